@@ -1,0 +1,174 @@
+//! Reading the catalogue.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sqlx::PgPool;
+use time::{Date, OffsetDateTime};
+
+use super::{
+    rules::{PublicStatus, Status},
+    store,
+};
+use crate::{
+    http::{
+        ApiError,
+        fields::{FromParameters, FromQuery, Parameters},
+        paging::Paging,
+    },
+    ids::{EventId, SportId, TeamId, TournamentId},
+    platform::{
+        config,
+        page_cache::{Page, PageCache},
+    },
+};
+
+/// The subjects on which changes of the catalogue are told.
+pub const FACTS: &str = "fact.event.*";
+/// A match is new.
+pub const CREATED: &str = "fact.event.created";
+/// Something about a match is different.
+pub const CHANGED: &str = "fact.event.changed";
+/// A match has a result, another one, or none any more.
+pub const RESULT: &str = "fact.event.result";
+
+/// The matches.
+pub struct Events {
+    db: PgPool,
+    pages: PageCache<(EventFilter, Paging)>,
+}
+
+/// A match with what lists show of its tournament and teams.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The match.
+    pub id: EventId,
+    /// Its tournament.
+    pub tournament_id: TournamentId,
+    /// The tournament's name.
+    pub tournament_name: String,
+    /// Where the tournament's logo is.
+    pub tournament_logo: Option<String>,
+    /// Id, name and logo.
+    pub home_team: (TeamId, String, Option<String>),
+    /// Id, name and logo.
+    pub away_team: (TeamId, String, Option<String>),
+    /// When it starts.
+    pub start_time: OffsetDateTime,
+    /// Where it is played.
+    pub venue: String,
+    /// What it really is.
+    pub status: Status,
+    /// Goals of the home team.
+    pub home_score: Option<i32>,
+    /// Goals of the away team.
+    pub away_score: Option<i32>,
+    /// How many predictions it has.
+    pub predictions_count: i64,
+}
+
+/// A tournament.
+#[derive(Clone, Debug)]
+pub struct Tournament {
+    /// The tournament.
+    pub id: TournamentId,
+    /// Its sport.
+    pub sport_id: SportId,
+    /// For programs.
+    pub slug: String,
+    /// For people.
+    pub name: String,
+    /// Where its logo is.
+    pub logo: Option<String>,
+}
+
+/// A sport.
+#[derive(Clone, Debug)]
+pub struct Sport {
+    /// The sport.
+    pub id: SportId,
+    /// For programs.
+    pub slug: String,
+    /// For people.
+    pub name: String,
+}
+
+/// Which matches are wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EventFilter {
+    /// Of this tournament.
+    pub tournament_id: Option<TournamentId>,
+    /// Of this team, at home or away.
+    pub team_id: Option<TeamId>,
+    /// Starting on this UTC day.
+    pub date: Option<Date>,
+    /// In this state.
+    pub status: Option<PublicStatus>,
+}
+
+impl FromParameters for EventFilter {
+    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+        let tournament_id = parameters.optional("tournament_id");
+        let team_id = parameters.optional("team_id");
+        let date = parameters.optional("date");
+        let status = parameters.optional("status");
+        Some(Self { tournament_id: tournament_id?, team_id: team_id?, date: date?, status: status? })
+    }
+}
+
+impl FromQuery for PublicStatus {
+    const EXPECTED: &'static str = "must be scheduled, live or finished";
+
+    fn from_query(text: &str) -> Option<Self> {
+        match text {
+            "scheduled" => Some(Self::Scheduled),
+            "live" => Some(Self::Live),
+            "finished" => Some(Self::Finished),
+            _ => None,
+        }
+    }
+}
+
+impl Events {
+    /// Matches in this database.
+    pub fn new(db: PgPool, pages: &config::Pages) -> Self {
+        Self { db, pages: PageCache::new(pages.keep, pages.cache_entries) }
+    }
+
+    /// A page of matches in the bytes that `render` makes of it; live ones first, then those to come, then those over.
+    pub async fn page(
+        &self,
+        filter: EventFilter,
+        paging: Paging,
+        render: impl FnOnce(Vec<Event>, i64) -> serde_json::Result<Bytes>,
+    ) -> Result<Arc<Page>, ApiError> {
+        self.pages
+            .get((filter.clone(), paging), async || {
+                let mut connection = self.db.acquire().await?;
+                let events = store::list(&mut *connection, &filter, paging).await?;
+                let total = store::count(&mut *connection, &filter).await?;
+                render(events, total).map_err(ApiError::internal)
+            })
+            .await
+    }
+
+    /// One match.
+    pub async fn find(&self, id: EventId) -> sqlx::Result<Option<Event>> {
+        store::find(&self.db, id).await
+    }
+
+    /// A page of tournaments by name, and how many there are.
+    pub async fn tournaments(&self, paging: Paging) -> sqlx::Result<(Vec<Tournament>, i64)> {
+        Ok((store::tournaments(&self.db, paging).await?, store::count_tournaments(&self.db).await?))
+    }
+
+    /// A page of sports by name, and how many there are.
+    pub async fn sports(&self, paging: Paging) -> sqlx::Result<(Vec<Sport>, i64)> {
+        Ok((store::sports(&self.db, paging).await?, store::count_sports(&self.db).await?))
+    }
+
+    /// The catalogue changed, here or elsewhere: pages built before may be wrong.
+    pub fn mark_stale(&self) {
+        self.pages.mark_stale();
+    }
+}

@@ -1,0 +1,174 @@
+//! The one error that speaks to clients.
+
+use std::{borrow::Cow, cell::RefCell, time::Duration};
+
+use axum::{
+    Json,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::fields::{Faults, one};
+use crate::platform::rate_limit::Decision;
+
+tokio::task_local! {
+    /// The id of the request being answered, for errors that must name it.
+    pub(super) static REQUEST_ID: RefCell<HeaderValue>;
+}
+
+/// What every error answer holds.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(example = json!({"message": "The team id is required.", "code": "validation_failed", "errors": {"team_id": ["The team id is required."]}}))]
+pub struct ErrorBody {
+    /// For people.
+    pub message: Cow<'static, str>,
+    /// For programs: stable, in `snake_case`.
+    pub code: Cow<'static, str>,
+    /// On 422: what is wrong, by field.
+    #[serde(skip_serializing_if = "Faults::is_empty")]
+    #[schema(required = false)]
+    pub errors: Faults,
+    /// On 500: what to tell the operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String)]
+    pub request_id: Option<String>,
+}
+
+/// An answer that is not a success. Use cases have error types of their own, which turn into this one here or beside
+/// their handlers; nothing else decides what a client is told.
+#[derive(Debug)]
+pub struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    message: Cow<'static, str>,
+    /// Boxed, because results carry this type everywhere and most errors have nothing more to say.
+    more: Box<More>,
+}
+
+#[derive(Debug, Default)]
+struct More {
+    faults: Faults,
+    retry_after: Option<Duration>,
+    limit: Option<Decision>,
+    cause: Option<anyhow::Error>,
+}
+
+impl ApiError {
+    /// An error without further parts.
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, code, message: message.into(), more: Box::default() }
+    }
+
+    /// 401: no token, or none that is good.
+    pub fn unauthenticated() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "A valid token is needed.")
+    }
+
+    /// 404, with what was not found.
+    pub fn not_found(what: &'static str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", format!("{what} was not found."))
+    }
+
+    /// 422 with every fault of the request.
+    pub fn invalid(faults: Faults) -> Self {
+        let first = faults.values().flatten().next().cloned();
+        let message = first.unwrap_or_else(|| "The request is not valid.".to_owned());
+        let mut error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "validation_failed", message);
+        error.more.faults = faults;
+        error
+    }
+
+    /// 422 for one field.
+    pub fn invalid_field(name: &str, message: &str) -> Self {
+        Self::invalid(one(name, message))
+    }
+
+    /// 400: the body is not JSON.
+    pub fn malformed_json(error: &serde_json::Error) -> Self {
+        let message = format!("The body is not JSON: line {}, column {}.", error.line(), error.column());
+        Self::new(StatusCode::BAD_REQUEST, "malformed_json", message)
+    }
+
+    /// 429, with when to come again.
+    pub fn rate_limited(decision: Decision) -> Self {
+        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "Too many requests. Try again later.");
+        error.more.retry_after = Some(decision.retry_after);
+        error.more.limit = Some(decision);
+        error
+    }
+
+    /// 503: a part is away or too much is going on; worth another try.
+    pub fn unavailable(code: &'static str, message: &'static str) -> Self {
+        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
+        error.more.retry_after = Some(Duration::from_secs(1));
+        error
+    }
+
+    /// 500: our fault. The cause is logged, never shown.
+    pub fn internal(cause: impl Into<anyhow::Error>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "Something went wrong on our side.")
+            .because(cause)
+    }
+
+    fn because(mut self, cause: impl Into<anyhow::Error>) -> Self {
+        self.more.cause = Some(cause.into());
+        self
+    }
+}
+
+impl From<sqlx::Error> for ApiError {
+    fn from(error: sqlx::Error) -> Self {
+        let away = match &error {
+            sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Io(_) | sqlx::Error::Tls(_) => true,
+            // 08: connection lost; 53: out of connections, memory or disk; 57P: being shut down or started.
+            sqlx::Error::Database(inner) => inner
+                .code()
+                .is_some_and(|code| code.starts_with("08") || code.starts_with("53") || code.starts_with("57P")),
+            _ => false,
+        };
+        if away {
+            Self::unavailable("database_unavailable", "The database does not answer. Try again shortly.").because(error)
+        } else {
+            Self::internal(error)
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        if let Some(cause) = &self.more.cause {
+            tracing::error!(cause = %format_args!("{cause:#}"), code = self.code, "request failed");
+        }
+        let request_id = (self.status == StatusCode::INTERNAL_SERVER_ERROR)
+            .then(|| REQUEST_ID.try_with(|id| id.borrow().to_str().unwrap_or_default().to_owned()).ok())
+            .flatten();
+        let body = ErrorBody { message: self.message, code: self.code.into(), errors: self.more.faults, request_id };
+        let mut response = (self.status, Json(body)).into_response();
+        let headers = response.headers_mut();
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(after) = self.more.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(after)));
+        }
+        if let Some(decision) = self.more.limit {
+            headers.extend(limit_headers(decision));
+        }
+        response
+    }
+}
+
+/// Rounded up: whoever waits as long as told is not refused again.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0 || time.is_zero())
+}
+
+/// What a limited endpoint says of its limit, on every answer.
+pub fn limit_headers(decision: Decision) -> [(http::HeaderName, HeaderValue); 2] {
+    [
+        (http::HeaderName::from_static("x-ratelimit-limit"), HeaderValue::from(decision.limit)),
+        (http::HeaderName::from_static("x-ratelimit-remaining"), HeaderValue::from(decision.remaining)),
+    ]
+}

@@ -1,0 +1,105 @@
+//! What handlers take. Authority is an argument: a handler that needs a user says so in its signature.
+
+use std::str::FromStr;
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, RawPathParams, Request, rejection::BytesRejection},
+};
+use http::{StatusCode, header::AUTHORIZATION, request::Parts};
+
+use super::{
+    error::ApiError,
+    fields::{Body, FromBody, FromParameters, Parameters},
+};
+use crate::{
+    app::App,
+    ids::{SessionId, UserId},
+};
+
+/// The caller, known by a token.
+#[derive(Clone, Copy, Debug)]
+pub struct CurrentUser {
+    /// Who.
+    pub id: UserId,
+    /// By which of their sessions.
+    pub session: SessionId,
+}
+
+impl FromRequestParts<App> for CurrentUser {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let token = bearer(parts).ok_or_else(ApiError::unauthenticated)?;
+        let session = app.sessions.check(token).await?.ok_or_else(ApiError::unauthenticated)?;
+        Ok(Self { id: session.user_id, session: session.id })
+    }
+}
+
+/// The caller, where a token is optional. A token that is given must be good.
+#[derive(Clone, Copy, Debug)]
+pub struct MaybeUser(pub Option<CurrentUser>);
+
+impl FromRequestParts<App> for MaybeUser {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        if parts.headers.contains_key(AUTHORIZATION) {
+            CurrentUser::from_request_parts(parts, app).await.map(|user| Self(Some(user)))
+        } else {
+            Ok(Self(None))
+        }
+    }
+}
+
+fn bearer(parts: &Parts) -> Option<&str> {
+    let (scheme, token) = parts.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// The one identifier in the path. What cannot be one is 404, like one that does not exist.
+#[derive(Clone, Copy, Debug)]
+pub struct Path<T>(pub T);
+
+impl<T: FromStr + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let segments = RawPathParams::from_request_parts(parts, state).await;
+        let parsed = segments.ok().and_then(|segments| segments.iter().next().and_then(|(_, text)| text.parse().ok()));
+        parsed.map(Self).ok_or_else(|| ApiError::not_found("What the path names"))
+    }
+}
+
+/// Query parameters, all checked.
+#[derive(Clone, Debug)]
+pub struct Query<T>(pub T);
+
+impl<T: FromParameters, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Parameters::parse(parts.uri.query().unwrap_or_default()).map(Self)
+    }
+}
+
+/// A JSON body, all its fields checked.
+#[derive(Clone, Debug)]
+pub struct ValidJson<T>(pub T);
+
+impl<T: FromBody, S: Send + Sync> FromRequest<S> for ValidJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| unread_body(&rejection))?;
+        Body::parse(&bytes).map(Self)
+    }
+}
+
+fn unread_body(rejection: &BytesRejection) -> ApiError {
+    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "The body is too large.")
+    } else {
+        ApiError::new(StatusCode::BAD_REQUEST, "body_unreadable", "The body could not be read to its end.")
+    }
+}

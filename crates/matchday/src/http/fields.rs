@@ -1,0 +1,208 @@
+//! Reading the fields of a body or a query into types, gathering every fault for the 422.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+use time::{Date, macros::format_description};
+
+use super::error::ApiError;
+
+/// The faults of a request by field.
+pub type Faults = BTreeMap<String, Vec<String>>;
+
+/// A type that a body's field can hold.
+pub trait FromJson: Sized {
+    /// Completes "The field …".
+    const EXPECTED: &'static str;
+    /// Reads it; `None` where it is of the wrong type or value.
+    fn from_json(value: &Value) -> Option<Self>;
+}
+
+/// A type that a query's parameter can hold.
+pub trait FromQuery: Sized {
+    /// Completes "The field …".
+    const EXPECTED: &'static str;
+    /// Reads it; `None` where it is of the wrong kind.
+    fn from_query(text: &str) -> Option<Self>;
+}
+
+/// A body that is read field by field.
+pub trait FromBody: Sized {
+    /// Reads every field, also after a fault, and returns `None` where one is missing. Faults are kept in `body`.
+    fn from_body(body: &mut Body) -> Option<Self>;
+}
+
+/// Query parameters that are read one by one.
+pub trait FromParameters: Sized {
+    /// Reads every parameter. Faults are kept in `parameters`.
+    fn from_parameters(parameters: &mut Parameters) -> Option<Self>;
+}
+
+/// Two groups of parameters, as in a filter and a page.
+impl<A: FromParameters, B: FromParameters> FromParameters for (A, B) {
+    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+        let (first, second) = (A::from_parameters(parameters), B::from_parameters(parameters));
+        Some((first?, second?))
+    }
+}
+
+/// The fields of a JSON object.
+#[derive(Debug)]
+pub struct Body {
+    fields: Map<String, Value>,
+    faults: Faults,
+}
+
+impl Body {
+    /// Reads the bytes into `T`, or says everything that is wrong with them.
+    pub fn parse<T: FromBody>(bytes: &[u8]) -> Result<T, ApiError> {
+        let value: Value = serde_json::from_slice(bytes).map_err(|error| ApiError::malformed_json(&error))?;
+        let Value::Object(fields) = value else {
+            return Err(ApiError::invalid(one("body", "must be a JSON object")));
+        };
+        let mut body = Self { fields, faults: Faults::new() };
+        let parsed = T::from_body(&mut body);
+        match parsed {
+            Some(parsed) if body.faults.is_empty() => Ok(parsed),
+            _ => Err(ApiError::invalid(body.faults)),
+        }
+    }
+
+    /// A field that must be there.
+    pub fn required<T: FromJson>(&mut self, name: &str) -> Option<T> {
+        match self.fields.get(name) {
+            None | Some(Value::Null) => self.fault(name, "is required"),
+            Some(value) => {
+                let parsed = T::from_json(value);
+                if parsed.is_some() { parsed } else { self.fault(name, T::EXPECTED) }
+            }
+        }
+    }
+
+    /// Notes a fault that a type alone cannot see.
+    pub fn fault<T>(&mut self, name: &str, message: &str) -> Option<T> {
+        self.faults.entry(name.to_owned()).or_default().push(sentence(name, message));
+        None
+    }
+}
+
+/// The parameters of a query string.
+#[derive(Debug)]
+pub struct Parameters {
+    given: BTreeMap<String, String>,
+    faults: Faults,
+}
+
+impl Parameters {
+    /// Reads the query string into `T`, or says everything that is wrong with it.
+    pub fn parse<T: FromParameters>(query: &str) -> Result<T, ApiError> {
+        let given = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        let mut parameters = Self { given, faults: Faults::new() };
+        let parsed = T::from_parameters(&mut parameters);
+        match parsed {
+            Some(parsed) if parameters.faults.is_empty() => Ok(parsed),
+            _ => Err(ApiError::invalid(parameters.faults)),
+        }
+    }
+
+    /// A parameter that may be left out. Returns `None` only for a fault.
+    pub fn optional<T: FromQuery>(&mut self, name: &str) -> Option<Option<T>> {
+        let Some(text) = self.given.get(name) else { return Some(None) };
+        let parsed = T::from_query(text);
+        if parsed.is_none() {
+            self.faults.entry(name.to_owned()).or_default().push(sentence(name, T::EXPECTED));
+        }
+        parsed.map(Some)
+    }
+}
+
+/// Faults of a single field.
+pub fn one(name: &str, message: &str) -> Faults {
+    Faults::from([(name.to_owned(), vec![sentence(name, message)])])
+}
+
+fn sentence(name: &str, message: &str) -> String {
+    format!("The {} {message}.", name.replace('_', " "))
+}
+
+/// Text to search for. `PostgreSQL` cannot store a NUL, so nothing could ever match one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Search(String);
+
+impl Search {
+    /// A pattern for `like` on lower-cased text, in which `%`, `_` and `\` are ordinary characters.
+    pub fn pattern(&self) -> String {
+        let mut pattern = String::with_capacity(self.0.len() + 2);
+        pattern.push('%');
+        for letter in self.0.to_lowercase().chars() {
+            if matches!(letter, '%' | '_' | '\\') {
+                pattern.push('\\');
+            }
+            pattern.push(letter);
+        }
+        pattern.push('%');
+        pattern
+    }
+}
+
+impl FromQuery for Search {
+    const EXPECTED: &'static str = "must be a text of at most 100 characters";
+
+    fn from_query(text: &str) -> Option<Self> {
+        (text.chars().count() <= 100 && !text.contains('\0')).then(|| Self(text.to_owned()))
+    }
+}
+
+impl FromQuery for Date {
+    const EXPECTED: &'static str = "must be a date like 2026-11-20";
+
+    fn from_query(text: &str) -> Option<Self> {
+        Self::parse(text, format_description!("[year]-[month]-[day]")).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn wildcards_are_ordinary_characters() {
+        assert_eq!(Search("50%_A\\b".to_owned()).pattern(), "%50\\%\\_a\\\\b%");
+    }
+
+    #[test]
+    fn dates_are_days_of_the_calendar() {
+        for (text, valid) in [
+            ("2026-02-28", true),
+            ("2026-02-29", false),
+            ("2026-13-01", false),
+            ("tomorrow", false),
+            ("", false),
+            ("2026-1-1", false),
+        ] {
+            assert_eq!(Date::from_query(text).is_some(), valid, "{text}");
+        }
+    }
+
+    struct Anything;
+
+    impl FromBody for Anything {
+        fn from_body(body: &mut Body) -> Option<Self> {
+            body.required::<crate::ids::TeamId>("team_id").map(|_| Self)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_a_body_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Body::parse::<Anything>(&bytes);
+        }
+
+        #[test]
+        fn no_query_makes_the_parameters_panic(query in ".*") {
+            let _ = Parameters::parse::<crate::http::paging::Paging>(&query);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! HTTP: the router, and the conventions that every endpoint shares.
+
+mod cached;
+mod edge;
+mod error;
+mod extract;
+pub mod fields;
+mod health;
+mod openapi;
+pub mod paging;
+pub mod server;
+#[cfg(test)]
+mod tests;
+
+use axum::{
+    Json, Router,
+    extract::DefaultBodyLimit,
+    middleware::from_fn_with_state,
+    response::{IntoResponse as _, Response},
+    routing::get,
+};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use tower_http::{
+    catch_panic::CatchPanicLayer,
+    compression::{CompressionLayer, CompressionLevel},
+    cors::{AllowOrigin, CorsLayer},
+};
+use utoipa::openapi::OpenApi;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub use cached::page_response;
+pub use error::{ApiError, ErrorBody, limit_headers};
+pub use extract::{CurrentUser, MaybeUser, Path, Query, ValidJson};
+
+use crate::{app::App, events, platform::random, platform::telemetry, sessions, teams};
+
+/// The routes of every feature, with their description.
+fn features() -> (Router<App>, OpenApi) {
+    OpenApiRouter::with_openapi(openapi::frame())
+        .merge(events::routes())
+        .merge(teams::routes())
+        .merge(sessions::routes())
+        .split_for_parts()
+}
+
+fn health() -> (Router<App>, OpenApi) {
+    OpenApiRouter::new().routes(routes!(health::get_health)).routes(routes!(health::get_readiness)).split_for_parts()
+}
+
+/// The description of the whole interface.
+pub fn description() -> OpenApi {
+    let mut api = features().1;
+    api.merge(health().1);
+    openapi::complete(api)
+}
+
+/// What apps reach.
+pub fn public(app: &App) -> Router {
+    let description = Json(description());
+    let pages = Router::new()
+        .route("/api/openapi.json", get(move || std::future::ready(description.clone())))
+        .route("/docs", get(openapi::get_reference))
+        .route("/docs/setup.js", get(openapi::get_reference_setup))
+        .route("/docs/viewer.js", get(openapi::get_reference_viewer));
+    let config = &app.config.http;
+    let seed = u64::from_ne_bytes(random::bytes(&*app.random));
+    let edge = edge::Edge::new(config.max_in_flight, config.deadline, app.config.log.requests, seed);
+    let router = features()
+        .0
+        .merge(pages)
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(config.body_limit))
+        .layer(CompressionLayer::new().quality(CompressionLevel::Fastest))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn_with_state(edge, edge::edge));
+    // Health answers outside the edge: a process that sheds load is busy, not ill.
+    let router = router.merge(health().0).with_state(app.clone());
+    if config.cors_origins.is_empty() { router } else { router.layer(cors(&config.cors_origins)) }
+}
+
+/// What operators and the homeserver reach.
+pub fn private(app: &App) -> Router {
+    health()
+        .0
+        .route("/metrics", get(|| std::future::ready(telemetry::metrics().render())))
+        .fallback(unknown_route)
+        .with_state(app.clone())
+}
+
+fn cors(origins: &[String]) -> CorsLayer {
+    let allowed = if origins.iter().any(|origin| origin == "*") {
+        AllowOrigin::any()
+    } else {
+        AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::try_from(origin).ok()))
+    };
+    let request_id = HeaderName::from_static("x-request-id");
+    CorsLayer::new()
+        .allow_origin(allowed)
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
+        .allow_headers([
+            header::AUTHORIZATION,
+            header::CONTENT_TYPE,
+            header::IF_NONE_MATCH,
+            request_id.clone(),
+            HeaderName::from_static("idempotency-key"),
+        ])
+        .expose_headers([
+            header::ETAG,
+            header::RETRY_AFTER,
+            request_id,
+            HeaderName::from_static("x-ratelimit-limit"),
+            HeaderName::from_static("x-ratelimit-remaining"),
+        ])
+        .max_age(std::time::Duration::from_hours(1))
+}
+
+async fn unknown_route() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "unknown_route", "There is nothing at this path.")
+}
+
+async fn wrong_method() -> ApiError {
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This path does not take this method.")
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the layer hands the panic over")]
+fn panicked(panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
+    let message = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a message");
+    ApiError::internal(anyhow::anyhow!("panicked: {message}")).into_response()
+}

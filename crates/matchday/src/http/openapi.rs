@@ -1,0 +1,178 @@
+//! The description of the interface, made from the code, and the page that shows it.
+
+use axum::response::{Html, IntoResponse, Response};
+use http::{HeaderValue, header};
+use utoipa::{
+    OpenApi as _,
+    openapi::{
+        Content, OpenApi, Ref, RefOr, Response as OpenApiResponse, ResponseBuilder,
+        path::Operation,
+        security::{Http, HttpAuthScheme, SecurityScheme},
+    },
+};
+
+use super::error::ErrorBody;
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Matchday",
+        description = "The backend for sports-match social apps. Answers carry `data`, lists also `meta`; errors carry \
+                       `message` for people and a stable `code` for programs, and on 422 `errors` by field. Every \
+                       answer has an `X-Request-Id`.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    components(schemas(ErrorBody)),
+    tags(
+        (name = "Events", description = "Matches, their tournaments and sports"),
+        (name = "Teams", description = "Teams, and the caller's favourites"),
+        (name = "Sessions", description = "The caller's logins"),
+        (name = "Operations", description = "For balancers and operators"),
+    )
+)]
+struct Description;
+
+/// The frame that the routers' operations are merged into.
+pub(super) fn frame() -> OpenApi {
+    Description::openapi()
+}
+
+/// Adds what holds for every operation alike, so that no handler repeats it: the token's scheme, and the errors that
+/// extractors and the edge answer with.
+pub(super) fn complete(mut api: OpenApi) -> OpenApi {
+    let components = api.components.get_or_insert_default();
+    components.security_schemes.insert(
+        "token".to_owned(),
+        SecurityScheme::Http(Http::builder().scheme(HttpAuthScheme::Bearer).description(Some("From a login")).build())
+            .into(),
+    );
+    for common in COMMON {
+        components.responses.insert(common.name.to_owned(), common.response().into());
+    }
+    for item in api.paths.paths.values_mut() {
+        let operations =
+            [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().filter_map(Option::as_mut);
+        for operation in operations {
+            add_common(operation);
+        }
+    }
+    api
+}
+
+struct Common {
+    name: &'static str,
+    status: &'static str,
+    description: &'static str,
+    example: &'static str,
+    applies: fn(&Operation) -> bool,
+}
+
+const COMMON: [Common; 6] = [
+    Common {
+        name: "Malformed",
+        status: "400",
+        description: "The body is not JSON",
+        example: r#"{"message": "The body is not JSON: line 1, column 10.", "code": "malformed_json"}"#,
+        applies: |operation| operation.request_body.is_some(),
+    },
+    Common {
+        name: "Unauthenticated",
+        status: "401",
+        description: "The token is missing, unknown, expired or revoked",
+        example: r#"{"message": "A valid token is needed.", "code": "unauthenticated"}"#,
+        applies: |operation| operation.security.is_some(),
+    },
+    Common {
+        name: "TooLarge",
+        status: "413",
+        description: "The body is larger than 64 KiB",
+        example: r#"{"message": "The body is too large.", "code": "body_too_large"}"#,
+        applies: |operation| operation.request_body.is_some(),
+    },
+    Common {
+        name: "Invalid",
+        status: "422",
+        description: "Something in the request is of the wrong type or value; `errors` says what, by field",
+        example: r#"{"message": "The page must be a whole number from 1.", "code": "validation_failed", "errors": {"page": ["The page must be a whole number from 1."]}}"#,
+        applies: |operation| {
+            operation.request_body.is_some()
+                || operation.parameters.iter().flatten().any(|parameter| {
+                    matches!(parameter, RefOr::T(parameter) if parameter.parameter_in == utoipa::openapi::path::ParameterIn::Query)
+                })
+        },
+    },
+    Common {
+        name: "Internal",
+        status: "500",
+        description: "Something went wrong on our side; tell the operator the request id",
+        example: r#"{"message": "Something went wrong on our side.", "code": "internal_error", "request_id": "4f1c2ab9d0e8f7360000000001"}"#,
+        applies: is_api,
+    },
+    Common {
+        name: "Unavailable",
+        status: "503",
+        description: "A part is away, or too much is going on; `Retry-After` says when to try again",
+        example: r#"{"message": "Too many requests are under way. Try again shortly.", "code": "overloaded"}"#,
+        applies: is_api,
+    },
+];
+
+/// Health and readiness answer for themselves.
+fn is_api(operation: &Operation) -> bool {
+    !operation.tags.iter().flatten().any(|tag| tag == "Operations")
+}
+
+impl Common {
+    fn response(&self) -> OpenApiResponse {
+        let mut content = Content::new(Some(Ref::from_schema_name("ErrorBody")));
+        content.example = serde_json::from_str(self.example).ok();
+        ResponseBuilder::new().description(self.description).content("application/json", content).build()
+    }
+}
+
+fn add_common(operation: &mut Operation) {
+    for common in COMMON {
+        if !(common.applies)(operation) {
+            continue;
+        }
+        operation
+            .responses
+            .responses
+            .entry(common.status.to_owned())
+            .or_insert_with(|| RefOr::Ref(Ref::from_response_name(common.name)));
+    }
+}
+
+/// The reference page. It may load only what this service serves: a page that needs the internet is broken in a
+/// closed network, and tells others who reads it.
+pub(super) async fn get_reference() -> Response {
+    const POLICY: HeaderValue = HeaderValue::from_static(
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'",
+    );
+    ([(header::CONTENT_SECURITY_POLICY, POLICY)], Html(include_str!("reference/index.html"))).into_response()
+}
+
+/// The page's own script.
+pub(super) async fn get_reference_setup() -> Response {
+    script(include_str!("reference/setup.js").as_bytes(), false)
+}
+
+/// The viewer (Scalar, MIT), compressed as it is kept.
+pub(super) async fn get_reference_viewer() -> Response {
+    script(include_bytes!("reference/viewer.js.gz"), true)
+}
+
+fn script(body: &'static [u8], gzipped: bool) -> Response {
+    let mut response = (
+        [
+            (header::CONTENT_TYPE, HeaderValue::from_static("text/javascript; charset=utf-8")),
+            (header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600")),
+        ],
+        body,
+    )
+        .into_response();
+    if gzipped {
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
+}

@@ -1,0 +1,126 @@
+//! Pages of lists: `page` and `per_page` in, `meta` out.
+
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::fields::{FromParameters, FromQuery, Parameters};
+
+/// More than this on one page is served as this.
+const MOST_PER_PAGE: i64 = 100;
+
+/// Which page of a list is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Paging {
+    page: i64,
+    per_page: i64,
+}
+
+impl Paging {
+    /// How many rows come before the page.
+    pub fn offset(self) -> i64 {
+        (self.page - 1).saturating_mul(self.per_page)
+    }
+
+    /// How many rows the page has at most.
+    pub fn limit(self) -> i64 {
+        self.per_page
+    }
+
+    /// What the answer says of the page.
+    pub fn meta(self, total: i64) -> PageMeta {
+        PageMeta {
+            current_page: self.page,
+            last_page: ((total + self.per_page - 1) / self.per_page).max(1),
+            per_page: self.per_page,
+            total,
+        }
+    }
+}
+
+impl FromParameters for Paging {
+    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+        let page = parameters.optional::<Ordinal>("page");
+        let per_page = parameters.optional::<Ordinal>("per_page");
+        Some(Self {
+            page: page?.map_or(1, |Ordinal(page)| page),
+            per_page: per_page?.map_or(20, |Ordinal(size)| size.min(MOST_PER_PAGE)),
+        })
+    }
+}
+
+struct Ordinal(i64);
+
+impl FromQuery for Ordinal {
+    const EXPECTED: &'static str = "must be a whole number from 1";
+
+    fn from_query(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|&number| number >= 1).map(Self)
+    }
+}
+
+/// The query parameters of every list, for the documentation.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its documentation is used; Paging reads the values")]
+pub struct PagingParameters {
+    /// Which page; the first is 1.
+    #[param(minimum = 1, default = 1, example = 1)]
+    page: Option<i64>,
+    /// How many items a page has; more than 100 is served as 100.
+    #[param(minimum = 1, default = 20, example = 20)]
+    per_page: Option<i64>,
+}
+
+/// Where a page stands in its list.
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(example = json!({"current_page": 1, "last_page": 3, "per_page": 20, "total": 51}))]
+pub struct PageMeta {
+    /// The page that was asked for.
+    pub current_page: i64,
+    /// The last page that has items, at least 1.
+    pub last_page: i64,
+    /// How many items a page has at most.
+    pub per_page: i64,
+    /// How many items there are on all pages.
+    pub total: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn paging(query: &str) -> Option<Paging> {
+        Parameters::parse::<Paging>(query).ok()
+    }
+
+    #[test]
+    fn numbers_from_one_and_at_most_a_hundred() {
+        assert_eq!(paging(""), Some(Paging { page: 1, per_page: 20 }));
+        assert_eq!(paging("page=3&per_page=1000"), Some(Paging { page: 3, per_page: 100 }));
+        for bad in ["page=0", "page=x", "page=-1", "page=1.5", "page=", "per_page=0", "per_page=99999999999999999999"] {
+            assert_eq!(paging(bad), None, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_pages_cover_the_list_without_overlap(total in 0_i64..1_000, per_page in 1_i64..=100) {
+            let last = Paging { page: 1, per_page }.meta(total).last_page;
+            let covered: i64 = (1..=last)
+                .map(|page| Paging { page, per_page })
+                .map(|paging| (total - paging.offset()).clamp(0, paging.limit()))
+                .sum();
+            prop_assert_eq!(covered, total);
+            let last = Paging { page: last, per_page };
+            prop_assert!(last.page == 1 || last.offset() < total);
+        }
+
+        #[test]
+        fn no_page_number_overflows(page in 1_i64.., per_page in 1_i64..=100) {
+            let paging = Paging { page, per_page };
+            prop_assert!(paging.offset() >= 0);
+        }
+    }
+}

@@ -1,0 +1,12 @@
+// Everything that would leave this origin is off: fonts, telemetry, the request proxy, hosted assistants.
+Scalar.createApiReference('#reference', {
+  url: '/api/openapi.json',
+  withDefaultFonts: false,
+  telemetry: false,
+  agent: { disabled: true },
+  mcp: { disabled: true },
+  showDeveloperTools: 'never',
+  hideClientButton: true,
+  defaultHttpClient: { targetKey: 'shell', clientKey: 'curl' },
+  metaData: { title: 'Matchday reference' },
+})

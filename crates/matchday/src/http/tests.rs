@@ -1,0 +1,286 @@
+use std::collections::BTreeSet;
+
+use axum::body::Body;
+use http::{Method, Request};
+use serde_json::{Value, json};
+use sqlx::Connection as _;
+
+use crate::testing::{TestApp, eventually};
+
+#[tokio::test]
+async fn a_request_id_is_kept_or_made() {
+    TestApp::run(async |app| {
+        let with_id = async |id: &[u8]| {
+            let request =
+                Request::get("/api/auth/teams").header("x-request-id", id).body(Body::empty()).expect("a request");
+            app.send(request).await.header("x-request-id").expect("an id").to_owned()
+        };
+        assert_eq!(with_id(b"req-7.a:b").await, "req-7.a:b");
+        for harmful in [&b""[..], b"two words", b"<script>", "\u{e9}".as_bytes(), "x".repeat(129).as_bytes()] {
+            assert_ne!(with_id(harmful).await.as_bytes(), harmful);
+        }
+        let mut made = BTreeSet::new();
+        for _ in 0..10 {
+            made.insert(app.anonymous(Method::GET, "/nowhere").await.header("x-request-id").expect("an id").to_owned());
+        }
+        assert_eq!(made.len(), 10, "each its own");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_speak_like_every_error() {
+    TestApp::run(async |app| {
+        assert_eq!(app.anonymous(Method::GET, "/nowhere").await.expect(404)["code"], "unknown_route");
+        assert_eq!(app.anonymous(Method::GET, "/api/auth/events/").await.expect(404)["code"], "unknown_route");
+        let wrong = app.anonymous(Method::DELETE, "/api/auth/events").await;
+        assert_eq!(wrong.header("allow"), Some("GET,HEAD"));
+        assert_eq!(wrong.expect(405)["code"], "method_not_allowed");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_large_body_is_413_and_unknown_fields_are_ignored() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        fixtures.import_teams().await;
+        let user = app.user().await;
+        let large = json!({"team_id": 1, "padding": "x".repeat(66_000)});
+        assert_eq!(user.post("/api/auth/teams/primary", large).await.expect(413)["code"], "body_too_large");
+        let team = fixtures.team_id("rovers").await;
+        user.post("/api/auth/teams/primary", json!({"team_id": team, "colour": "blue"})).await.expect(200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_inner_failure_shows_its_request_id_and_nothing_else() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        sqlx::query("alter table teams rename to teams_gone").execute(&app.app.db).await.expect("renamed");
+        let answer = user.get("/api/auth/teams").await;
+        let id = answer.header("x-request-id").expect("an id").to_owned();
+        assert_eq!(
+            answer.expect(500),
+            json!({"message": "Something went wrong on our side.", "code": "internal_error", "request_id": id})
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_the_database_answers_are_503_with_when_to_come_again() {
+    TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "10m")], async |app| {
+        let user = app.user().await;
+        user.get("/api/auth/teams").await.expect(200);
+        let broken = crate::app::App::assemble(
+            app.app.config.clone(),
+            sqlx::postgres::PgPoolOptions::new()
+                .acquire_timeout(std::time::Duration::from_millis(100))
+                .connect_lazy("postgres://matchday@127.0.0.1:1/none")
+                .expect("a pool"),
+            app.clock.clone(),
+            app.app.random.clone(),
+        )
+        .await
+        .expect("an app");
+        let router = super::public(&broken);
+        let request = Request::get("/api/auth/teams").header("authorization", format!("Bearer {}", user.token));
+        let response = tower::ServiceExt::oneshot(router.clone(), request.body(Body::empty()).expect("a request"))
+            .await
+            .expect("infallible");
+        assert_eq!((response.status().as_u16(), response.headers()["retry-after"].to_str().ok()), (503, Some("1")));
+        let ready =
+            tower::ServiceExt::oneshot(router.clone(), Request::get("/readyz").body(Body::empty()).expect("a request"))
+                .await
+                .expect("infallible");
+        assert_eq!(ready.status(), 503);
+        let alive =
+            tower::ServiceExt::oneshot(router, Request::get("/healthz").body(Body::empty()).expect("a request"))
+                .await
+                .expect("infallible");
+        assert_eq!(alive.status(), 200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn readiness_tells_the_state_of_each_part_and_goes_off_when_draining() {
+    TestApp::run(async |app| {
+        eventually("NATS is connected", async || app.app.streams.is_connected()).await;
+        let body = app.anonymous(Method::GET, "/readyz").await.expect(200);
+        assert_eq!(
+            body,
+            json!({"status": "ready", "parts": {"postgres": "up", "redis": "up", "nats": "up", "homeserver": "up"}})
+        );
+        app.app.shutdown.draining().cancel();
+        let answer = app.anonymous(Method::GET, "/readyz").await;
+        assert_eq!(answer.status, 503);
+        assert_eq!(serde_json::from_slice::<Value>(&answer.bytes).expect("JSON")["status"], "draining");
+    })
+    .await;
+}
+
+/// Holds a table so that requests on it hang until it is let go.
+async fn hold_teams(app: &TestApp) -> sqlx::PgConnection {
+    let mut holder = sqlx::PgConnection::connect_with(&app.app.db.connect_options()).await.expect("a connection");
+    sqlx::query("begin").execute(&mut holder).await.expect("begun");
+    sqlx::query("lock table teams in access exclusive mode").execute(&mut holder).await.expect("locked");
+    holder
+}
+
+#[tokio::test]
+async fn more_than_can_be_worked_on_is_shed_at_once_and_health_still_answers() {
+    TestApp::run_with(&[("MATCHDAY_HTTP__MAX_IN_FLIGHT", "2")], async |app| {
+        let user = app.user().await;
+        user.get("/api/auth/sessions").await.expect(200);
+        let holder = hold_teams(app).await;
+        let slow = futures_util::future::join(user.get("/api/auth/teams"), user.get("/api/auth/teams"));
+        let others = async {
+            eventually("the third is shed", async || user.get("/api/auth/sessions").await.status == 503).await;
+            let shed = user.get("/api/auth/sessions").await;
+            assert_eq!(shed.header("retry-after"), Some("1"));
+            assert!(shed.header("x-request-id").is_some());
+            assert_eq!(shed.expect(503)["code"], "overloaded");
+            app.anonymous(Method::GET, "/healthz").await.expect(200);
+            app.anonymous(Method::GET, "/readyz").await.expect(200);
+            holder.close().await.expect("let go");
+        };
+        let ((a, b), ()) = tokio::join!(slow, others);
+        a.expect(200);
+        b.expect(200);
+        user.get("/api/auth/sessions").await.expect(200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_request_that_takes_too_long_is_given_up() {
+    TestApp::run_with(&[("MATCHDAY_HTTP__DEADLINE", "300ms")], async |app| {
+        let user = app.user().await;
+        user.get("/api/auth/teams").await.expect(200);
+        let holder = hold_teams(app).await;
+        assert_eq!(user.get("/api/auth/teams").await.expect(503)["code"], "deadline_exceeded");
+        holder.close().await.expect("let go");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn other_origins_are_allowed_only_as_configured() {
+    let preflight = |origin: &'static str| {
+        Request::builder()
+            .method(Method::OPTIONS)
+            .uri("/api/auth/events")
+            .header("origin", origin)
+            .header("access-control-request-method", "GET")
+            .header("access-control-request-headers", "authorization")
+            .body(Body::empty())
+            .expect("a request")
+    };
+    TestApp::run(async |app| {
+        assert_eq!(app.send(preflight("https://app.example.org")).await.header("access-control-allow-origin"), None);
+    })
+    .await;
+    TestApp::run_with(&[("MATCHDAY_HTTP__CORS_ORIGINS", "https://app.example.org,https://b.example")], async |app| {
+        let allowed = app.send(preflight("https://app.example.org")).await;
+        assert_eq!(allowed.header("access-control-allow-origin"), Some("https://app.example.org"));
+        assert!(
+            allowed.header("access-control-allow-headers").is_some_and(|headers| headers.contains("authorization"))
+        );
+        assert_eq!(app.send(preflight("https://evil.example")).await.header("access-control-allow-origin"), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn answers_are_compressed_for_those_who_want_it() {
+    TestApp::run(async |app| {
+        let request = Request::get("/api/openapi.json")
+            .header("accept-encoding", "br, gzip")
+            .body(Body::empty())
+            .expect("a request");
+        let packed = app.send(request).await;
+        assert_eq!(packed.header("content-encoding"), Some("br"));
+        assert!(packed.bytes.len() < app.anonymous(Method::GET, "/api/openapi.json").await.bytes.len() / 2);
+    })
+    .await;
+}
+
+fn operations(api: &Value) -> Vec<(String, &Value)> {
+    let paths = api["paths"].as_object().expect("paths");
+    paths
+        .iter()
+        .flat_map(|(path, item)| {
+            let methods = item.as_object().expect("methods");
+            methods.iter().map(move |(method, operation)| (format!("{} {path}", method.to_uppercase()), operation))
+        })
+        .collect()
+}
+
+#[test]
+fn the_description_names_every_operation_and_its_errors() {
+    let api = serde_json::to_value(super::description()).expect("JSON");
+    assert_eq!(api["openapi"], "3.1.0");
+    let listed: Vec<String> = operations(&api)
+        .iter()
+        .map(|(name, operation)| {
+            let statuses: Vec<&str> =
+                operation["responses"].as_object().expect("responses").keys().map(String::as_str).collect();
+            format!("{name} {} {}", operation["operationId"].as_str().expect("an id"), statuses.join(" "))
+        })
+        .collect();
+    insta::assert_snapshot!(listed.join("\n"), @r"
+    GET /api/auth/events list_events 200 304 401 422 500 503
+    GET /api/auth/events/{event} get_event 200 401 404 500 503
+    POST /api/auth/logout log_out 200 401 500 503
+    GET /api/auth/sessions list_sessions 200 401 500 503
+    DELETE /api/auth/sessions/{id} end_session 200 401 404 500 503
+    GET /api/auth/sports list_sports 200 401 422 500 503
+    GET /api/auth/teams list_teams 200 401 422 500 503
+    POST /api/auth/teams/other save_other_teams 200 400 401 413 422 500 503
+    POST /api/auth/teams/primary save_primary_team 200 400 401 404 413 422 500 503
+    GET /api/auth/tournaments list_tournaments 200 401 422 500 503
+    GET /healthz get_health 200
+    GET /readyz get_readiness 200 503
+    ");
+}
+
+#[test]
+fn the_description_is_whole() {
+    let api = serde_json::to_value(super::description()).expect("JSON");
+    let mut ids = BTreeSet::new();
+    for (name, operation) in operations(&api) {
+        assert!(ids.insert(operation["operationId"].to_string()), "{name}: its id is taken");
+        assert!(operation["summary"].is_string() && operation["tags"].is_array(), "{name}: summary and tag");
+        let guarded = name.contains("/api/auth/");
+        assert_eq!(operation["security"].is_array(), guarded, "{name}: security");
+        assert_eq!(operation["responses"]["401"].is_object(), guarded, "{name}: 401");
+    }
+    // Every reference leads somewhere.
+    let text = api.to_string();
+    for part in text.split("\"$ref\":\"#").skip(1) {
+        let pointer = part.split('"').next().expect("a pointer");
+        assert!(api.pointer(pointer).is_some(), "{pointer} is missing");
+    }
+}
+
+#[tokio::test]
+async fn the_reference_page_loads_nothing_from_outside() {
+    TestApp::run(async |app| {
+        let page = app.anonymous(Method::GET, "/docs").await;
+        let policy = page.header("content-security-policy").expect("a policy").to_owned();
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("http"), "{policy}");
+        let html = String::from_utf8(page.bytes).expect("text");
+        assert!(!html.contains("http://") && !html.contains("https://"), "{html}");
+        let scripts: Vec<&str> = html.split("src=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert_eq!(scripts, ["/docs/viewer.js", "/docs/setup.js"]);
+        for script in scripts {
+            let answer = app.anonymous(Method::GET, script).await;
+            assert_eq!(answer.status, 200, "{script}");
+            assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("text/javascript")));
+        }
+    })
+    .await;
+}

@@ -1,0 +1,16 @@
+//! Matchday: the open backend for sports-match social apps.
+//!
+//! One folder per feature; in each, `handlers` speak HTTP, `service` holds the use cases and their transactions,
+//! `rules` are pure, and `store` has the SQL. `http` and `platform` are what the features stand on.
+
+pub mod app;
+pub mod events;
+pub mod fixtures;
+pub mod http;
+pub mod ids;
+pub mod platform;
+pub mod sessions;
+pub mod teams;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod workers;

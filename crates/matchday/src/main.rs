@@ -1,0 +1,62 @@
+//! The `matchday` command.
+
+mod commands;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The open backend for sports-match social apps.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Arguments {
+    /// A TOML file of settings; `MATCHDAY_CONFIG` names one too.
+    #[arg(long, global = true)]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Answer HTTP, and do background work.
+    Serve {
+        /// Leave background work to `matchday worker`.
+        #[arg(long)]
+        no_workers: bool,
+        /// Bring the database up to date first.
+        #[arg(long)]
+        migrate: bool,
+    },
+    /// Do background work only.
+    Worker,
+    /// Change the database's schema.
+    Migrate {
+        #[command(subcommand)]
+        direction: Option<commands::Direction>,
+    },
+    /// Put matches in.
+    #[command(subcommand)]
+    Fixtures(commands::FixturesCommand),
+    /// Sessions for developers and load tests; not in staging or production.
+    #[command(subcommand)]
+    Sessions(commands::SessionsCommand),
+    /// Print the description of the interface (OpenAPI 3.1, JSON).
+    Openapi,
+    /// Print the effective settings, where each came from and what it means.
+    Config,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match commands::run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            commands::complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

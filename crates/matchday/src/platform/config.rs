@@ -1,0 +1,404 @@
+//! The configuration of a process: defaults, then a TOML file, then `MATCHDAY_…` variables.
+//!
+//! Each key is documented where it is declared; `matchday config` prints the effective tree from these declarations.
+
+use std::{fmt::Write as _, net::SocketAddr, path::Path, time::Duration};
+
+use url::Url;
+
+use super::settings::{Entry, Faults, SecretUrl, Setting, Source, settings};
+
+settings! {
+    /// The two listeners and what a request may cost.
+    http: Http {
+        /// Where apps reach the service.
+        listen: SocketAddr = "127.0.0.1:8080",
+        /// Where operators and the homeserver reach it: metrics and health. Keep it off the internet.
+        private_listen: SocketAddr = "127.0.0.1:9090",
+        /// How many connections may be open at once; further ones wait to be accepted.
+        max_connections: usize = "20000",
+        /// How many requests may be worked on at once; further ones get 503 at once.
+        max_in_flight: usize = "1024",
+        /// How long one request may take, and how long a client may take to send its headers.
+        deadline: Duration = "10s",
+        /// The largest body that is read, in bytes.
+        body_limit: usize = "65536",
+        /// Web origins that may call the interface, like `https://app.example.org`; `*` means any. Empty: none.
+        cors_origins: Vec<String> = "",
+    }
+    /// PostgreSQL: the truth.
+    database: Database {
+        /// How to reach it.
+        url: SecretUrl,
+        /// The most connections this process opens.
+        max_connections: u32 = "16",
+        /// How long a request waits for a free connection before it answers 503.
+        acquire_timeout: Duration = "3s",
+    }
+    /// Redis: what may be lost (rate limits).
+    redis: Redis {
+        /// How to reach it.
+        url: SecretUrl,
+        /// Stands before every key, so that several deployments can share a server.
+        prefix: String = "matchday",
+        /// How long a call may take before the process decides by itself.
+        timeout: Duration = "2s",
+    }
+    /// NATS with JetStream: what moves between processes.
+    nats: Nats {
+        /// How to reach it.
+        url: SecretUrl,
+        /// Stands before every subject and stream, so that several deployments can share a server.
+        prefix: String = "matchday",
+        /// How many servers keep each stream: 1 on a single server, 3 in a cluster.
+        replicas: usize = "1",
+        /// How long a call may take.
+        timeout: Duration = "2s",
+    }
+    /// The Matrix homeserver: chat.
+    matrix: Matrix {
+        /// Where this process reaches its client-server interface. Empty: no chat.
+        homeserver_url: Option<Url> = "",
+    }
+    /// Tokens that apps carry.
+    sessions: Sessions {
+        /// A session ends when it was not used for this long.
+        idle: Duration = "30d",
+        /// A session ends after this long, used or not.
+        lifetime: Duration = "180d",
+        /// How many sessions a user may have; a new one ends the oldest.
+        max_per_user: u32 = "10",
+        /// How long a token that was checked is trusted without asking the database.
+        cache_for: Duration = "30s",
+        /// How many checked tokens are remembered.
+        cache_entries: u64 = "200000",
+    }
+    /// The lists that are the same for everyone.
+    pages: Pages {
+        /// How long a page is served without rebuilding it.
+        keep: Duration = "1s",
+        /// How many pages are kept.
+        cache_entries: u64 = "2000",
+    }
+    /// The outbox and its relay.
+    outbox: Outbox {
+        /// How often the relay looks for messages that another process wrote.
+        poll: Duration = "200ms",
+        /// How long a relay that fell silent keeps others waiting.
+        lease: Duration = "10s",
+    }
+    /// What the process writes about itself.
+    log: Log {
+        /// `json` for machines, `pretty` for people.
+        format: LogFormat = "json",
+        /// What is logged, as in `info,matchday=debug`.
+        filter: String = "info",
+        /// Which requests get a line of their own: `problems` (answers of 500 and above, and slow ones), `all` or `none`.
+        requests: RequestLog = "problems",
+    }
+    /// OpenTelemetry traces.
+    traces: Traces {
+        /// Where to send them by OTLP over HTTP, like `http://127.0.0.1:4318`. Empty: nowhere.
+        endpoint: Option<Url> = "",
+        /// The share of requests that is traced, 0 to 1.
+        sample: f64 = "0.1",
+    }
+    /// How a process ends.
+    shutdown: Shutdown {
+        /// How long readiness is off before the listener closes, so that balancers stop sending.
+        notice: Duration = "0s",
+        /// How long requests under way may take to finish.
+        drain: Duration = "20s",
+    }
+}
+
+/// Where a process runs. What is not one of the names is `production`: a misspelt name must not loosen anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Environment {
+    /// A developer's machine.
+    Local,
+    /// Automated tests.
+    Testing,
+    /// A rehearsal of production.
+    Staging,
+    /// The real thing.
+    Production,
+}
+
+impl Environment {
+    /// Reads `MATCHDAY_ENV`.
+    pub fn from_name(name: Option<&str>) -> Self {
+        match name {
+            Some("local") => Self::Local,
+            Some("testing") => Self::Testing,
+            Some("staging") => Self::Staging,
+            _ => Self::Production,
+        }
+    }
+
+    /// The name that `from_name` reads.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Testing => "testing",
+            Self::Staging => "staging",
+            Self::Production => "production",
+        }
+    }
+
+    /// Whether conveniences for developers may exist here.
+    pub fn is_development(self) -> bool {
+        matches!(self, Self::Local | Self::Testing)
+    }
+}
+
+/// See `log.format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// Colours and indentation.
+    Pretty,
+}
+
+/// See `log.requests`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestLog {
+    /// Server errors and slow answers.
+    Problems,
+    /// Every request.
+    All,
+    /// No request.
+    None,
+}
+
+macro_rules! setting_by_name {
+    ($type:ty, $expected:literal, $($name:literal => $value:expr),+) => {
+        impl Setting for $type {
+            const EXPECTED: &'static str = $expected;
+            fn parse(text: &str) -> Option<Self> {
+                match text { $($name => Some($value),)+ _ => None }
+            }
+            fn show(&self) -> String {
+                [$(($name, $value)),+].into_iter().find(|(_, value)| value == self).map(|(name, _)| name.to_owned()).unwrap_or_default()
+            }
+        }
+    };
+}
+setting_by_name!(LogFormat, "json or pretty", "json" => Self::Json, "pretty" => Self::Pretty);
+setting_by_name!(RequestLog, "problems, all or none", "problems" => Self::Problems, "all" => Self::All, "none" => Self::None);
+
+/// A configuration with the story of each key.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The values.
+    pub config: Config,
+    entries: Vec<Entry>,
+}
+
+impl Config {
+    /// Reads the process's variables and the file that `file`, or else `MATCHDAY_CONFIG`, names.
+    pub fn load(file: Option<&Path>) -> Result<Loaded, Faults> {
+        let variables: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        let named = variables.iter().find(|(name, _)| name == "MATCHDAY_CONFIG").map(|(_, path)| path.as_str());
+        let text = match file.or(named.map(Path::new)) {
+            Some(path) => Some(
+                std::fs::read_to_string(path)
+                    .map_err(|error| Faults(vec![format!("the file {} cannot be read: {error}", path.display())]))?,
+            ),
+            None => None,
+        };
+        Self::parse(variables, text.as_deref())
+    }
+
+    /// The same from values in hand.
+    pub fn parse(variables: impl IntoIterator<Item = (String, String)>, file: Option<&str>) -> Result<Loaded, Faults> {
+        let mut source = Source::new(variables, file);
+        let env = Environment::from_name(source.variable("MATCHDAY_ENV"));
+        let config = Self::read_sections(env, &mut source);
+        if let Some(config) = &config {
+            for fault in config.contradictions() {
+                source.fault(fault);
+            }
+        }
+        let entries = source.finish()?;
+        config.map(|config| Loaded { config, entries }).ok_or_else(|| Faults(Vec::new()))
+    }
+
+    /// What no single key can see.
+    fn contradictions(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut check = |holds: bool, fault: &str| {
+            if !holds {
+                faults.push(fault.to_owned());
+            }
+        };
+        check(
+            self.http.listen != self.http.private_listen || self.http.listen.port() == 0,
+            "http.listen and http.private_listen are the same address: give each its own",
+        );
+        check(self.http.max_in_flight > 0, "http.max_in_flight is 0: no request could ever be answered");
+        check(self.http.max_connections > 0, "http.max_connections is 0: nobody could ever connect");
+        check(!self.http.deadline.is_zero(), "http.deadline is 0: every request would fail");
+        check(
+            self.database.max_connections >= 2,
+            "database.max_connections is below 2: workers and requests need one each at least",
+        );
+        check(
+            self.sessions.idle <= self.sessions.lifetime,
+            "sessions.idle is longer than sessions.lifetime: an idle session could not last that long",
+        );
+        check(self.sessions.max_per_user > 0, "sessions.max_per_user is 0: nobody could log in");
+        check((0.0..=1.0).contains(&self.traces.sample), "traces.sample is not between 0 and 1");
+        check(
+            self.outbox.lease >= self.outbox.poll * 4,
+            "outbox.lease is shorter than four times outbox.poll: relays would take turns all the time",
+        );
+        for (name, prefix) in [("nats.prefix", &self.nats.prefix), ("redis.prefix", &self.redis.prefix)] {
+            check(
+                !prefix.is_empty() && prefix.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'),
+                &format!("{name} is not made of lower-case letters, digits and underscores"),
+            );
+        }
+        for origin in self.http.cors_origins.iter().filter(|origin| *origin != "*") {
+            check(
+                Url::parse(origin).is_ok_and(|url| url.origin().ascii_serialization() == *origin),
+                &format!("http.cors_origins: `{origin}` is no web origin like https://app.example.org"),
+            );
+        }
+        faults
+    }
+}
+
+impl Loaded {
+    /// The effective configuration as a TOML file that explains itself, secrets hidden.
+    pub fn explain(&self) -> String {
+        let mut text = format!("# MATCHDAY_ENV is {}\n", self.config.env.name());
+        for (section, meaning) in Config::SECTIONS {
+            let _ = write!(text, "\n#{}\n[{section}]\n", meaning.trim_end());
+            for entry in self.entries.iter().filter(|entry| entry.key.split('.').next() == Some(section)) {
+                let name = entry.key.rsplit('.').next().unwrap_or(entry.key);
+                let _ = writeln!(text, "#{} ({})", entry.meaning.trim_end().replace('\n', "\n#"), entry.origin);
+                let _ = match &entry.value {
+                    Some(value) => writeln!(text, "{name} = {}", literal(value)),
+                    None => writeln!(text, "# {name} = \"\""),
+                };
+            }
+        }
+        text
+    }
+}
+
+fn literal(value: &str) -> String {
+    if value.parse::<f64>().is_ok() || value == "true" || value == "false" {
+        value.to_owned()
+    } else {
+        toml::Value::from(value).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(extra: &[(&str, &str)]) -> Vec<(String, String)> {
+        [
+            ("MATCHDAY_DATABASE__URL", "postgres://md:hunter2@db.example.org/md"),
+            ("MATCHDAY_REDIS__URL", "redis://127.0.0.1"),
+            ("MATCHDAY_NATS__URL", "nats://127.0.0.1"),
+        ]
+        .iter()
+        .chain(extra)
+        .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+    }
+
+    fn faults(extra: &[(&str, &str)], file: Option<&str>) -> Vec<String> {
+        Config::parse(variables(extra), file).expect_err("a faulty configuration").0
+    }
+
+    #[test]
+    fn defaults_yield_to_the_file_and_the_file_to_variables() {
+        let file = "[http]\nmax_in_flight = 7\nlisten = \"127.0.0.1:1\"\ncors_origins = [\"https://a.example\", \"https://b.example\"]\n";
+        let config =
+            Config::parse(variables(&[("MATCHDAY_HTTP__LISTEN", "127.0.0.1:2")]), Some(file)).expect("valid").config;
+        assert_eq!(config.http.listen.port(), 2);
+        assert_eq!(config.http.max_in_flight, 7);
+        assert_eq!(config.http.cors_origins, ["https://a.example", "https://b.example"]);
+        assert_eq!(config.http.deadline, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn every_fault_is_reported_at_once_and_named() {
+        let found = faults(
+            &[
+                ("MATCHDAY_HTTP__LISTEN", "8080"),
+                ("MATCHDAY_SESSIONS__IDEL", "1d"),
+                ("MATCHDAY_DATABASE__URL", "hunter3"),
+            ],
+            Some("[http]\ndeadline = \"soon\"\n[outbx]\npoll = \"1s\"\n"),
+        );
+        insta::assert_snapshot!(found.join("\n"), @r"
+        http.listen (from MATCHDAY_HTTP__LISTEN): `8080` is not an address with a port, like 127.0.0.1:8080
+        http.deadline (from file): `soon` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
+        database.url (from MATCHDAY_DATABASE__URL): its value is not a URL, like postgres://user:password@host:5432/name
+        MATCHDAY_SESSIONS__IDEL is no variable of Matchday: did you mean MATCHDAY_SESSIONS__IDLE?
+        outbx.poll is no key of the file of Matchday: did you mean outbox.poll?
+        ");
+    }
+
+    #[test]
+    fn what_must_be_set_says_where() {
+        let Faults(found) = Config::parse(Vec::new(), None).expect_err("nothing is set");
+        assert_eq!(found.len(), 3);
+        assert_eq!(
+            found[0],
+            "database.url is not set: put it in the file or in MATCHDAY_DATABASE__URL; it must be a URL, like postgres://user:password@host:5432/name"
+        );
+    }
+
+    #[test]
+    fn contradictions_are_found() {
+        let found = faults(
+            &[
+                ("MATCHDAY_SESSIONS__IDLE", "400d"),
+                ("MATCHDAY_HTTP__MAX_IN_FLIGHT", "0"),
+                ("MATCHDAY_NATS__PREFIX", "a.b"),
+            ],
+            None,
+        );
+        assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn variables_of_other_tools_are_left_alone() {
+        assert!(Config::parse(variables(&[("MATCHDAY_URL", "x"), ("MATCHDAY_BIN", "y")]), None).is_ok());
+    }
+
+    #[test]
+    fn an_unknown_environment_is_production() {
+        for (name, expected) in [
+            (None, Environment::Production),
+            (Some("Local"), Environment::Production),
+            (Some(""), Environment::Production),
+            (Some("local"), Environment::Local),
+            (Some("testing"), Environment::Testing),
+            (Some("staging"), Environment::Staging),
+        ] {
+            assert_eq!(Environment::from_name(name), expected, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn the_printed_configuration_hides_secrets_and_reads_back() {
+        let loaded = Config::parse(variables(&[]), None).expect("valid");
+        let text = loaded.explain();
+        assert!(!text.contains("hunter2"), "{text}");
+        assert!(text.contains("postgres://md:hidden@db.example.org/md"));
+        assert!(text.contains("# Where apps reach the service. (default)"));
+        let again = Config::parse(Vec::new(), Some(&text)).expect("the printed file is a valid one");
+        assert_eq!(again.config.http.listen, loaded.config.http.listen);
+    }
+}

@@ -1,0 +1,15 @@
+//! What every feature stands on and none of them owns.
+
+pub mod breaker;
+pub mod clock;
+pub mod config;
+pub mod database;
+pub mod lease;
+pub mod outbox;
+pub mod page_cache;
+pub mod random;
+pub mod rate_limit;
+pub mod settings;
+pub mod shutdown;
+pub mod stream;
+pub mod telemetry;

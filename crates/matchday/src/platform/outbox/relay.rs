@@ -1,0 +1,152 @@
+//! Carries messages from the outbox to `JetStream`.
+
+use std::{
+    collections::{BTreeMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_nats::jetstream::message::PublishMessage;
+use futures_util::future::join_all;
+use sqlx::PgPool;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::store::{self, Waiting};
+use crate::platform::{
+    clock::Clock,
+    lease::Lease,
+    stream::{Streams, TransportError},
+};
+
+const BATCH: i64 = 500;
+
+/// One relay publishes at a time, whoever holds the lease; every other process's stands by.
+///
+/// Why nothing is lost or out of order, even if two relays overlap for a moment (one was paused and wakes up after
+/// its lease ended): a message is deleted only after its acknowledgement, and a message is sent only after the one
+/// before it with the same key was acknowledged. Both relays therefore send each key's messages in order, and
+/// `JetStream` drops what it has seen under the same id. A relay that slept past that memory finds its own lease
+/// expired before it sends.
+pub struct Relay {
+    db: PgPool,
+    streams: Streams,
+    lease: Lease,
+    poll: Duration,
+    wake: Arc<Notify>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Relay {
+    /// A relay that looks for messages every `poll`, and at once when `wake` is notified.
+    pub fn new(
+        db: PgPool,
+        streams: Streams,
+        lease: Lease,
+        poll: Duration,
+        wake: Arc<Notify>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { db, streams, lease, poll, wake, clock }
+    }
+
+    /// Works until shutdown, then hands the lease back.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let mut pause = self.poll;
+        while !shutdown.is_cancelled() {
+            match self.turn().await {
+                Ok(published) => {
+                    pause = self.poll;
+                    if published == usize::try_from(BATCH).unwrap_or(usize::MAX) {
+                        continue;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the relay could not publish; messages wait in the outbox");
+                    metrics::counter!("matchday_outbox_failures_total").increment(1);
+                    pause = (pause * 2).min(Duration::from_secs(5));
+                }
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        if let Err(error) = self.lease.release(&self.db).await {
+            tracing::debug!(%error, "the relay's lease runs out by itself");
+        }
+    }
+
+    /// One look at the outbox; returns how many messages were published.
+    async fn turn(&self) -> Result<usize, RelayError> {
+        if !self.lease.hold(&self.db).await? {
+            return Ok(0);
+        }
+        let waiting = store::oldest(&self.db, BATCH).await?;
+        let Some(oldest) = waiting.first() else {
+            metrics::gauge!("matchday_outbox_lag_seconds").set(0.0);
+            return Ok(0);
+        };
+        metrics::gauge!("matchday_outbox_lag_seconds").set((self.clock.now() - oldest.created_at).as_seconds_f64());
+        let (published, failure) = self.publish(waiting).await;
+        store::delete(&self.db, &published).await?;
+        metrics::counter!("matchday_outbox_published_total").increment(published.len() as u64);
+        match failure {
+            Some(failure) => Err(failure),
+            None => Ok(published.len()),
+        }
+    }
+
+    /// Sends in waves: the first message of each key, all at once, then the second of each key whose first was
+    /// acknowledged, and so on.
+    async fn publish(&self, waiting: Vec<Waiting>) -> (Vec<i64>, Option<RelayError>) {
+        let mut queues: BTreeMap<String, VecDeque<Waiting>> = BTreeMap::new();
+        for message in waiting {
+            queues.entry(message.key.clone()).or_default().push_back(message);
+        }
+        let (mut published, mut failure) = (Vec::new(), None);
+        while !queues.is_empty() && self.lease.is_fresh() {
+            let wave: Vec<Waiting> = queues.values_mut().filter_map(VecDeque::pop_front).collect();
+            let mut sent = Vec::with_capacity(wave.len());
+            for message in wave {
+                let acknowledgement = self.streams.send(&message.subject, envelope(&message)).await;
+                // Awaited together: one by one, a server that is gone would cost its deadline per message.
+                sent.push(async move {
+                    let outcome = match acknowledgement {
+                        Ok(acknowledgement) => acknowledgement.await.map_err(TransportError::from).map(|_| ()),
+                        Err(error) => Err(error),
+                    };
+                    (message, outcome)
+                });
+            }
+            let mut stuck = HashSet::new();
+            for (message, outcome) in join_all(sent).await {
+                match outcome {
+                    Ok(()) => published.push(message.id),
+                    Err(error) => {
+                        stuck.insert(message.key);
+                        failure = Some(RelayError::from(error));
+                    }
+                }
+            }
+            queues.retain(|key, queue| !queue.is_empty() && !stuck.contains(key));
+        }
+        (published, failure)
+    }
+}
+
+fn envelope(message: &Waiting) -> PublishMessage {
+    PublishMessage::build()
+        .message_id(message.id.to_string())
+        .header("Matchday-Key", message.key.as_str())
+        .payload(message.payload.to_string().into())
+}
+
+#[derive(Debug, thiserror::Error)]
+enum RelayError {
+    #[error("the database: {0}")]
+    Database(#[from] sqlx::Error),
+    #[error("NATS: {0}")]
+    Nats(#[from] TransportError),
+}

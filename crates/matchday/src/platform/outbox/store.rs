@@ -1,0 +1,51 @@
+//! The outbox's SQL.
+
+use sqlx::{PgConnection, PgExecutor};
+use time::OffsetDateTime;
+
+use super::Message;
+
+/// A message as it waits.
+pub(super) struct Waiting {
+    pub(super) id: i64,
+    pub(super) key: String,
+    pub(super) subject: String,
+    pub(super) payload: serde_json::Value,
+    pub(super) created_at: OffsetDateTime,
+}
+
+pub(super) async fn insert(connection: &mut PgConnection, messages: &[Message]) -> sqlx::Result<()> {
+    let keys: Vec<&str> = messages.iter().map(|message| message.key.as_str()).collect();
+    let subjects: Vec<&str> = messages.iter().map(|message| message.subject).collect();
+    let payloads: Vec<serde_json::Value> = messages.iter().map(|message| message.payload.clone()).collect();
+    sqlx::query!(
+        "insert into outbox (key, subject, payload)
+         select key, subject, payload
+         from unnest($1::text[], $2::text[], $3::jsonb[]) with ordinality as m (key, subject, payload, position)
+         order by position",
+        &keys as &[&str],
+        &subjects as &[&str],
+        &payloads,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn oldest(executor: impl PgExecutor<'_>, limit: i64) -> sqlx::Result<Vec<Waiting>> {
+    sqlx::query_as!(Waiting, "select id, key, subject, payload, created_at from outbox order by id limit $1", limit)
+        .fetch_all(executor)
+        .await
+}
+
+pub(super) async fn delete(executor: impl PgExecutor<'_>, ids: &[i64]) -> sqlx::Result<()> {
+    sqlx::query!("delete from outbox where id = any($1)", ids).execute(executor).await?;
+    Ok(())
+}
+
+/// Takes every waiting message out, oldest first, as (subject, payload). For tests, which have no relay.
+pub async fn take_all(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<(String, serde_json::Value)>> {
+    let mut taken = sqlx::query!("delete from outbox returning id, subject, payload").fetch_all(executor).await?;
+    taken.sort_by_key(|row| row.id);
+    Ok(taken.into_iter().map(|row| (row.subject, row.payload)).collect())
+}

@@ -1,0 +1,170 @@
+//! Rate limits by the generic cell rate algorithm (GCRA), shared by all processes through Redis.
+//!
+//! A limit of "burst `b`, then one every `i`" is kept as one number per key: the theoretical arrival time, up to which
+//! capacity is spoken for. While Redis is away each process decides by itself, with half of what the limit allows:
+//! a limit that vanishes with its store is no limit.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use redis::aio::ConnectionManager;
+use time::OffsetDateTime;
+
+use super::{breaker::Breaker, clock::Clock};
+
+/// A limit's name and size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Part of the key and of the metrics' labels.
+    pub name: &'static str,
+    /// How many may come at once.
+    pub burst: u32,
+    /// After the burst, one every so often.
+    pub every: Duration,
+}
+
+impl Limit {
+    /// What one process allows on its own.
+    fn strict(self) -> Self {
+        Self { burst: (self.burst / 2).max(1), every: self.every * 2, ..self }
+    }
+}
+
+/// The answer to one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether the attempt is within the limit.
+    pub allowed: bool,
+    /// The limit's burst, for `X-RateLimit-Limit`.
+    pub limit: u32,
+    /// How many more would be allowed right now.
+    pub remaining: u32,
+    /// How long until one is allowed again; zero when one is.
+    pub retry_after: Duration,
+}
+
+/// The rule itself, in microseconds: given the stored arrival time, the new one and the decision.
+pub(super) fn gcra(limit: Limit, arrival: i64, now: i64) -> (Option<i64>, Decision) {
+    let every = i64::try_from(limit.every.as_micros()).unwrap_or(i64::MAX / 1_000_000).max(1);
+    let window = every * i64::from(limit.burst);
+    let new_arrival = arrival.max(now) + every;
+    let wait = new_arrival - window - now;
+    let allowed = wait <= 0;
+    let spoken_for = if allowed { new_arrival } else { arrival } - now;
+    let remaining = u32::try_from((window - spoken_for).max(0) / every).unwrap_or(u32::MAX);
+    let retry_after = Duration::from_micros(u64::try_from(wait.max(0)).unwrap_or(0));
+    (allowed.then_some(new_arrival), Decision { allowed, limit: limit.burst, remaining, retry_after })
+}
+
+/// The same rule, run inside Redis so that concurrent callers take turns. `%.0f` because Lua would otherwise round
+/// microseconds since 1970 to 14 digits.
+const SCRIPT: &str = r"
+local every, burst, now = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local arrival = tonumber(redis.call('GET', KEYS[1]) or '0')
+local new_arrival = math.max(arrival, now) + every
+local wait = new_arrival - every * burst - now
+if wait <= 0 then
+  redis.call('SET', KEYS[1], string.format('%.0f', new_arrival), 'PX', math.ceil((new_arrival - now) / 1000))
+  arrival = new_arrival
+end
+return { string.format('%.0f', arrival), string.format('%.0f', wait) }
+";
+
+/// Takes from limits.
+#[derive(Clone)]
+pub struct RateLimiter {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    redis: ConnectionManager,
+    prefix: String,
+    script: redis::Script,
+    clock: Arc<dyn Clock>,
+    breaker: Breaker,
+    /// Arrival times of the fallback; bounded, because its keys come from clients.
+    own: moka::sync::Cache<String, Arc<Mutex<i64>>>,
+}
+
+impl RateLimiter {
+    /// A limiter on this Redis, with the time that is handed in.
+    pub fn new(redis: ConnectionManager, prefix: &str, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                redis,
+                prefix: prefix.to_owned(),
+                script: redis::Script::new(SCRIPT),
+                clock,
+                breaker: Breaker::new(2, Duration::from_secs(1)),
+                own: moka::sync::Cache::new(100_000),
+            }),
+        }
+    }
+
+    /// Takes one from the limit of `key`.
+    pub async fn take(&self, limit: Limit, key: &str) -> Decision {
+        let inner = &*self.inner;
+        let now = micros(inner.clock.now());
+        let decision = match self.take_shared(limit, key, now).await {
+            Some(decision) => decision,
+            None => self.take_own(limit.strict(), key, now),
+        };
+        if !decision.allowed {
+            metrics::counter!("matchday_rate_limited_total", "limit" => limit.name).increment(1);
+        }
+        decision
+    }
+
+    async fn take_shared(&self, limit: Limit, key: &str, now: i64) -> Option<Decision> {
+        let inner = &*self.inner;
+        if !inner.breaker.allows() {
+            return None;
+        }
+        let every = i64::try_from(limit.every.as_micros()).unwrap_or(i64::MAX / 1_000_000).max(1);
+        let answer: redis::RedisResult<(String, String)> = inner
+            .script
+            .key(format!("{}:limit:{}:{key}", inner.prefix, limit.name))
+            .arg(every)
+            .arg(limit.burst)
+            .arg(now)
+            .invoke_async(&mut inner.redis.clone())
+            .await;
+        inner.breaker.record(answer.is_ok());
+        match answer {
+            Ok((arrival, wait)) => {
+                let (arrival, wait) = (arrival.parse::<i64>().unwrap_or(now), wait.parse::<i64>().unwrap_or(0));
+                let window = every * i64::from(limit.burst);
+                Some(Decision {
+                    allowed: wait <= 0,
+                    limit: limit.burst,
+                    remaining: u32::try_from((window - (arrival - now)).max(0) / every).unwrap_or(u32::MAX),
+                    retry_after: Duration::from_micros(u64::try_from(wait.max(0)).unwrap_or(0)),
+                })
+            }
+            Err(error) => {
+                tracing::warn!(%error, limit = limit.name, "Redis did not answer; this process limits by itself");
+                metrics::counter!("matchday_rate_limit_fallback_total").increment(1);
+                None
+            }
+        }
+    }
+
+    fn take_own(&self, limit: Limit, key: &str, now: i64) -> Decision {
+        let slot = self.inner.own.get_with(format!("{}:{key}", limit.name), Arc::default);
+        let mut arrival = slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (taken, decision) = gcra(limit, *arrival, now);
+        if let Some(taken) = taken {
+            *arrival = taken;
+        }
+        decision
+    }
+}
+
+fn micros(moment: OffsetDateTime) -> i64 {
+    i64::try_from(moment.unix_timestamp_nanos() / 1_000).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

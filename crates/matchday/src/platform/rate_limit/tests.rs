@@ -1,0 +1,73 @@
+use proptest::prelude::*;
+use time::{Duration as Span, macros::datetime};
+
+use super::*;
+use crate::testing::{MockClock, redis_for_tests, unreachable_redis};
+
+const LIMIT: Limit = Limit { name: "test", burst: 5, every: Duration::from_mins(1) };
+
+proptest! {
+    /// Whatever the arrivals, no window of `burst × every` lets through more than twice the burst, and a refused
+    /// caller who waits as long as it was told is let through.
+    #[test]
+    fn never_more_than_the_limit(burst in 1_u32..20, every in 1_u64..1_000, gaps in proptest::collection::vec(0_i64..2_000_000, 1..200)) {
+        let limit = Limit { name: "p", burst, every: Duration::from_millis(every) };
+        let (mut now, mut arrival, mut passed) = (1_700_000_000_000_000_i64, 0, Vec::new());
+        for gap in gaps {
+            now += gap;
+            let (taken, decision) = gcra(limit, arrival, now);
+            if let Some(taken) = taken {
+                arrival = taken;
+                passed.push(now);
+            } else {
+                let later = now + i64::try_from(decision.retry_after.as_micros()).expect("fits");
+                prop_assert!(gcra(limit, arrival, later).1.allowed);
+                prop_assert!(!gcra(limit, arrival, later - 1).1.allowed);
+            }
+        }
+        let window = i64::from(burst) * i64::try_from(every).expect("fits") * 1_000;
+        for &start in &passed {
+            let within = passed.iter().filter(|&&moment| (start..start + window).contains(&moment)).count();
+            prop_assert!(within <= 2 * burst as usize, "{within} passed within one window");
+        }
+    }
+}
+
+#[tokio::test]
+async fn redis_decides_as_the_rule_does() {
+    let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
+    let (redis, prefix) = redis_for_tests().await;
+    let limiter = RateLimiter::new(redis, &prefix, clock.clone());
+    let mut arrival = 0;
+    for step in 0..60 {
+        clock.advance(Span::milliseconds((step * 7_919) % 40_000));
+        let (taken, expected) = gcra(LIMIT, arrival, micros(clock.now()));
+        arrival = taken.unwrap_or(arrival);
+        assert_eq!(limiter.take_shared(LIMIT, "k", micros(clock.now())).await, Some(expected), "step {step}");
+    }
+}
+
+#[tokio::test]
+async fn racing_callers_share_one_burst() {
+    let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
+    let (redis, prefix) = redis_for_tests().await;
+    let limiters = [(); 4].map(|()| RateLimiter::new(redis.clone(), &prefix, clock.clone()));
+    let attempts = (0..40).map(|n| limiters[n % 4].take(LIMIT, "shared"));
+    let allowed = futures_util::future::join_all(attempts).await.into_iter().filter(|d| d.allowed).count();
+    assert_eq!(allowed, 5);
+}
+
+#[tokio::test]
+async fn without_redis_half_the_burst_is_left_and_callers_do_not_wait() {
+    let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
+    let limiter = RateLimiter::new(unreachable_redis(), "x", clock.clone());
+    let began = std::time::Instant::now();
+    let mut allowed = 0;
+    for _ in 0..50 {
+        allowed += u32::from(limiter.take(LIMIT, "k").await.allowed);
+    }
+    assert_eq!(allowed, 2, "half of five");
+    assert!(began.elapsed() < Duration::from_secs(5), "the breaker spares the time-outs");
+    clock.advance(Span::seconds(120));
+    assert!(limiter.take(LIMIT, "k").await.allowed, "one every two minutes");
+}

@@ -1,0 +1,391 @@
+//! The machinery behind [`config`](super::config): typed keys with a meaning and a default, read from a TOML file and
+//! from `MATCHDAY_…` variables. It gathers every fault instead of stopping at the first, because an operator who has
+//! to restart a service once per typo stops reading its messages.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::SocketAddr,
+    time::Duration,
+};
+
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+/// A type that can stand behind a configuration key.
+pub trait Setting: Sized {
+    /// Completes the sentence "`x` is not …".
+    const EXPECTED: &'static str;
+    /// Whether the value may be shown.
+    const SECRET: bool = false;
+
+    /// Reads the value as it is written in a variable, or in the file without its quotes.
+    fn parse(text: &str) -> Option<Self>;
+
+    /// Writes the value back so that `parse` reads it again.
+    fn show(&self) -> String;
+}
+
+macro_rules! setting_by_from_str {
+    ($($type:ty => $expected:literal),* $(,)?) => {$(
+        impl Setting for $type {
+            const EXPECTED: &'static str = $expected;
+            fn parse(text: &str) -> Option<Self> { text.parse().ok() }
+            fn show(&self) -> String { self.to_string() }
+        }
+    )*};
+}
+setting_by_from_str! {
+    SocketAddr => "an address with a port, like 127.0.0.1:8080",
+    bool => "true or false",
+    u16 => "a whole number up to 65535",
+    u32 => "a whole number, 0 or more",
+    u64 => "a whole number, 0 or more",
+    usize => "a whole number, 0 or more",
+    f64 => "a number",
+    Url => "a URL, like http://127.0.0.1:8008",
+}
+
+impl Setting for String {
+    const EXPECTED: &'static str = "a text";
+    fn parse(text: &str) -> Option<Self> {
+        Some(text.to_owned())
+    }
+    fn show(&self) -> String {
+        self.clone()
+    }
+}
+
+/// A URL that may carry a password, and is therefore never printed.
+#[derive(Clone, Debug)]
+pub struct SecretUrl(SecretString);
+
+impl SecretUrl {
+    /// The whole URL, password included.
+    pub fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
+}
+
+impl Setting for SecretUrl {
+    const EXPECTED: &'static str = "a URL, like postgres://user:password@host:5432/name";
+    const SECRET: bool = true;
+    fn parse(text: &str) -> Option<Self> {
+        Url::parse(text).ok().filter(Url::has_host).map(|_| Self(text.into()))
+    }
+    fn show(&self) -> String {
+        // The password is the secret; host and database are what an operator wants to check.
+        Url::parse(self.expose()).map_or_else(
+            |_| "…".to_owned(),
+            |mut url| {
+                if url.password().is_some() {
+                    let _ = url.set_password(Some("hidden"));
+                }
+                url.to_string()
+            },
+        )
+    }
+}
+
+impl<T: Setting> Setting for Option<T> {
+    const EXPECTED: &'static str = T::EXPECTED;
+    const SECRET: bool = T::SECRET;
+    fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() { Some(None) } else { T::parse(text).map(Some) }
+    }
+    fn show(&self) -> String {
+        self.as_ref().map(T::show).unwrap_or_default()
+    }
+}
+
+impl<T: Setting> Setting for Vec<T> {
+    const EXPECTED: &'static str = "a list, in a variable separated by commas";
+    const SECRET: bool = T::SECRET;
+    fn parse(text: &str) -> Option<Self> {
+        text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(T::parse).collect()
+    }
+    fn show(&self) -> String {
+        self.iter().map(T::show).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Setting for Duration {
+    const EXPECTED: &'static str = "a time with its unit, like 500ms, 10s, 5m, 12h or 30d";
+    fn parse(text: &str) -> Option<Self> {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().ok()?;
+        let milliseconds: u64 = match unit.trim() {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return None,
+        };
+        number.checked_mul(milliseconds).map(Self::from_millis)
+    }
+    fn show(&self) -> String {
+        let milliseconds = self.as_millis();
+        for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
+            if milliseconds >= size && milliseconds.is_multiple_of(size) {
+                return format!("{}{unit}", milliseconds / size);
+            }
+        }
+        format!("{milliseconds}ms")
+    }
+}
+
+/// Where a value came from, for `matchday config` and for messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody set it.
+    Default,
+    /// The configuration file.
+    File,
+    /// An environment variable, by name.
+    Variable(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File => f.write_str("file"),
+            Self::Variable(name) => f.write_str(name),
+        }
+    }
+}
+
+/// One key as it ended up, for printing.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// `section.name`.
+    pub key: &'static str,
+    /// What the key means, from where it is declared.
+    pub meaning: &'static str,
+    /// The effective value, with secrets hidden; `None` where it is unset.
+    pub value: Option<String>,
+    /// Who set it.
+    pub origin: Origin,
+}
+
+/// Everything that is wrong with a configuration, one plain line each.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct Faults(pub Vec<String>);
+
+/// The raw values while they are being read.
+pub struct Source {
+    variables: BTreeMap<String, String>,
+    file: BTreeMap<String, String>,
+    known: BTreeSet<&'static str>,
+    entries: Vec<Entry>,
+    faults: Vec<String>,
+}
+
+impl Source {
+    /// Gathers the variables and the file's text.
+    pub fn new(variables: impl IntoIterator<Item = (String, String)>, file: Option<&str>) -> Self {
+        let mut source = Self {
+            variables: variables.into_iter().filter(|(name, _)| name.starts_with("MATCHDAY_")).collect(),
+            file: BTreeMap::new(),
+            known: BTreeSet::new(),
+            entries: Vec::new(),
+            faults: Vec::new(),
+        };
+        match file.map(str::parse::<toml::Table>).transpose() {
+            Ok(table) => flatten("", &table.unwrap_or_default(), &mut source.file),
+            Err(error) => source.faults.push(format!("the file is not TOML: {error}")),
+        }
+        source
+    }
+
+    /// A variable outside the tree of keys.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str)
+    }
+
+    /// Reads one key; `None` means that a fault was noted.
+    pub fn read<T: Setting>(&mut self, key: &'static str, meaning: &'static str, default: Option<&str>) -> Option<T> {
+        self.known.insert(key);
+        let variable = variable_name(key);
+        let (text, origin) = if let Some(text) = self.variables.get(&variable) {
+            (Some(text.clone()), Origin::Variable(variable.clone()))
+        } else if let Some(text) = self.file.get(key) {
+            (Some(text.clone()), Origin::File)
+        } else {
+            (default.map(str::to_owned), Origin::Default)
+        };
+        let Some(text) = text else {
+            self.faults
+                .push(format!("{key} is not set: put it in the file or in {variable}; it must be {}", T::EXPECTED));
+            return None;
+        };
+        let parsed = T::parse(text.trim());
+        if let Some(value) = &parsed {
+            let shown = value.show();
+            self.entries.push(Entry { key, meaning, value: (!shown.is_empty()).then_some(shown), origin });
+        } else {
+            // A secret with a typo in it is still a secret.
+            let shown = if T::SECRET { "its value".to_owned() } else { format!("`{text}`") };
+            self.faults.push(format!("{key} (from {origin}): {shown} is not {}", T::EXPECTED));
+        }
+        parsed
+    }
+
+    /// Notes a fault that concerns several keys.
+    pub fn fault(&mut self, fault: impl Into<String>) {
+        self.faults.push(fault.into());
+    }
+
+    /// Ends the reading: unknown names are faults too, since a misspelt key is a setting that silently does nothing.
+    pub fn finish(mut self) -> Result<Vec<Entry>, Faults> {
+        let known_variables: BTreeSet<String> = self.known.iter().map(|key| variable_name(key)).collect();
+        let known_keys: BTreeSet<String> = self.known.iter().map(|&key| key.to_owned()).collect();
+        let unknown_variables =
+            self.variables.keys().filter(|name| name.contains("__") && !known_variables.contains(*name));
+        let unknown_keys = self.file.keys().filter(|key| !known_keys.contains(*key));
+        let unknown = unknown_variables
+            .map(|name| unknown_name(name, "variable", &known_variables))
+            .chain(unknown_keys.map(|key| unknown_name(key, "key of the file", &known_keys)))
+            .collect::<Vec<_>>();
+        self.faults.extend(unknown);
+        if self.faults.is_empty() { Ok(self.entries) } else { Err(Faults(self.faults)) }
+    }
+}
+
+fn unknown_name(name: &str, what: &str, known: &BTreeSet<String>) -> String {
+    let nearest = known.iter().map(|other| (distance(name, other), other)).min();
+    match nearest {
+        Some((steps, other)) if steps <= 4 => format!("{name} is no {what} of Matchday: did you mean {other}?"),
+        _ => format!("{name} is no {what} of Matchday: `matchday config` lists them all"),
+    }
+}
+
+/// `http.listen` is `MATCHDAY_HTTP__LISTEN`: two underscores, because names have single ones.
+fn variable_name(key: &str) -> String {
+    format!("MATCHDAY_{}", key.replace('.', "__").to_uppercase())
+}
+
+fn flatten(prefix: &str, table: &toml::Table, into: &mut BTreeMap<String, String>) {
+    for (name, value) in table {
+        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        match value {
+            toml::Value::Table(inner) => flatten(&key, inner, into),
+            toml::Value::Array(items) => {
+                let items = items.iter().map(plain).collect::<Vec<_>>().join(",");
+                into.insert(key, items);
+            }
+            other => {
+                into.insert(key, plain(other));
+            }
+        }
+    }
+}
+
+fn plain(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// How many single-letter edits lie between two names (Levenshtein); for "did you mean".
+pub fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, left) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &right) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(left != right);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Declares the configuration tree: sections of keys, each with its meaning, type and default.
+///
+/// A key without a default must be set.
+macro_rules! settings {
+    ($(
+        $(#[doc = $section_doc:literal])*
+        $section:ident : $Section:ident {
+            $( $(#[doc = $doc:literal])* $key:ident : $type:ty $(= $default:literal)? ),* $(,)?
+        }
+    )*) => {
+        $(
+            $(#[doc = $section_doc])*
+            #[derive(Clone, Debug)]
+            pub struct $Section {
+                $( $(#[doc = $doc])* pub $key: $type, )*
+            }
+
+            impl $Section {
+                fn read(source: &mut Source) -> Option<Self> {
+                    // Every key is read before the first missing one ends the construction, so that all faults are noted.
+                    $(
+                        let $key = source.read::<$type>(
+                            concat!(stringify!($section), ".", stringify!($key)),
+                            concat!($($doc, "\n"),*),
+                            settings!(@default $($default)?),
+                        );
+                    )*
+                    Some(Self { $( $key: $key?, )* })
+                }
+            }
+        )*
+
+        /// The effective configuration of a process.
+        #[derive(Clone, Debug)]
+        pub struct Config {
+            /// Where this process runs (`MATCHDAY_ENV`).
+            pub env: Environment,
+            $( $(#[doc = $section_doc])* pub $section: $Section, )*
+        }
+
+        impl Config {
+            fn read_sections(env: Environment, source: &mut Source) -> Option<Self> {
+                $( let $section = $Section::read(source); )*
+                Some(Self { env, $( $section: $section?, )* })
+            }
+
+            const SECTIONS: &'static [(&'static str, &'static str)] =
+                &[$( (stringify!($section), concat!($($section_doc, "\n"),*)), )*];
+        }
+    };
+    (@default) => { None };
+    (@default $default:literal) => { Some($default) };
+}
+pub(super) use settings;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_are_compared_by_edits() {
+        assert_eq!(distance("listen", "listen"), 0);
+        assert_eq!(distance("lisen", "listen"), 1);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn a_time_reads_as_it_was_shown(milliseconds in 0_u64..100_000_000_000) {
+            let time = Duration::from_millis(milliseconds);
+            prop_assert_eq!(Duration::parse(&time.show()), Some(time));
+        }
+
+        #[test]
+        fn no_text_makes_a_time_panic(text in ".*") {
+            let _ = Duration::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! NATS: three `JetStream` streams, a consumer for work, and plain subscriptions for what every process must hear.
+//!
+//! | stream | subjects     | holds                                                   |
+//! |--------|--------------|---------------------------------------------------------|
+//! | facts  | `p.fact.>`   | what happened; kept for days, read by many              |
+//! | work   | `p.work.>`   | what is to be done; each item is done once and is gone  |
+//! | dead   | `p.dead.>`   | work that was given up, with the reason                 |
+//!
+//! `p` is `nats.prefix`.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_nats::{
+    HeaderMap, Subscriber,
+    jetstream::{
+        self,
+        consumer::{AckPolicy, pull},
+        context::{CreateStreamError, PublishAckFuture, PublishError},
+        message::{AckKind, PublishMessage},
+        stream::{Config as StreamConfig, DirectGetErrorKind, RetentionPolicy},
+    },
+};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::config;
+
+/// JetStream forgets message ids after this long. A relay that fell silent for longer finds its lease gone.
+const DUPLICATE_WINDOW: Duration = Duration::from_mins(5);
+
+/// The connection to NATS. It is made in the background and comes back by itself.
+#[derive(Clone)]
+pub struct Streams {
+    client: async_nats::Client,
+    context: jetstream::Context,
+    prefix: Arc<str>,
+    replicas: usize,
+    reconnected: Arc<Notify>,
+}
+
+/// One of the three streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// What happened.
+    Facts,
+    /// What is to be done.
+    Work,
+    /// What was given up.
+    Dead,
+}
+
+impl Stream {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Facts => "fact",
+            Self::Work => "work",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+/// Why NATS did not do what it was asked; always worth another try.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// A message was not stored.
+    #[error("not published: {0}")]
+    Publish(#[from] PublishError),
+    /// A stream could not be made.
+    #[error("no stream: {0}")]
+    Stream(#[from] CreateStreamError),
+    /// A consumer could not be made or read.
+    #[error("no consumer: {0}")]
+    Consumer(String),
+    /// A subscription could not be made.
+    #[error("not subscribed: {0}")]
+    Subscribe(#[from] async_nats::SubscribeError),
+}
+
+impl Streams {
+    /// Begins to connect; returns at once, also while the server is away.
+    pub async fn connect(config: &config::Nats) -> Result<Self, async_nats::ConnectError> {
+        let reconnected = Arc::new(Notify::new());
+        let heard = Arc::clone(&reconnected);
+        let client = async_nats::ConnectOptions::new()
+            .name("matchday")
+            .retry_on_initial_connect()
+            .connection_timeout(config.timeout)
+            .request_timeout(Some(config.timeout))
+            .event_callback(move |event| {
+                let heard = Arc::clone(&heard);
+                async move {
+                    match event {
+                        async_nats::Event::Connected => heard.notify_waiters(),
+                        async_nats::Event::Disconnected => {
+                            tracing::warn!("NATS is gone; messages wait in the outbox");
+                        }
+                        other => tracing::debug!(event = %other, "NATS"),
+                    }
+                }
+            })
+            .connect(config.url.expose())
+            .await?;
+        let mut context = jetstream::new(client.clone());
+        context.set_timeout(config.timeout);
+        Ok(Self { client, context, prefix: config.prefix.as_str().into(), replicas: config.replicas, reconnected })
+    }
+
+    /// Whether the server is there now.
+    pub fn is_connected(&self) -> bool {
+        self.client.connection_state() == async_nats::connection::State::Connected
+    }
+
+    /// Resolves the next time the connection was made again: whatever was only said meanwhile has been missed.
+    pub async fn reconnected(&self) {
+        self.reconnected.notified().await;
+    }
+
+    /// Makes the streams, or brings them up to date.
+    pub async fn ensure(&self) -> Result<(), TransportError> {
+        let days = |days: u64| Duration::from_secs(days * 86_400);
+        for (stream, retention, max_age) in [
+            (Stream::Facts, RetentionPolicy::Limits, days(7)),
+            (Stream::Work, RetentionPolicy::WorkQueue, Duration::ZERO),
+            (Stream::Dead, RetentionPolicy::Limits, days(30)),
+        ] {
+            let config = StreamConfig {
+                name: self.stream_name(stream),
+                subjects: vec![self.subject(&format!("{}.>", stream.word()))],
+                retention,
+                max_age,
+                num_replicas: self.replicas,
+                duplicate_window: DUPLICATE_WINDOW,
+                allow_direct: true,
+                ..StreamConfig::default()
+            };
+            self.context.create_or_update_stream(config).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a message; await the answer to know that it is stored.
+    pub async fn send(&self, subject: &str, message: PublishMessage) -> Result<PublishAckFuture, TransportError> {
+        Ok(self.context.send_publish(self.subject(subject), message).await?)
+    }
+
+    /// Hears every message on these subjects from now on, in every process that asks, without memory.
+    pub async fn hear(&self, subject: &str) -> Result<Subscriber, TransportError> {
+        Ok(self.client.subscribe(self.subject(subject)).await?)
+    }
+
+    /// Waits until what was sent has left this process.
+    pub async fn flush(&self) {
+        if let Err(error) = self.client.flush().await {
+            tracing::debug!(%error, "NATS was not flushed");
+        }
+    }
+
+    /// Reads a stream from its beginning as (subject without prefix, payload); for tests and tools.
+    pub async fn replay(&self, stream: Stream) -> Result<Vec<(String, Bytes)>, TransportError> {
+        let failed = |error: &dyn fmt::Display| TransportError::Consumer(error.to_string());
+        let stream = self.context.get_stream(self.stream_name(stream)).await.map_err(|e| failed(&e))?;
+        let state = &stream.cached_info().state;
+        let mut read = Vec::new();
+        for sequence in state.first_sequence.max(1)..=state.last_sequence {
+            match stream.direct_get(sequence).await {
+                Ok(message) => read.push((self.bare(&message.subject), message.payload)),
+                // Done, or never there.
+                Err(error) if error.kind() == DirectGetErrorKind::NotFound => {}
+                Err(error) => return Err(failed(&error)),
+            }
+        }
+        Ok(read)
+    }
+
+    /// Removes the streams; for tests, which each have their own.
+    pub async fn remove(&self) {
+        for stream in [Stream::Facts, Stream::Work, Stream::Dead] {
+            if let Err(error) = self.context.delete_stream(self.stream_name(stream)).await {
+                tracing::debug!(%error, ?stream, "the stream was not removed");
+            }
+        }
+    }
+
+    /// Does the work on a subject until shutdown: at most `spec.at_once` items at a time, shared with every other
+    /// process that runs a consumer of the same name.
+    pub async fn consume<H, F>(&self, spec: WorkSpec, handler: H, shutdown: CancellationToken)
+    where
+        H: Fn(Delivery) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let handler = Arc::new(handler);
+        let running = TaskTracker::new();
+        while !shutdown.is_cancelled() {
+            if let Err(error) = self.consume_until_error(&spec, &handler, &running, &shutdown).await {
+                tracing::warn!(%error, consumer = spec.name, "work waits for NATS");
+                tokio::select! {
+                    () = shutdown.cancelled() => {}
+                    () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                }
+            }
+        }
+        running.close();
+        running.wait().await;
+    }
+
+    async fn consume_until_error<H, F>(
+        &self,
+        spec: &WorkSpec,
+        handler: &Arc<H>,
+        running: &TaskTracker,
+        shutdown: &CancellationToken,
+    ) -> Result<(), TransportError>
+    where
+        H: Fn(Delivery) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let failed = |error: &dyn fmt::Display| TransportError::Consumer(error.to_string());
+        let stream = self.context.get_stream(self.stream_name(spec.stream)).await.map_err(|e| failed(&e))?;
+        let consumer = stream
+            .create_consumer(pull::Config {
+                durable_name: Some(spec.name.to_owned()),
+                filter_subject: self.subject(spec.subject),
+                ack_policy: AckPolicy::Explicit,
+                ack_wait: spec.ack_wait,
+                ..pull::Config::default()
+            })
+            .await
+            .map_err(|e| failed(&e))?;
+        let places = Arc::new(Semaphore::new(spec.at_once));
+        loop {
+            // A place is taken before a message is: what this process cannot work on stays for another one.
+            let place = tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                place = Arc::clone(&places).acquire_owned() => place.map_err(|e| failed(&e))?,
+            };
+            let fetched = async {
+                let mut batch = consumer
+                    .batch()
+                    .max_messages(1)
+                    .expires(Duration::from_secs(5))
+                    .messages()
+                    .await
+                    .map_err(|e| failed(&e))?;
+                batch.next().await.transpose().map_err(|e| failed(&e))
+            };
+            // A fetch that shutdown interrupts may have been answered already; the item comes again after `ack_wait`.
+            let message = tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                message = fetched => message?,
+            };
+            if let Some(message) = message {
+                let (this, spec, handler) = (self.clone(), spec.clone(), Arc::clone(handler));
+                running.spawn(async move {
+                    this.work_on(&spec, &*handler, message).await;
+                    drop(place);
+                });
+            }
+        }
+    }
+
+    async fn work_on<H, F>(&self, spec: &WorkSpec, handler: &H, message: jetstream::Message)
+    where
+        H: Fn(Delivery) -> F,
+        F: Future<Output = Result<(), Failure>>,
+    {
+        let attempt = message.info().map_or(1, |info| u64::try_from(info.delivered).unwrap_or(1));
+        let delivery = Delivery {
+            subject: self.bare(&message.subject),
+            id: message.headers.as_ref().and_then(|h| h.get("Nats-Msg-Id")).map(ToString::to_string),
+            payload: message.payload.clone(),
+            attempt,
+        };
+        let mut work = std::pin::pin!(handler(delivery));
+        // Long work is not work that was lost: tell the server before it gives the item to somebody else.
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut work => break outcome,
+                () = tokio::time::sleep(spec.ack_wait / 3) => {
+                    if let Err(error) = message.ack_with(AckKind::Progress).await {
+                        tracing::debug!(%error, consumer = spec.name, "progress was not told");
+                    }
+                }
+            }
+        };
+        let (answer, label) = match outcome {
+            Ok(()) => (AckKind::Ack, "done"),
+            Err(Failure::Retry { error, after }) if attempt < spec.attempts => {
+                tracing::warn!(error = %format_args!("{error:#}"), consumer = spec.name, attempt, "work will be tried again");
+                (AckKind::Nak(Some(after.unwrap_or_else(|| spec.pause_after(attempt)))), "retried")
+            }
+            Err(Failure::Retry { error, .. } | Failure::GiveUp(error)) => {
+                tracing::error!(error = %format_args!("{error:#}"), consumer = spec.name, attempt, "work was given up");
+                if self.bury(spec, &message, &error).await.is_err() {
+                    // It cannot be set aside now, so it must not be lost: it comes again.
+                    (AckKind::Nak(Some(spec.longest_pause)), "retried")
+                } else {
+                    (AckKind::Term, "given_up")
+                }
+            }
+        };
+        metrics::counter!("matchday_work_total", "consumer" => spec.name, "outcome" => label).increment(1);
+        if let Err(error) = message.ack_with(answer).await {
+            tracing::warn!(%error, consumer = spec.name, "NATS was not told of the outcome; the item comes again");
+        }
+    }
+
+    async fn bury(
+        &self,
+        spec: &WorkSpec,
+        message: &jetstream::Message,
+        error: &anyhow::Error,
+    ) -> Result<(), TransportError> {
+        let mut headers = HeaderMap::new();
+        headers.insert("Matchday-Consumer", spec.name);
+        headers.insert("Matchday-Reason", format!("{error:#}").replace(['\r', '\n'], " "));
+        let subject = format!("dead.{}", self.bare(&message.subject));
+        let dead = PublishMessage::build().headers(headers).payload(message.payload.clone());
+        self.send(&subject, dead).await?.await?;
+        Ok(())
+    }
+
+    fn subject(&self, bare: &str) -> String {
+        format!("{}.{bare}", self.prefix)
+    }
+
+    fn bare(&self, subject: &str) -> String {
+        subject.strip_prefix(&*self.prefix).and_then(|rest| rest.strip_prefix('.')).unwrap_or(subject).to_owned()
+    }
+
+    fn stream_name(&self, stream: Stream) -> String {
+        format!("{}_{}", self.prefix, stream.word())
+    }
+}
+
+/// How a kind of work is done.
+#[derive(Clone, Debug)]
+pub struct WorkSpec {
+    /// The durable consumer's name; processes that use the same share the work.
+    pub name: &'static str,
+    /// Where the work waits.
+    pub stream: Stream,
+    /// Which of it, without prefix, as in `work.rooms.>`.
+    pub subject: &'static str,
+    /// How many items this process works on at once.
+    pub at_once: usize,
+    /// How often an item is tried before it is given up.
+    pub attempts: u64,
+    /// How long the server waits for a sign of life before it gives an item to somebody else.
+    pub ack_wait: Duration,
+    /// The pause after a first failure; it doubles with each further one.
+    pub first_pause: Duration,
+    /// The longest pause.
+    pub longest_pause: Duration,
+}
+
+impl WorkSpec {
+    /// Work with the usual patience.
+    pub fn new(name: &'static str, stream: Stream, subject: &'static str) -> Self {
+        Self {
+            name,
+            stream,
+            subject,
+            at_once: 4,
+            attempts: 12,
+            ack_wait: Duration::from_secs(30),
+            first_pause: Duration::from_millis(500),
+            longest_pause: Duration::from_mins(5),
+        }
+    }
+
+    fn pause_after(&self, attempt: u64) -> Duration {
+        let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX).min(20);
+        self.first_pause.saturating_mul(2_u32.saturating_pow(doublings)).min(self.longest_pause)
+    }
+}
+
+/// A piece of work, handed to a handler. It may come more than once.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The subject without prefix.
+    pub subject: String,
+    /// The outbox id it was published under, if it came from there.
+    pub id: Option<String>,
+    /// The body.
+    pub payload: Bytes,
+    /// 1 the first time.
+    pub attempt: u64,
+}
+
+/// Why work was not done, and whether trying again can help.
+#[derive(Debug)]
+pub enum Failure {
+    /// The cause may pass.
+    Retry {
+        /// What went wrong.
+        error: anyhow::Error,
+        /// When to try again, where the cause says so; otherwise the pauses grow.
+        after: Option<Duration>,
+    },
+    /// It can never succeed: the item is set aside with the reason.
+    GiveUp(anyhow::Error),
+}
+
+impl Failure {
+    /// A cause that may pass.
+    pub fn retry(error: impl Into<anyhow::Error>) -> Self {
+        Self::Retry { error: error.into(), after: None }
+    }
+}
+
+#[cfg(test)]
+mod tests;

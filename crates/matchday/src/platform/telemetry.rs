@@ -1,0 +1,104 @@
+//! Logs, traces and metrics.
+
+use std::sync::OnceLock;
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_otlp::{Protocol, WithExportConfig as _};
+use opentelemetry_sdk::{
+    Resource,
+    trace::{Sampler, SdkTracerProvider},
+};
+use tracing_subscriber::{EnvFilter, Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+
+use super::config::{Config, LogFormat};
+
+/// Seconds. From a cached page to the deadline.
+const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+/// What must be flushed before the process ends.
+#[must_use = "dropping it at once would lose the last traces"]
+pub struct Telemetry {
+    traces: Option<SdkTracerProvider>,
+}
+
+/// Begins to log, and to export traces if so configured. Logs go to standard error: standard output belongs to what a
+/// command prints.
+pub fn start(config: &Config) -> anyhow::Result<Telemetry> {
+    let filter = EnvFilter::try_new(&config.log.filter)
+        .map_err(|error| anyhow::anyhow!("log.filter: `{}` is no filter: {error}", config.log.filter))?;
+    let lines = match config.log.format {
+        LogFormat::Json => tracing_subscriber::fmt::layer()
+            .json()
+            .flatten_event(true)
+            .with_current_span(true)
+            .with_span_list(false)
+            .with_writer(std::io::stderr)
+            .boxed(),
+        LogFormat::Pretty => tracing_subscriber::fmt::layer().with_writer(std::io::stderr).boxed(),
+    };
+    let traces =
+        config.traces.endpoint.as_ref().map(|endpoint| provider(endpoint, config.traces.sample)).transpose()?;
+    let exported =
+        traces.as_ref().map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("matchday")));
+    tracing_subscriber::registry().with(filter).with(lines).with(exported).try_init()?;
+    Ok(Telemetry { traces })
+}
+
+fn provider(endpoint: &url::Url, sample: f64) -> anyhow::Result<SdkTracerProvider> {
+    let exporter = opentelemetry_otlp::SpanExporter::builder()
+        .with_http()
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(endpoint.join("v1/traces")?)
+        .build()?;
+    Ok(SdkTracerProvider::builder()
+        .with_batch_exporter(exporter)
+        .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample))))
+        .with_resource(Resource::builder().with_service_name("matchday").build())
+        .build())
+}
+
+impl Telemetry {
+    /// Sends what has not been sent. Blocks; call it outside the runtime's own threads.
+    pub fn end(self) {
+        if let Some(traces) = self.traces
+            && let Err(error) = traces.shutdown()
+        {
+            tracing::warn!(%error, "the last traces were not sent");
+        }
+    }
+}
+
+/// The process's metrics, in Prometheus' text format when rendered.
+pub fn metrics() -> &'static PrometheusHandle {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    HANDLE.get_or_init(|| {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)
+            .unwrap_or_else(|_| PrometheusBuilder::new())
+            .build_recorder();
+        let handle = recorder.handle();
+        describe(recorder);
+        handle
+    })
+}
+
+fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
+    if metrics::set_global_recorder(recorder).is_err() {
+        return;
+    }
+    metrics::describe_histogram!("matchday_http_seconds", "Time to answer a request, by route and status");
+    metrics::describe_gauge!("matchday_http_connections", "Open connections");
+    metrics::describe_counter!("matchday_http_shed_total", "Requests refused because too many were under way");
+    metrics::describe_counter!("matchday_rate_limited_total", "Attempts refused, by limit");
+    metrics::describe_counter!("matchday_rate_limit_fallback_total", "Decisions made without Redis");
+    metrics::describe_gauge!("matchday_outbox_lag_seconds", "Age of the oldest message that waits to be published");
+    metrics::describe_counter!("matchday_outbox_published_total", "Messages published");
+    metrics::describe_counter!("matchday_outbox_failures_total", "Turns of the relay that failed");
+    metrics::describe_counter!("matchday_work_total", "Items of work, by consumer and outcome");
+    metrics::describe_counter!(
+        "matchday_session_lookups_total",
+        "Tokens looked up in the database, because they were not checked lately"
+    );
+    metrics::describe_counter!("matchday_pages_built_total", "Pages built from the database, for all who ask for them");
+}

@@ -1,0 +1,90 @@
+//! HTTP for sessions.
+
+use axum::{Json, extract::State};
+use serde::Serialize;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use super::service::Session;
+use crate::{
+    app::App,
+    http::{ApiError, CurrentUser, ErrorBody, Path},
+    ids::SessionId,
+};
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Done {
+    #[schema(example = "Logged out.")]
+    message: &'static str,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct SessionList {
+    data: Vec<SessionItem>,
+}
+
+/// One of the caller's sessions.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Session)]
+struct SessionItem {
+    id: SessionId,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    created_at: OffsetDateTime,
+    /// To within five minutes.
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    last_used_at: OffsetDateTime,
+    /// When it ends if it is not used again.
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-12-20T15:00:00Z")]
+    expires_at: OffsetDateTime,
+    /// Whether it is the session of this very request.
+    current: bool,
+    /// What the client said of itself when it logged in.
+    #[schema(example = "MatchdayApp/2.1 (Android 16)")]
+    user_agent: String,
+}
+
+/// End this session.
+#[utoipa::path(post, path = "/api/auth/logout", tag = "Sessions", security(("token" = [])),
+    responses((status = 200, description = "The token is not good any more", body = Done)))]
+pub(super) async fn log_out(State(app): State<App>, user: CurrentUser) -> Result<Json<Done>, ApiError> {
+    app.sessions.end(user.id, user.session).await?;
+    Ok(Json(Done { message: "Logged out." }))
+}
+
+/// List the caller's sessions, newest first.
+#[utoipa::path(get, path = "/api/auth/sessions", tag = "Sessions", security(("token" = [])),
+    responses((status = 200, body = SessionList)))]
+pub(super) async fn list_sessions(State(app): State<App>, user: CurrentUser) -> Result<Json<SessionList>, ApiError> {
+    let sessions = app.sessions.list(user.id).await?;
+    let item = |session: Session| SessionItem {
+        current: session.id == user.session,
+        id: session.id,
+        created_at: session.created_at,
+        last_used_at: session.last_used_at,
+        expires_at: session.expires_at,
+        user_agent: session.user_agent,
+    };
+    Ok(Json(SessionList { data: sessions.into_iter().map(item).collect() }))
+}
+
+/// End one of the caller's sessions.
+#[utoipa::path(delete, path = "/api/auth/sessions/{id}", tag = "Sessions", security(("token" = [])),
+    params(("id" = SessionId, Path, description = "As listed")),
+    responses(
+        (status = 200, description = "Its token is not good any more", body = Done),
+        (status = 404, description = "The caller has no such session", body = ErrorBody),
+    ))]
+pub(super) async fn end_session(
+    State(app): State<App>,
+    user: CurrentUser,
+    Path(id): Path<SessionId>,
+) -> Result<Json<Done>, ApiError> {
+    if app.sessions.end(user.id, id).await? {
+        Ok(Json(Done { message: "The session was ended." }))
+    } else {
+        Err(ApiError::not_found("The session"))
+    }
+}

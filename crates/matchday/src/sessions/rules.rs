@@ -1,0 +1,160 @@
+//! What a token looks like and how long it lasts; no I/O.
+//!
+//! `md_<user id in base 36>_<256 random bits in base 62>_<checksum>`: the prefix lets scanners find leaked tokens, the
+//! user id makes checking a look-up by primary key, and the checksum refuses typos and nonsense without asking anyone.
+
+use std::time::Duration;
+
+use secrecy::SecretString;
+use sha2::{Digest as _, Sha256};
+use time::OffsetDateTime;
+
+use crate::ids::UserId;
+
+const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+/// 256 bits in base 62.
+const SECRET_LENGTH: usize = 43;
+/// 32 bits in base 62.
+const CHECKSUM_LENGTH: usize = 6;
+
+/// What is stored of a token. It is looked up, not compared in constant time: what timing could tell is a prefix of a
+/// hash, which says nothing of the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TokenHash(pub(crate) [u8; 32]);
+
+impl TokenHash {
+    fn of(token: &str) -> Self {
+        Self(Sha256::digest(token.as_bytes()).into())
+    }
+
+    pub(super) fn to_hex(self) -> String {
+        hex::encode(self.0)
+    }
+
+    pub(super) fn from_hex(text: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(text, &mut bytes).ok().map(|()| Self(bytes))
+    }
+}
+
+/// Makes a token of 256 random bits, and what is stored of it.
+pub(super) fn make_token(user: UserId, random: [u8; 32]) -> (SecretString, TokenHash) {
+    let owner = base36(user.0.unsigned_abs());
+    let start = format!("md_{owner}_{}", base62(&random, SECRET_LENGTH));
+    let token = format!("{start}_{}", checksum(&start));
+    let hash = TokenHash::of(&token);
+    (SecretString::from(token), hash)
+}
+
+/// Whose token this is and how it is stored, if it is one at all.
+pub(super) fn read_token(token: &str) -> Option<(UserId, TokenHash)> {
+    let (start, sum) = token.rsplit_once('_')?;
+    if token.len() > 100 || checksum(start) != sum {
+        return None;
+    }
+    let (owner, secret) = start.strip_prefix("md_")?.split_once('_')?;
+    if secret.len() != SECRET_LENGTH {
+        return None;
+    }
+    let user = i64::from_str_radix(owner, 36).ok().filter(|&id| id >= 1 && base36(id.unsigned_abs()) == owner)?;
+    Some((UserId(user), TokenHash::of(token)))
+}
+
+fn checksum(start: &str) -> String {
+    base62(&crc32fast::hash(start.as_bytes()).to_be_bytes(), CHECKSUM_LENGTH)
+}
+
+fn base36(mut number: u64) -> String {
+    let mut digits = Vec::new();
+    loop {
+        digits.push(b"0123456789abcdefghijklmnopqrstuvwxyz"[usize::try_from(number % 36).unwrap_or(0)]);
+        number /= 36;
+        if number == 0 {
+            break;
+        }
+    }
+    digits.iter().rev().map(|&digit| char::from(digit)).collect()
+}
+
+/// The big-endian number in base 62, padded to `length`.
+fn base62(bytes: &[u8], length: usize) -> String {
+    let mut number = bytes.to_vec();
+    let mut digits = vec![b'0'; length];
+    for digit in digits.iter_mut().rev() {
+        let mut remainder = 0_u32;
+        for byte in &mut number {
+            let value = (remainder << 8) | u32::from(*byte);
+            *byte = u8::try_from(value / 62).unwrap_or(u8::MAX);
+            remainder = value % 62;
+        }
+        *digit = DIGITS[remainder as usize];
+    }
+    digits.iter().map(|&digit| char::from(digit)).collect()
+}
+
+/// When a session that is used now ends: after the idle time, but never beyond its lifetime.
+pub(super) fn expiry(
+    created: OffsetDateTime,
+    used: OffsetDateTime,
+    idle: Duration,
+    lifetime: Duration,
+) -> OffsetDateTime {
+    (used + idle).min(created + lifetime)
+}
+
+/// Whether a use is worth writing down: once in five minutes is enough to slide thirty days.
+pub(super) fn is_worth_noting(last_used: OffsetDateTime, now: OffsetDateTime) -> bool {
+    now - last_used >= time::Duration::minutes(5)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    fn text(token: &SecretString) -> String {
+        token.expose_secret().to_owned()
+    }
+
+    #[test]
+    fn a_token_looks_like_one() {
+        let (token, _) = make_token(UserId(1_295), [0xff; 32]);
+        assert!(text(&token).starts_with("md_zz_"), "1,295 is zz in base 36");
+        assert_eq!(text(&token).len(), 3 + 2 + 1 + 43 + 1 + 6);
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_reads_back(user in 1_i64.., random: [u8; 32]) {
+            let (token, hash) = make_token(UserId(user), random);
+            prop_assert_eq!(read_token(&text(&token)), Some((UserId(user), hash)));
+            prop_assert_eq!(TokenHash::from_hex(&hash.to_hex()), Some(hash));
+        }
+
+        #[test]
+        fn one_changed_letter_makes_it_none(user in 1_i64.., random: [u8; 32], at in 0_usize..50, letter in "[0-9A-Za-z_]") {
+            let token = text(&make_token(UserId(user), random).0);
+            let at = at % token.len();
+            let mut changed = token.clone();
+            changed.replace_range(at..=at, &letter);
+            prop_assert!(changed == token || read_token(&changed).is_none());
+        }
+
+        #[test]
+        fn nonsense_is_no_token(text in ".*") {
+            prop_assert_eq!(read_token(&text), None);
+            prop_assert_eq!(read_token(&format!("md_{text}")), None);
+        }
+
+        #[test]
+        fn a_session_never_outlives_its_lifetime(age in 0_i64..200, idle in 1_u64..60, lifetime in 60_u64..200) {
+            let day = |days: u64| Duration::from_secs(days * 86_400);
+            let created = time::macros::datetime!(2026-01-01 00:00 UTC);
+            let used = created + time::Duration::days(age);
+            let end = expiry(created, used, day(idle), day(lifetime));
+            prop_assert!(end <= created + day(lifetime) && end <= used + day(idle));
+        }
+    }
+}

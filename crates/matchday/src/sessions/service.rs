@@ -1,0 +1,287 @@
+//! Issuing, checking and ending sessions.
+
+use std::{sync::Arc, time::Duration};
+
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use sqlx::{PgConnection, PgPool};
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+
+use super::{
+    rules::{self, TokenHash},
+    store::{self, Ended, Row},
+};
+use crate::{
+    http::ApiError,
+    ids::{SessionId, UserId},
+    platform::{
+        clock::Clock,
+        config,
+        outbox::{self, Message},
+        random::{self, Random},
+    },
+};
+
+/// The subject on which ended sessions are told.
+pub const REVOKED: &str = "fact.session.revoked";
+
+/// How much of a client's own description is kept.
+const USER_AGENT_LENGTH: usize = 200;
+
+/// The sessions of all users.
+#[derive(Clone)]
+pub struct Sessions {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    db: PgPool,
+    config: config::Sessions,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+    outbox_written: Arc<Notify>,
+    /// Tokens that were good a moment ago.
+    checked: moka::sync::Cache<TokenHash, Checked>,
+    /// Tokens that ended lately. It outlives `checked`, see `check`.
+    revoked: moka::sync::Cache<TokenHash, ()>,
+}
+
+/// A token that is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// Whose.
+    pub user_id: UserId,
+    /// Which of their sessions.
+    pub id: SessionId,
+    expires_at: OffsetDateTime,
+}
+
+/// A session that was just made. The token is shown once and never again.
+#[derive(Debug)]
+pub struct Issued {
+    /// The session.
+    pub id: SessionId,
+    /// What the app carries.
+    pub token: SecretString,
+}
+
+/// A session as its owner sees it.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// To end it by.
+    pub id: SessionId,
+    /// When it was issued.
+    pub created_at: OffsetDateTime,
+    /// When it was last used, to within five minutes.
+    pub last_used_at: OffsetDateTime,
+    /// When it ends if it is not used again.
+    pub expires_at: OffsetDateTime,
+    /// What the client said of itself.
+    pub user_agent: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Revoked {
+    user_id: UserId,
+    session_id: SessionId,
+    token_hash: String,
+}
+
+/// Why a session was not issued.
+#[derive(Debug, thiserror::Error)]
+pub enum IssueError {
+    /// There is no such user.
+    #[error("user {0} does not exist")]
+    NoSuchUser(UserId),
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    /// A message could not be written.
+    #[error(transparent)]
+    Message(#[from] serde_json::Error),
+}
+
+impl From<IssueError> for ApiError {
+    fn from(error: IssueError) -> Self {
+        match error {
+            IssueError::Database(error) => error.into(),
+            other => Self::internal(other),
+        }
+    }
+}
+
+impl Sessions {
+    /// Sessions in this database.
+    pub fn new(
+        db: PgPool,
+        config: config::Sessions,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+        outbox_written: Arc<Notify>,
+    ) -> Self {
+        let cache = |lives: Duration| {
+            moka::sync::Cache::builder().max_capacity(config.cache_entries).time_to_live(lives).build()
+        };
+        // Time to live counts from insertion in both: a token's last possible insertion into the first is its check
+        // before the revocation was heard, so twice the time is more than enough.
+        let (checked, revoked) = (cache(config.cache_for), {
+            let lives = config.cache_for * 2 + Duration::from_mins(1);
+            moka::sync::Cache::builder().max_capacity(config.cache_entries).time_to_live(lives).build()
+        });
+        Self { inner: Arc::new(Inner { db, config, clock, random, outbox_written, checked, revoked }) }
+    }
+
+    /// Starts a session; one too many ends the oldest.
+    pub async fn issue(&self, user: UserId, user_agent: &str) -> Result<Issued, IssueError> {
+        let inner = &*self.inner;
+        let mut tx = inner.db.begin().await?;
+        let (issued, ended) = self.issue_in(&mut tx, user, user_agent).await?;
+        tx.commit().await?;
+        self.forget(&ended);
+        Ok(issued)
+    }
+
+    async fn issue_in(
+        &self,
+        connection: &mut PgConnection,
+        user: UserId,
+        user_agent: &str,
+    ) -> Result<(Issued, Vec<TokenHash>), IssueError> {
+        let inner = &*self.inner;
+        if !store::lock_user(connection, user).await? {
+            return Err(IssueError::NoSuchUser(user));
+        }
+        let now = inner.clock.now();
+        let (token, hash) = rules::make_token(user, random::bytes(&*inner.random));
+        let expires_at = rules::expiry(now, now, inner.config.idle, inner.config.lifetime);
+        let user_agent: String = user_agent.chars().filter(|c| !c.is_control()).take(USER_AGENT_LENGTH).collect();
+        let id = store::insert(connection, user, hash, now, expires_at, &user_agent).await?;
+        let ended = store::delete_oldest(connection, user, inner.config.max_per_user.into()).await?;
+        let hashes = announce(connection, user, &ended).await?;
+        Ok((Issued { id, token }, hashes))
+    }
+
+    /// Makes a user with nothing but an id, for development and tests.
+    pub async fn make_bare_user(&self) -> sqlx::Result<UserId> {
+        store::insert_user(&self.inner.db, self.inner.clock.now()).await
+    }
+
+    /// Whose token this is, if it is good.
+    pub async fn check(&self, token: &str) -> sqlx::Result<Option<Checked>> {
+        let Some((user, hash)) = rules::read_token(token) else { return Ok(None) };
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        if let Some(checked) = inner.checked.get(&hash) {
+            return Ok((checked.expires_at > now).then_some(checked));
+        }
+        metrics::counter!("matchday_session_lookups_total").increment(1);
+        let Some(row) = store::find(&inner.db, user, hash).await? else { return Ok(None) };
+        if row.expires_at <= now {
+            return Ok(None);
+        }
+        let mut expires_at = row.expires_at;
+        if rules::is_worth_noting(row.last_used_at, now) {
+            expires_at = rules::expiry(row.created_at, now, inner.config.idle, inner.config.lifetime);
+            store::note_use(&inner.db, user, hash, now, expires_at).await?;
+        }
+        let checked = Checked { user_id: user, id: row.id, expires_at };
+        inner.checked.insert(hash, checked);
+        // The session may have ended between our reading it and now. Its end is noted in `revoked` before it is evicted
+        // from `checked`: so either that eviction came after our insertion, or we see the note here.
+        if inner.revoked.contains_key(&hash) {
+            inner.checked.invalidate(&hash);
+            return Ok(None);
+        }
+        Ok(Some(checked))
+    }
+
+    /// Ends one of the user's sessions; returns whether there was such a one.
+    pub async fn end(&self, user: UserId, id: SessionId) -> Result<bool, IssueError> {
+        let inner = &*self.inner;
+        let mut tx = inner.db.begin().await?;
+        let ended: Vec<Ended> = store::delete(&mut tx, user, id).await?.into_iter().collect();
+        let hashes = announce(&mut tx, user, &ended).await?;
+        tx.commit().await?;
+        self.forget(&hashes);
+        Ok(!hashes.is_empty())
+    }
+
+    /// The user's sessions, newest first.
+    pub async fn list(&self, user: UserId) -> sqlx::Result<Vec<Session>> {
+        let rows = store::list(&self.inner.db, user, self.inner.clock.now()).await?;
+        Ok(rows.into_iter().map(Session::from).collect())
+    }
+
+    /// Takes note of a session that ended in another process.
+    pub fn heard(&self, payload: &[u8]) {
+        let hash =
+            serde_json::from_slice::<Revoked>(payload).ok().and_then(|told| TokenHash::from_hex(&told.token_hash));
+        if let Some(hash) = hash {
+            self.evict(hash);
+        } else {
+            tracing::warn!("a revocation could not be read; caches run out by themselves");
+        }
+    }
+
+    /// Forgets every token that was checked, because revocations may have been missed.
+    pub fn forget_all(&self) {
+        self.inner.checked.invalidate_all();
+    }
+
+    /// Deletes sessions that have expired, a few at a time; returns how many.
+    pub async fn sweep(&self) -> sqlx::Result<u64> {
+        const AT_ONCE: i64 = 1_000;
+        let mut total = 0;
+        loop {
+            let swept = store::sweep(&self.inner.db, self.inner.clock.now(), AT_ONCE).await?;
+            total += swept;
+            if swept < AT_ONCE.unsigned_abs() {
+                return Ok(total);
+            }
+        }
+    }
+
+    fn forget(&self, hashes: &[TokenHash]) {
+        for &hash in hashes {
+            self.evict(hash);
+        }
+        if !hashes.is_empty() {
+            self.inner.outbox_written.notify_one();
+        }
+    }
+
+    fn evict(&self, hash: TokenHash) {
+        self.inner.revoked.insert(hash, ());
+        self.inner.checked.invalidate(&hash);
+    }
+}
+
+/// Tells every process, in the transaction that ended the sessions.
+async fn announce(connection: &mut PgConnection, user: UserId, ended: &[Ended]) -> Result<Vec<TokenHash>, IssueError> {
+    let hashes: Vec<(SessionId, TokenHash)> = ended
+        .iter()
+        .filter_map(|ended| Some((ended.id, TokenHash(ended.token_hash.as_slice().try_into().ok()?))))
+        .collect();
+    let messages = hashes
+        .iter()
+        .map(|&(session_id, hash)| {
+            let told = Revoked { user_id: user, session_id, token_hash: hash.to_hex() };
+            Message::new(REVOKED, format!("user:{user}"), &told)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    outbox::enqueue(connection, &messages).await?;
+    Ok(hashes.into_iter().map(|(_, hash)| hash).collect())
+}
+
+impl From<Row> for Session {
+    fn from(row: Row) -> Self {
+        Self {
+            id: row.id,
+            created_at: row.created_at,
+            last_used_at: row.last_used_at,
+            expires_at: row.expires_at,
+            user_agent: row.user_agent,
+        }
+    }
+}

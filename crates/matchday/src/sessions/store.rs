@@ -1,0 +1,141 @@
+//! The SQL of sessions.
+
+use sqlx::{PgConnection, PgExecutor};
+use time::OffsetDateTime;
+
+use super::rules::TokenHash;
+use crate::ids::{SessionId, UserId};
+
+/// A session as it is stored.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) id: SessionId,
+    pub(super) created_at: OffsetDateTime,
+    pub(super) last_used_at: OffsetDateTime,
+    pub(super) expires_at: OffsetDateTime,
+    pub(super) user_agent: String,
+}
+
+/// A session that was ended.
+pub(super) struct Ended {
+    pub(super) id: SessionId,
+    pub(super) token_hash: Vec<u8>,
+}
+
+/// Makes the user's session changes take turns. Returns whether there is such a user.
+pub(super) async fn lock_user(connection: &mut PgConnection, user: UserId) -> sqlx::Result<bool> {
+    let found = sqlx::query_scalar!("select user_id from users where user_id = $1 for no key update", user.0)
+        .fetch_optional(connection)
+        .await?;
+    Ok(found.is_some())
+}
+
+pub(super) async fn insert_user(executor: impl PgExecutor<'_>, now: OffsetDateTime) -> sqlx::Result<UserId> {
+    sqlx::query_scalar!(r#"insert into users (created_at) values ($1) returning user_id as "id: UserId""#, now)
+        .fetch_one(executor)
+        .await
+}
+
+pub(super) async fn insert(
+    connection: &mut PgConnection,
+    user: UserId,
+    hash: TokenHash,
+    now: OffsetDateTime,
+    expires_at: OffsetDateTime,
+    user_agent: &str,
+) -> sqlx::Result<SessionId> {
+    sqlx::query_scalar!(
+        r#"insert into sessions (user_id, token_hash, created_at, last_used_at, expires_at, user_agent)
+           values ($1, $2, $3, $3, $4, $5)
+           returning id as "id: SessionId""#,
+        user.0,
+        &hash.0[..],
+        now,
+        expires_at,
+        user_agent,
+    )
+    .fetch_one(connection)
+    .await
+}
+
+/// Ends all but the newest `keep`.
+pub(super) async fn delete_oldest(connection: &mut PgConnection, user: UserId, keep: i64) -> sqlx::Result<Vec<Ended>> {
+    sqlx::query_as!(
+        Ended,
+        r#"delete from sessions
+           where user_id = $1
+             and id in (select id from sessions where user_id = $1 order by created_at desc, id desc offset $2)
+           returning id as "id: SessionId", token_hash"#,
+        user.0,
+        keep,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+pub(super) async fn delete(connection: &mut PgConnection, user: UserId, id: SessionId) -> sqlx::Result<Option<Ended>> {
+    sqlx::query_as!(
+        Ended,
+        r#"delete from sessions where user_id = $1 and id = $2 returning id as "id: SessionId", token_hash"#,
+        user.0,
+        id.0,
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId, hash: TokenHash) -> sqlx::Result<Option<Row>> {
+    sqlx::query_as!(
+        Row,
+        r#"select id as "id: SessionId", created_at, last_used_at, expires_at, user_agent
+           from sessions where user_id = $1 and token_hash = $2"#,
+        user.0,
+        &hash.0[..],
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+pub(super) async fn list(executor: impl PgExecutor<'_>, user: UserId, now: OffsetDateTime) -> sqlx::Result<Vec<Row>> {
+    sqlx::query_as!(
+        Row,
+        r#"select id as "id: SessionId", created_at, last_used_at, expires_at, user_agent
+           from sessions where user_id = $1 and expires_at > $2 order by created_at desc, id desc"#,
+        user.0,
+        now,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+pub(super) async fn note_use(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    hash: TokenHash,
+    now: OffsetDateTime,
+    expires_at: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update sessions set last_used_at = $3, expires_at = $4 where user_id = $1 and token_hash = $2 and last_used_at < $3",
+        user.0,
+        &hash.0[..],
+        now,
+        expires_at,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// Deletes some expired sessions; returns how many.
+pub(super) async fn sweep(executor: impl PgExecutor<'_>, now: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
+    let swept = sqlx::query!(
+        "delete from sessions where (user_id, token_hash) in
+           (select user_id, token_hash from sessions where expires_at <= $1 order by expires_at limit $2)",
+        now,
+        most,
+    )
+    .execute(executor)
+    .await?;
+    Ok(swept.rows_affected())
+}

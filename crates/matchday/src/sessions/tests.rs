@@ -1,0 +1,233 @@
+use futures_util::future::join_all;
+use http::Method;
+use serde_json::{Value, json};
+use time::Duration;
+
+use super::service::REVOKED;
+use crate::testing::TestApp;
+
+const GUARDED: [(&str, &str); 9] = [
+    ("GET", "/api/auth/events"),
+    ("GET", "/api/auth/events/1"),
+    ("GET", "/api/auth/tournaments"),
+    ("GET", "/api/auth/sports"),
+    ("GET", "/api/auth/teams"),
+    ("POST", "/api/auth/teams/primary"),
+    ("POST", "/api/auth/teams/other"),
+    ("POST", "/api/auth/logout"),
+    ("GET", "/api/auth/sessions"),
+];
+
+#[tokio::test]
+async fn guarded_endpoints_refuse_without_a_good_token() {
+    TestApp::run(async |app| {
+        let mut stranger = app.user().await;
+        for token in ["", "nonsense", "md_1_x_y"] {
+            token.clone_into(&mut stranger.token);
+            for (method, path) in GUARDED {
+                let answer = stranger
+                    .send(Method::from_bytes(method.as_bytes()).expect("a method"), path, Some("{}".to_owned()))
+                    .await;
+                assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{method} {path}");
+                assert_eq!(answer.expect(401)["code"], "unauthenticated");
+            }
+        }
+        for (method, path) in GUARDED {
+            app.anonymous(Method::from_bytes(method.as_bytes()).expect("a method"), path).await.expect(401);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_scheme_is_bearer_in_any_case_and_no_other() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        for (scheme, status) in [("Bearer", 200), ("bearer", 200), ("Basic", 401), ("", 401)] {
+            let request = http::Request::get("/api/auth/teams")
+                .header("authorization", format!("{scheme} {}", user.token))
+                .body(axum::body::Body::empty())
+                .expect("a request");
+            app.send(request).await.expect(status);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn logout_ends_the_token_and_tells_other_processes() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        user.get("/api/auth/teams").await.expect(200);
+        assert!(user.post("/api/auth/logout", json!({})).await.expect(200)["message"].is_string());
+        user.get("/api/auth/teams").await.expect(401);
+        let told = app.told().await;
+        assert_eq!((told.len(), told[0].0.as_str(), &told[0].1["user_id"]), (1, REVOKED, &json!(user.id)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_can_end_another_of_the_same_user_only() {
+    TestApp::run(async |app| {
+        let first = app.user().await;
+        let list = async |user: &crate::testing::TestUser<'_>| -> Vec<Value> {
+            user.get("/api/auth/sessions").await.expect(200)["data"].as_array().expect("a list").clone()
+        };
+        let old = list(&first).await[0].clone();
+        assert_eq!(
+            (&old["current"], &old["created_at"], &old["user_agent"]),
+            (&json!(true), &json!("2026-11-20T15:00:00Z"), &json!("test"))
+        );
+        assert_eq!(old["expires_at"], "2026-12-20T15:00:00Z");
+        app.clock.advance(Duration::seconds(1));
+        let second = app.login(first.id).await;
+        let both = list(&second).await;
+        assert_eq!(
+            both.iter().map(|s| s["current"].as_bool()).collect::<Vec<_>>(),
+            [Some(true), Some(false)],
+            "newest first"
+        );
+        let path = format!("/api/auth/sessions/{}", old["id"]);
+        let stranger = app.user().await;
+        stranger.delete(&path).await.expect(404);
+        first.get("/api/auth/teams").await.expect(200);
+        second.delete(&path).await.expect(200);
+        first.get("/api/auth/teams").await.expect(401);
+        second.get("/api/auth/teams").await.expect(200);
+        second.delete(&path).await.expect(404);
+        for nonsense in ["x", "0", "-1"] {
+            second.delete(&format!("/api/auth/sessions/{nonsense}")).await.expect(404);
+        }
+        assert_eq!(app.told().await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_slides_with_use_and_ends_with_its_lifetime() {
+    TestApp::run(async |app| {
+        let (used, idle) = (app.user().await, app.user().await);
+        for _ in 0..8 {
+            app.clock.advance(Duration::days(20));
+            app.app.sessions.forget_all();
+            used.get("/api/auth/teams").await.expect(200);
+        }
+        idle.get("/api/auth/teams").await.expect(401);
+        app.clock.advance(Duration::days(19));
+        app.app.sessions.forget_all();
+        used.get("/api/auth/teams").await.expect(200);
+        app.clock.advance(Duration::days(1));
+        used.get("/api/auth/teams").await.expect(401);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cached_token_ends_on_time_too() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        user.get("/api/auth/teams").await.expect(200);
+        app.clock.advance(Duration::days(30));
+        user.get("/api/auth/teams").await.expect(401);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn use_is_written_at_most_once_in_five_minutes() {
+    TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "0s")], async |app| {
+        let user = app.user().await;
+        let last_used = async || {
+            user.get("/api/auth/sessions").await.expect(200)["data"][0]["last_used_at"]
+                .as_str()
+                .expect("a moment")
+                .to_owned()
+        };
+        app.clock.advance(Duration::minutes(4));
+        assert_eq!(last_used().await, "2026-11-20T15:00:00Z");
+        app.clock.advance(Duration::minutes(1));
+        assert_eq!(last_used().await, "2026-11-20T15:05:00Z");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_eleventh_session_ends_the_oldest() {
+    TestApp::run(async |app| {
+        let first = app.user().await;
+        first.get("/api/auth/teams").await.expect(200);
+        let mut others = Vec::new();
+        for _ in 0..10 {
+            app.clock.advance(Duration::seconds(1));
+            others.push(app.login(first.id).await);
+        }
+        first.get("/api/auth/teams").await.expect(401);
+        for other in &others {
+            other.get("/api/auth/teams").await.expect(200);
+        }
+        assert_eq!(app.told().await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn racing_logins_never_leave_more_than_ten_sessions() {
+    TestApp::run(async |app| {
+        let id = app.user().await.id;
+        join_all((0..30).map(|_| app.login(id))).await;
+        let left: i64 = sqlx::query_scalar("select count(*) from sessions where user_id = $1")
+            .bind(id)
+            .fetch_one(&app.app.db)
+            .await
+            .expect("read");
+        assert_eq!(left, 10);
+        assert_eq!(app.told().await.len(), 21);
+    })
+    .await;
+}
+
+/// Checks that read a session before it ends must not keep it alive in the cache afterwards.
+#[tokio::test]
+async fn a_token_checked_while_it_is_revoked_is_refused_afterwards() {
+    TestApp::run(async |app| {
+        for _ in 0..20 {
+            let user = app.user().await;
+            let checks = join_all((0..8).map(|_| user.get("/api/auth/teams")));
+            let revoke = user.post("/api/auth/logout", json!({}));
+            let (_, revoked) = tokio::join!(checks, revoke);
+            revoked.expect(200);
+            user.get("/api/auth/teams").await.expect(401);
+        }
+        assert_eq!(app.told().await.len(), 20);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn expired_sessions_are_swept_and_good_ones_stay() {
+    TestApp::run(async |app| {
+        let old = app.user().await;
+        app.clock.advance(Duration::days(31));
+        let fresh = app.user().await;
+        assert_eq!(app.app.sessions.sweep().await.expect("swept"), 1);
+        assert_eq!(app.app.sessions.sweep().await.expect("swept"), 0);
+        old.get("/api/auth/teams").await.expect(401);
+        fresh.get("/api/auth/teams").await.expect(200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tokens_are_stored_only_as_hashes() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let stored: String = sqlx::query_scalar("select row_to_json(s)::text from sessions s")
+            .fetch_one(&app.app.db)
+            .await
+            .expect("read");
+        let secret = user.token.split('_').nth(2).expect("the secret part");
+        assert!(!stored.contains(secret) && !stored.contains(&user.token));
+    })
+    .await;
+}

@@ -1,0 +1,198 @@
+//! HTTP for teams.
+
+use axum::{Json, extract::State};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::service::{Favourite, MOST_OTHERS, Team, TeamFilter};
+use crate::{
+    app::App,
+    http::{
+        ApiError, CurrentUser, ErrorBody, Query, ValidJson,
+        fields::{Body, FromBody, FromJson},
+        paging::{PageMeta, Paging, PagingParameters},
+    },
+    ids::{SportId, TeamId},
+};
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its documentation is used; TeamFilter reads the values")]
+pub(super) struct TeamParameters {
+    /// Only teams of this sport.
+    #[param(value_type = Option<i64>, minimum = 1)]
+    sport_id: Option<SportId>,
+    /// Only teams with this in their name, in any case.
+    #[param(max_length = 100, example = "rovers")]
+    search: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct TeamList {
+    data: Vec<TeamItem>,
+    meta: PageMeta,
+}
+
+/// A team.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Team)]
+struct TeamItem {
+    id: TeamId,
+    #[schema(example = "Rovers")]
+    name: String,
+    #[schema(example = "rovers")]
+    slug: String,
+    sport_id: SportId,
+    sport: SportItem,
+    #[schema(example = "https://cdn.example.org/rovers.png")]
+    logo: Option<String>,
+    #[schema(example = "England")]
+    country: Option<String>,
+    #[schema(example = 1886)]
+    founded: Option<i32>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = TeamSport)]
+struct SportItem {
+    id: SportId,
+    #[schema(example = "Football")]
+    name: String,
+    #[schema(example = "football")]
+    slug: String,
+}
+
+impl From<Team> for TeamItem {
+    fn from(team: Team) -> Self {
+        Self {
+            id: team.id,
+            name: team.name,
+            slug: team.slug,
+            sport_id: team.sport_id,
+            sport: SportItem { id: team.sport_id, name: team.sport_name, slug: team.sport_slug },
+            logo: team.logo,
+            country: team.country,
+            founded: team.founded,
+        }
+    }
+}
+
+/// A team as a favourite.
+#[derive(Serialize, ToSchema)]
+#[schema(as = FavouriteTeam)]
+struct FavouriteItem {
+    id: TeamId,
+    #[schema(example = "Rovers")]
+    name: String,
+    #[schema(example = "https://cdn.example.org/rovers.png")]
+    logo: Option<String>,
+}
+
+impl From<Favourite> for FavouriteItem {
+    fn from(team: Favourite) -> Self {
+        Self { id: team.id, name: team.name, logo: team.logo }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct PrimarySaved {
+    #[schema(example = "Primary team saved.")]
+    message: &'static str,
+    data: PrimaryTeam,
+}
+
+#[derive(Serialize, ToSchema)]
+struct PrimaryTeam {
+    team: FavouriteItem,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct OthersSaved {
+    #[schema(example = "Other teams saved.")]
+    message: &'static str,
+    data: OtherTeams,
+}
+
+#[derive(Serialize, ToSchema)]
+struct OtherTeams {
+    teams: Vec<FavouriteItem>,
+}
+
+#[derive(ToSchema)]
+pub(super) struct PrimaryChoice {
+    team_id: TeamId,
+}
+
+impl FromBody for PrimaryChoice {
+    fn from_body(body: &mut Body) -> Option<Self> {
+        Some(Self { team_id: body.required("team_id")? })
+    }
+}
+
+#[derive(ToSchema)]
+pub(super) struct OtherChoice {
+    /// At most five different teams, the dearest first; empty clears the selection.
+    #[schema(value_type = Vec<i64>, max_items = 5, example = json!([3, 1, 2]))]
+    team_ids: TeamIds,
+}
+
+impl FromBody for OtherChoice {
+    fn from_body(body: &mut Body) -> Option<Self> {
+        Some(Self { team_ids: body.required("team_ids")? })
+    }
+}
+
+/// Up to five different teams.
+struct TeamIds(Vec<TeamId>);
+
+impl FromJson for TeamIds {
+    const EXPECTED: &'static str = "must be a list of at most 5 different team ids";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let ids = value.as_array()?.iter().map(TeamId::from_json).collect::<Option<Vec<_>>>()?;
+        let repeated = ids.iter().enumerate().any(|(at, id)| ids[..at].contains(id));
+        (ids.len() <= MOST_OTHERS && !repeated).then_some(Self(ids))
+    }
+}
+
+/// List teams by name.
+#[utoipa::path(get, path = "/api/auth/teams", tag = "Teams", security(("token" = [])),
+    params(TeamParameters, PagingParameters), responses((status = 200, body = TeamList)))]
+pub(super) async fn list_teams(
+    State(app): State<App>,
+    _: CurrentUser,
+    Query((filter, paging)): Query<(TeamFilter, Paging)>,
+) -> Result<Json<TeamList>, ApiError> {
+    let (teams, total) = app.teams.list(&filter, paging).await?;
+    Ok(Json(TeamList { data: teams.into_iter().map(TeamItem::from).collect(), meta: paging.meta(total) }))
+}
+
+/// Save the caller's primary team.
+#[utoipa::path(post, path = "/api/auth/teams/primary", tag = "Teams", security(("token" = [])),
+    request_body = PrimaryChoice,
+    responses(
+        (status = 200, body = PrimarySaved),
+        (status = 404, description = "There is no such team", body = ErrorBody),
+    ))]
+pub(super) async fn save_primary_team(
+    State(app): State<App>,
+    user: CurrentUser,
+    ValidJson(choice): ValidJson<PrimaryChoice>,
+) -> Result<Json<PrimarySaved>, ApiError> {
+    let team = app.teams.save_primary(user.id, choice.team_id).await?;
+    Ok(Json(PrimarySaved { message: "Primary team saved.", data: PrimaryTeam { team: team.into() } }))
+}
+
+/// Save the caller's other favourite teams, in place of those before.
+#[utoipa::path(post, path = "/api/auth/teams/other", tag = "Teams", security(("token" = [])),
+    request_body = OtherChoice, responses((status = 200, body = OthersSaved)))]
+pub(super) async fn save_other_teams(
+    State(app): State<App>,
+    user: CurrentUser,
+    ValidJson(choice): ValidJson<OtherChoice>,
+) -> Result<Json<OthersSaved>, ApiError> {
+    let teams = app.teams.save_others(user.id, &choice.team_ids.0).await?;
+    let teams = teams.into_iter().map(FavouriteItem::from).collect();
+    Ok(Json(OthersSaved { message: "Other teams saved.", data: OtherTeams { teams } }))
+}

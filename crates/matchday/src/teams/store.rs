@@ -1,0 +1,94 @@
+//! The SQL of teams.
+
+use sqlx::{PgConnection, PgExecutor};
+
+use super::service::{Team, TeamFilter};
+use crate::{
+    http::{fields::Search, paging::Paging},
+    ids::{SportId, TeamId, UserId},
+};
+
+pub(super) async fn list(
+    executor: impl PgExecutor<'_>,
+    filter: &TeamFilter,
+    paging: Paging,
+) -> sqlx::Result<Vec<Team>> {
+    sqlx::query_as!(
+        Team,
+        r#"select t.id as "id: TeamId", t.name, t.slug, t.logo, t.country, t.founded,
+                  s.id as "sport_id: SportId", s.name as sport_name, s.slug as sport_slug
+           from teams t join sports s on s.id = t.sport_id
+           where ($1::bigint is null or t.sport_id = $1)
+             and ($2::text is null or lower(t.name) like $2)
+           order by t.name, t.id
+           limit $3 offset $4"#,
+        filter.sport_id.map(|id| id.0),
+        filter.search.as_ref().map(Search::pattern),
+        paging.limit(),
+        paging.offset(),
+    )
+    .fetch_all(executor)
+    .await
+}
+
+pub(super) async fn count(executor: impl PgExecutor<'_>, filter: &TeamFilter) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"select count(*) as "count!" from teams
+           where ($1::bigint is null or sport_id = $1) and ($2::text is null or lower(name) like $2)"#,
+        filter.sport_id.map(|id| id.0),
+        filter.search.as_ref().map(Search::pattern),
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// Those of the teams that exist, as (id, name, logo).
+pub(super) async fn find(
+    executor: impl PgExecutor<'_>,
+    ids: &[i64],
+) -> sqlx::Result<Vec<(TeamId, String, Option<String>)>> {
+    let rows = sqlx::query!(r#"select id as "id: TeamId", name, logo from teams where id = any($1)"#, ids)
+        .fetch_all(executor)
+        .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.name, row.logo)).collect())
+}
+
+/// Makes the user's changes take turns.
+pub(super) async fn lock_user(connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
+    sqlx::query_scalar!("select user_id from users where user_id = $1 for no key update", user.0)
+        .fetch_one(connection)
+        .await?;
+    Ok(())
+}
+
+pub(super) async fn delete_favourites(
+    connection: &mut PgConnection,
+    user: UserId,
+    first: i16,
+    last: i16,
+) -> sqlx::Result<()> {
+    sqlx::query!("delete from user_teams where user_id = $1 and rank between $2 and $3", user.0, first, last)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Saves favourites with ranks from `first` on.
+pub(super) async fn insert_favourites(
+    connection: &mut PgConnection,
+    user: UserId,
+    first: i16,
+    teams: &[i64],
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into user_teams (user_id, rank, team_id)
+         select $1, ($2 + position - 1)::smallint, team_id
+         from unnest($3::bigint[]) with ordinality as t (team_id, position)",
+        user.0,
+        i64::from(first),
+        teams,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! The application under test.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use axum::{Router, body::Body};
+use futures_util::FutureExt as _;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use secrecy::ExposeSecret as _;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use sqlx::{Connection as _, Executor as _, PgConnection, PgPool, postgres::PgConnectOptions};
+use time::macros::datetime;
+use tower::ServiceExt as _;
+
+use super::{MockClock, SeededRandom, TestFixtures, test_config, unique};
+use crate::{
+    app::App,
+    http::public,
+    ids::UserId,
+    platform::{database::MIGRATIONS, outbox},
+};
+
+/// An application on a fresh database, reached through its router without a network.
+pub struct TestApp {
+    /// The application.
+    pub app: App,
+    /// Its clock, at 15:00 UTC on 20 November 2026 to begin with.
+    pub clock: Arc<MockClock>,
+    router: Router,
+}
+
+impl TestApp {
+    /// Runs a test. Afterwards no message may be left in the outbox that the test did not look at: whatever a change
+    /// tells others is part of what the change does.
+    pub async fn run(test: impl AsyncFnOnce(&Self)) {
+        Self::run_with(&[], test).await;
+    }
+
+    /// The same with some settings changed.
+    pub async fn run_with(changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
+        with_database(async |options| {
+            let prefix = unique("test");
+            let mut changes = changes.to_vec();
+            changes.extend([("MATCHDAY_REDIS__PREFIX", prefix.as_str()), ("MATCHDAY_NATS__PREFIX", &prefix)]);
+            let config = test_config(&changes);
+            let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
+            let random = Arc::new(SeededRandom::new(1));
+            let db = sqlx::postgres::PgPoolOptions::new().max_connections(8).connect_lazy_with(options);
+            let app = App::assemble(config, db, clock.clone(), random).await.expect("the parts are there");
+            let test_app = Self { router: public(&app), app, clock };
+            test(&test_app).await;
+            let left = test_app.told().await;
+            assert!(left.is_empty(), "the test left messages that it did not look at: {left:?}");
+            test_app.app.db.close().await;
+        })
+        .await;
+    }
+
+    /// A new user with a token.
+    pub async fn user(&self) -> TestUser<'_> {
+        let id = self.app.sessions.make_bare_user().await.expect("a user");
+        self.login(id).await
+    }
+
+    /// Another session of a user.
+    pub async fn login(&self, id: UserId) -> TestUser<'_> {
+        let issued = self.app.sessions.issue(id, "test").await.expect("a session");
+        TestUser { id, token: issued.token.expose_secret().to_owned(), app: self }
+    }
+
+    /// A tournament with four teams, ready for matches.
+    pub fn fixtures(&self) -> TestFixtures<'_> {
+        TestFixtures::new(self)
+    }
+
+    /// What was told to others since the last look, as (subject, payload).
+    pub async fn told(&self) -> Vec<(String, Value)> {
+        outbox::take_all(&self.app.db).await.expect("the outbox")
+    }
+
+    /// Sends a request as it is.
+    pub async fn send(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.expect("infallible");
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.expect("a body").to_bytes();
+        Answer { status: parts.status, headers: parts.headers, bytes: bytes.to_vec() }
+    }
+
+    /// Sends a request without a token.
+    pub async fn anonymous(&self, method: Method, path: &str) -> Answer {
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).expect("a request");
+        self.send(request).await
+    }
+}
+
+/// Someone who is logged in.
+pub struct TestUser<'a> {
+    /// Who.
+    pub id: UserId,
+    /// Their token.
+    pub token: String,
+    app: &'a TestApp,
+}
+
+impl TestUser<'_> {
+    /// Gets a path.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, None).await
+    }
+
+    /// Posts JSON.
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        self.send(Method::POST, path, Some(body.to_string())).await
+    }
+
+    /// Deletes a path.
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send(Method::DELETE, path, None).await
+    }
+
+    /// Sends anything.
+    pub async fn send(&self, method: Method, path: &str, body: Option<String>) -> Answer {
+        self.send_with(method, path, &[], body).await
+    }
+
+    /// Sends anything, with further headers.
+    pub async fn send_with(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<String>,
+    ) -> Answer {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
+            .header(header::CONTENT_TYPE, "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.app.send(request.body(Body::from(body.unwrap_or_default())).expect("a request")).await
+    }
+}
+
+/// What came back.
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub bytes: Vec<u8>,
+}
+
+impl Answer {
+    /// The body, if the status is as expected. An error must also speak as every error does.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Value {
+        let text = String::from_utf8_lossy(&self.bytes);
+        assert_eq!(self.status.as_u16(), status, "{text}");
+        let body: Value = serde_json::from_slice(&self.bytes).unwrap_or_else(|_| panic!("not JSON: {text}"));
+        if status >= 400 {
+            assert!(body["message"].as_str().is_some_and(|message| !message.is_empty()), "{body}");
+            assert!(
+                body["code"].as_str().is_some_and(|code| code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')),
+                "{body}"
+            );
+            assert_eq!(body.get("errors").is_some(), status == 422, "{body}");
+        }
+        body
+    }
+
+    /// The fields that a 422 complains of.
+    #[track_caller]
+    pub fn invalid_fields(self) -> Vec<String> {
+        let body = self.expect(422);
+        body["errors"].as_object().expect("errors by field").keys().cloned().collect()
+    }
+
+    /// A header as text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+/// Runs a test with a database of its own, which is gone afterwards whether the test passed or not.
+pub async fn with_database(test: impl AsyncFnOnce(PgConnectOptions)) {
+    let config = test_config(&[]);
+    let options: PgConnectOptions = config.database.url.expose().parse().expect("a database URL");
+    let template = template(&options).await;
+    let name = unique("md_test");
+    let mut admin = PgConnection::connect_with(&options).await.expect("PostgreSQL: run dev/up");
+    admin
+        .execute(sqlx::AssertSqlSafe(format!("create database {name} template {template}")))
+        .await
+        .expect("a database");
+    let outcome = AssertUnwindSafe(test(options.clone().database(&name))).catch_unwind().await;
+    let dropped = admin.execute(sqlx::AssertSqlSafe(format!("drop database {name} with (force)"))).await;
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+    dropped.expect("dropped");
+}
+
+/// A migrated database to copy from; made once for each state of the migrations.
+async fn template(options: &PgConnectOptions) -> String {
+    let mut hasher = Sha256::new();
+    for migration in MIGRATIONS.iter() {
+        hasher.update(&migration.checksum);
+    }
+    let name = format!("md_template_{}", hex::encode(&hasher.finalize()[..6]));
+    let mut admin = PgConnection::connect_with(options).await.expect("PostgreSQL: run dev/up");
+    let exists = async |admin: &mut PgConnection| {
+        sqlx::query_scalar::<_, bool>("select exists (select from pg_database where datname = $1)")
+            .bind(&name)
+            .fetch_one(admin)
+            .await
+            .expect("a look at the databases")
+    };
+    if exists(&mut admin).await {
+        return name;
+    }
+    // Tests are processes that start together: one makes the template, under another name until it is whole.
+    admin.execute("select pg_advisory_lock(hashtextextended('matchday test template', 0))").await.expect("a lock");
+    if !exists(&mut admin).await {
+        let draft = format!("{name}_draft");
+        admin.execute(sqlx::AssertSqlSafe(format!("drop database if exists {draft}"))).await.expect("no draft");
+        admin.execute(sqlx::AssertSqlSafe(format!("create database {draft}"))).await.expect("a draft");
+        let pool = PgPool::connect_with(options.clone().database(&draft)).await.expect("the draft");
+        MIGRATIONS.run(&pool).await.expect("migrations");
+        pool.close().await;
+        admin.execute(sqlx::AssertSqlSafe(format!("alter database {draft} rename to {name}"))).await.expect("renamed");
+    }
+    admin.close().await.expect("closed");
+    name
+}

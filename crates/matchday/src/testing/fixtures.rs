@@ -1,0 +1,155 @@
+//! Building a catalogue: `fixtures.a_match("m").between("rovers", "city").starting_in(2.hours()).put().await`.
+
+use serde_json::{Value, json};
+use time::{Duration, format_description::well_known::Rfc3339};
+
+use super::{TestApp, unique};
+use crate::{
+    fixtures::{
+        document::Document,
+        service::{Mode, Report},
+    },
+    platform::clock::Clock as _,
+};
+
+const TEAMS: [(&str, &str); 4] =
+    [("rovers", "Rovers"), ("city", "City"), ("albion", "Albion"), ("wanderers", "Wanderers")];
+
+/// One tournament with teams of its own.
+pub struct TestFixtures<'a> {
+    app: &'a TestApp,
+    /// Part of every name and slug, so that several tournaments can stand side by side.
+    pub tag: String,
+}
+
+impl<'a> TestFixtures<'a> {
+    pub(super) fn new(app: &'a TestApp) -> Self {
+        Self { app, tag: unique("f").replace('_', "") }
+    }
+
+    /// A match to be described further.
+    pub fn a_match(&self, key: &str) -> MatchBuilder<'_, 'a> {
+        MatchBuilder {
+            fixtures: self,
+            key: key.to_owned(),
+            home: "rovers",
+            away: "city",
+            starts_in: Duration::hours(2),
+            status: "scheduled",
+            score: None,
+        }
+    }
+
+    /// The document with these matches.
+    pub fn document(&self, matches: &[Value]) -> Value {
+        let teams: Vec<Value> = TEAMS
+            .iter()
+            .zip(1900..)
+            .map(|((slug, name), founded)| {
+                json!({"slug": self.slug(slug), "name": format!("{name} {}", self.tag), "country": "Testland",
+                       "founded": founded, "logo": format!("https://cdn.example.org/{slug}.png")})
+            })
+            .collect();
+        json!({
+            "sport": {"slug": "football", "name": "Football"},
+            "tournament": {"slug": format!("cup_{}", self.tag), "name": format!("Cup {}", self.tag), "logo": "https://cdn.example.org/cup.png"},
+            "teams": teams,
+            "matches": matches,
+        })
+    }
+
+    /// Imports matches and takes note of what was told of them.
+    pub async fn import(&self, matches: &[Value]) -> Report {
+        let document = Document::parse(&self.document(matches).to_string()).expect("a valid document");
+        let report = self.app.app.fixtures.import(&document, Mode::Write, |_| {}).await.expect("imported");
+        self.app.told().await;
+        report
+    }
+
+    /// The teams only.
+    pub async fn import_teams(&self) -> Report {
+        self.import(&[]).await
+    }
+
+    /// The slug of one of the four teams.
+    pub fn slug(&self, team: &str) -> String {
+        format!("{team}_{}", self.tag)
+    }
+
+    /// The id of one of the four teams.
+    pub async fn team_id(&self, team: &str) -> i64 {
+        sqlx::query_scalar("select id from teams where slug = $1")
+            .bind(self.slug(team))
+            .fetch_one(&self.app.app.db)
+            .await
+            .expect("an imported team")
+    }
+}
+
+/// A match being described.
+pub struct MatchBuilder<'f, 'a> {
+    fixtures: &'f TestFixtures<'a>,
+    key: String,
+    home: &'static str,
+    away: &'static str,
+    starts_in: Duration,
+    status: &'static str,
+    score: Option<(i32, i32)>,
+}
+
+impl MatchBuilder<'_, '_> {
+    /// Who plays.
+    #[must_use]
+    pub fn between(mut self, home: &'static str, away: &'static str) -> Self {
+        (self.home, self.away) = (home, away);
+        self
+    }
+
+    /// When, from now by the test's clock; before now if negative.
+    #[must_use]
+    pub fn starting_in(mut self, time: Duration) -> Self {
+        self.starts_in = time;
+        self
+    }
+
+    /// In which state, without a score.
+    #[must_use]
+    pub fn being(mut self, status: &'static str) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// In which state, with a score.
+    #[must_use]
+    pub fn at(mut self, status: &'static str, home: i32, away: i32) -> Self {
+        self.status = status;
+        self.score = Some((home, away));
+        self
+    }
+
+    /// As it stands in a document.
+    pub fn json(&self) -> Value {
+        let start = self.fixtures.app.clock.now() + self.starts_in;
+        json!({
+            "key": format!("{}-{}", self.key, self.fixtures.tag),
+            "home": self.fixtures.slug(self.home),
+            "away": self.fixtures.slug(self.away),
+            "start_time": start.format(&Rfc3339).expect("a moment"),
+            "venue": "Test Park",
+            "status": self.status,
+            "home_score": self.score.map(|(home, _)| home),
+            "away_score": self.score.map(|(_, away)| away),
+        })
+    }
+
+    /// Imports it and returns its id.
+    pub async fn put(self) -> i64 {
+        let json = self.json();
+        self.fixtures.import(std::slice::from_ref(&json)).await;
+        sqlx::query_scalar("select id from events where key = $1")
+            .bind(json["key"].as_str())
+            .fetch_one(&self.fixtures.app.app.db)
+            .await
+            .expect("an imported match")
+    }
+}

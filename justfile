@@ -1,0 +1,61 @@
+# Every recipe runs against the parts that `dev/up` started. `just --list` shows what there is.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+# Builds are the slow part: clones of the project on one machine share them.
+export CARGO_TARGET_DIR := env("CARGO_TARGET_DIR", env("XDG_CACHE_HOME", env("HOME") / ".cache") / "matchday" / "target")
+export PATH := (env("XDG_CACHE_HOME", env("HOME") / ".cache") / "matchday" / "tools" / "bin") + ":" + env("PATH")
+
+parts := "source .dev/env"
+
+_default:
+    @just --list
+
+# Start the service with its workers on the development parts.
+run *ARGS:
+    {{ parts }} && cargo run --quiet -- serve --migrate {{ ARGS }}
+
+# All tests, or those whose name has this in it.
+test *ARGS: migrate
+    {{ parts }} && cargo nextest run --workspace --all-features {{ ARGS }}
+
+# What must pass before anything lands.
+ci: format lint queries test migrations dependencies docs
+
+# The code is formatted, and the scripts are sound.
+format:
+    cargo fmt --all --check
+    if command -v shellcheck >/dev/null; then shellcheck -x -P . dev/up dev/down dev/reset dev/tools .ci/run; fi
+
+# No warning of the compiler or of clippy.
+lint: migrate
+    {{ parts }} && cargo clippy --workspace --all-targets --all-features -- --deny warnings
+
+# The checked queries in .sqlx fit the code and the schema.
+queries: migrate
+    {{ parts }} && cargo sqlx prepare --workspace --check -- --all-targets --all-features
+
+# Write .sqlx anew after a query changed.
+prepare: migrate
+    {{ parts }} && cargo sqlx prepare --workspace -- --all-targets --all-features
+
+# Bring the development database up to date.
+migrate:
+    {{ parts }} && sqlx migrate run --source migrations
+
+# Migrations go up, down and up again, on a database of their own, and leave the same schema.
+migrations:
+    {{ parts }} && dev/check-migrations
+
+# Licences, sources, duplicates and unused dependencies.
+dependencies:
+    cargo deny --offline check bans licenses sources
+    cargo machete
+
+# Known vulnerabilities; needs the advisory database from the internet.
+advisories:
+    cargo deny check advisories
+
+# The code's documentation builds without a warning.
+docs:
+    {{ parts }} && RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --all-features --document-private-items

@@ -1,0 +1,7 @@
+drop table user_teams;
+drop table event_tallies;
+drop table events;
+drop table teams;
+drop table tournaments;
+drop table sports;
+drop extension pg_trgm;
