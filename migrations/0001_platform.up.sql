@@ -6,7 +6,8 @@
 --   reference:  small, read by all, written by few; never refers to a user table, holds no counter
 --   claim:      makes one value unique across users; keyed by the value alone
 --   tally:      counts what many cause; split into slots, so that no two writers wait for each other
---   timed:      rows that pass; swept by an index on their time, or drained in order
+--   timed:      rows that pass; partitioned by time, or swept by an index on it
+--   queue:      rows that wait; taken out in the order of an identity
 
 create table outbox (
     id         bigint generated always as identity primary key,
@@ -17,7 +18,7 @@ create table outbox (
     payload    jsonb       not null,
     created_at timestamptz not null default now()
 );
-comment on table outbox is 'timed: messages written with the state they speak of; the relay publishes and deletes them in the order of id';
+comment on table outbox is 'queue: messages written with the state they speak of; the relay publishes and deletes them in the order of id';
 
 create table leases (
     name       text        primary key,

@@ -184,12 +184,11 @@ async fn migrate(config: &Config, direction: &Direction) -> anyhow::Result<()> {
             print(&format!("applied {}", counted(before, "migration")))
         }
         Direction::Down { all } => {
-            let applied: Vec<i64> = MIGRATIONS.iter().map(|migration| migration.version).collect();
-            let target = if *all {
-                0
-            } else {
-                applied.iter().rev().find(|&&v| Some(&v) != applied.iter().max()).copied().unwrap_or(0)
-            };
+            let mut versions: Vec<i64> = MIGRATIONS.iter().map(|migration| migration.version).collect();
+            versions.dedup();
+            // The migration before the newest one that is applied.
+            let newest = versions.len().saturating_sub(missing(database::schema(&pool).await?));
+            let target = if *all { 0 } else { newest.checked_sub(2).map_or(0, |before| versions[before]) };
             MIGRATIONS.undo(&pool, target).await?;
             print(&format!("the database is at migration {target}"))
         }

@@ -2,7 +2,6 @@
 
 use axum::{Json, extract::State, response::Response};
 use bytes::Bytes;
-use http::HeaderMap;
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
@@ -14,7 +13,7 @@ use super::{
 use crate::{
     app::App,
     http::{
-        ApiError, CurrentUser, ErrorBody, Path, Query, page_response,
+        ApiError, CurrentUser, ErrorBody, Path, Query, Wanted, page_response,
         paging::{PageMeta, Paging, PagingParameters},
     },
     ids::{EventId, SportId, TeamId, TournamentId},
@@ -141,14 +140,14 @@ pub(super) async fn list_events(
     State(app): State<App>,
     _: CurrentUser,
     Query((filter, paging)): Query<(EventFilter, Paging)>,
-    headers: HeaderMap,
+    wanted: Wanted,
 ) -> Result<Response, ApiError> {
     let render = |events: Vec<Event>, total| {
         let data = events.into_iter().map(EventItem::from).collect();
         serde_json::to_vec(&EventList { data, meta: paging.meta(total) }).map(Bytes::from)
     };
     let page = app.events.page(filter, paging, render).await?;
-    Ok(page_response(&page, &headers))
+    Ok(page_response(&page, &wanted))
 }
 
 /// Show one match.

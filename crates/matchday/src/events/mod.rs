@@ -14,8 +14,11 @@ use crate::app::App;
 
 pub(crate) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(handlers::list_events))
         .routes(routes!(handlers::get_event))
         .routes(routes!(handlers::list_tournaments))
         .routes(routes!(handlers::list_sports))
+}
+
+pub(crate) fn cached_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(handlers::list_events))
 }

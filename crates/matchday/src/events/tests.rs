@@ -30,7 +30,7 @@ async fn an_event_shows_its_fields() {
             "start_time": "2026-11-20T17:00:00Z", "status": "scheduled", "status_detail": "scheduled", "venue": "Test Park",
             "home_score": null, "away_score": null, "chat_room_id": null, "predictions_count": 0,
         });
-        assert_eq!(listed, [expected.clone()]);
+        assert_eq!(listed, std::slice::from_ref(&expected));
         assert_eq!(user.get(&format!("/api/auth/events/{id}")).await.expect(200)["data"], expected);
     })
     .await;

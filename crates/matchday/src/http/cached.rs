@@ -1,35 +1,59 @@
 //! Answers from the page cache: a validator, and compression that was done once.
 
-use std::sync::Arc;
+use std::convert::Infallible;
 
-use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::{body::Body, extract::FromRequestParts, response::Response};
+use http::{HeaderValue, StatusCode, header, request::Parts};
 
 use crate::platform::page_cache::Page;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Clients may keep it but must ask whether it still holds; that question costs a 304.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
+const GZIP: HeaderValue = HeaderValue::from_static("gzip");
 const VARY: HeaderValue = HeaderValue::from_static("accept-encoding");
 
-/// The page, as the request's headers want it.
-pub fn page_response(page: &Arc<Page>, request: &HeaderMap) -> Response {
-    if request.get(header::IF_NONE_MATCH).is_some_and(|wanted| matches(wanted, &page.etag)) {
-        let headers = [(header::ETAG, page.etag.clone()), (header::CACHE_CONTROL, REVALIDATE), (header::VARY, VARY)];
-        return (StatusCode::NOT_MODIFIED, headers).into_response();
+/// In which form a request wants a page.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// What the client has already.
+    unless: Option<HeaderValue>,
+    gzip: bool,
+}
+
+impl<S: Sync> FromRequestParts<S> for Wanted {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self {
+            unless: parts.headers.get(header::IF_NONE_MATCH).cloned(),
+            gzip: parts.headers.get(header::ACCEPT_ENCODING).is_some_and(takes_gzip),
+        })
     }
-    let headers = [
-        (header::CONTENT_TYPE, JSON),
-        (header::ETAG, page.etag.clone()),
-        (header::CACHE_CONTROL, REVALIDATE),
-        (header::VARY, VARY),
-    ];
-    if request.get(header::ACCEPT_ENCODING).is_some_and(takes_gzip) {
-        let encoding = [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
-        (headers, encoding, page.gzipped()).into_response()
+}
+
+/// The page, as it is wanted.
+pub fn page_response(page: &Page, wanted: &Wanted) -> Response {
+    let unchanged = wanted.unless.as_ref().is_some_and(|unless| matches(unless, &page.etag));
+    let mut response = Response::new(match (unchanged, wanted.gzip) {
+        (true, _) => Body::empty(),
+        (false, true) => Body::from(page.gzipped()),
+        (false, false) => Body::from(page.body.clone()),
+    });
+    let headers = response.headers_mut();
+    headers.reserve(8);
+    headers.insert(header::ETAG, page.etag.clone());
+    headers.insert(header::CACHE_CONTROL, REVALIDATE);
+    headers.insert(header::VARY, VARY);
+    if unchanged {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
     } else {
-        (headers, page.body.clone()).into_response()
+        headers.insert(header::CONTENT_TYPE, JSON);
+        if wanted.gzip {
+            headers.insert(header::CONTENT_ENCODING, GZIP);
+        }
     }
+    response
 }
 
 /// Weak comparison: `W/` does not count.

@@ -1,6 +1,6 @@
 //! The one error that speaks to clients.
 
-use std::{borrow::Cow, cell::RefCell, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
 use axum::{
     Json,
@@ -11,12 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::fields::{Faults, one};
-use crate::platform::rate_limit::Decision;
-
-tokio::task_local! {
-    /// The id of the request being answered, for errors that must name it.
-    pub(super) static REQUEST_ID: RefCell<HeaderValue>;
-}
+use crate::platform::{rate_limit::Decision, telemetry::CURRENT_REQUEST};
 
 /// What every error answer holds.
 #[derive(Debug, Serialize, ToSchema)]
@@ -142,7 +137,7 @@ impl IntoResponse for ApiError {
             tracing::error!(cause = %format_args!("{cause:#}"), code = self.code, "request failed");
         }
         let request_id = (self.status == StatusCode::INTERNAL_SERVER_ERROR)
-            .then(|| REQUEST_ID.try_with(|id| id.borrow().to_str().unwrap_or_default().to_owned()).ok())
+            .then(|| CURRENT_REQUEST.try_with(|current| current.id().to_owned()).ok())
             .flatten();
         let body = ErrorBody { message: self.message, code: self.code.into(), errors: self.more.faults, request_id };
         let mut response = (self.status, Json(body)).into_response();

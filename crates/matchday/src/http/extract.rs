@@ -2,11 +2,9 @@
 
 use std::str::FromStr;
 
-use axum::{
-    body::Bytes,
-    extract::{FromRequest, FromRequestParts, RawPathParams, Request, rejection::BytesRejection},
-};
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use http::{StatusCode, header::AUTHORIZATION, request::Parts};
+use http_body_util::LengthLimitError;
 
 use super::{
     error::ApiError,
@@ -87,17 +85,17 @@ impl<T: FromParameters, S: Send + Sync> FromRequestParts<S> for Query<T> {
 #[derive(Clone, Debug)]
 pub struct ValidJson<T>(pub T);
 
-impl<T: FromBody, S: Send + Sync> FromRequest<S> for ValidJson<T> {
+impl<T: FromBody> FromRequest<App> for ValidJson<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| unread_body(&rejection))?;
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        let bytes = axum::body::to_bytes(request.into_body(), app.config.http.body_limit).await.map_err(unread)?;
         Body::parse(&bytes).map(Self)
     }
 }
 
-fn unread_body(rejection: &BytesRejection) -> ApiError {
-    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+fn unread(error: axum::Error) -> ApiError {
+    if error.into_inner().is::<LengthLimitError>() {
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "The body is too large.")
     } else {
         ApiError::new(StatusCode::BAD_REQUEST, "body_unreadable", "The body could not be read to its end.")

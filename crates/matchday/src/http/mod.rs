@@ -12,23 +12,16 @@ pub mod server;
 #[cfg(test)]
 mod tests;
 
-use axum::{
-    Json, Router,
-    extract::DefaultBodyLimit,
-    middleware::from_fn_with_state,
-    response::{IntoResponse as _, Response},
-    routing::get,
-};
+use axum::{Json, Router, routing::get};
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use tower_http::{
-    catch_panic::CatchPanicLayer,
     compression::{CompressionLayer, CompressionLevel},
     cors::{AllowOrigin, CorsLayer},
 };
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-pub use cached::page_response;
+pub use cached::{Wanted, page_response};
 pub use error::{ApiError, ErrorBody, limit_headers};
 pub use extract::{CurrentUser, MaybeUser, Path, Query, ValidJson};
 
@@ -36,11 +29,13 @@ use crate::{app::App, events, platform::random, platform::telemetry, sessions, t
 
 /// The routes of every feature, with their description.
 fn features() -> (Router<App>, OpenApi) {
-    OpenApiRouter::with_openapi(openapi::frame())
+    let compressed = OpenApiRouter::with_openapi(openapi::frame())
         .merge(events::routes())
         .merge(teams::routes())
         .merge(sessions::routes())
-        .split_for_parts()
+        .layer(CompressionLayer::new().quality(CompressionLevel::Fastest));
+    // Cached pages bring their compressed form along.
+    compressed.merge(events::cached_routes()).split_for_parts()
 }
 
 fn health() -> (Router<App>, OpenApi) {
@@ -59,21 +54,18 @@ pub fn public(app: &App) -> Router {
     let description = Json(description());
     let pages = Router::new()
         .route("/api/openapi.json", get(move || std::future::ready(description.clone())))
+        .layer(CompressionLayer::new())
         .route("/docs", get(openapi::get_reference))
         .route("/docs/setup.js", get(openapi::get_reference_setup))
         .route("/docs/viewer.js", get(openapi::get_reference_viewer));
     let config = &app.config.http;
     let seed = u64::from_ne_bytes(random::bytes(&*app.random));
-    let edge = edge::Edge::new(config.max_in_flight, config.deadline, app.config.log.requests, seed);
     let router = features()
         .0
         .merge(pages)
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(config.body_limit))
-        .layer(CompressionLayer::new().quality(CompressionLevel::Fastest))
-        .layer(CatchPanicLayer::custom(panicked))
-        .layer(from_fn_with_state(edge, edge::edge));
+        .layer(edge::Edge::new(&app.config, seed));
     // Health answers outside the edge: a process that sheds load is busy, not ill.
     let router = router.merge(health().0).with_state(app.clone());
     if config.cors_origins.is_empty() { router } else { router.layer(cors(&config.cors_origins)) }
@@ -121,14 +113,4 @@ async fn unknown_route() -> ApiError {
 
 async fn wrong_method() -> ApiError {
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This path does not take this method.")
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the layer hands the panic over")]
-fn panicked(panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
-    let message = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("a panic without a message");
-    ApiError::internal(anyhow::anyhow!("panicked: {message}")).into_response()
 }

@@ -2,10 +2,10 @@
 //! its server has no setting for: a bound on connections, a deadline for headers, and an end that waits for requests
 //! but not for idle clients.
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body, extract::ConnectInfo};
-use http::{Request, Response};
+use http::Request;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -16,7 +16,7 @@ use tokio::{
     sync::Semaphore,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tower::ServiceExt as _;
+use tower::Service as _;
 
 /// Serves until `closing`, then until every request under way is answered.
 pub async fn serve(
@@ -77,8 +77,8 @@ async fn serve_connection(
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(peer));
-        let router = router.clone();
-        async move { Ok::<Response<Body>, Infallible>(router.oneshot(request).await.unwrap_or_else(|never| match never {})) }
+        // A router is always ready, so there is nothing to wait for before the call.
+        router.clone().call(request)
     });
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {

@@ -92,7 +92,7 @@ settings! {
         /// `json` for machines, `pretty` for people.
         format: LogFormat = "json",
         /// What is logged, as in `info,matchday=debug`.
-        filter: String = "info",
+        filter: String = "info,async_nats=warn,sqlx=warn",
         /// Which requests get a line of their own: `problems` (answers of 500 and above, and slow ones), `all` or `none`.
         requests: RequestLog = "problems",
     }
@@ -343,7 +343,7 @@ mod tests {
         insta::assert_snapshot!(found.join("\n"), @r"
         http.listen (from MATCHDAY_HTTP__LISTEN): `8080` is not an address with a port, like 127.0.0.1:8080
         http.deadline (from file): `soon` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
-        database.url (from MATCHDAY_DATABASE__URL): its value is not a URL, like postgres://user:password@host:5432/name
+        database.url (from MATCHDAY_DATABASE__URL): its value is not a URL with a host, like scheme://user:password@host:1234
         MATCHDAY_SESSIONS__IDEL is no variable of Matchday: did you mean MATCHDAY_SESSIONS__IDLE?
         outbx.poll is no key of the file of Matchday: did you mean outbox.poll?
         ");
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(found.len(), 3);
         assert_eq!(
             found[0],
-            "database.url is not set: put it in the file or in MATCHDAY_DATABASE__URL; it must be a URL, like postgres://user:password@host:5432/name"
+            "database.url is not set: put it in the file or in MATCHDAY_DATABASE__URL; it must be a URL with a host, like scheme://user:password@host:1234"
         );
     }
 

@@ -68,7 +68,7 @@ impl SecretUrl {
 }
 
 impl Setting for SecretUrl {
-    const EXPECTED: &'static str = "a URL, like postgres://user:password@host:5432/name";
+    const EXPECTED: &'static str = "a URL with a host, like scheme://user:password@host:1234";
     const SECRET: bool = true;
     fn parse(text: &str) -> Option<Self> {
         Url::parse(text).ok().filter(Url::has_host).map(|_| Self(text.into()))

@@ -1,12 +1,18 @@
 //! Logs, traces and metrics.
 
+mod lines;
+
 use std::sync::OnceLock;
 
+use axum::extract::MatchedPath;
+use http::{HeaderMap, HeaderValue, Method};
+
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use opentelemetry::trace::TracerProvider as _;
+use opentelemetry::{propagation::TextMapPropagator as _, trace::TracerProvider as _};
 use opentelemetry_otlp::{Protocol, WithExportConfig as _};
 use opentelemetry_sdk::{
     Resource,
+    propagation::TraceContextPropagator,
     trace::{Sampler, SdkTracerProvider},
 };
 use tracing_subscriber::{EnvFilter, Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
@@ -15,6 +21,52 @@ use super::config::{Config, LogFormat};
 
 /// Seconds. From a cached page to the deadline.
 const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+tokio::task_local! {
+    /// The request being answered by this task. Every log line names it; a span would cost each request more than
+    /// most of them take, and nearly all of them log nothing.
+    pub static CURRENT_REQUEST: CurrentRequest;
+}
+
+/// What a log line says of the request it belongs to.
+#[derive(Clone, Debug)]
+pub struct CurrentRequest {
+    /// The id that the answer carries too.
+    pub id: HeaderValue,
+    /// How it was asked.
+    pub method: Method,
+    /// What was asked, as the route is written; `None` where there is none.
+    pub route: Option<MatchedPath>,
+}
+
+impl CurrentRequest {
+    /// The id as text.
+    pub fn id(&self) -> &str {
+        self.id.to_str().unwrap_or_default()
+    }
+
+    /// The route, or a word for none.
+    pub fn route_name(&self) -> &str {
+        self.route.as_ref().map_or("unmatched", MatchedPath::as_str)
+    }
+}
+
+/// The trace that a caller says it is in (W3C `traceparent`).
+pub fn remote_parent(headers: &HeaderMap) -> opentelemetry::Context {
+    struct Headers<'a>(&'a HeaderMap);
+
+    impl opentelemetry::propagation::Extractor for Headers<'_> {
+        fn get(&self, key: &str) -> Option<&str> {
+            self.0.get(key).and_then(|value| value.to_str().ok())
+        }
+
+        fn keys(&self) -> Vec<&str> {
+            self.0.keys().map(http::HeaderName::as_str).collect()
+        }
+    }
+
+    TraceContextPropagator::new().extract(&Headers(headers))
+}
 
 /// What must be flushed before the process ends.
 #[must_use = "dropping it at once would lose the last traces"]
@@ -27,15 +79,10 @@ pub struct Telemetry {
 pub fn start(config: &Config) -> anyhow::Result<Telemetry> {
     let filter = EnvFilter::try_new(&config.log.filter)
         .map_err(|error| anyhow::anyhow!("log.filter: `{}` is no filter: {error}", config.log.filter))?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let lines = match config.log.format {
-        LogFormat::Json => tracing_subscriber::fmt::layer()
-            .json()
-            .flatten_event(true)
-            .with_current_span(true)
-            .with_span_list(false)
-            .with_writer(std::io::stderr)
-            .boxed(),
-        LogFormat::Pretty => tracing_subscriber::fmt::layer().with_writer(std::io::stderr).boxed(),
+        LogFormat::Json => lines.event_format(lines::Json).boxed(),
+        LogFormat::Pretty => lines.event_format(lines::Pretty::default()).boxed(),
     };
     let traces =
         config.traces.endpoint.as_ref().map(|endpoint| provider(endpoint, config.traces.sample)).transpose()?;

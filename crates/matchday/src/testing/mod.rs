@@ -103,7 +103,7 @@ pub fn unique(stem: &str) -> String {
 }
 
 /// The real Redis, under a prefix of the test's own.
-pub async fn redis_for_tests() -> (ConnectionManager, String) {
+pub fn redis_for_tests() -> (ConnectionManager, String) {
     let config = test_config(&[]);
     let redis = crate::app::redis(&config.redis).expect("a valid URL");
     (redis, unique("test"))

@@ -36,7 +36,7 @@ proptest! {
 #[tokio::test]
 async fn redis_decides_as_the_rule_does() {
     let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
-    let (redis, prefix) = redis_for_tests().await;
+    let (redis, prefix) = redis_for_tests();
     let limiter = RateLimiter::new(redis, &prefix, clock.clone());
     let mut arrival = 0;
     for step in 0..60 {
@@ -50,7 +50,7 @@ async fn redis_decides_as_the_rule_does() {
 #[tokio::test]
 async fn racing_callers_share_one_burst() {
     let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
-    let (redis, prefix) = redis_for_tests().await;
+    let (redis, prefix) = redis_for_tests();
     let limiters = [(); 4].map(|()| RateLimiter::new(redis.clone(), &prefix, clock.clone()));
     let attempts = (0..40).map(|n| limiters[n % 4].take(LIMIT, "shared"));
     let allowed = futures_util::future::join_all(attempts).await.into_iter().filter(|d| d.allowed).count();

@@ -1,0 +1,336 @@
+//! The data model's rules, read off the migrated database.
+//!
+//! They keep the way to sharding by user open: one user's rows lie together, what everybody reads is small, and no row
+//! is written by everybody. Every table says in its comment what kind it is (see the first migration); here each is
+//! held to the rules of its kind, and each rule is shown to catch a table that breaks it.
+
+#![expect(clippy::expect_used, reason = "a test that cannot have what it needs fails")]
+
+use std::{collections::BTreeMap, path::Path};
+
+use matchday::testing::with_database;
+use sqlx::PgPool;
+
+const KINDS: [&str; 6] = ["user", "reference", "claim", "tally", "timed", "queue"];
+
+/// The newest migration of the first release. Until there is one, migrations may have several statements.
+const FIRST_RELEASE: Option<i64> = None;
+
+type Kinds = BTreeMap<String, String>;
+
+async fn kinds(db: &PgPool) -> Kinds {
+    let rows: Vec<(String, Option<String>)> = sqlx::query_as(
+        "select c.relname::text, split_part(obj_description(c.oid), ':', 1)
+         from pg_class c join pg_namespace n on n.oid = c.relnamespace
+         where n.nspname = 'public' and c.relkind in ('r', 'p') and not c.relispartition and c.relname <> '_sqlx_migrations'",
+    )
+    .fetch_all(db)
+    .await
+    .expect("the tables");
+    rows.into_iter().map(|(name, kind)| (name, kind.unwrap_or_default())).collect()
+}
+
+/// An index as it is read.
+type IndexRow = (String, String, bool, bool, Vec<String>, Vec<String>);
+
+struct Index {
+    table: String,
+    name: String,
+    unique: bool,
+    primary: bool,
+    /// Column names and types; empty names are expressions.
+    columns: Vec<String>,
+    types: Vec<String>,
+}
+
+async fn indexes(db: &PgPool) -> Vec<Index> {
+    let rows: Vec<IndexRow> = sqlx::query_as(
+        "select t.relname::text, i.relname::text, x.indisunique, x.indisprimary,
+                array(select coalesce(a.attname, '')::text from unnest(x.indkey) with ordinality k (number, position)
+                      left join pg_attribute a on a.attrelid = t.oid and a.attnum = k.number order by position),
+                array(select coalesce(format_type(a.atttypid, null), '') from unnest(x.indkey) with ordinality k (number, position)
+                      left join pg_attribute a on a.attrelid = t.oid and a.attnum = k.number order by position)
+         from pg_index x
+         join pg_class t on t.oid = x.indrelid join pg_class i on i.oid = x.indexrelid
+         join pg_namespace n on n.oid = t.relnamespace
+         where n.nspname = 'public'",
+    )
+    .fetch_all(db)
+    .await
+    .expect("the indexes");
+    rows.into_iter()
+        .map(|(table, name, unique, primary, columns, types)| Index { table, name, unique, primary, columns, types })
+        .collect()
+}
+
+/// Everything in the database that breaks a rule.
+async fn violations(db: &PgPool) -> Vec<String> {
+    let (kinds, indexes) = (kinds(db).await, indexes(db).await);
+    let mut found = Vec::new();
+    for (table, kind) in &kinds {
+        if !KINDS.contains(&kind.as_str()) {
+            found.push(format!("{table}: its comment does not begin with its kind"));
+        }
+        let primary = indexes.iter().find(|index| index.table == *table && index.primary);
+        let key: &[String] = primary.map_or(&[], |index| &index.columns);
+        let (first, first_type) =
+            primary.map_or(("", ""), |index| (index.columns[0].as_str(), index.types[0].as_str()));
+        match kind.as_str() {
+            "user" => {
+                if first != "user_id" || first_type != "bigint" {
+                    found.push(format!("{table}: user_id bigint does not stand first in its primary key"));
+                }
+                for index in indexes.iter().filter(|index| index.table == *table && index.unique) {
+                    if !index.columns.iter().any(|column| column == "user_id") {
+                        found.push(format!("{table}: {} is unique without user_id", index.name));
+                    }
+                }
+            }
+            "claim" if key.len() != 1 || first == "user_id" => {
+                found.push(format!("{table}: a claim is keyed by the claimed value alone"));
+            }
+            "tally" if !key.iter().any(|column| column == "slot") => {
+                found.push(format!("{table}: a tally without slots is a row that everybody waits for"));
+            }
+            "queue" if key.len() != 1 || first_type != "bigint" => {
+                found.push(format!("{table}: a queue is taken out in the order of one bigint identity"));
+            }
+            "timed" if !is_swept(db, table, &indexes).await => {
+                found.push(format!("{table}: neither partitioned nor indexed by its time"));
+            }
+            _ => {}
+        }
+    }
+    found.extend(columns(db, &kinds).await);
+    found.extend(foreign_keys(db, &kinds).await);
+    let triggers: Vec<String> = sqlx::query_scalar(
+        "select tgrelid::regclass::text || ': has the trigger ' || tgname from pg_trigger where not tgisinternal",
+    )
+    .fetch_all(db)
+    .await
+    .expect("the triggers");
+    found.extend(triggers);
+    found
+}
+
+async fn is_swept(db: &PgPool, table: &str, indexes: &[Index]) -> bool {
+    let partitioned: bool = sqlx::query_scalar("select relkind = 'p' from pg_class where oid = $1::regclass")
+        .bind(table)
+        .fetch_one(db)
+        .await
+        .expect("the table");
+    partitioned || indexes.iter().any(|index| index.table == table && index.types[0] == "timestamp with time zone")
+}
+
+async fn columns(db: &PgPool, kinds: &Kinds) -> Vec<String> {
+    let rows: Vec<(String, String, String)> = sqlx::query_as(
+        "select table_name::text, column_name::text, data_type::text from information_schema.columns where table_schema = 'public' order by 1, 2",
+    )
+    .fetch_all(db)
+    .await
+    .expect("the columns");
+    let mut found = Vec::new();
+    for (table, column, data_type) in rows.iter().filter(|(table, ..)| kinds.contains_key(table)) {
+        let is_id = column == "id" || column.ends_with("_id");
+        if is_id && ["smallint", "integer", "numeric"].contains(&data_type.as_str()) {
+            found.push(format!("{table}.{column}: ids are bigint, not {data_type}"));
+        }
+        let counts = column.ends_with("_count") || column.ends_with("_total") || column.starts_with("last_");
+        if kinds[table] == "reference" && counts {
+            found.push(format!("{table}.{column}: what many users cause is not written into a reference table"));
+        }
+    }
+    found
+}
+
+async fn foreign_keys(db: &PgPool, kinds: &Kinds) -> Vec<String> {
+    let rows: Vec<(String, String, Vec<String>, Vec<String>)> = sqlx::query_as(
+        "select f.relname::text, t.relname::text,
+                array(select attname::text from unnest(c.conkey) with ordinality k (number, position)
+                      join pg_attribute on attrelid = f.oid and attnum = number order by position),
+                array(select attname::text from unnest(c.confkey) with ordinality k (number, position)
+                      join pg_attribute on attrelid = t.oid and attnum = number order by position)
+         from pg_constraint c join pg_class f on f.oid = c.conrelid join pg_class t on t.oid = c.confrelid
+         where c.contype = 'f'",
+    )
+    .fetch_all(db)
+    .await
+    .expect("the foreign keys");
+    let kind = |table: &str| kinds.get(table).map_or("", String::as_str);
+    let mut found = Vec::new();
+    for (from, to, here, there) in &rows {
+        let with_user = here.iter().zip(there).any(|(here, there)| here == "user_id" && there == "user_id");
+        let fits = match (kind(from), kind(to)) {
+            ("user", "user") => with_user,
+            (_, "reference") => true,
+            _ => false,
+        };
+        if !fits {
+            found.push(format!("{from}: a {} table must not refer to {to} by ({})", kind(from), here.join(", ")));
+        }
+    }
+    found
+}
+
+/// What a statement must not do. Statements are lower-cased first.
+fn breaks(statement: &str, kinds: &Kinds) -> Option<&'static str> {
+    let text = statement.to_lowercase();
+    let words: Vec<&str> =
+        text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty()).collect();
+    let on_user_tables = words.iter().any(|word| kinds.get(*word).is_some_and(|kind| kind == "user"));
+    let follows = |first: &str, second: &str| words.windows(2).any(|pair| pair == [first, second]);
+    if follows("merge", "into") {
+        return Some("merge does not exist on shards");
+    }
+    if let Some(update) = text.split("do update").nth(1)
+        && update.contains("now()")
+    {
+        return Some("do update takes its values from excluded, not from now()");
+    }
+    if on_user_tables && follows("skip", "locked") {
+        return Some("skip locked over user tables");
+    }
+    let writes_inside =
+        ["insert into", "update ", "delete from"].iter().any(|write| text.contains(&format!("as ({write}")));
+    (on_user_tables && writes_inside).then_some("a single user's writes are plain statements")
+}
+
+fn statements(sql: &str) -> usize {
+    let code: String =
+        sql.lines().map(|line| line.split("--").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
+    code.split(';').filter(|statement| !statement.trim().is_empty()).count()
+}
+
+#[tokio::test]
+async fn the_schema_keeps_the_rules() {
+    with_database(async |options| {
+        let db = PgPool::connect_with(options).await.expect("connected");
+        assert_eq!(violations(&db).await, Vec::<String>::new());
+        assert!(kinds(&db).await.len() >= 9, "it looked at the tables");
+        db.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_query_keeps_the_rules() {
+    with_database(async |options| {
+        let db = PgPool::connect_with(options).await.expect("connected");
+        let kinds = kinds(&db).await;
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.sqlx");
+        let mut seen = 0;
+        for entry in std::fs::read_dir(folder).expect("the checked queries") {
+            let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("a file");
+            let query: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+            let query = query["query"].as_str().expect("a query");
+            assert_eq!(breaks(query, &kinds), None, "{query}");
+            seen += 1;
+        }
+        assert!(seen > 20, "it looked at the queries");
+        db.close().await;
+    })
+    .await;
+}
+
+#[test]
+fn migrations_after_the_first_release_have_one_statement_each() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
+    for entry in std::fs::read_dir(folder).expect("the migrations") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        let version: i64 = name.split('_').next().and_then(|number| number.parse().ok()).expect("a version");
+        if FIRST_RELEASE.is_some_and(|release| version > release) {
+            assert_eq!(statements(&std::fs::read_to_string(&path).expect("a file")), 1, "{name}");
+        }
+    }
+    assert_eq!(statements("-- a; b\ncreate table x (y int); -- c\n\nalter table x add z int;\n"), 2);
+}
+
+/// Each rule, on a table that breaks it and nothing else.
+#[tokio::test]
+async fn each_rule_catches_a_table_that_breaks_it() {
+    for (sql, expected) in [
+        ("create table bad (id bigint primary key)", "bad: its comment does not begin with its kind"),
+        (
+            "create table bad (id bigint primary key, user_id bigint unique); comment on table bad is 'user: x'",
+            "bad: user_id bigint does not stand first in its primary key|bad: bad_pkey is unique without user_id",
+        ),
+        (
+            "create table bad (user_id integer, day date, primary key (user_id, day)); comment on table bad is 'user: x'",
+            "bad: user_id bigint does not stand first in its primary key|bad.user_id: ids are bigint, not integer",
+        ),
+        (
+            "create table bad (user_id bigint primary key, phone text unique); comment on table bad is 'user: x'",
+            "bad: bad_phone_key is unique without user_id",
+        ),
+        (
+            "alter table events add predictions_count bigint",
+            "events.predictions_count: what many users cause is not written into a reference table",
+        ),
+        (
+            "alter table events add last_activity timestamptz",
+            "events.last_activity: what many users cause is not written into a reference table",
+        ),
+        (
+            "create table bad (user_id bigint, phone text, primary key (user_id, phone)); comment on table bad is 'claim: x'",
+            "bad: a claim is keyed by the claimed value alone",
+        ),
+        (
+            "alter table teams add owner bigint references users",
+            "teams: a reference table must not refer to users by (owner)",
+        ),
+        (
+            "create table bad (user_id bigint primary key, friend bigint references users); comment on table bad is 'user: x'",
+            "bad: a user table must not refer to users by (friend)",
+        ),
+        (
+            "create table bad (name text primary key, user_id bigint references users); comment on table bad is 'claim: x'",
+            "bad: a claim table must not refer to users by (user_id)",
+        ),
+        (
+            "create table bad (id integer primary key); comment on table bad is 'reference: x'",
+            "bad.id: ids are bigint, not integer",
+        ),
+        (
+            "create function noop() returns trigger language plpgsql as 'begin return new; end'; create trigger late after insert on teams for each row execute function noop()",
+            "teams: has the trigger late",
+        ),
+        (
+            "create table bad (event_id bigint primary key, total bigint); comment on table bad is 'tally: x'",
+            "bad: a tally without slots is a row that everybody waits for",
+        ),
+        (
+            "create table bad (id bigint primary key, created_at timestamptz); comment on table bad is 'timed: x'",
+            "bad: neither partitioned nor indexed by its time",
+        ),
+        (
+            "create table bad (name text primary key); comment on table bad is 'queue: x'",
+            "bad: a queue is taken out in the order of one bigint identity",
+        ),
+    ] {
+        with_database(async |options| {
+            let db = PgPool::connect_with(options).await.expect("connected");
+            sqlx::raw_sql(sql).execute(&db).await.expect("valid SQL");
+            assert_eq!(violations(&db).await.join("|"), expected, "{sql}");
+            db.close().await;
+        })
+        .await;
+    }
+}
+
+#[test]
+fn each_rule_catches_a_query_that_breaks_it() {
+    let kinds =
+        Kinds::from([("sessions".to_owned(), "user".to_owned()), ("leases".to_owned(), "reference".to_owned())]);
+    for (query, caught) in [
+        ("MERGE INTO sessions USING x ON true WHEN MATCHED THEN DO NOTHING", true),
+        ("insert into leases values ($1) on conflict (name) do update set at = now()", true),
+        ("insert into leases values ($1, now()) on conflict (name) do update set at = excluded.at", false),
+        ("select * from sessions for update skip locked", true),
+        ("select * from outbox for update skip locked", false),
+        ("with gone as (delete from sessions returning *) select * from gone", true),
+        ("with some as (select * from sessions) select * from some", false),
+    ] {
+        assert_eq!(breaks(query, &kinds).is_some(), caught, "{query}");
+    }
+}

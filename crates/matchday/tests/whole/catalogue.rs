@@ -1,0 +1,47 @@
+//! A match on its way from a file to every process's list.
+
+use matchday::testing::{eventually, with_database};
+use serde_json::{Value, json};
+
+use crate::process::{Setting, get};
+
+fn document(status: &str, scores: (Option<i32>, Option<i32>)) -> String {
+    json!({
+        "sport": {"slug": "football", "name": "Football"},
+        "tournament": {"slug": "cup", "name": "Cup"},
+        "teams": [{"slug": "rovers", "name": "Rovers"}, {"slug": "city", "name": "City"}],
+        "matches": [{"key": "final", "home": "rovers", "away": "city", "start_time": "2030-05-01T18:00:00Z",
+                     "status": status, "home_score": scores.0, "away_score": scores.1}],
+    })
+    .to_string()
+}
+
+#[tokio::test]
+async fn an_import_reaches_every_process_by_message() {
+    with_database(async |options| {
+        // Pages are kept so long that only a message can explain a change.
+        let setting = Setting::new(&options).with("MATCHDAY_PAGES__KEEP", "10m");
+        let processes = [setting.start(&["serve"]), setting.start(&["serve", "--no-workers"])];
+        let token = setting.expect(&["sessions", "issue"], "");
+        let first = async |base: &str| -> Value {
+            let (status, body) = get(base, "/api/auth/events", &token).await;
+            assert_eq!(status, 200);
+            body["data"][0].clone()
+        };
+        for process in &processes {
+            assert_eq!(first(&process.public).await, Value::Null);
+        }
+        let told = setting.expect(&["fixtures", "import", "-"], &document("scheduled", (None, None)));
+        assert_eq!(told, "Cup: imported\n  teams: 2 new, 0 changed, 0 as they were\n  matches: 1 new, 0 changed, 0 as they were\n  results: 0 new or corrected");
+        for process in &processes {
+            eventually("the match is listed", async || first(&process.public).await["home_team"]["name"] == "Rovers").await;
+        }
+        let told = setting.expect(&["fixtures", "import", "-", "--dry-run"], &document("finished", (Some(2), Some(1))));
+        assert!(told.starts_with("Cup: would be imported; nothing was written") && told.contains("final: status scheduled → finished, score none → 2:1"), "{told}");
+        setting.expect(&["fixtures", "import", "-"], &document("finished", (Some(2), Some(1))));
+        for process in &processes {
+            eventually("the result is listed", async || first(&process.public).await["home_score"] == 2).await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,101 @@
+//! What an operator sees of the commands.
+
+use matchday::testing::with_database;
+use serde_json::Value;
+
+use crate::process::Setting;
+
+#[tokio::test]
+async fn wrong_settings_are_named_in_plain_lines() {
+    with_database(async |options| {
+        let setting = Setting::new(&options)
+            .with("MATCHDAY_HTTP__LISTEN", "8080")
+            .with("MATCHDAY_REDIS__TIMEOUT", "2")
+            .with("MATCHDAY_SESSIONS__IDEL", "1d")
+            .without("MATCHDAY_NATS__URL");
+        let output = setting.run(&["serve"], "");
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            "matchday: the settings have 4 faults:
+  http.listen (from MATCHDAY_HTTP__LISTEN): `8080` is not an address with a port, like 127.0.0.1:8080
+  redis.timeout (from MATCHDAY_REDIS__TIMEOUT): `2` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
+  nats.url is not set: put it in the file or in MATCHDAY_NATS__URL; it must be a URL with a host, like scheme://user:password@host:1234
+  MATCHDAY_SESSIONS__IDEL is no variable of Matchday: did you mean MATCHDAY_SESSIONS__IDLE?
+"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_behind_is_named_with_what_to_do() {
+    with_database(async |options| {
+        let setting = Setting::new(&options);
+        assert_eq!(setting.expect(&["migrate", "status"], ""), "the database is up to date");
+        assert_eq!(setting.expect(&["migrate", "down", "--all"], ""), "the database is at migration 0");
+        let output = setting.run(&["serve"], "");
+        assert_eq!(output.status.code(), Some(1));
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains("run `matchday migrate` first"), "{told}");
+        assert!(setting.expect(&["migrate"], "").starts_with("applied "));
+        assert_eq!(setting.expect(&["migrate"], ""), "applied 0 migrations");
+        setting.expect(&["migrate", "down"], "");
+        assert_eq!(setting.expect(&["migrate"], ""), "applied 1 migration");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_settings_and_the_description_are_printed() {
+    with_database(async |options| {
+        let setting = Setting::new(&options).with("MATCHDAY_DATABASE__URL", "postgres://md:hunter2@db.example.org/md");
+        let settings = setting.expect(&["config"], "");
+        assert!(settings.starts_with("# MATCHDAY_ENV is testing"), "{settings}");
+        assert!(
+            settings.contains("(MATCHDAY_DATABASE__URL)\nurl = \"postgres://md:hidden@db.example.org/md\""),
+            "{settings}"
+        );
+        assert!(!settings.contains("hunter2"));
+        let api: Value = serde_json::from_str(&setting.expect(&["openapi"], "")).expect("JSON");
+        assert_eq!(api["openapi"], "3.1.0");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tokens_are_printed_for_developers_only() {
+    with_database(async |options| {
+        let setting = Setting::new(&options);
+        assert!(setting.expect(&["sessions", "issue"], "").starts_with("md_1_"));
+        assert!(setting.expect(&["sessions", "issue", "--user", "1"], "").starts_with("md_1_"));
+        for env in ["staging", "production", "Local"] {
+            let output = setting.clone().with("MATCHDAY_ENV", env).run(&["sessions", "issue"], "");
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{env}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_faulty_document_is_refused_with_every_fault() {
+    with_database(async |options| {
+        let setting = Setting::new(&options);
+        let output = setting.run(
+            &["fixtures", "import", "-"],
+            "{\"sport\": {\"slug\": \"football\", \"name\": \"\"}, \"teams\": [], \"matches\": [3]}",
+        );
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            "matchday: nothing was imported: the document has 3 faults:
+  sport.name: must be a text of 1 to 100 characters, not \"\"
+  tournament: is missing
+  matches[0]: must be an object in braces
+"
+        );
+        let missing = setting.run(&["fixtures", "import", "/nowhere.json"], "");
+        assert!(String::from_utf8_lossy(&missing.stderr).starts_with("matchday: /nowhere.json: "));
+    })
+    .await;
+}

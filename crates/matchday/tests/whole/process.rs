@@ -1,0 +1,158 @@
+//! A `matchday` process under test.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use matchday::testing::unique;
+use serde_json::Value;
+use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
+
+/// The settings of one test: a database and a prefix of its own, shared by all processes that the test starts.
+#[derive(Clone)]
+pub(crate) struct Setting {
+    variables: BTreeMap<String, String>,
+}
+
+impl Setting {
+    pub(crate) fn new(database: &PgConnectOptions) -> Self {
+        let prefix = unique("whole");
+        let mut variables: BTreeMap<String, String> =
+            std::env::vars().filter(|(name, _)| name.starts_with("MATCHDAY_")).collect();
+        for (name, value) in [
+            ("MATCHDAY_ENV", "testing"),
+            ("MATCHDAY_DATABASE__URL", database.to_url_lossy().as_str()),
+            ("MATCHDAY_REDIS__PREFIX", &prefix),
+            ("MATCHDAY_NATS__PREFIX", &prefix),
+            ("MATCHDAY_HTTP__LISTEN", "127.0.0.1:0"),
+            ("MATCHDAY_HTTP__PRIVATE_LISTEN", "127.0.0.1:0"),
+            ("MATCHDAY_LOG__FORMAT", "json"),
+        ] {
+            variables.insert(name.to_owned(), value.to_owned());
+        }
+        Self { variables }
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.variables.remove(name);
+        self
+    }
+
+    pub(crate) fn variable(&self, name: &str) -> &str {
+        &self.variables[name]
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_matchday"));
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MATCHDAY_")) {
+            command.env_remove(name);
+        }
+        command.envs(&self.variables);
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, arguments: &[&str], input: &str) -> Output {
+        let mut child = self.command(arguments).spawn().expect("the binary starts");
+        child.stdin.take().expect("standard input").write_all(input.as_bytes()).expect("written");
+        child.wait_with_output().expect("it ends")
+    }
+
+    /// Runs a command that must succeed; returns what it printed.
+    pub(crate) fn expect(&self, arguments: &[&str], input: &str) -> String {
+        let output = self.run(arguments, input);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text").trim().to_owned()
+    }
+
+    /// Starts `serve` or `worker` and waits until it listens.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Process {
+        let mut child = self.command(arguments).spawn().expect("the binary starts");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let lines = BufReader::new(child.stderr.take().expect("standard error")).lines();
+        let (heard, ready) = std::sync::mpsc::channel();
+        let kept = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let Ok(line) = serde_json::from_str::<Value>(&line)
+                    && (line["message"] == "serving" || line["message"] == "working")
+                {
+                    // The test may have given up already.
+                    let _ = heard.send(line);
+                }
+                kept.lock().expect("not poisoned").push(line);
+            }
+        });
+        let Ok(line) = ready.recv_timeout(Duration::from_secs(20)) else {
+            let _ = child.kill();
+            panic!("{arguments:?} does not listen: {:#?}", log.lock());
+        };
+        let address = |name: &str| line[name].as_str().map(|address| format!("http://{address}")).unwrap_or_default();
+        Process { public: address("public"), private: address("private"), child, log }
+    }
+}
+
+/// A running process; killed when it is dropped.
+pub(crate) struct Process {
+    /// Where apps reach it.
+    pub(crate) public: String,
+    /// Where operators reach it.
+    pub(crate) private: String,
+    child: Child,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Process {
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.log.lock().expect("not poisoned").clone()
+    }
+
+    /// Ends it without warning.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("gone");
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("asked") {
+                return status;
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "it does not end: {:#?}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Gets a path with a token; returns status and body.
+pub(crate) async fn get(base: &str, path: &str, token: &str) -> (u16, Value) {
+    let answer =
+        reqwest::Client::new().get(format!("{base}{path}")).bearer_auth(token).send().await.expect("an answer");
+    let status = answer.status().as_u16();
+    (status, answer.json().await.unwrap_or_default())
+}

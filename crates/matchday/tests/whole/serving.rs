@@ -1,0 +1,147 @@
+//! How a process serves, and how it ends.
+
+use std::time::{Duration, Instant};
+
+use matchday::testing::{eventually, with_database};
+use serde_json::{Value, json};
+use sqlx::{Connection as _, PgConnection};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::process::{Setting, get};
+
+#[tokio::test]
+async fn a_process_that_is_told_to_end_finishes_what_it_began() {
+    with_database(async |options| {
+        let setting = Setting::new(&options).with("MATCHDAY_SHUTDOWN__NOTICE", "1s");
+        let mut process = setting.start(&["serve"]);
+        let token = setting.expect(&["sessions", "issue"], "");
+        // An idle connection must not hold the process up.
+        let idle = TcpStream::connect(process.public.trim_start_matches("http://")).await.expect("connected");
+
+        let mut holder = PgConnection::connect_with(&options).await.expect("connected");
+        sqlx::query("begin").execute(&mut holder).await.expect("begun");
+        sqlx::query("lock table teams in access exclusive mode").execute(&mut holder).await.expect("locked");
+        let slow = tokio::spawn({
+            let (base, token) = (process.public.clone(), token.clone());
+            async move { get(&base, "/api/auth/teams", &token).await }
+        });
+        let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        let mut watcher = PgConnection::connect_with(&options).await.expect("connected");
+        let began = Instant::now();
+        while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut watcher).await.expect("read") == 0 {
+            assert!(began.elapsed() < Duration::from_secs(10), "the request does not wait");
+        }
+
+        process.signal("TERM");
+        eventually("readiness is off", async || get(&process.public, "/readyz", "").await == (503, json!({"status": "draining", "parts": {"postgres": "up", "redis": "up", "nats": "up", "homeserver": "up"}}))).await;
+        eventually("the listener is closed", async || reqwest::get(format!("{}/healthz", process.public)).await.is_err()).await;
+        assert!(!slow.is_finished());
+        holder.close().await.expect("let go");
+        assert_eq!(slow.await.expect("answered").0, 200, "the request under way is finished");
+        assert!(process.ended().await.success());
+        assert!(process.log().last().expect("a line").contains("\"message\":\"ended\""));
+        drop(idle);
+        watcher.close().await.expect("closed");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn metrics_health_and_readiness_are_on_the_private_listener() {
+    with_database(async |options| {
+        let setting = Setting::new(&options);
+        let process = setting.start(&["serve"]);
+        let token = setting.expect(&["sessions", "issue"], "");
+        for _ in 0..3 {
+            assert_eq!(get(&process.public, "/api/auth/events", &token).await.0, 200);
+        }
+        assert_eq!(get(&process.public, "/api/auth/events", "nonsense").await.0, 401);
+        assert_eq!(get(&process.public, "/metrics", "").await.0, 404, "not for the public");
+        for path in ["/healthz", "/readyz"] {
+            assert_eq!(get(&process.private, path, "").await.0, 200, "{path}");
+            assert_eq!(get(&process.public, path, "").await.0, 200, "{path}");
+        }
+        let text =
+            reqwest::get(format!("{}/metrics", process.private)).await.expect("an answer").text().await.expect("text");
+        let count = |status: u16| {
+            format!("matchday_http_seconds_count{{method=\"GET\",route=\"/api/auth/events\",status=\"{status}\"}}")
+        };
+        for line in [
+            format!("{} 3", count(200)),
+            format!("{} 1", count(401)),
+            "matchday_session_lookups_total 1".to_owned(),
+            "matchday_pages_built_total 1".to_owned(),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_problem_is_logged_with_its_request_id_and_without_the_token() {
+    with_database(async |options| {
+        let setting = Setting::new(&options);
+        let process = setting.start(&["serve"]);
+        let token = setting.expect(&["sessions", "issue"], "");
+        let mut connection = PgConnection::connect_with(&options).await.expect("connected");
+        sqlx::query("alter table teams rename to gone").execute(&mut connection).await.expect("renamed");
+        let answer = reqwest::Client::new()
+            .get(format!("{}/api/auth/teams", process.public))
+            .bearer_auth(&token)
+            .header("x-request-id", "req-42")
+            .send()
+            .await
+            .expect("an answer");
+        assert_eq!((answer.status().as_u16(), answer.headers()["x-request-id"].to_str().ok()), (500, Some("req-42")));
+        eventually("it is logged", async || process.log().iter().any(|line| line.contains("\"answered\""))).await;
+        let lines: Vec<Value> = process.log().iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let of_request: Vec<&Value> = lines.iter().filter(|line| line["request_id"] == "req-42").collect();
+        assert_eq!(of_request.len(), 2, "the cause, and the answer: {of_request:?}");
+        assert!(of_request[0]["cause"].as_str().is_some_and(|cause| cause.contains("does not exist")));
+        assert_eq!((&of_request[1]["status"], &of_request[1]["route"]), (&json!(500), &json!("/api/auth/teams")));
+        assert!(!process.log().join("").contains(&token));
+        connection.close().await.expect("closed");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_dawdles_with_its_headers_is_cut_off() {
+    with_database(async |options| {
+        let setting = Setting::new(&options).with("MATCHDAY_HTTP__DEADLINE", "1s");
+        let process = setting.start(&["serve"]);
+        let mut slow = TcpStream::connect(process.public.trim_start_matches("http://")).await.expect("connected");
+        slow.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ").await.expect("sent");
+        let mut rest = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(5), slow.read_to_end(&mut rest)).await;
+        assert!(read.is_ok(), "still open after five times the deadline");
+        assert_eq!(get(&process.public, "/healthz", "").await.0, 200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait_and_are_served_later() {
+    with_database(async |options| {
+        let setting = Setting::new(&options).with("MATCHDAY_HTTP__MAX_CONNECTIONS", "2");
+        let process = setting.start(&["serve"]);
+        let address = process.public.trim_start_matches("http://").to_owned();
+        let held = [
+            TcpStream::connect(&address).await.expect("connected"),
+            TcpStream::connect(&address).await.expect("connected"),
+        ];
+        let third = tokio::spawn({
+            let base = process.public.clone();
+            async move { get(&base, "/healthz", "").await.0 }
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!third.is_finished(), "no place yet");
+        drop(held);
+        assert_eq!(third.await.expect("answered"), 200);
+    })
+    .await;
+}
