@@ -121,8 +121,7 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     tracing::info!(public = %public.local_addr()?, private = %private.local_addr()?, env = app.config.env.name(), "serving");
     let closing = app.shutdown.closing().clone();
     for (listener, router) in [(public, http::public(&app)), (private, http::private(&app))] {
-        let (connections, deadline) = (settings.max_connections, settings.deadline);
-        app.shutdown.spawn(http::server::serve(listener, router, connections, deadline, closing.clone()));
+        app.shutdown.spawn(http::server::serve(listener, router, settings.clone(), closing.clone()));
     }
     workers::listen(&app);
     if with_workers {
@@ -137,9 +136,8 @@ async fn worker(config: Config) -> anyhow::Result<()> {
     check_schema(&app).await?;
     let private = listen(app.config.http.private_listen, "http.private_listen").await?;
     tracing::info!(private = %private.local_addr()?, env = app.config.env.name(), "working");
-    let (connections, deadline) = (app.config.http.max_connections, app.config.http.deadline);
     let closing = app.shutdown.closing().clone();
-    app.shutdown.spawn(http::server::serve(private, http::private(&app), connections, deadline, closing));
+    app.shutdown.spawn(http::server::serve(private, http::private(&app), app.config.http.clone(), closing));
     workers::listen(&app);
     workers::work(&app);
     until_told(&app).await

@@ -4,8 +4,6 @@
 //! is written by everybody. Every table says in its comment what kind it is (see the first migration); here each is
 //! held to the rules of its kind, and each rule is shown to catch a table that breaks it.
 
-#![expect(clippy::expect_used, reason = "a test that cannot have what it needs fails")]
-
 use std::{collections::BTreeMap, path::Path};
 
 use matchday::testing::with_database;

@@ -29,13 +29,14 @@ use crate::{app::App, events, platform::random, platform::telemetry, sessions, t
 
 /// The routes of every feature, with their description.
 fn features() -> (Router<App>, OpenApi) {
-    let compressed = OpenApiRouter::with_openapi(openapi::frame())
+    let compressed = OpenApiRouter::new()
         .merge(events::routes())
         .merge(teams::routes())
         .merge(sessions::routes())
         .layer(CompressionLayer::new().quality(CompressionLevel::Fastest));
     // Cached pages bring their compressed form along.
-    compressed.merge(events::cached_routes()).split_for_parts()
+    let compressing_themselves = OpenApiRouter::with_openapi(openapi::frame()).merge(events::cached_routes());
+    compressing_themselves.merge(compressed).split_for_parts()
 }
 
 fn health() -> (Router<App>, OpenApi) {

@@ -53,6 +53,8 @@ pub(super) fn complete(mut api: OpenApi) -> OpenApi {
         let operations =
             [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().filter_map(Option::as_mut);
         for operation in operations {
+            // A summary comes from a doc comment, which is a sentence; in a list of operations it is a heading.
+            operation.summary = operation.summary.take().map(|summary| summary.trim_end_matches('.').to_owned());
             add_common(operation);
         }
     }

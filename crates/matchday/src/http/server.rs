@@ -1,95 +1,315 @@
-//! Accepting connections. Written here rather than taken from axum, because a public listener needs three things that
-//! its server has no setting for: a bound on connections, a deadline for headers, and an end that waits for requests
-//! but not for idle clients.
+//! Accepting connections.
+//!
+//! Written here rather than taken from axum, because a public listener needs what its server has no setting for: a
+//! bound on connections, a deadline for headers that does not also end idle connections, an end of idle ones, and a
+//! shutdown that waits for requests but not for idle clients. All of that is one look at a connection's [`Watch`] a few
+//! times a second, instead of timers that every request sets and cancels.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed},
+    },
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
 
 use axum::{Router, body::Body, extract::ConnectInfo};
 use http::Request;
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
-};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
 use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service as _;
 
+use crate::platform::config;
+
+/// How often connections are looked at, and so the unit in which their times are counted.
+const TICK: Duration = Duration::from_millis(200);
+
 /// Serves until `closing`, then until every request under way is answered.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    max_connections: usize,
-    header_deadline: Duration,
-    closing: CancellationToken,
-) {
-    let places = Arc::new(Semaphore::new(max_connections));
-    let connections = TaskTracker::new();
-    let open = metrics::gauge!("matchday_http_connections");
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(header_deadline);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(Some(Duration::from_secs(30)));
-    let builder = Arc::new(builder);
+pub async fn serve(listener: TcpListener, router: Router, config: config::Http, closing: CancellationToken) {
+    let connections = Arc::new(Connections::new(&config));
+    let places = Arc::new(Semaphore::new(config.max_connections));
+    let tasks = TaskTracker::new();
+    let looking = tokio::spawn(look(Arc::clone(&connections)));
     loop {
         // The place comes first: a connection that cannot be served is not accepted, and waits in the kernel's queue.
-        let place = tokio::select! {
-            () = closing.cancelled() => break,
-            place = Arc::clone(&places).acquire_owned() => place,
+        let accepted = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (place, listener.accept().await)
         };
-        let accepted = tokio::select! {
+        let (place, accepted) = tokio::select! {
             () = closing.cancelled() => break,
-            accepted = listener.accept() => accepted,
+            accepted = accepted => accepted,
         };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
+        match accepted {
+            Ok((stream, peer)) => {
+                let (connections, router) = (Arc::clone(&connections), router.clone());
+                tasks.spawn(async move {
+                    serve_connection(&connections, stream, peer, router).await;
+                    drop(place);
+                });
+            }
             Err(error) => {
                 // Out of file descriptors, most likely: pausing lets some be freed instead of spinning.
                 tracing::warn!(%error, "a connection was not accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
             }
-        };
-        let (builder, router, closing, open) = (Arc::clone(&builder), router.clone(), closing.clone(), open.clone());
-        connections.spawn(async move {
-            open.increment(1);
-            serve_connection(&builder, stream, peer, router, closing).await;
-            open.decrement(1);
-            drop(place);
-        });
+        }
     }
     drop(listener);
-    connections.close();
-    connections.wait().await;
+    connections.drain();
+    tasks.close();
+    tasks.wait().await;
+    looking.abort();
 }
 
-async fn serve_connection(
-    builder: &auto::Builder<TokioExecutor>,
-    stream: TcpStream,
-    peer: SocketAddr,
-    router: Router,
-    closing: CancellationToken,
-) {
+async fn look(connections: Arc<Connections>) {
+    let mut ticks = tokio::time::interval(TICK);
+    loop {
+        ticks.tick().await;
+        connections.look();
+    }
+}
+
+async fn serve_connection(connections: &Connections, stream: TcpStream, peer: SocketAddr, router: Router) {
     // Answers are written whole; waiting for more to send only adds delay.
     let _ = stream.set_nodelay(true);
+    let registered = connections.register();
+    let watch = &registered.watch;
+    let answering = Arc::clone(watch);
     let service = service_fn(move |request: Request<Incoming>| {
+        let watch = Arc::clone(&answering);
+        watch.answers();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(peer));
         // A router is always ready, so there is nothing to wait for before the call.
-        router.clone().call(request)
-    });
-    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = closing.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+        let answer = router.clone().call(request);
+        async move {
+            let answer = answer.await;
+            watch.answered();
+            answer
         }
-    };
-    if let Err(error) = ended {
+    });
+    let stream = TokioIo::new(Watched { stream, watch: Arc::clone(watch) });
+    let mut connection = std::pin::pin!(http1::Builder::new().serve_connection(stream, service));
+    let mut draining = false;
+    let ended = std::future::poll_fn(|context| {
+        watch.waker.get_or_init(|| context.waker().clone());
+        match watch.order.load(Relaxed) {
+            CUT => return Poll::Ready(Ok(())),
+            DRAIN if !draining => {
+                draining = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            _ => {}
+        }
+        connection.as_mut().poll(context)
+    });
+    if let Err(error) = ended.await {
         // Clients that vanish or talk nonsense are everyday life.
         tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+const GO_ON: u8 = 0;
+const DRAIN: u8 = 1;
+const CUT: u8 = 2;
+
+/// What is known of one connection, and what it has been told. Times are in ticks.
+#[derive(Debug)]
+struct Watch {
+    clock: Arc<AtomicU32>,
+    /// A task has one waker for all its life.
+    waker: OnceLock<Waker>,
+    order: AtomicU8,
+    answering: AtomicBool,
+    /// When the first byte of a request came whose headers are not complete; 0 for none.
+    hearing_since: AtomicU32,
+    last_active: AtomicU32,
+}
+
+impl Watch {
+    fn now(&self) -> u32 {
+        self.clock.load(Relaxed)
+    }
+
+    /// Bytes came in. While a request is answered they are its body, which the request's own deadline covers.
+    fn heard(&self) {
+        if !self.answering.load(Relaxed) && self.hearing_since.load(Relaxed) == 0 {
+            self.hearing_since.store(self.now(), Relaxed);
+        }
+    }
+
+    fn said(&self) {
+        self.last_active.store(self.now(), Relaxed);
+    }
+
+    /// The headers of a request are complete.
+    fn answers(&self) {
+        self.answering.store(true, Relaxed);
+        self.hearing_since.store(0, Relaxed);
+    }
+
+    fn answered(&self) {
+        self.answering.store(false, Relaxed);
+        self.said();
+    }
+
+    fn tell(&self, order: u8) {
+        self.order.fetch_max(order, Relaxed);
+        // A connection that has not been polled yet sees the order when it is.
+        if let Some(waker) = self.waker.get() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// All open connections of a listener.
+#[derive(Debug)]
+struct Connections {
+    /// Ticks since the start, from 1.
+    clock: Arc<AtomicU32>,
+    open: Mutex<(u64, HashMap<u64, Arc<Watch>>)>,
+    /// For headers, in ticks.
+    header_deadline: u32,
+    /// For idle connections, in ticks.
+    keep_alive: u32,
+    count: metrics::Gauge,
+    draining: AtomicBool,
+}
+
+impl Connections {
+    fn new(config: &config::Http) -> Self {
+        let ticks = |time: Duration| u32::try_from(time.as_millis() / TICK.as_millis()).unwrap_or(u32::MAX).max(1);
+        Self {
+            clock: Arc::new(AtomicU32::new(1)),
+            open: Mutex::default(),
+            header_deadline: ticks(config.deadline),
+            keep_alive: ticks(config.keep_alive),
+            count: metrics::gauge!("matchday_http_connections"),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    fn register(&self) -> Registered<'_> {
+        let now = self.clock.load(Relaxed);
+        let watch = Arc::new(Watch {
+            clock: Arc::clone(&self.clock),
+            waker: OnceLock::new(),
+            order: AtomicU8::new(GO_ON),
+            answering: AtomicBool::new(false),
+            hearing_since: AtomicU32::new(0),
+            last_active: AtomicU32::new(now),
+        });
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.0 += 1;
+        let id = open.0;
+        open.1.insert(id, Arc::clone(&watch));
+        // Under the lock: either the drain finds this connection in the map, or we find the drain here.
+        if self.draining.load(Relaxed) {
+            watch.tell(DRAIN);
+        }
+        self.count.increment(1);
+        Registered { connections: self, id, watch }
+    }
+
+    /// Lets a tick pass and cuts off who has used up their time.
+    fn look(&self) {
+        let now = self.clock.fetch_add(1, Relaxed) + 1;
+        for watch in self.open.lock().unwrap_or_else(PoisonError::into_inner).1.values() {
+            let hearing_since = watch.hearing_since.load(Relaxed);
+            let over = if watch.answering.load(Relaxed) {
+                false
+            } else if hearing_since > 0 {
+                now.saturating_sub(hearing_since) > self.header_deadline
+            } else {
+                now.saturating_sub(watch.last_active.load(Relaxed)) > self.keep_alive
+            };
+            if over {
+                watch.tell(CUT);
+            }
+        }
+    }
+
+    /// Every connection ends after the request it is answering.
+    fn drain(&self) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        self.draining.store(true, Relaxed);
+        for watch in open.1.values() {
+            watch.tell(DRAIN);
+        }
+    }
+}
+
+/// A connection's place in the map, for as long as it is served.
+struct Registered<'a> {
+    connections: &'a Connections,
+    id: u64,
+    watch: Arc<Watch>,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.connections.open.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&self.id);
+        self.connections.count.decrement(1);
+    }
+}
+
+/// A stream that tells its watch when bytes move.
+struct Watched {
+    stream: TcpStream,
+    watch: Arc<Watch>,
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        if buffer.filled().len() > before {
+            self.watch.heard();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.watch.said();
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.watch.said();
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -19,8 +19,10 @@ settings! {
         max_connections: usize = "20000",
         /// How many requests may be worked on at once; further ones get 503 at once.
         max_in_flight: usize = "1024",
-        /// How long one request may take, and how long a client may take to send its headers.
+        /// How long one request may take, and before that how long its headers may take to arrive.
         deadline: Duration = "10s",
+        /// How long a connection may be idle.
+        keep_alive: Duration = "75s",
         /// The largest body that is read, in bytes.
         body_limit: usize = "65536",
         /// Web origins that may call the interface, like `https://app.example.org`; `*` means any. Empty: none.
@@ -71,14 +73,14 @@ settings! {
         /// How long a token that was checked is trusted without asking the database.
         cache_for: Duration = "30s",
         /// How many checked tokens are remembered.
-        cache_entries: u64 = "200000",
+        cache_entries: usize = "200000",
     }
     /// The lists that are the same for everyone.
     pages: Pages {
         /// How long a page is served without rebuilding it.
         keep: Duration = "1s",
         /// How many pages are kept.
-        cache_entries: u64 = "2000",
+        cache_entries: usize = "2000",
     }
     /// The outbox and its relay.
     outbox: Outbox {

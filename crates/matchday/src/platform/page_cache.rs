@@ -6,6 +6,7 @@
 //! users ask.
 
 use std::{
+    convert::Infallible,
     hash::Hash,
     io::Write as _,
     sync::{
@@ -60,7 +61,7 @@ impl Page {
 
 /// The pages of one list, by query.
 pub struct PageCache<K> {
-    slots: moka::sync::Cache<K, Arc<Slot>>,
+    slots: quick_cache::sync::Cache<K, Arc<Slot>>,
     generation: AtomicU64,
     keep: Duration,
     began: Instant,
@@ -74,11 +75,11 @@ struct Slot {
     rebuilds: Mutex<i64>,
 }
 
-impl<K: Hash + Eq + Send + Sync + 'static> PageCache<K> {
+impl<K: Hash + Eq + Clone> PageCache<K> {
     /// An empty cache of at most `entries` pages.
-    pub fn new(keep: Duration, entries: u64) -> Self {
+    pub fn new(keep: Duration, entries: usize) -> Self {
         Self {
-            slots: moka::sync::Cache::builder().max_capacity(entries).time_to_idle(Duration::from_mins(1)).build(),
+            slots: quick_cache::sync::Cache::new(entries),
             generation: AtomicU64::new(0),
             keep,
             began: Instant::now(),
@@ -92,7 +93,10 @@ impl<K: Hash + Eq + Send + Sync + 'static> PageCache<K> {
 
     /// The page for this query, built if need be. Whoever comes while it is being built waits for that one.
     pub async fn get<E>(&self, key: K, build: impl AsyncFnOnce() -> Result<Bytes, E>) -> Result<Arc<Page>, E> {
-        let slot = self.slots.get_with(key, Arc::default);
+        let slot = match self.slots.get_or_insert_with(&key, || Ok::<_, Infallible>(Arc::default())) {
+            Ok(slot) => slot,
+            Err(never) => match never {},
+        };
         // What was told before this request must show in its answer; what is told while it waits need not.
         let wanted = self.generation.load(Ordering::Acquire);
         if let Some(page) = self.current(&slot)
@@ -132,7 +136,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> PageCache<K> {
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, convert::Infallible, io::Read as _};
+    use std::{cell::Cell, io::Read as _};
 
     use futures_util::future::join_all;
 

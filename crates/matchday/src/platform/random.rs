@@ -18,11 +18,8 @@ pub trait Random: Send + Sync + fmt::Debug {
 pub struct SystemRandom;
 
 impl Random for SystemRandom {
-    #[expect(
-        clippy::expect_used,
-        reason = "a system without randomness cannot issue a single token: stop rather than weaken it"
-    )]
     fn fill(&self, buffer: &mut [u8]) {
+        // A system without randomness cannot issue a single token: stop rather than weaken it.
         SysRng.try_fill_bytes(buffer).expect("the system's random source answers");
     }
 }

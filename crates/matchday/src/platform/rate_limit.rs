@@ -5,6 +5,7 @@
 //! a limit that vanishes with its store is no limit.
 
 use std::{
+    convert::Infallible,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -85,7 +86,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     breaker: Breaker,
     /// Arrival times of the fallback; bounded, because its keys come from clients.
-    own: moka::sync::Cache<String, Arc<Mutex<i64>>>,
+    own: quick_cache::sync::Cache<String, Arc<Mutex<i64>>>,
 }
 
 impl RateLimiter {
@@ -98,7 +99,7 @@ impl RateLimiter {
                 script: redis::Script::new(SCRIPT),
                 clock,
                 breaker: Breaker::new(2, Duration::from_secs(1)),
-                own: moka::sync::Cache::new(100_000),
+                own: quick_cache::sync::Cache::new(100_000),
             }),
         }
     }
@@ -152,7 +153,11 @@ impl RateLimiter {
     }
 
     fn take_own(&self, limit: Limit, key: &str, now: i64) -> Decision {
-        let slot = self.inner.own.get_with(format!("{}:{key}", limit.name), Arc::default);
+        let name = format!("{}:{key}", limit.name);
+        let slot = match self.inner.own.get_or_insert_with(&name, || Ok::<_, Infallible>(Arc::default())) {
+            Ok(slot) => slot,
+            Err(never) => match never {},
+        };
         let mut arrival = slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (taken, decision) = gcra(limit, *arrival, now);
         if let Some(taken) = taken {

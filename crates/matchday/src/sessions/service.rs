@@ -1,6 +1,6 @@
 //! Issuing, checking and ending sessions.
 
-use std::{sync::Arc, time::Duration};
+use std::{sync::Arc, time::Instant};
 
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
@@ -41,10 +41,11 @@ struct Inner {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     outbox_written: Arc<Notify>,
-    /// Tokens that were good a moment ago.
-    checked: moka::sync::Cache<TokenHash, Checked>,
-    /// Tokens that ended lately. It outlives `checked`, see `check`.
-    revoked: moka::sync::Cache<TokenHash, ()>,
+    /// Tokens that were good when they were looked up, and when that was.
+    checked: quick_cache::sync::Cache<TokenHash, (Checked, Instant)>,
+    /// Tokens that ended lately, see `check`. Bounded, not timed: a token that is pushed out ended long before the
+    /// checks that could still trust it.
+    revoked: quick_cache::sync::Cache<TokenHash, ()>,
 }
 
 /// A token that is good.
@@ -120,15 +121,8 @@ impl Sessions {
         random: Arc<dyn Random>,
         outbox_written: Arc<Notify>,
     ) -> Self {
-        let cache = |lives: Duration| {
-            moka::sync::Cache::builder().max_capacity(config.cache_entries).time_to_live(lives).build()
-        };
-        // Time to live counts from insertion in both: a token's last possible insertion into the first is its check
-        // before the revocation was heard, so twice the time is more than enough.
-        let (checked, revoked) = (cache(config.cache_for), {
-            let lives = config.cache_for * 2 + Duration::from_mins(1);
-            moka::sync::Cache::builder().max_capacity(config.cache_entries).time_to_live(lives).build()
-        });
+        let (checked, revoked) =
+            (quick_cache::sync::Cache::new(config.cache_entries), quick_cache::sync::Cache::new(10_000));
         Self { inner: Arc::new(Inner { db, config, clock, random, outbox_written, checked, revoked }) }
     }
 
@@ -171,11 +165,14 @@ impl Sessions {
     pub async fn check(&self, token: &str) -> sqlx::Result<Option<Checked>> {
         let inner = &*self.inner;
         let (hash, now) = (TokenHash::of(token), inner.clock.now());
-        if let Some(checked) = inner.checked.get(&hash) {
+        if let Some((checked, since)) = inner.checked.get(&hash)
+            && since.elapsed() < inner.config.cache_for
+        {
             return Ok((checked.expires_at > now).then_some(checked));
         }
         let Some(user) = rules::read_token(token) else { return Ok(None) };
         metrics::counter!("matchday_session_lookups_total").increment(1);
+        let looked_up = Instant::now();
         let Some(row) = store::find(&inner.db, user, hash).await? else { return Ok(None) };
         if row.expires_at <= now {
             return Ok(None);
@@ -186,11 +183,11 @@ impl Sessions {
             store::note_use(&inner.db, user, hash, now, expires_at).await?;
         }
         let checked = Checked { user_id: user, id: row.id, expires_at };
-        inner.checked.insert(hash, checked);
+        inner.checked.insert(hash, (checked, looked_up));
         // The session may have ended between our reading it and now. Its end is noted in `revoked` before it is evicted
         // from `checked`: so either that eviction came after our insertion, or we see the note here.
-        if inner.revoked.contains_key(&hash) {
-            inner.checked.invalidate(&hash);
+        if inner.revoked.get(&hash).is_some() {
+            inner.checked.remove(&hash);
             return Ok(None);
         }
         Ok(Some(checked))
@@ -226,7 +223,7 @@ impl Sessions {
 
     /// Forgets every token that was checked, because revocations may have been missed.
     pub fn forget_all(&self) {
-        self.inner.checked.invalidate_all();
+        self.inner.checked.clear();
     }
 
     /// Deletes sessions that have expired, a few at a time; returns how many.
@@ -253,7 +250,7 @@ impl Sessions {
 
     fn evict(&self, hash: TokenHash) {
         self.inner.revoked.insert(hash, ());
-        self.inner.checked.invalidate(&hash);
+        self.inner.checked.remove(&hash);
     }
 }
 

@@ -145,3 +145,38 @@ async fn connections_beyond_the_limit_wait_and_are_served_later() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn idle_connections_end_and_busy_ones_go_on() {
+    with_database(async |options| {
+        let setting =
+            Setting::new(&options).with("MATCHDAY_HTTP__KEEP_ALIVE", "1s").with("MATCHDAY_HTTP__DEADLINE", "10s");
+        let process = setting.start(&["serve"]);
+        let connect =
+            async || TcpStream::connect(process.public.trim_start_matches("http://")).await.expect("connected");
+        let ask = async |stream: &mut TcpStream| {
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("sent");
+            let mut answer = [0; 1_024];
+            let read = stream.read(&mut answer).await.expect("an answer");
+            assert!(answer[..read].starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer[..read]));
+        };
+        let is_over = async |mut stream: TcpStream| {
+            let mut rest = [0; 16];
+            tokio::time::timeout(Duration::from_secs(5), stream.read(&mut rest))
+                .await
+                .is_ok_and(|read| read.is_ok_and(|bytes| bytes == 0))
+        };
+        let (fresh, mut used, mut busy) = (connect().await, connect().await, connect().await);
+        ask(&mut used).await;
+        let keep_busy = async {
+            for _ in 0..12 {
+                ask(&mut busy).await;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let (fresh_over, used_over, ()) = tokio::join!(is_over(fresh), is_over(used), keep_busy);
+        assert!(fresh_over && used_over, "idle ones are ended, whether they were used or not");
+        ask(&mut busy).await;
+    })
+    .await;
+}

@@ -8,5 +8,6 @@ Scalar.createApiReference('#reference', {
   showDeveloperTools: 'never',
   hideClientButton: true,
   defaultHttpClient: { targetKey: 'shell', clientKey: 'curl' },
+  authentication: { preferredSecurityScheme: 'token' },
   metaData: { title: 'Matchday reference' },
 })
