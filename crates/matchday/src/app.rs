@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use crate::{
     events::service::Events,
     fixtures::service::Fixtures,
+    http::Checks,
     platform::{
         clock::{Clock, SystemClock},
         config::Config,
@@ -45,6 +46,8 @@ pub struct Parts {
     pub random: Arc<dyn Random>,
     /// Limits shared by all processes.
     pub limits: RateLimiter,
+    /// Which parts answer.
+    pub checks: Checks,
     /// Notified when a message was written to the outbox here.
     pub outbox_written: Arc<Notify>,
     /// How the process ends.
@@ -91,6 +94,7 @@ impl App {
         let fixtures = Fixtures::new(db.clone(), clock.clone(), events.clone(), outbox_written.clone());
         Ok(Self(Arc::new(Parts {
             limits: RateLimiter::new(redis.clone(), &config.redis.prefix, clock.clone()),
+            checks: Checks::default(),
             teams: Teams::new(db.clone()),
             shutdown: Shutdown::default(),
             config,

@@ -120,9 +120,8 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     let private = listen(settings.private_listen, "http.private_listen").await?;
     tracing::info!(public = %public.local_addr()?, private = %private.local_addr()?, env = app.config.env.name(), "serving");
     let closing = app.shutdown.closing().clone();
-    for (listener, router) in [(public, http::public(&app)), (private, http::private(&app))] {
-        app.shutdown.spawn(http::server::serve(listener, router, settings.clone(), closing.clone()));
-    }
+    app.shutdown.spawn(http::server::serve(public, http::public(&app), settings.clone(), closing.clone()));
+    app.shutdown.spawn(http::server::serve(private, http::private(&app), settings.clone(), closing));
     workers::listen(&app);
     if with_workers {
         workers::work(&app);

@@ -1,40 +1,36 @@
 //! What happens to every request, in one pass: an id, a place among those under way, a deadline, a net for panics, and
 //! a record of how it went.
 //!
-//! It is one hand-written service and not a stack of layers because it runs before every cached page: as five layers
-//! the same work cost four times as much as serving the page.
+//! It is one hand-written step and not a stack of layers because it runs before every cached page: as layers the same
+//! work cost more than serving the page did.
 
 use std::{
     any::Any,
-    collections::HashMap,
     convert::Infallible,
     panic::AssertUnwindSafe,
-    pin::Pin,
     sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
+        Arc, OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use axum::{
-    extract::{MatchedPath, Request},
+    Router,
+    body::Body,
     response::{IntoResponse as _, Response},
 };
-use bytes::Bytes;
-use futures_util::FutureExt as _;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use futures_util::{FutureExt as _, poll};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use metrics::Histogram;
-use tokio::sync::Semaphore;
-use tower::{Layer, Service};
+use tower::Service as _;
 use tracing::Instrument as _;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::error::ApiError;
+use super::{error::ApiError, server::Answers};
 use crate::platform::{
     config::{Config, RequestLog},
-    telemetry::{self, CurrentRequest},
+    telemetry::{self, CURRENT_REQUEST, CurrentRequest, RequestId},
 };
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -42,96 +38,100 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// A request that took longer is logged, whatever its answer.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// The layer around every route.
+/// A router behind the edge.
 #[derive(Clone)]
-pub(super) struct Edge(Arc<Shared>);
+pub struct Edge {
+    router: Router,
+    shared: Arc<Shared>,
+}
 
 struct Shared {
-    places: Semaphore,
+    under_way: AtomicUsize,
+    max_in_flight: usize,
     deadline: Duration,
     log: RequestLog,
     traced: bool,
     ids: RequestIds,
-    times: Times,
+    routes: Routes,
 }
 
 impl Edge {
-    /// `seed` makes this process's request ids its own.
-    pub(super) fn new(config: &Config, seed: u64) -> Self {
-        Self(Arc::new(Shared {
-            places: Semaphore::new(config.http.max_in_flight),
+    /// An edge before this router, whose routes are `paths`; those of `unbounded` are answered however much is going
+    /// on. `seed` makes this process's request ids its own.
+    pub(super) fn new(router: Router, config: &Config, seed: u64, paths: Vec<String>, unbounded: &[&str]) -> Self {
+        let shared = Shared {
+            under_way: AtomicUsize::new(0),
+            max_in_flight: config.http.max_in_flight,
             deadline: config.http.deadline,
             log: config.log.requests,
             traced: config.traces.endpoint.is_some(),
             ids: RequestIds { seed, next: AtomicU64::new(0) },
-            times: Times::default(),
-        }))
+            routes: Routes::new(paths, unbounded),
+        };
+        Self { router, shared: Arc::new(shared) }
     }
 }
 
-impl<S> Layer<S> for Edge {
-    type Service = EdgeService<S>;
-
-    fn layer(&self, inner: S) -> EdgeService<S> {
-        EdgeService { inner, shared: Arc::clone(&self.0) }
-    }
-}
-
-/// A route behind the edge.
-#[derive(Clone)]
-pub(super) struct EdgeService<S> {
-    inner: S,
-    shared: Arc<Shared>,
-}
-
-impl<S> Service<Request> for EdgeService<S>
-where
-    S: Service<Request, Response = Response, Error = Infallible>,
-    S::Future: Send + 'static,
-{
-    type Response = Response;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
+impl Answers for Edge {
+    async fn answer(&self, request: Request<Body>) -> Response {
         let began = Instant::now();
-        let shared = Arc::clone(&self.shared);
+        let shared = &*self.shared;
+        let route = shared.routes.find(request.uri().path());
         let current = CurrentRequest {
             id: shared.ids.choose(request.headers().get(REQUEST_ID)),
             method: request.method().clone(),
-            route: request.extensions().get::<MatchedPath>().cloned(),
+            route: Arc::clone(&route.name),
         };
         let span = if shared.traced { span(&current, request.headers()) } else { tracing::Span::none() };
-        let answer = self.inner.call(request);
-        let id = current.id.clone();
-        let work = telemetry::CURRENT_REQUEST.scope(current, async move {
-            let response = answer_in_time(&shared, answer).await;
+        let work = CURRENT_REQUEST.scope(current, async {
+            let response = match Place::take(shared, route.unbounded) {
+                Some(_place) => in_time(shared.deadline, self.router.clone().call(request)).await,
+                None => overloaded(),
+            };
             let took = began.elapsed();
-            let _ = telemetry::CURRENT_REQUEST.try_with(|current| {
-                shared.times.record(current, response.status(), took);
+            let id = CURRENT_REQUEST.with(|current| {
+                route.record(&current.method, response.status(), took);
                 tell(shared.log, response.status(), took);
+                current.id.to_header()
             });
-            response
+            (response, id)
         });
-        Box::pin(async move {
-            let mut response = if span.is_none() { work.await } else { work.instrument(span).await };
-            response.headers_mut().insert(REQUEST_ID, id);
-            Ok(response)
-        })
+        let (mut response, id) = if span.is_none() { work.await } else { work.instrument(span).await };
+        response.headers_mut().insert(REQUEST_ID, id);
+        response
     }
 }
 
-async fn answer_in_time(shared: &Shared, answer: impl Future<Output = Result<Response, Infallible>>) -> Response {
-    let Ok(_place) = shared.places.try_acquire() else {
-        metrics::counter!("matchday_http_shed_total").increment(1);
-        return ApiError::unavailable("overloaded", "Too many requests are under way. Try again shortly.")
-            .into_response();
+/// A place among the requests under way, given back when dropped.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(shared: &'a Shared, unbounded: bool) -> Option<Self> {
+        let before = shared.under_way.fetch_add(1, Ordering::AcqRel);
+        let place = Self(&shared.under_way);
+        (unbounded || before < shared.max_in_flight).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn overloaded() -> Response {
+    metrics::counter!("matchday_http_shed_total").increment(1);
+    ApiError::unavailable("overloaded", "Too many requests are under way. Try again shortly.").into_response()
+}
+
+async fn in_time(deadline: Duration, answer: impl Future<Output = Result<Response, Infallible>>) -> Response {
+    let mut answer = std::pin::pin!(AssertUnwindSafe(answer).catch_unwind());
+    // Most answers need not wait for anything, and so need no timer either.
+    let outcome = match poll!(&mut answer) {
+        std::task::Poll::Ready(outcome) => Ok(outcome),
+        std::task::Poll::Pending => tokio::time::timeout(deadline, answer).await,
     };
-    match tokio::time::timeout(shared.deadline, AssertUnwindSafe(answer).catch_unwind()).await {
+    match outcome {
         Ok(Ok(Ok(response))) => response,
         Ok(Err(panic)) => ApiError::internal(anyhow::anyhow!("panicked: {}", said(&*panic))).into_response(),
         Err(_) => ApiError::unavailable("deadline_exceeded", "The request took too long.").into_response(),
@@ -145,8 +145,8 @@ fn said(panic: &(dyn Any + Send)) -> &str {
 
 /// A span that goes on with the caller's trace, if it has one.
 fn span(current: &CurrentRequest, headers: &HeaderMap) -> tracing::Span {
-    let name = format!("{} {}", current.method, current.route_name());
-    let span = tracing::info_span!("request", otel.name = name, otel.kind = "server", request_id = current.id());
+    let name = format!("{} {}", current.method, current.route);
+    let span = tracing::info_span!("request", otel.name = name, otel.kind = "server", request_id = current.id.as_str());
     if let Err(error) = span.set_parent(telemetry::remote_parent(headers)) {
         tracing::debug!(%error, "the caller's trace was not joined");
     }
@@ -170,50 +170,70 @@ struct RequestIds {
 
 impl RequestIds {
     /// The client's id where it is a harmless one, or else a new one.
-    fn choose(&self, given: Option<&HeaderValue>) -> HeaderValue {
+    fn choose(&self, given: Option<&HeaderValue>) -> RequestId {
         let harmless = |id: &&HeaderValue| {
             (1..=128).contains(&id.len())
                 && id.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/+=".contains(byte))
         };
-        given.filter(harmless).cloned().unwrap_or_else(|| {
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let mut text = [0; 32];
-            let bytes = [self.seed.to_be_bytes(), number.to_be_bytes()].concat();
-            let written = hex::encode_to_slice(bytes, &mut text).is_ok();
-            let id = HeaderValue::from_maybe_shared(Bytes::copy_from_slice(&text)).ok().filter(|_| written);
-            id.unwrap_or(HeaderValue::from_static("-"))
-        })
-    }
-}
-
-/// The histogram of answer times, with its handles at hand: finding one by its labels costs more than using it.
-#[derive(Default)]
-struct Times(RwLock<HashMap<(usize, &'static str, u16), Histogram>>);
-
-impl Times {
-    fn record(&self, current: &CurrentRequest, status: StatusCode, took: Duration) {
-        let route = current.route_name();
-        // A route's name is made once and lives as long as the router: its address tells it apart.
-        let key = (route.as_ptr().addr(), known(&current.method), status.as_u16());
-        let found = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key).map(|times| times.record(took));
-        if found.is_none() {
-            let labels = [("method", key.1.to_owned()), ("route", route.to_owned()), ("status", key.2.to_string())];
-            let times = metrics::histogram!("matchday_http_seconds", &labels[..]);
-            times.record(took);
-            self.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, times);
+        match given.filter(harmless) {
+            Some(given) => RequestId::Given(given.clone()),
+            None => RequestId::made(self.seed, self.next.fetch_add(1, Ordering::Relaxed)),
         }
     }
 }
 
-/// Clients can invent methods; metrics must not grow with their imagination.
-fn known(method: &Method) -> &'static str {
-    match *method {
-        Method::GET => "GET",
-        Method::POST => "POST",
-        Method::PUT => "PUT",
-        Method::DELETE => "DELETE",
-        Method::HEAD => "HEAD",
-        Method::OPTIONS => "OPTIONS",
-        _ => "other",
+/// The routes by path, for names in logs and metrics.
+struct Routes {
+    by_path: matchit::Router<Route>,
+    unmatched: Route,
+}
+
+impl Routes {
+    fn new(paths: Vec<String>, unbounded: &[&str]) -> Self {
+        let mut by_path = matchit::Router::new();
+        for path in paths {
+            let route = Route::new(&path, unbounded.contains(&path.as_str()));
+            if let Err(error) = by_path.insert(path, route) {
+                tracing::warn!(%error, "a route is counted as unmatched");
+            }
+        }
+        Self { by_path, unmatched: Route::new("unmatched", false) }
+    }
+
+    fn find(&self, path: &str) -> &Route {
+        self.by_path.at(path).map_or(&self.unmatched, |found| found.value)
+    }
+}
+
+const METHODS: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "other"];
+/// Statuses from 100 to 599.
+const STATUSES: usize = 500;
+
+/// A route, with the histograms of its answer times at hand: finding one by its labels costs more than using it.
+struct Route {
+    name: Arc<str>,
+    unbounded: bool,
+    times: Vec<OnceLock<Histogram>>,
+}
+
+impl Route {
+    fn new(name: &str, unbounded: bool) -> Self {
+        let times = std::iter::repeat_with(OnceLock::new).take(METHODS.len() * STATUSES).collect();
+        Self { name: name.into(), unbounded, times }
+    }
+
+    fn record(&self, method: &Method, status: StatusCode, took: Duration) {
+        // Clients can invent methods; metrics must not grow with their imagination.
+        let method = METHODS.iter().position(|&known| known == method.as_str()).unwrap_or(METHODS.len() - 1);
+        let place = method * STATUSES + usize::from(status.as_u16()).saturating_sub(100).min(STATUSES - 1);
+        let times = self.times[place].get_or_init(|| {
+            let labels = [
+                ("method", METHODS[method].to_owned()),
+                ("route", self.name.as_ref().to_owned()),
+                ("status", status.as_str().to_owned()),
+            ];
+            metrics::histogram!("matchday_http_seconds", &labels[..])
+        });
+        times.record(took);
     }
 }

@@ -137,7 +137,7 @@ impl IntoResponse for ApiError {
             tracing::error!(cause = %format_args!("{cause:#}"), code = self.code, "request failed");
         }
         let request_id = (self.status == StatusCode::INTERNAL_SERVER_ERROR)
-            .then(|| CURRENT_REQUEST.try_with(|current| current.id().to_owned()).ok())
+            .then(|| CURRENT_REQUEST.try_with(|current| current.id.as_str().to_owned()).ok())
             .flatten();
         let body = ErrorBody { message: self.message, code: self.code.into(), errors: self.more.faults, request_id };
         let mut response = (self.status, Json(body)).into_response();

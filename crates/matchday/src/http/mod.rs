@@ -12,7 +12,8 @@ pub mod server;
 #[cfg(test)]
 mod tests;
 
-use axum::{Json, Router, routing::get};
+use axum::{Router, routing::get};
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use tower_http::{
     compression::{CompressionLayer, CompressionLevel},
@@ -22,8 +23,10 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use cached::{Wanted, page_response};
+pub use edge::Edge;
 pub use error::{ApiError, ErrorBody, limit_headers};
 pub use extract::{CurrentUser, MaybeUser, Path, Query, ValidJson};
+pub use health::Checks;
 
 use crate::{app::App, events, platform::random, platform::telemetry, sessions, teams};
 
@@ -51,25 +54,29 @@ pub fn description() -> OpenApi {
 }
 
 /// What apps reach.
-pub fn public(app: &App) -> Router {
-    let description = Json(description());
-    let pages = Router::new()
-        .route("/api/openapi.json", get(move || std::future::ready(description.clone())))
-        .layer(CompressionLayer::new())
+pub fn public(app: &App) -> Edge {
+    let description = description();
+    let pages = ["/api/openapi.json", "/docs", "/docs/setup.js", "/docs/viewer.js"];
+    let paths = description.paths.paths.keys().cloned().chain(pages.map(str::to_owned)).collect();
+    // Rendered once: it does not change while the process runs.
+    let description = Bytes::from(serde_json::to_vec(&description).unwrap_or_default());
+    let get_description =
+        move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], description.clone()));
+    let mut router = features()
+        .0
+        .merge(health().0)
         .route("/docs", get(openapi::get_reference))
         .route("/docs/setup.js", get(openapi::get_reference_setup))
-        .route("/docs/viewer.js", get(openapi::get_reference_viewer));
-    let config = &app.config.http;
-    let seed = u64::from_ne_bytes(random::bytes(&*app.random));
-    let router = features()
-        .0
-        .merge(pages)
+        .route("/docs/viewer.js", get(openapi::get_reference_viewer))
+        .merge(Router::new().route("/api/openapi.json", get(get_description)).layer(CompressionLayer::new()))
         .fallback(unknown_route)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(edge::Edge::new(&app.config, seed));
-    // Health answers outside the edge: a process that sheds load is busy, not ill.
-    let router = router.merge(health().0).with_state(app.clone());
-    if config.cors_origins.is_empty() { router } else { router.layer(cors(&config.cors_origins)) }
+        .method_not_allowed_fallback(wrong_method);
+    if !app.config.http.cors_origins.is_empty() {
+        router = router.layer(cors(&app.config.http.cors_origins));
+    }
+    let seed = u64::from_ne_bytes(random::bytes(&*app.random));
+    // Health answers however much is going on: a process that sheds load is busy, not ill.
+    Edge::new(router.with_state(app.clone()), &app.config, seed, paths, &["/healthz", "/readyz"])
 }
 
 /// What operators and the homeserver reach.

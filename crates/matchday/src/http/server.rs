@@ -7,8 +7,8 @@
 
 use std::{
     collections::HashMap,
+    convert::Infallible,
     io,
-    net::SocketAddr,
     pin::Pin,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, extract::ConnectInfo};
+use axum::{Router, body::Body, response::Response};
 use http::Request;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -35,8 +35,21 @@ use crate::platform::config;
 /// How often connections are looked at, and so the unit in which their times are counted.
 const TICK: Duration = Duration::from_millis(200);
 
+/// What stands behind a listener.
+pub trait Answers: Clone + Send + Sync + 'static {
+    /// Answers a request, whatever happens.
+    fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send;
+}
+
+impl Answers for Router {
+    async fn answer(&self, request: Request<Body>) -> Response {
+        // A router is always ready, so there is nothing to wait for before the call.
+        self.clone().call(request).await.unwrap_or_else(|never| match never {})
+    }
+}
+
 /// Serves until `closing`, then until every request under way is answered.
-pub async fn serve(listener: TcpListener, router: Router, config: config::Http, closing: CancellationToken) {
+pub async fn serve(listener: TcpListener, behind: impl Answers, config: config::Http, closing: CancellationToken) {
     let connections = Arc::new(Connections::new(&config));
     let places = Arc::new(Semaphore::new(config.max_connections));
     let tasks = TaskTracker::new();
@@ -52,10 +65,10 @@ pub async fn serve(listener: TcpListener, router: Router, config: config::Http, 
             accepted = accepted => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => {
-                let (connections, router) = (Arc::clone(&connections), router.clone());
+            Ok((stream, _)) => {
+                let (connections, behind) = (Arc::clone(&connections), behind.clone());
                 tasks.spawn(async move {
-                    serve_connection(&connections, stream, peer, router).await;
+                    serve_connection(&connections, stream, behind).await;
                     drop(place);
                 });
             }
@@ -81,23 +94,20 @@ async fn look(connections: Arc<Connections>) {
     }
 }
 
-async fn serve_connection(connections: &Connections, stream: TcpStream, peer: SocketAddr, router: Router) {
+async fn serve_connection(connections: &Connections, stream: TcpStream, behind: impl Answers) {
     // Answers are written whole; waiting for more to send only adds delay.
     let _ = stream.set_nodelay(true);
     let registered = connections.register();
     let watch = &registered.watch;
-    let answering = Arc::clone(watch);
+    let shared = Arc::new((behind, Arc::clone(watch)));
     let service = service_fn(move |request: Request<Incoming>| {
-        let watch = Arc::clone(&answering);
-        watch.answers();
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(ConnectInfo(peer));
-        // A router is always ready, so there is nothing to wait for before the call.
-        let answer = router.clone().call(request);
+        let shared = Arc::clone(&shared);
         async move {
-            let answer = answer.await;
+            let (behind, watch) = &*shared;
+            watch.answers();
+            let answer = behind.answer(request.map(Body::new)).await;
             watch.answered();
-            answer
+            Ok::<Response, Infallible>(answer)
         }
     });
     let stream = TokioIo::new(Watched { stream, watch: Arc::clone(watch) });

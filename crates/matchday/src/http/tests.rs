@@ -5,6 +5,7 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
+use super::server::Answers as _;
 use crate::testing::{TestApp, eventually};
 
 #[tokio::test]
@@ -85,22 +86,15 @@ async fn without_the_database_answers_are_503_with_when_to_come_again() {
         )
         .await
         .expect("an app");
-        let router = super::public(&broken);
-        let request = Request::get("/api/auth/teams").header("authorization", format!("Bearer {}", user.token));
-        let response = tower::ServiceExt::oneshot(router.clone(), request.body(Body::empty()).expect("a request"))
-            .await
-            .expect("infallible");
-        assert_eq!((response.status().as_u16(), response.headers()["retry-after"].to_str().ok()), (503, Some("1")));
-        let ready =
-            tower::ServiceExt::oneshot(router.clone(), Request::get("/readyz").body(Body::empty()).expect("a request"))
-                .await
-                .expect("infallible");
-        assert_eq!(ready.status(), 503);
-        let alive =
-            tower::ServiceExt::oneshot(router, Request::get("/healthz").body(Body::empty()).expect("a request"))
-                .await
-                .expect("infallible");
-        assert_eq!(alive.status(), 200);
+        let public = super::public(&broken);
+        let ask = async |path: &str| {
+            let request = Request::get(path).header("authorization", format!("Bearer {}", user.token));
+            public.answer(request.body(Body::empty()).expect("a request")).await
+        };
+        let teams = ask("/api/auth/teams").await;
+        assert_eq!((teams.status().as_u16(), teams.headers()["retry-after"].to_str().ok()), (503, Some("1")));
+        assert_eq!(ask("/readyz").await.status(), 503);
+        assert_eq!(ask("/healthz").await.status(), 200);
     })
     .await;
 }

@@ -99,14 +99,22 @@ impl<K: Hash + Eq + Clone> PageCache<K> {
         };
         // What was told before this request must show in its answer; what is told while it waits need not.
         let wanted = self.generation.load(Ordering::Acquire);
-        if let Some(page) = self.current(&slot)
-            && page.generation >= wanted
-        {
-            return Ok(page);
+        match self.current(&slot) {
+            Some(page) if page.generation >= wanted => Ok(page),
+            // Boxed, so that the many requests that need no building do not carry the room for it around.
+            _ => Box::pin(self.rebuild(&slot, wanted, build)).await,
         }
+    }
+
+    async fn rebuild<E>(
+        &self,
+        slot: &Slot,
+        wanted: u64,
+        build: impl AsyncFnOnce() -> Result<Bytes, E>,
+    ) -> Result<Arc<Page>, E> {
         let _building = slot.building.lock().await;
-        if let Some(page) = self.current(&slot)
-            && (page.generation >= wanted || !self.may_rebuild(&slot))
+        if let Some(page) = self.current(slot)
+            && (page.generation >= wanted || !self.may_rebuild(slot))
         {
             return Ok(page);
         }

@@ -2,9 +2,8 @@
 
 mod lines;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use axum::extract::MatchedPath;
 use http::{HeaderMap, HeaderValue, Method};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -32,22 +31,46 @@ tokio::task_local! {
 #[derive(Clone, Debug)]
 pub struct CurrentRequest {
     /// The id that the answer carries too.
-    pub id: HeaderValue,
+    pub id: RequestId,
     /// How it was asked.
     pub method: Method,
-    /// What was asked, as the route is written; `None` where there is none.
-    pub route: Option<MatchedPath>,
+    /// What was asked, as the route is written.
+    pub route: Arc<str>,
 }
 
-impl CurrentRequest {
-    /// The id as text.
-    pub fn id(&self) -> &str {
-        self.id.to_str().unwrap_or_default()
+/// A request's id: the client's, or one made here.
+#[derive(Clone, Debug)]
+pub enum RequestId {
+    /// From the client, known to be harmless.
+    Given(HeaderValue),
+    /// 32 hexadecimal digits.
+    Made([u8; 32]),
+}
+
+impl RequestId {
+    /// The id of a process's request by number.
+    pub fn made(process: u64, number: u64) -> Self {
+        let mut digits = [b'0'; 32];
+        // The sizes fit, so it cannot fail.
+        let _ = hex::encode_to_slice(process.to_be_bytes(), &mut digits[..16]);
+        let _ = hex::encode_to_slice(number.to_be_bytes(), &mut digits[16..]);
+        Self::Made(digits)
     }
 
-    /// The route, or a word for none.
-    pub fn route_name(&self) -> &str {
-        self.route.as_ref().map_or("unmatched", MatchedPath::as_str)
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Given(header) => header.to_str().unwrap_or_default(),
+            Self::Made(digits) => std::str::from_utf8(digits).unwrap_or_default(),
+        }
+    }
+
+    /// As the answer carries it.
+    pub fn to_header(&self) -> HeaderValue {
+        match self {
+            Self::Given(header) => header.clone(),
+            Self::Made(digits) => HeaderValue::from_bytes(digits).unwrap_or(HeaderValue::from_static("-")),
+        }
     }
 }
 

@@ -163,13 +163,18 @@ impl Sessions {
 
     /// Whose token this is, if it is good.
     pub async fn check(&self, token: &str) -> sqlx::Result<Option<Checked>> {
-        let inner = &*self.inner;
-        let (hash, now) = (TokenHash::of(token), inner.clock.now());
-        if let Some((checked, since)) = inner.checked.get(&hash)
-            && since.elapsed() < inner.config.cache_for
-        {
-            return Ok((checked.expires_at > now).then_some(checked));
+        let (hash, now) = (TokenHash::of(token), self.inner.clock.now());
+        match self.inner.checked.get(&hash) {
+            Some((checked, since)) if since.elapsed() < self.inner.config.cache_for => {
+                Ok((checked.expires_at > now).then_some(checked))
+            }
+            // Boxed, so that requests with a token checked lately do not carry the room for a query around.
+            _ => Box::pin(self.look_up(token, hash, now)).await,
         }
+    }
+
+    async fn look_up(&self, token: &str, hash: TokenHash, now: OffsetDateTime) -> sqlx::Result<Option<Checked>> {
+        let inner = &*self.inner;
         let Some(user) = rules::read_token(token) else { return Ok(None) };
         metrics::counter!("matchday_session_lookups_total").increment(1);
         let looked_up = Instant::now();

@@ -2,7 +2,7 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
-use axum::{Router, body::Body};
+use axum::body::Body;
 use futures_util::FutureExt as _;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
@@ -11,12 +11,11 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use sqlx::{Connection as _, Executor as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use time::macros::datetime;
-use tower::ServiceExt as _;
 
 use super::{MockClock, SeededRandom, TestFixtures, test_config, unique};
 use crate::{
     app::App,
-    http::public,
+    http::{Edge, public, server::Answers as _},
     ids::UserId,
     platform::{database::MIGRATIONS, outbox},
 };
@@ -27,7 +26,7 @@ pub struct TestApp {
     pub app: App,
     /// Its clock, at 15:00 UTC on 20 November 2026 to begin with.
     pub clock: Arc<MockClock>,
-    router: Router,
+    public: Edge,
 }
 
 impl TestApp {
@@ -48,7 +47,7 @@ impl TestApp {
             let random = Arc::new(SeededRandom::new(1));
             let db = sqlx::postgres::PgPoolOptions::new().max_connections(8).connect_lazy_with(options);
             let app = App::assemble(config, db, clock.clone(), random).await.expect("the parts are there");
-            let test_app = Self { router: public(&app), app, clock };
+            let test_app = Self { public: public(&app), app, clock };
             test(&test_app).await;
             let left = test_app.told().await;
             assert!(left.is_empty(), "the test left messages that it did not look at: {left:?}");
@@ -81,8 +80,7 @@ impl TestApp {
 
     /// Sends a request as it is.
     pub async fn send(&self, request: Request<Body>) -> Answer {
-        let response = self.router.clone().oneshot(request).await.expect("infallible");
-        let (parts, body) = response.into_parts();
+        let (parts, body) = self.public.answer(request).await.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         Answer { status: parts.status, headers: parts.headers, bytes: bytes.to_vec() }
     }

@@ -44,9 +44,9 @@ fn write_json(line: &mut Vec<u8>, event: &Event<'_>) -> serde_json::Result<()> {
     map.serialize_entry("level", event.metadata().level().as_str())?;
     map.serialize_entry("target", event.metadata().target())?;
     let named = CURRENT_REQUEST.try_with(|current| {
-        map.serialize_entry("request_id", current.id())?;
+        map.serialize_entry("request_id", current.id.as_str())?;
         map.serialize_entry("method", current.method.as_str())?;
-        map.serialize_entry("route", current.route_name())
+        map.serialize_entry("route", &*current.route)
     });
     named.unwrap_or(Ok(()))?;
     let mut fields = Fields { map, outcome: Ok(()) };
@@ -105,7 +105,7 @@ where
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let named = CURRENT_REQUEST
-            .try_with(|current| write!(writer, "[{} {} {}] ", current.id(), current.method, current.route_name()));
+            .try_with(|current| write!(writer, "[{} {} {}] ", current.id.as_str(), current.method, current.route));
         named.unwrap_or(Ok(()))?;
         self.0.format_event(context, writer, event)
     }
@@ -123,7 +123,7 @@ mod tests {
     use tracing_subscriber::{fmt::MakeWriter, layer::SubscriberExt as _};
 
     use super::*;
-    use crate::platform::telemetry::CurrentRequest;
+    use crate::platform::telemetry::{CurrentRequest, RequestId};
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -153,7 +153,11 @@ mod tests {
         let layer = tracing_subscriber::fmt::layer().with_writer(lines.clone()).event_format(Json);
         let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
         tracing::info!(count = 3, "outside");
-        let current = CurrentRequest { id: HeaderValue::from_static("req-1"), method: Method::GET, route: None };
+        let current = CurrentRequest {
+            id: RequestId::Given(HeaderValue::from_static("req-1")),
+            method: Method::GET,
+            route: "/here".into(),
+        };
         CURRENT_REQUEST
             .scope(current, async {
                 tracing::warn!(ratio = 0.5, on = true, text = "a\n\"b\"", "forged\n{{\"level\":\"INFO\"}}");
@@ -171,7 +175,7 @@ mod tests {
             read,
             [
                 json!({"level": "INFO", "message": "outside", "count": 3}),
-                json!({"level": "WARN", "request_id": "req-1", "method": "GET", "route": "unmatched",
+                json!({"level": "WARN", "request_id": "req-1", "method": "GET", "route": "/here",
                        "message": "forged\n{\"level\":\"INFO\"}", "ratio": 0.5, "on": true, "text": "a\n\"b\""}),
             ]
         );
