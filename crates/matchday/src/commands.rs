@@ -112,7 +112,8 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     telemetry::metrics();
     let app = App::connect(config).await?;
     if migrate_first {
-        MIGRATIONS.run(&app.db).await.context("the database could not be brought up to date")?;
+        let pool = database::migration_pool(&app.config.database)?;
+        MIGRATIONS.run(&pool).await.context("the database could not be brought up to date")?;
     }
     check_schema(&app).await?;
     let settings = &app.config.http;
@@ -172,7 +173,7 @@ async fn check_schema(app: &App) -> anyhow::Result<()> {
 }
 
 async fn migrate(config: &Config, direction: &Direction) -> anyhow::Result<()> {
-    let pool = database::pool(&config.database)?;
+    let pool = database::migration_pool(&config.database)?;
     let missing = |schema| if let Schema::Behind(missing) = schema { missing } else { 0 };
     match direction {
         Direction::Up => {

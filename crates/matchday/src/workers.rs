@@ -63,12 +63,13 @@ async fn hear(app: App, closing: CancellationToken) {
 }
 
 async fn hear_until_closing(app: &App, closing: &CancellationToken) -> Result<(), TransportError> {
+    let mut connections = app.streams.connections();
     let mut revocations = app.streams.hear(sessions::service::REVOKED).await?;
     let mut changes = app.streams.hear(events::service::FACTS).await?;
     loop {
         tokio::select! {
             () = closing.cancelled() => return Ok(()),
-            () = app.streams.reconnected() => {
+            Ok(()) = connections.changed() => {
                 app.sessions.forget_all();
                 app.events.mark_stale();
             }

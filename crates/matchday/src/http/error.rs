@@ -117,10 +117,11 @@ impl From<sqlx::Error> for ApiError {
     fn from(error: sqlx::Error) -> Self {
         let away = match &error {
             sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Io(_) | sqlx::Error::Tls(_) => true,
-            // 08: connection lost; 53: out of connections, memory or disk; 57P: being shut down or started.
+            // 08: connection lost; 53: out of connections, memory or disk; 57P: being shut down or started; 57014: the
+            // statement took too long.
             sqlx::Error::Database(inner) => inner
                 .code()
-                .is_some_and(|code| code.starts_with("08") || code.starts_with("53") || code.starts_with("57P")),
+                .is_some_and(|code| ["08", "53", "57P"].iter().any(|class| code.starts_with(class)) || code == "57014"),
             _ => false,
         };
         if away {

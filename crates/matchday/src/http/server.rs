@@ -2,7 +2,7 @@
 //!
 //! Written here rather than taken from axum, because a public listener needs what its server has no setting for: a
 //! bound on connections, a deadline for headers that does not also end idle connections, an end of idle ones, and a
-//! shutdown that waits for requests but not for idle clients. All of that is one look at a connection's [`Watch`] a few
+//! shutdown that waits for requests but not for idle clients. All of that is one look at each connection a few
 //! times a second, instead of timers that every request sets and cancels.
 
 use std::{
@@ -225,10 +225,6 @@ impl Connections {
         open.0 += 1;
         let id = open.0;
         open.1.insert(id, Arc::clone(&watch));
-        // Under the lock: either the drain finds this connection in the map, or we find the drain here.
-        if self.draining.load(Relaxed) {
-            watch.tell(DRAIN);
-        }
         self.count.increment(1);
         Registered { connections: self, id, watch }
     }
@@ -236,6 +232,7 @@ impl Connections {
     /// Lets a tick pass and cuts off who has used up their time.
     fn look(&self) {
         let now = self.clock.fetch_add(1, Relaxed) + 1;
+        let draining = self.draining.load(Relaxed);
         for watch in self.open.lock().unwrap_or_else(PoisonError::into_inner).1.values() {
             let hearing_since = watch.hearing_since.load(Relaxed);
             let over = if watch.answering.load(Relaxed) {
@@ -245,8 +242,11 @@ impl Connections {
             } else {
                 now.saturating_sub(watch.last_active.load(Relaxed)) > self.keep_alive
             };
+            // Told again at every look: a connection that was just being registered may have missed it.
             if over {
                 watch.tell(CUT);
+            } else if draining {
+                watch.tell(DRAIN);
             }
         }
     }

@@ -36,6 +36,8 @@ settings! {
         max_connections: u32 = "16",
         /// How long a request waits for a free connection before it answers 503.
         acquire_timeout: Duration = "3s",
+        /// How long the server works on one statement; no longer than a request may take, or abandoned statements pile up.
+        statement_timeout: Duration = "10s",
     }
     /// Redis: what may be lost (rate limits).
     redis: Redis {

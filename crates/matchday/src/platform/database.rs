@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::{
-    PgPool,
+    Executor as _, PgPool,
     migrate::Migrator,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
@@ -15,14 +15,32 @@ pub static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
 
 /// A pool that connects when it is first used, so that a process can start, and say so, while the database is away.
 pub fn pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
-    let options: PgConnectOptions = config.url.expose().parse()?;
-    Ok(PgPoolOptions::new()
+    let statement_timeout = config.statement_timeout.as_millis();
+    let options = bounded(config).after_connect(move |connection, _| {
+        Box::pin(async move {
+            let set = format!("set statement_timeout = {statement_timeout}");
+            connection.execute(sqlx::AssertSqlSafe(set)).await.map(|_| ())
+        })
+    });
+    Ok(options.connect_lazy_with(connection(config)?))
+}
+
+/// A pool for migrations, which take as long as they take.
+pub fn migration_pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
+    Ok(bounded(config).connect_lazy_with(connection(config)?))
+}
+
+fn bounded(config: &config::Database) -> PgPoolOptions {
+    PgPoolOptions::new()
         .max_connections(config.max_connections)
         .acquire_timeout(config.acquire_timeout)
         // A ping before every use costs a third of the throughput; a dead connection shows at the first statement.
         .test_before_acquire(false)
         .max_lifetime(Duration::from_mins(30))
-        .connect_lazy_with(options.application_name("matchday")))
+}
+
+fn connection(config: &config::Database) -> Result<PgConnectOptions, sqlx::Error> {
+    Ok(config.url.expose().parse::<PgConnectOptions>()?.application_name("matchday"))
 }
 
 /// Whether the database has the schema that this binary was built for.

@@ -22,7 +22,7 @@ use async_nats::{
 };
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::config;
@@ -37,7 +37,8 @@ pub struct Streams {
     context: jetstream::Context,
     prefix: Arc<str>,
     replicas: usize,
-    reconnected: Arc<Notify>,
+    /// Counts how often the connection was made.
+    connected: watch::Receiver<u64>,
 }
 
 /// One of the three streams.
@@ -81,18 +82,18 @@ pub enum TransportError {
 impl Streams {
     /// Begins to connect; returns at once, also while the server is away.
     pub async fn connect(config: &config::Nats) -> Result<Self, async_nats::ConnectError> {
-        let reconnected = Arc::new(Notify::new());
-        let heard = Arc::clone(&reconnected);
+        let (count, connected) = watch::channel(0);
+        let count = Arc::new(count);
         let client = async_nats::ConnectOptions::new()
             .name("matchday")
             .retry_on_initial_connect()
             .connection_timeout(config.timeout)
             .request_timeout(Some(config.timeout))
             .event_callback(move |event| {
-                let heard = Arc::clone(&heard);
+                let count = Arc::clone(&count);
                 async move {
                     match event {
-                        async_nats::Event::Connected => heard.notify_waiters(),
+                        async_nats::Event::Connected => count.send_modify(|count| *count += 1),
                         async_nats::Event::Disconnected => {
                             tracing::warn!("NATS is gone; messages wait in the outbox");
                         }
@@ -104,7 +105,7 @@ impl Streams {
             .await?;
         let mut context = jetstream::new(client.clone());
         context.set_timeout(config.timeout);
-        Ok(Self { client, context, prefix: config.prefix.as_str().into(), replicas: config.replicas, reconnected })
+        Ok(Self { client, context, prefix: config.prefix.as_str().into(), replicas: config.replicas, connected })
     }
 
     /// Whether the server is there now.
@@ -112,9 +113,9 @@ impl Streams {
         self.client.connection_state() == async_nats::connection::State::Connected
     }
 
-    /// Resolves the next time the connection was made again: whatever was only said meanwhile has been missed.
-    pub async fn reconnected(&self) {
-        self.reconnected.notified().await;
+    /// Changes whenever the connection was made again: whatever was only said meanwhile has been missed.
+    pub fn connections(&self) -> watch::Receiver<u64> {
+        self.connected.clone()
     }
 
     /// Makes the streams, or brings them up to date.

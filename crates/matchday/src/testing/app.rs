@@ -234,3 +234,18 @@ async fn template(options: &PgConnectOptions) -> String {
     admin.close().await.expect("closed");
     name
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    #[should_panic(expected = "the test left messages that it did not look at")]
+    async fn a_test_that_leaves_messages_fails() {
+        TestApp::run(async |app| {
+            let user = app.user().await;
+            user.post("/api/auth/logout", serde_json::json!({})).await.expect(200);
+        })
+        .await;
+    }
+}
