@@ -8,12 +8,14 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     rules::{PublicStatus, Status},
-    service::{Event, EventFilter, Sport, Tournament},
+    service::{Event, EventFilter, PageError, Sport, Tournament},
 };
 use crate::{
     app::App,
     http::{
-        ApiError, CurrentUser, ErrorBody, Path, Query, Wanted, page_response,
+        ApiError, CurrentUser, ErrorBody, Path, Query, Wanted,
+        fields::{FromParameters, FromQuery, Parameters},
+        page_response,
         paging::{PageMeta, Paging, PagingParameters},
     },
     ids::{EventId, SportId, TeamId, TournamentId},
@@ -34,6 +36,38 @@ pub(super) struct EventParameters {
     date: Option<String>,
     /// Only matches in this state.
     status: Option<PublicStatus>,
+}
+
+impl FromParameters for EventFilter {
+    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+        let tournament_id = parameters.optional("tournament_id");
+        let team_id = parameters.optional("team_id");
+        let date = parameters.optional("date");
+        let status = parameters.optional("status");
+        Some(Self { tournament_id: tournament_id?, team_id: team_id?, date: date?, status: status? })
+    }
+}
+
+impl FromQuery for PublicStatus {
+    const EXPECTED: &'static str = "must be scheduled, live or finished";
+
+    fn from_query(text: &str) -> Option<Self> {
+        match text {
+            "scheduled" => Some(Self::Scheduled),
+            "live" => Some(Self::Live),
+            "finished" => Some(Self::Finished),
+            _ => None,
+        }
+    }
+}
+
+impl From<PageError> for ApiError {
+    fn from(error: PageError) -> Self {
+        match error {
+            PageError::Database(error) => error.into(),
+            PageError::Render(error) => Self::internal(error),
+        }
+    }
 }
 
 #[derive(Serialize, ToSchema)]

@@ -11,11 +11,7 @@ use super::{
     store,
 };
 use crate::{
-    http::{
-        ApiError,
-        fields::{FromParameters, FromQuery, Parameters},
-        paging::Paging,
-    },
+    http::paging::Paging,
     ids::{EventId, SportId, TeamId, TournamentId},
     platform::{
         config,
@@ -106,27 +102,15 @@ pub struct EventFilter {
     pub status: Option<PublicStatus>,
 }
 
-impl FromParameters for EventFilter {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let tournament_id = parameters.optional("tournament_id");
-        let team_id = parameters.optional("team_id");
-        let date = parameters.optional("date");
-        let status = parameters.optional("status");
-        Some(Self { tournament_id: tournament_id?, team_id: team_id?, date: date?, status: status? })
-    }
-}
-
-impl FromQuery for PublicStatus {
-    const EXPECTED: &'static str = "must be scheduled, live or finished";
-
-    fn from_query(text: &str) -> Option<Self> {
-        match text {
-            "scheduled" => Some(Self::Scheduled),
-            "live" => Some(Self::Live),
-            "finished" => Some(Self::Finished),
-            _ => None,
-        }
-    }
+/// Why a page could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    /// What was read could not be written.
+    #[error(transparent)]
+    Render(#[from] serde_json::Error),
 }
 
 impl Events {
@@ -141,13 +125,13 @@ impl Events {
         filter: EventFilter,
         paging: Paging,
         render: impl FnOnce(Vec<Event>, i64) -> serde_json::Result<Bytes>,
-    ) -> Result<Arc<Page>, ApiError> {
+    ) -> Result<Arc<Page>, PageError> {
         self.pages
             .get((filter.clone(), paging), async || {
                 let mut connection = self.db.acquire().await?;
                 let events = store::list(&mut *connection, &filter, paging).await?;
                 let total = store::count(&mut *connection, &filter).await?;
-                render(events, total).map_err(ApiError::internal)
+                Ok(render(events, total)?)
             })
             .await
     }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use super::service::Session;
+use super::service::{Session, SessionError};
 use crate::{
     app::App,
     http::{ApiError, CurrentUser, ErrorBody, Path},
@@ -44,6 +44,15 @@ struct SessionItem {
     /// What the client said of itself when it logged in.
     #[schema(example = "MatchdayApp/2.1 (Android 16)")]
     user_agent: String,
+}
+
+impl From<SessionError> for ApiError {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Database(error) => error.into(),
+            other => Self::internal(other),
+        }
+    }
 }
 
 /// End this session.

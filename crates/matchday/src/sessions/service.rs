@@ -13,7 +13,6 @@ use super::{
     store::{self, Ended, Row},
 };
 use crate::{
-    http::ApiError,
     ids::{SessionId, UserId},
     platform::{
         clock::Clock,
@@ -89,9 +88,9 @@ struct Revoked {
     token_hash: String,
 }
 
-/// Why a session was not issued.
+/// Why a session was not issued or ended.
 #[derive(Debug, thiserror::Error)]
-pub enum IssueError {
+pub enum SessionError {
     /// There is no such user.
     #[error("user {0} does not exist")]
     NoSuchUser(UserId),
@@ -101,15 +100,6 @@ pub enum IssueError {
     /// A message could not be written.
     #[error(transparent)]
     Message(#[from] serde_json::Error),
-}
-
-impl From<IssueError> for ApiError {
-    fn from(error: IssueError) -> Self {
-        match error {
-            IssueError::Database(error) => error.into(),
-            other => Self::internal(other),
-        }
-    }
 }
 
 impl Sessions {
@@ -127,7 +117,7 @@ impl Sessions {
     }
 
     /// Starts a session; one too many ends the oldest.
-    pub async fn issue(&self, user: UserId, user_agent: &str) -> Result<Issued, IssueError> {
+    pub async fn issue(&self, user: UserId, user_agent: &str) -> Result<Issued, SessionError> {
         let inner = &*self.inner;
         let mut tx = inner.db.begin().await?;
         let (issued, ended) = self.issue_in(&mut tx, user, user_agent).await?;
@@ -141,10 +131,10 @@ impl Sessions {
         connection: &mut PgConnection,
         user: UserId,
         user_agent: &str,
-    ) -> Result<(Issued, Vec<TokenHash>), IssueError> {
+    ) -> Result<(Issued, Vec<TokenHash>), SessionError> {
         let inner = &*self.inner;
         if !store::lock_user(connection, user).await? {
-            return Err(IssueError::NoSuchUser(user));
+            return Err(SessionError::NoSuchUser(user));
         }
         let now = inner.clock.now();
         let (token, hash) = rules::make_token(user, random::bytes(&*inner.random));
@@ -199,7 +189,7 @@ impl Sessions {
     }
 
     /// Ends one of the user's sessions; returns whether there was such a one.
-    pub async fn end(&self, user: UserId, id: SessionId) -> Result<bool, IssueError> {
+    pub async fn end(&self, user: UserId, id: SessionId) -> Result<bool, SessionError> {
         let inner = &*self.inner;
         let mut tx = inner.db.begin().await?;
         let ended: Vec<Ended> = store::delete(&mut tx, user, id).await?.into_iter().collect();
@@ -260,7 +250,11 @@ impl Sessions {
 }
 
 /// Tells every process, in the transaction that ended the sessions.
-async fn announce(connection: &mut PgConnection, user: UserId, ended: &[Ended]) -> Result<Vec<TokenHash>, IssueError> {
+async fn announce(
+    connection: &mut PgConnection,
+    user: UserId,
+    ended: &[Ended],
+) -> Result<Vec<TokenHash>, SessionError> {
     let hashes: Vec<(SessionId, TokenHash)> = ended
         .iter()
         .filter_map(|ended| Some((ended.id, TokenHash(ended.token_hash.as_slice().try_into().ok()?))))

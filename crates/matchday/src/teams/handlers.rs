@@ -5,12 +5,12 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::service::{Favourite, MOST_OTHERS, Team, TeamFilter};
+use super::service::{Favourite, MOST_OTHERS, SaveError, Team, TeamFilter};
 use crate::{
     app::App,
     http::{
         ApiError, CurrentUser, ErrorBody, Query, ValidJson,
-        fields::{Body, FromBody, FromJson},
+        fields::{Body, FromBody, FromJson, FromParameters, Parameters},
         paging::{PageMeta, Paging, PagingParameters},
     },
     ids::{SportId, TeamId},
@@ -26,6 +26,13 @@ pub(super) struct TeamParameters {
     /// Only teams with this in their name, in any case.
     #[param(max_length = 100, example = "rovers")]
     search: Option<String>,
+}
+
+impl FromParameters for TeamFilter {
+    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+        let (sport_id, search) = (parameters.optional("sport_id"), parameters.optional("search"));
+        Some(Self { sport_id: sport_id?, search: search? })
+    }
 }
 
 #[derive(Serialize, ToSchema)]
@@ -153,6 +160,16 @@ impl FromJson for TeamIds {
         let ids = value.as_array()?.iter().map(TeamId::from_json).collect::<Option<Vec<_>>>()?;
         let repeated = ids.iter().enumerate().any(|(at, id)| ids[..at].contains(id));
         (ids.len() <= MOST_OTHERS && !repeated).then_some(Self(ids))
+    }
+}
+
+impl From<SaveError> for ApiError {
+    fn from(error: SaveError) -> Self {
+        match error {
+            SaveError::NoSuchTeam => Self::not_found("The team"),
+            SaveError::NoSuchTeams => Self::invalid_field("team_ids", "must name existing teams"),
+            SaveError::Database(error) => error.into(),
+        }
     }
 }
 

@@ -4,11 +4,7 @@ use sqlx::PgPool;
 
 use super::store;
 use crate::{
-    http::{
-        ApiError,
-        fields::{FromParameters, Parameters, Search},
-        paging::Paging,
-    },
+    http::{fields::Search, paging::Paging},
     ids::{SportId, TeamId, UserId},
 };
 
@@ -53,13 +49,6 @@ pub struct TeamFilter {
     pub search: Option<Search>,
 }
 
-impl FromParameters for TeamFilter {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let (sport_id, search) = (parameters.optional("sport_id"), parameters.optional("search"));
-        Some(Self { sport_id: sport_id?, search: search? })
-    }
-}
-
 /// A team as a favourite.
 #[derive(Clone, Debug)]
 pub struct Favourite {
@@ -83,16 +72,6 @@ pub enum SaveError {
     /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-}
-
-impl From<SaveError> for ApiError {
-    fn from(error: SaveError) -> Self {
-        match error {
-            SaveError::NoSuchTeam => Self::not_found("The team"),
-            SaveError::NoSuchTeams => Self::invalid_field("team_ids", "must name existing teams"),
-            SaveError::Database(error) => error.into(),
-        }
-    }
 }
 
 impl Teams {
@@ -125,7 +104,7 @@ impl Teams {
     async fn save(&self, user: UserId, first: i16, last: i16, teams: &[TeamId]) -> Result<Vec<Favourite>, SaveError> {
         let ids: Vec<i64> = teams.iter().map(|team| team.0).collect();
         let mut tx = self.db.begin().await?;
-        let known = store::find(&mut *tx, &ids).await?;
+        let known = store::known(&mut *tx, &ids).await?;
         let found: Vec<Favourite> = teams
             .iter()
             .filter_map(|wanted| known.iter().find(|(id, ..)| id == wanted))

@@ -43,7 +43,7 @@ pub(super) async fn count(executor: impl PgExecutor<'_>, filter: &TeamFilter) ->
 }
 
 /// Those of the teams that exist, as (id, name, logo).
-pub(super) async fn find(
+pub(super) async fn known(
     executor: impl PgExecutor<'_>,
     ids: &[i64],
 ) -> sqlx::Result<Vec<(TeamId, String, Option<String>)>> {
