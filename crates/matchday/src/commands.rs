@@ -146,10 +146,18 @@ async fn worker(config: Config) -> anyhow::Result<()> {
 async fn until_told(app: &App) -> anyhow::Result<()> {
     shutdown::signalled().await?;
     tracing::info!("told to end");
-    app.shutdown.end(app.config.shutdown.notice, app.config.shutdown.drain).await;
-    app.streams.flush().await;
-    app.db.close().await;
-    tracing::info!("ended");
+    let ending = async {
+        app.shutdown.end(app.config.shutdown.notice, app.config.shutdown.drain).await;
+        // A connection that hangs must not keep the process.
+        let _ = tokio::time::timeout(Duration::from_secs(2), app.db.close()).await;
+    };
+    tokio::select! {
+        () = ending => tracing::info!("ended"),
+        told = shutdown::signalled() => {
+            told?;
+            tracing::warn!("told to end again; ended without waiting");
+        }
+    }
     Ok(())
 }
 

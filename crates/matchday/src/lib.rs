@@ -3,6 +3,7 @@
 //! One folder per feature; in each, `handlers` speak HTTP, `service` holds the use cases and their transactions,
 //! `rules` are pure, and `store` has the SQL. `http` and `platform` are what the features stand on.
 
+mod accounts;
 pub mod app;
 pub mod events;
 pub mod fixtures;

@@ -19,6 +19,9 @@ use crate::{
 pub fn listen(app: &App) {
     let closing = app.shutdown.closing().clone();
     app.shutdown.spawn(hear(app.clone(), closing.clone()));
+    let checked = app.clone();
+    app.shutdown
+        .spawn(every(Duration::from_secs(1), closing.clone(), async move || checked.checks.refresh(&checked).await));
     app.shutdown.spawn(every(Duration::from_secs(5), closing, async || telemetry::metrics().run_upkeep()));
 }
 
@@ -66,15 +69,19 @@ async fn hear_until_closing(app: &App, closing: &CancellationToken) -> Result<()
     let mut connections = app.streams.connections();
     let mut revocations = app.streams.hear(sessions::service::REVOKED).await?;
     let mut changes = app.streams.hear(events::service::FACTS).await?;
+    let mut catalogue = app.streams.hear(events::service::CATALOGUE).await?;
     loop {
         tokio::select! {
             () = closing.cancelled() => return Ok(()),
             Ok(()) = connections.changed() => {
+                // Only once the subscriptions stand again is nothing missed any more.
+                app.streams.settled().await;
                 app.sessions.forget_all();
                 app.events.mark_stale();
             }
             Some(message) = revocations.next() => app.sessions.heard(&message.payload),
             Some(_) = changes.next() => app.events.mark_stale(),
+            Some(_) = catalogue.next() => app.events.mark_stale(),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! HTTP for the catalogue.
 
+use std::sync::Arc;
+
 use axum::{Json, extract::State, response::Response};
 use bytes::Bytes;
 use serde::Serialize;
@@ -61,11 +63,11 @@ impl FromQuery for PublicStatus {
     }
 }
 
-impl From<PageError> for ApiError {
-    fn from(error: PageError) -> Self {
-        match error {
-            PageError::Database(error) => error.into(),
-            PageError::Render(error) => Self::internal(error),
+impl From<Arc<PageError>> for ApiError {
+    fn from(error: Arc<PageError>) -> Self {
+        match &*error {
+            PageError::Database(database) => Self::database(database).because(Arc::clone(&error)),
+            PageError::Render(_) => Self::internal(error),
         }
     }
 }

@@ -19,19 +19,21 @@ use crate::{
     },
 };
 
-/// The subjects on which changes of the catalogue are told.
+/// The subjects on which changes of matches are told.
 pub const FACTS: &str = "fact.event.*";
 /// A match is new.
 pub const CREATED: &str = "fact.event.created";
 /// Something about a match is different.
 pub const CHANGED: &str = "fact.event.changed";
+/// A sport, a tournament or a team has another name or look.
+pub const CATALOGUE: &str = "fact.catalogue.changed";
 /// A match has a result, another one, or none any more.
 pub const RESULT: &str = "fact.event.result";
 
 /// The matches.
 pub struct Events {
     db: PgPool,
-    pages: PageCache<(EventFilter, Paging)>,
+    pages: PageCache<(EventFilter, Paging), PageError>,
 }
 
 /// A match with what lists show of its tournament and teams.
@@ -125,7 +127,7 @@ impl Events {
         filter: EventFilter,
         paging: Paging,
         render: impl FnOnce(Vec<Event>, i64) -> serde_json::Result<Bytes>,
-    ) -> Result<Arc<Page>, PageError> {
+    ) -> Result<Arc<Page>, Arc<PageError>> {
         self.pages
             .get((filter.clone(), paging), async || {
                 let mut connection = self.db.acquire().await?;

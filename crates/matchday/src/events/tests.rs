@@ -226,6 +226,7 @@ async fn queries_of_the_wrong_kind_are_422() {
             ("status=postponed", "status"),
             ("date=2026-13-01", "date"),
             ("date=tomorrow", "date"),
+            ("date=-9999-01-01", "date"),
             ("page=0", "page"),
             ("per_page=0", "per_page"),
             ("per_page=x", "per_page"),
@@ -265,6 +266,9 @@ async fn a_page_is_compressed_for_those_who_want_it() {
         let plain = user.get("/api/auth/events").await;
         let packed = user.send_with(Method::GET, "/api/auth/events", &[("accept-encoding", "gzip")], None).await;
         assert_eq!((plain.header("content-encoding"), packed.header("content-encoding")), (None, Some("gzip")));
+        assert_eq!((plain.header("vary"), packed.header("vary")), (Some("accept-encoding"), Some("accept-encoding")));
+        let head = user.send(Method::HEAD, "/api/auth/events", None).await;
+        assert_eq!((head.status.as_u16(), head.bytes.len(), head.header("etag")), (200, 0, plain.header("etag")));
         let mut unpacked = Vec::new();
         std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&packed.bytes[..]), &mut unpacked).expect("gzip");
         assert_eq!(unpacked, plain.bytes);

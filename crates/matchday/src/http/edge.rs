@@ -8,10 +8,12 @@ use std::{
     any::Any,
     convert::Infallible,
     panic::AssertUnwindSafe,
+    pin::Pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
@@ -23,7 +25,7 @@ use axum::{
 use futures_util::{FutureExt as _, poll};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use metrics::Histogram;
-use tower::Service as _;
+use tower::Service;
 use tracing::Instrument as _;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
@@ -84,9 +86,13 @@ impl Answers for Edge {
         };
         let span = if shared.traced { span(&current, request.headers()) } else { tracing::Span::none() };
         let work = CURRENT_REQUEST.scope(current, async {
-            let response = match Place::take(shared, route.unbounded) {
-                Some(_place) => in_time(shared.deadline, self.router.clone().call(request)).await,
-                None => overloaded(),
+            let place = Place::take(shared);
+            let response = if route.unbounded || place.is_some() {
+                // Those without bound hold no place either, so that they cannot crowd out the others.
+                let _place = place.filter(|_| !route.unbounded);
+                in_time(shared.deadline, self.router.clone().call(request)).await
+            } else {
+                overloaded()
             };
             let took = began.elapsed();
             let id = CURRENT_REQUEST.with(|current| {
@@ -102,14 +108,30 @@ impl Answers for Edge {
     }
 }
 
+/// For layers that must stand around the edge.
+impl Service<Request<Body>> for Edge {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let edge = self.clone();
+        Box::pin(async move { Ok(edge.answer(request).await) })
+    }
+}
+
 /// A place among the requests under way, given back when dropped.
 struct Place<'a>(&'a AtomicUsize);
 
 impl<'a> Place<'a> {
-    fn take(shared: &'a Shared, unbounded: bool) -> Option<Self> {
+    fn take(shared: &'a Shared) -> Option<Self> {
         let before = shared.under_way.fetch_add(1, Ordering::AcqRel);
         let place = Self(&shared.under_way);
-        (unbounded || before < shared.max_in_flight).then_some(place)
+        (before < shared.max_in_flight).then_some(place)
     }
 }
 
@@ -128,8 +150,8 @@ async fn in_time(deadline: Duration, answer: impl Future<Output = Result<Respons
     let mut answer = std::pin::pin!(AssertUnwindSafe(answer).catch_unwind());
     // Most answers need not wait for anything, and so need no timer either.
     let outcome = match poll!(&mut answer) {
-        std::task::Poll::Ready(outcome) => Ok(outcome),
-        std::task::Poll::Pending => tokio::time::timeout(deadline, answer).await,
+        Poll::Ready(outcome) => Ok(outcome),
+        Poll::Pending => tokio::time::timeout(deadline, answer).await,
     };
     match outcome {
         Ok(Ok(Ok(response))) => response,
@@ -235,5 +257,34 @@ impl Route {
             metrics::histogram!("matchday_http_seconds", &labels[..])
         });
         times.record(took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::testing::test_config;
+
+    async fn panics() {
+        panic!("a secret");
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_500_that_tells_nothing_and_leaves_its_place() {
+        let router = Router::new().route("/panics", get(panics)).route("/fine", get(async || "fine"));
+        let config = test_config(&[("MATCHDAY_HTTP__MAX_IN_FLIGHT", "1")]);
+        let edge = Edge::new(router, &config, 7, vec!["/panics".to_owned()], &[]);
+        let ask = async |path: &str| edge.answer(Request::get(path).body(Body::empty()).expect("a request")).await;
+        for _ in 0..3 {
+            let answer = ask("/panics").await;
+            assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+            assert!(answer.headers()["x-request-id"].to_str().is_ok_and(|id| id.starts_with("0000000000000007")));
+            let body = answer.into_body().collect().await.expect("a body").to_bytes();
+            assert!(!String::from_utf8_lossy(&body).contains("secret"));
+        }
+        assert_eq!(ask("/fine").await.status(), StatusCode::OK);
     }
 }

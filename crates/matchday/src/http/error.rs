@@ -107,7 +107,28 @@ impl ApiError {
             .because(cause)
     }
 
-    fn because(mut self, cause: impl Into<anyhow::Error>) -> Self {
+    /// What a failure of the database means to a client: 503 where another try may well succeed, or else 500.
+    pub fn database(error: &sqlx::Error) -> Self {
+        /// Connection lost; out of connections, memory or disk; being shut down or started; a statement that took too
+        /// long; a primary that is one no more; serialisation, deadlock, lock not available.
+        const PASSING: [&str; 8] = ["08", "53", "57P", "57014", "25006", "40001", "40P01", "55P03"];
+        let passing = match error {
+            sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Io(_) | sqlx::Error::Tls(_) => true,
+            sqlx::Error::Database(inner) => {
+                inner.code().is_some_and(|code| PASSING.iter().any(|class| code.starts_with(class)))
+            }
+            _ => false,
+        };
+        if passing {
+            Self::unavailable("database_unavailable", "The database does not answer. Try again shortly.")
+        } else {
+            Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "Something went wrong on our side.")
+        }
+    }
+
+    /// The same, with what to log.
+    #[must_use]
+    pub fn because(mut self, cause: impl Into<anyhow::Error>) -> Self {
         self.more.cause = Some(cause.into());
         self
     }
@@ -115,20 +136,7 @@ impl ApiError {
 
 impl From<sqlx::Error> for ApiError {
     fn from(error: sqlx::Error) -> Self {
-        let away = match &error {
-            sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Io(_) | sqlx::Error::Tls(_) => true,
-            // 08: connection lost; 53: out of connections, memory or disk; 57P: being shut down or started; 57014: the
-            // statement took too long.
-            sqlx::Error::Database(inner) => inner
-                .code()
-                .is_some_and(|code| ["08", "53", "57P"].iter().any(|class| code.starts_with(class)) || code == "57014"),
-            _ => false,
-        };
-        if away {
-            Self::unavailable("database_unavailable", "The database does not answer. Try again shortly.").because(error)
-        } else {
-            Self::internal(error)
-        }
+        Self::database(&error).because(error)
     }
 }
 

@@ -130,11 +130,12 @@ fn sentence(name: &str, message: &str) -> String {
 pub struct Search(String);
 
 impl Search {
-    /// A pattern for `like` on lower-cased text, in which `%`, `_` and `\` are ordinary characters.
+    /// A pattern for `like` in which `%`, `_` and `\` are ordinary characters. Folding its case is left to the database,
+    /// which must do it as it does it to what is searched.
     pub fn pattern(&self) -> String {
         let mut pattern = String::with_capacity(self.0.len() + 2);
         pattern.push('%');
-        for letter in self.0.to_lowercase().chars() {
+        for letter in self.0.chars() {
             if matches!(letter, '%' | '_' | '\\') {
                 pattern.push('\\');
             }
@@ -157,7 +158,9 @@ impl FromQuery for Date {
     const EXPECTED: &'static str = "must be a date like 2026-11-20";
 
     fn from_query(text: &str) -> Option<Self> {
-        Self::parse(text, format_description!("[year]-[month]-[day]")).ok()
+        // The format alone would also take signs and years before the first.
+        let plain = text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+        Self::parse(text, format_description!("[year]-[month]-[day]")).ok().filter(|date| plain && date.year() >= 1)
     }
 }
 
@@ -169,7 +172,7 @@ mod tests {
 
     #[test]
     fn wildcards_are_ordinary_characters() {
-        assert_eq!(Search("50%_A\\b".to_owned()).pattern(), "%50\\%\\_a\\\\b%");
+        assert_eq!(Search("50%_A\\b".to_owned()).pattern(), "%50\\%\\_A\\\\b%");
     }
 
     #[test]
@@ -181,6 +184,10 @@ mod tests {
             ("tomorrow", false),
             ("", false),
             ("2026-1-1", false),
+            ("-999-01-01", false),
+            ("-9999-01-01", false),
+            ("+2026-01-01", false),
+            ("0000-01-01", false),
         ] {
             assert_eq!(Date::from_query(text).is_some(), valid, "{text}");
         }

@@ -2,13 +2,14 @@
 
 use std::{
     collections::BTreeMap,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use axum::{Json, extract::State, response::IntoResponse};
 use http::StatusCode;
 use serde::Serialize;
-use tokio::sync::Mutex;
+use sqlx::Connection as _;
 use utoipa::ToSchema;
 
 use crate::app::App;
@@ -57,20 +58,26 @@ pub(super) async fn get_readiness(State(app): State<App>) -> impl IntoResponse {
 
 type Parts = BTreeMap<&'static str, &'static str>;
 
-/// The state of each part, asked for at most once a second: readiness is open to all and answered under any load, so
-/// asking must not become a load of its own.
+/// The state of each part as it was a moment ago. Readiness is open to all and answered under any load, so answering
+/// must cost nothing: a running process asks its parts once a second in the background.
 #[derive(Debug, Default)]
 pub struct Checks(Mutex<Option<(Instant, Parts)>>);
 
 impl Checks {
+    /// Asks every part.
+    pub async fn refresh(&self, app: &App) {
+        let parts = check(app).await;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), parts));
+    }
+
+    /// What is known, asking only where nothing is, or where it is old because nobody asks in the background.
     async fn recent(&self, app: &App) -> Parts {
-        let mut last = self.0.lock().await;
-        match &*last {
-            Some((when, parts)) if when.elapsed() < Duration::from_secs(1) => parts.clone(),
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match known() {
+            Some((when, parts)) if when.elapsed() < Duration::from_secs(5) => parts,
             _ => {
-                let parts = check(app).await;
-                *last = Some((Instant::now(), parts.clone()));
-                parts
+                self.refresh(app).await;
+                known().map(|(_, parts)| parts).unwrap_or_default()
             }
         }
     }
@@ -78,7 +85,14 @@ impl Checks {
 
 async fn check(app: &App) -> Parts {
     let (postgres, redis, homeserver) = tokio::join!(
-        within(async { sqlx::query("select 1").execute(&app.db).await.is_ok() }),
+        // On a connection of its own: a pool that is busy is not a database that is away.
+        within(async {
+            let connection = sqlx::PgConnection::connect_with(&app.db.connect_options()).await;
+            match connection {
+                Ok(connection) => connection.close().await.is_ok(),
+                Err(_) => false,
+            }
+        }),
         within(async { redis::cmd("PING").query_async::<String>(&mut app.redis.clone()).await.is_ok() }),
         within(homeserver_answers(app)),
     );

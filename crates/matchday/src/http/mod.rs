@@ -12,22 +12,23 @@ pub mod server;
 #[cfg(test)]
 mod tests;
 
-use axum::{Router, routing::get};
+use axum::{Router, body::Body, response::Response, routing::get};
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use tower::{Layer as _, Service as _};
 use tower_http::{
     compression::{CompressionLayer, CompressionLevel},
-    cors::{AllowOrigin, CorsLayer},
+    cors::{AllowOrigin, Cors, CorsLayer},
 };
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use cached::{Wanted, page_response};
-pub use edge::Edge;
 pub use error::{ApiError, ErrorBody, limit_headers};
 pub use extract::{CurrentUser, MaybeUser, Path, Query, ValidJson};
 pub use health::Checks;
 
+use self::edge::Edge;
 use crate::{app::App, events, platform::random, platform::telemetry, sessions, teams};
 
 /// The routes of every feature, with their description.
@@ -54,7 +55,7 @@ pub fn description() -> OpenApi {
 }
 
 /// What apps reach.
-pub fn public(app: &App) -> Edge {
+pub fn public(app: &App) -> Public {
     let description = description();
     let pages = ["/api/openapi.json", "/docs", "/docs/setup.js", "/docs/viewer.js"];
     let paths = description.paths.paths.keys().cloned().chain(pages.map(str::to_owned)).collect();
@@ -62,7 +63,7 @@ pub fn public(app: &App) -> Edge {
     let description = Bytes::from(serde_json::to_vec(&description).unwrap_or_default());
     let get_description =
         move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], description.clone()));
-    let mut router = features()
+    let router = features()
         .0
         .merge(health().0)
         .route("/docs", get(openapi::get_reference))
@@ -71,21 +72,46 @@ pub fn public(app: &App) -> Edge {
         .merge(Router::new().route("/api/openapi.json", get(get_description)).layer(CompressionLayer::new()))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method);
-    if !app.config.http.cors_origins.is_empty() {
-        router = router.layer(cors(&app.config.http.cors_origins));
-    }
+    let edge = edge(app, router, paths);
+    let origins = &app.config.http.cors_origins;
+    // Around the edge: a page must be able to read that it was refused, and when to come again.
+    let cors = (!origins.is_empty()).then(|| cors(origins).layer(edge.clone()));
+    Public { edge, cors }
+}
+
+/// Health answers however much is going on: a process that sheds load is busy, not ill.
+fn edge(app: &App, router: Router<App>, paths: Vec<String>) -> Edge {
     let seed = u64::from_ne_bytes(random::bytes(&*app.random));
-    // Health answers however much is going on: a process that sheds load is busy, not ill.
     Edge::new(router.with_state(app.clone()), &app.config, seed, paths, &["/healthz", "/readyz"])
 }
 
+/// The public interface.
+#[derive(Clone)]
+pub struct Public {
+    edge: Edge,
+    cors: Option<Cors<Edge>>,
+}
+
+impl server::Answers for Public {
+    async fn answer(&self, request: Request<Body>) -> Response {
+        match self.cors.clone() {
+            None => self.edge.answer(request).await,
+            Some(mut cors) => {
+                let answer = cors.call(request).await.unwrap_or_else(|never| match never {});
+                answer.map(Body::new)
+            }
+        }
+    }
+}
+
 /// What operators and the homeserver reach.
-pub fn private(app: &App) -> Router {
-    health()
+pub fn private(app: &App) -> Edge {
+    let router = health()
         .0
         .route("/metrics", get(|| std::future::ready(telemetry::metrics().render())))
         .fallback(unknown_route)
-        .with_state(app.clone())
+        .method_not_allowed_fallback(wrong_method);
+    edge(app, router, ["/healthz", "/readyz", "/metrics"].map(str::to_owned).to_vec())
 }
 
 fn cors(origins: &[String]) -> CorsLayer {

@@ -149,7 +149,7 @@ fn add_common(operation: &mut Operation) {
 /// closed network, and tells others who reads it.
 pub(super) async fn get_reference() -> Response {
     const POLICY: HeaderValue = HeaderValue::from_static(
-        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'",
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'",
     );
     ([(header::CONTENT_SECURITY_POLICY, POLICY)], Html(include_str!("reference/index.html"))).into_response()
 }

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, response::Response};
+use axum::{body::Body, response::Response};
 use http::Request;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -28,7 +28,6 @@ use tokio::{
     sync::Semaphore,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tower::Service as _;
 
 use crate::platform::config;
 
@@ -39,13 +38,6 @@ const TICK: Duration = Duration::from_millis(200);
 pub trait Answers: Clone + Send + Sync + 'static {
     /// Answers a request, whatever happens.
     fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send;
-}
-
-impl Answers for Router {
-    async fn answer(&self, request: Request<Body>) -> Response {
-        // A router is always ready, so there is nothing to wait for before the call.
-        self.clone().call(request).await.unwrap_or_else(|never| match never {})
-    }
 }
 
 /// Serves until `closing`, then until every request under way is answered.

@@ -189,6 +189,23 @@ async fn other_origins_are_allowed_only_as_configured() {
 }
 
 #[tokio::test]
+async fn a_page_can_read_why_it_was_refused() {
+    let changes = [("MATCHDAY_HTTP__CORS_ORIGINS", "https://app.example.org"), ("MATCHDAY_HTTP__DEADLINE", "200ms")];
+    TestApp::run_with(&changes, async |app| {
+        let user = app.user().await;
+        let origin = [("origin", "https://app.example.org")];
+        user.send_with(Method::GET, "/api/auth/teams", &origin, None).await.expect(200);
+        let holder = hold_teams(app).await;
+        let answer = user.send_with(Method::GET, "/api/auth/teams", &origin, None).await;
+        assert_eq!(answer.header("access-control-allow-origin"), Some("https://app.example.org"));
+        assert!(answer.header("access-control-expose-headers").is_some_and(|names| names.contains("retry-after")));
+        assert_eq!(answer.expect(503)["code"], "deadline_exceeded");
+        holder.close().await.expect("let go");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn answers_are_compressed_for_those_who_want_it() {
     TestApp::run(async |app| {
         let request = Request::get("/api/openapi.json")
@@ -229,7 +246,7 @@ fn the_description_names_every_operation_and_its_errors() {
     GET /api/auth/events list_events 200 304 401 422 500 503
     GET /api/auth/events/{event} get_event 200 401 404 500 503
     POST /api/auth/logout log_out 200 401 500 503
-    GET /api/auth/sessions list_sessions 200 401 500 503
+    GET /api/auth/sessions list_sessions 200 401 422 500 503
     DELETE /api/auth/sessions/{id} end_session 200 401 404 500 503
     GET /api/auth/sports list_sports 200 401 422 500 503
     GET /api/auth/teams list_teams 200 401 422 500 503

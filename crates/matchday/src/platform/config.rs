@@ -36,7 +36,7 @@ settings! {
         max_connections: u32 = "16",
         /// How long a request waits for a free connection before it answers 503.
         acquire_timeout: Duration = "3s",
-        /// How long the server works on one statement; no longer than a request may take, or abandoned statements pile up.
+        /// How long the server works on one statement. A request that gives up leaves its statement behind; this ends it.
         statement_timeout: Duration = "10s",
     }
     /// Redis: what may be lost (rate limits).
@@ -256,6 +256,7 @@ impl Config {
         );
         check(self.sessions.max_per_user > 0, "sessions.max_per_user is 0: nobody could log in");
         check((0.0..=1.0).contains(&self.traces.sample), "traces.sample is not between 0 and 1");
+        check(!self.outbox.poll.is_zero(), "outbox.poll is 0: the relay would never rest");
         check(
             self.outbox.lease >= self.outbox.poll * 4,
             "outbox.lease is shorter than four times outbox.poll: relays would take turns all the time",

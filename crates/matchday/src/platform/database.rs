@@ -1,6 +1,6 @@
 //! The connection pool and the schema it expects.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use sqlx::{
     Executor as _, PgPool,
@@ -10,8 +10,13 @@ use sqlx::{
 
 use super::config;
 
-/// The migrations, built into the binary.
-pub static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
+/// The migrations, built into the binary. A database that knows more of them than this binary is fine: migrations are
+/// made so that the version before still runs.
+pub static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
+    let mut migrations = sqlx::migrate!("../../migrations");
+    migrations.set_ignore_missing(true);
+    migrations
+});
 
 /// A pool that connects when it is first used, so that a process can start, and say so, while the database is away.
 pub fn pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
@@ -52,8 +57,7 @@ pub enum Schema {
     Behind(usize),
 }
 
-/// Compares the applied migrations with those built in, without writing anything. A database that is ahead is fine:
-/// migrations are made so that the version before still runs.
+/// Compares the applied migrations with those built in, without writing anything.
 pub async fn schema(pool: &PgPool) -> sqlx::Result<Schema> {
     let begun: bool = sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null").fetch_one(pool).await?;
     let applied: Vec<i64> = if begun {

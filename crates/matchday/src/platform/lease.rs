@@ -58,6 +58,7 @@ impl Lease {
 
     /// Gives the lease back, so that another process need not wait for its end.
     pub async fn release(&self, db: &PgPool) -> sqlx::Result<()> {
+        *self.granted.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
         sqlx::query!("delete from leases where name = $1 and holder = $2", self.name, self.holder).execute(db).await?;
         Ok(())
     }

@@ -60,22 +60,34 @@ impl Page {
 }
 
 /// The pages of one list, by query.
-pub struct PageCache<K> {
-    slots: quick_cache::sync::Cache<K, Arc<Slot>>,
+pub struct PageCache<K, E> {
+    slots: quick_cache::sync::Cache<K, Arc<Slot<E>>>,
     generation: AtomicU64,
     keep: Duration,
     began: Instant,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
+struct Slot<E> {
     page: RwLock<Option<Arc<Page>>>,
-    building: tokio::sync::Mutex<()>,
+    /// Guards building. Holds why it failed the last time.
+    building: tokio::sync::Mutex<Option<Arc<E>>>,
+    failures: AtomicU64,
     /// The arrival time of `REBUILDS`.
     rebuilds: Mutex<i64>,
 }
 
-impl<K: Hash + Eq + Clone> PageCache<K> {
+impl<E> Default for Slot<E> {
+    fn default() -> Self {
+        Self {
+            page: RwLock::default(),
+            building: tokio::sync::Mutex::default(),
+            failures: AtomicU64::default(),
+            rebuilds: Mutex::default(),
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone, E> PageCache<K, E> {
     /// An empty cache of at most `entries` pages.
     pub fn new(keep: Duration, entries: usize) -> Self {
         Self {
@@ -91,8 +103,9 @@ impl<K: Hash + Eq + Clone> PageCache<K> {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The page for this query, built if need be. Whoever comes while it is being built waits for that one.
-    pub async fn get<E>(&self, key: K, build: impl AsyncFnOnce() -> Result<Bytes, E>) -> Result<Arc<Page>, E> {
+    /// The page for this query, built if need be. Whoever comes while it is being built waits for that one, and shares
+    /// its failure too: a database that is away must not be waited for by one request after the other.
+    pub async fn get(&self, key: K, build: impl AsyncFnOnce() -> Result<Bytes, E>) -> Result<Arc<Page>, Arc<E>> {
         let slot = match self.slots.get_or_insert_with(&key, || Ok::<_, Infallible>(Arc::default())) {
             Ok(slot) => slot,
             Err(never) => match never {},
@@ -106,34 +119,46 @@ impl<K: Hash + Eq + Clone> PageCache<K> {
         }
     }
 
-    async fn rebuild<E>(
+    async fn rebuild(
         &self,
-        slot: &Slot,
+        slot: &Slot<E>,
         wanted: u64,
         build: impl AsyncFnOnce() -> Result<Bytes, E>,
-    ) -> Result<Arc<Page>, E> {
-        let _building = slot.building.lock().await;
+    ) -> Result<Arc<Page>, Arc<E>> {
+        let failures = slot.failures.load(Ordering::Acquire);
+        let mut last_failure = slot.building.lock().await;
         if let Some(page) = self.current(slot)
             && (page.generation >= wanted || !self.may_rebuild(slot))
         {
             return Ok(page);
         }
+        if slot.failures.load(Ordering::Acquire) > failures
+            && let Some(failure) = &*last_failure
+        {
+            return Err(Arc::clone(failure));
+        }
         // Read before building: a change that arrives meanwhile leaves the new page stale.
         let (generation, began) = (self.generation.load(Ordering::Acquire), Instant::now());
-        let page = Arc::new(Page::new(build().await?, began, generation));
+        let body = build().await.map_err(|failure| {
+            let failure = Arc::new(failure);
+            *last_failure = Some(Arc::clone(&failure));
+            slot.failures.fetch_add(1, Ordering::AcqRel);
+            failure
+        })?;
+        let page = Arc::new(Page::new(body, began, generation));
         metrics::counter!("matchday_pages_built_total").increment(1);
         *slot.page.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&page));
         Ok(page)
     }
 
     /// The page that is there, if its moment is not over.
-    fn current(&self, slot: &Slot) -> Option<Arc<Page>> {
+    fn current(&self, slot: &Slot<E>) -> Option<Arc<Page>> {
         let page = slot.page.read().unwrap_or_else(PoisonError::into_inner).clone()?;
         (page.built.elapsed() < self.keep).then_some(page)
     }
 
     /// Takes from the page's allowance of early rebuilds.
-    fn may_rebuild(&self, slot: &Slot) -> bool {
+    fn may_rebuild(&self, slot: &Slot<E>) -> bool {
         let elapsed = i64::try_from(self.began.elapsed().as_micros()).unwrap_or(i64::MAX);
         let mut arrival = slot.rebuilds.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = gcra(REBUILDS, *arrival, elapsed).0;
@@ -151,7 +176,7 @@ mod tests {
     use super::*;
 
     struct Counted {
-        cache: PageCache<u8>,
+        cache: PageCache<u8, Infallible>,
         builds: Cell<usize>,
     }
 
@@ -168,7 +193,7 @@ mod tests {
             };
             match self.cache.get(key, build).await {
                 Ok(page) => page,
-                Err(never) => match never {},
+                Err(never) => match *never {},
             }
         }
     }
@@ -228,10 +253,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failed_build_is_told_and_tried_again() {
-        let cache = PageCache::new(Duration::from_secs(1), 10);
-        assert_eq!(cache.get(0_u8, async || Err("away")).await.expect_err("fails"), "away");
-        assert_eq!(cache.get(0, async || Ok::<_, &str>(Bytes::from("back"))).await.expect("built").body, "back");
+    async fn a_failed_build_is_shared_by_those_who_waited_and_tried_again_by_the_next() {
+        let cache: PageCache<u8, &str> = PageCache::new(Duration::from_secs(1), 10);
+        let builds = Cell::new(0);
+        let fail = async || {
+            builds.set(builds.get() + 1);
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            Err("away")
+        };
+        let began = Instant::now();
+        for outcome in join_all((0..100).map(|_| cache.get(0, fail))).await {
+            assert_eq!(*outcome.expect_err("fails"), "away");
+        }
+        assert_eq!((builds.get(), began.elapsed()), (1, Duration::from_secs(3)), "all wait for the same one");
+        assert_eq!(cache.get(0, async || Ok(Bytes::from("back"))).await.expect("built").body, "back");
     }
 
     #[test]

@@ -81,6 +81,12 @@ impl Setting for SecretUrl {
                 if url.password().is_some() {
                     let _ = url.set_password(Some("hidden"));
                 }
+                // Drivers take passwords among the parameters too.
+                let names: Vec<String> = url.query_pairs().map(|(name, _)| name.into_owned()).collect();
+                url.set_query(None);
+                for name in names {
+                    url.query_pairs_mut().append_pair(&name, "hidden");
+                }
                 url.to_string()
             },
         )

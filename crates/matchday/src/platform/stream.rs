@@ -8,10 +8,10 @@
 //!
 //! `p` is `nats.prefix`.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use async_nats::{
-    HeaderMap, Subscriber,
+    Subscriber,
     jetstream::{
         self,
         consumer::{AckPolicy, pull},
@@ -21,7 +21,7 @@ use async_nats::{
     },
 };
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -93,7 +93,10 @@ impl Streams {
                 let count = Arc::clone(&count);
                 async move {
                     match event {
-                        async_nats::Event::Connected => count.send_modify(|count| *count += 1),
+                        // After a gap, or when we were too slow, something may have been missed.
+                        async_nats::Event::Connected | async_nats::Event::SlowConsumer(_) => {
+                            count.send_modify(|count| *count += 1);
+                        }
                         async_nats::Event::Disconnected => {
                             tracing::warn!("NATS is gone; messages wait in the outbox");
                         }
@@ -151,10 +154,11 @@ impl Streams {
         Ok(self.client.subscribe(self.subject(subject)).await?)
     }
 
-    /// Waits until what was sent has left this process.
-    pub async fn flush(&self) {
-        if let Err(error) = self.client.flush().await {
-            tracing::debug!(%error, "NATS was not flushed");
+    /// Waits, for a moment at most, until the server has taken what was sent, subscriptions included.
+    pub async fn settled(&self) {
+        let flushed = tokio::time::timeout(Duration::from_secs(2), self.client.flush()).await;
+        if !matches!(flushed, Ok(Ok(()))) {
+            tracing::debug!("NATS was not flushed");
         }
     }
 
@@ -192,9 +196,9 @@ impl Streams {
         F: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         let handler = Arc::new(handler);
-        let running = TaskTracker::new();
+        let (running, places) = (TaskTracker::new(), Arc::new(Semaphore::new(spec.at_once)));
         while !shutdown.is_cancelled() {
-            if let Err(error) = self.consume_until_error(&spec, &handler, &running, &shutdown).await {
+            if let Err(error) = self.consume_until_error(&spec, &handler, (&running, &places), &shutdown).await {
                 tracing::warn!(%error, consumer = spec.name, "work waits for NATS");
                 tokio::select! {
                     () = shutdown.cancelled() => {}
@@ -210,7 +214,7 @@ impl Streams {
         &self,
         spec: &WorkSpec,
         handler: &Arc<H>,
-        running: &TaskTracker,
+        (running, places): (&TaskTracker, &Arc<Semaphore>),
         shutdown: &CancellationToken,
     ) -> Result<(), TransportError>
     where
@@ -229,12 +233,11 @@ impl Streams {
             })
             .await
             .map_err(|e| failed(&e))?;
-        let places = Arc::new(Semaphore::new(spec.at_once));
         loop {
             // A place is taken before a message is: what this process cannot work on stays for another one.
             let place = tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
-                place = Arc::clone(&places).acquire_owned() => place.map_err(|e| failed(&e))?,
+                place = Arc::clone(places).acquire_owned() => place.map_err(|e| failed(&e))?,
             };
             let fetched = async {
                 let mut batch = consumer
@@ -273,11 +276,16 @@ impl Streams {
             payload: message.payload.clone(),
             attempt,
         };
-        let mut work = std::pin::pin!(handler(delivery));
+        // Also what never came back to say so, because it took its process down each time.
+        if attempt > spec.attempts {
+            let error = anyhow::anyhow!("tried {} times without an outcome", attempt - 1);
+            return self.settle(spec, &message, attempt, Err(Failure::GiveUp(error))).await;
+        }
+        let mut work = std::pin::pin!(AssertUnwindSafe(async { handler(delivery).await }).catch_unwind());
         // Long work is not work that was lost: tell the server before it gives the item to somebody else.
         let outcome = loop {
             tokio::select! {
-                outcome = &mut work => break outcome,
+                outcome = &mut work => break outcome.unwrap_or_else(|_| Err(Failure::retry(anyhow::anyhow!("the handler panicked")))),
                 () = tokio::time::sleep(spec.ack_wait / 3) => {
                     if let Err(error) = message.ack_with(AckKind::Progress).await {
                         tracing::debug!(%error, consumer = spec.name, "progress was not told");
@@ -285,6 +293,11 @@ impl Streams {
                 }
             }
         };
+        self.settle(spec, &message, attempt, outcome).await;
+    }
+
+    /// Tells the server how it went.
+    async fn settle(&self, spec: &WorkSpec, message: &jetstream::Message, attempt: u64, outcome: Result<(), Failure>) {
         let (answer, label) = match outcome {
             Ok(()) => (AckKind::Ack, "done"),
             Err(Failure::Retry { error, after }) if attempt < spec.attempts => {
@@ -293,7 +306,7 @@ impl Streams {
             }
             Err(Failure::Retry { error, .. } | Failure::GiveUp(error)) => {
                 tracing::error!(error = %format_args!("{error:#}"), consumer = spec.name, attempt, "work was given up");
-                if self.bury(spec, &message, &error).await.is_err() {
+                if self.bury(spec, message, &error).await.is_err() {
                     // It cannot be set aside now, so it must not be lost: it comes again.
                     (AckKind::Nak(Some(spec.longest_pause)), "retried")
                 } else {
@@ -313,7 +326,10 @@ impl Streams {
         message: &jetstream::Message,
         error: &anyhow::Error,
     ) -> Result<(), TransportError> {
-        let mut headers = HeaderMap::new();
+        let mut headers = message.headers.clone().unwrap_or_default();
+        // Its place in its stream: buried once, however often it is given up.
+        let sequence = message.info().map_or(0, |info| info.stream_sequence);
+        headers.insert("Nats-Msg-Id", format!("{}-{sequence}", spec.name));
         headers.insert("Matchday-Consumer", spec.name);
         headers.insert("Matchday-Reason", format!("{error:#}").replace(['\r', '\n'], " "));
         let subject = format!("dead.{}", self.bare(&message.subject));

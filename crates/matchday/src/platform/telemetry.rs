@@ -14,7 +14,9 @@ use opentelemetry_sdk::{
     propagation::TraceContextPropagator,
     trace::{Sampler, SdkTracerProvider},
 };
-use tracing_subscriber::{EnvFilter, Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{
+    EnvFilter, Layer as _, filter::LevelFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 use super::config::{Config, LogFormat};
 
@@ -107,11 +109,14 @@ pub fn start(config: &Config) -> anyhow::Result<Telemetry> {
         LogFormat::Json => lines.event_format(lines::Json).boxed(),
         LogFormat::Pretty => lines.event_format(lines::Pretty::default()).boxed(),
     };
+    // The filter is for lines only: what is traced is decided by whether traces are exported.
+    let lines = lines.with_filter(filter);
     let traces =
         config.traces.endpoint.as_ref().map(|endpoint| provider(endpoint, config.traces.sample)).transpose()?;
-    let exported =
-        traces.as_ref().map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("matchday")));
-    tracing_subscriber::registry().with(filter).with(lines).with(exported).try_init()?;
+    let exported = traces.as_ref().map(|provider| {
+        tracing_opentelemetry::layer().with_tracer(provider.tracer("matchday")).with_filter(LevelFilter::INFO)
+    });
+    tracing_subscriber::registry().with(lines).with(exported).try_init()?;
     Ok(Telemetry { traces })
 }
 

@@ -8,7 +8,10 @@ use utoipa::ToSchema;
 use super::service::{Session, SessionError};
 use crate::{
     app::App,
-    http::{ApiError, CurrentUser, ErrorBody, Path},
+    http::{
+        ApiError, CurrentUser, ErrorBody, Path, Query,
+        paging::{PageMeta, Paging, PagingParameters},
+    },
     ids::SessionId,
 };
 
@@ -21,6 +24,7 @@ pub(super) struct Done {
 #[derive(Serialize, ToSchema)]
 pub(super) struct SessionList {
     data: Vec<SessionItem>,
+    meta: PageMeta,
 }
 
 /// One of the caller's sessions.
@@ -65,9 +69,13 @@ pub(super) async fn log_out(State(app): State<App>, user: CurrentUser) -> Result
 
 /// List the caller's sessions, newest first.
 #[utoipa::path(get, path = "/api/auth/sessions", tag = "Sessions", security(("token" = [])),
-    responses((status = 200, body = SessionList)))]
-pub(super) async fn list_sessions(State(app): State<App>, user: CurrentUser) -> Result<Json<SessionList>, ApiError> {
-    let sessions = app.sessions.list(user.id).await?;
+    params(PagingParameters), responses((status = 200, body = SessionList)))]
+pub(super) async fn list_sessions(
+    State(app): State<App>,
+    user: CurrentUser,
+    Query(paging): Query<Paging>,
+) -> Result<Json<SessionList>, ApiError> {
+    let (sessions, total) = app.sessions.list(user.id, paging).await?;
     let item = |session: Session| SessionItem {
         current: session.id == user.session,
         id: session.id,
@@ -76,7 +84,7 @@ pub(super) async fn list_sessions(State(app): State<App>, user: CurrentUser) -> 
         expires_at: session.expires_at,
         user_agent: session.user_agent,
     };
-    Ok(Json(SessionList { data: sessions.into_iter().map(item).collect() }))
+    Ok(Json(SessionList { data: sessions.into_iter().map(item).collect(), meta: paging.meta(total) }))
 }
 
 /// End one of the caller's sessions.

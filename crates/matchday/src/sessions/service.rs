@@ -1,6 +1,12 @@
 //! Issuing, checking and ending sessions.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
 
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
@@ -13,6 +19,8 @@ use super::{
     store::{self, Ended, Row},
 };
 use crate::{
+    accounts,
+    http::paging::Paging,
     ids::{SessionId, UserId},
     platform::{
         clock::Clock,
@@ -42,9 +50,8 @@ struct Inner {
     outbox_written: Arc<Notify>,
     /// Tokens that were good when they were looked up, and when that was.
     checked: quick_cache::sync::Cache<TokenHash, (Checked, Instant)>,
-    /// Tokens that ended lately, see `check`. Bounded, not timed: a token that is pushed out ended long before the
-    /// checks that could still trust it.
-    revoked: quick_cache::sync::Cache<TokenHash, ()>,
+    /// How many tokens were evicted, see `look_up`.
+    evictions: AtomicU64,
 }
 
 /// A token that is good.
@@ -111,9 +118,10 @@ impl Sessions {
         random: Arc<dyn Random>,
         outbox_written: Arc<Notify>,
     ) -> Self {
-        let (checked, revoked) =
-            (quick_cache::sync::Cache::new(config.cache_entries), quick_cache::sync::Cache::new(10_000));
-        Self { inner: Arc::new(Inner { db, config, clock, random, outbox_written, checked, revoked }) }
+        let checked = quick_cache::sync::Cache::new(config.cache_entries);
+        Self {
+            inner: Arc::new(Inner { db, config, clock, random, outbox_written, checked, evictions: AtomicU64::new(0) }),
+        }
     }
 
     /// Starts a session; one too many ends the oldest.
@@ -133,7 +141,7 @@ impl Sessions {
         user_agent: &str,
     ) -> Result<(Issued, Vec<TokenHash>), SessionError> {
         let inner = &*self.inner;
-        if !store::lock_user(connection, user).await? {
+        if !accounts::store::lock(connection, user).await? {
             return Err(SessionError::NoSuchUser(user));
         }
         let now = inner.clock.now();
@@ -141,14 +149,14 @@ impl Sessions {
         let expires_at = rules::expiry(now, now, inner.config.idle, inner.config.lifetime);
         let user_agent: String = user_agent.chars().filter(|c| !c.is_control()).take(USER_AGENT_LENGTH).collect();
         let id = store::insert(connection, user, hash, now, expires_at, &user_agent).await?;
-        let ended = store::delete_oldest(connection, user, inner.config.max_per_user.into()).await?;
+        let ended = store::delete_oldest(connection, user, inner.config.max_per_user.into(), now).await?;
         let hashes = announce(connection, user, &ended).await?;
         Ok((Issued { id, token }, hashes))
     }
 
     /// Makes a user with nothing but an id, for development and tests.
     pub async fn make_bare_user(&self) -> sqlx::Result<UserId> {
-        store::insert_user(&self.inner.db, self.inner.clock.now()).await
+        accounts::store::insert(&self.inner.db, self.inner.clock.now()).await
     }
 
     /// Whose token this is, if it is good.
@@ -167,7 +175,7 @@ impl Sessions {
         let inner = &*self.inner;
         let Some(user) = rules::read_token(token) else { return Ok(None) };
         metrics::counter!("matchday_session_lookups_total").increment(1);
-        let looked_up = Instant::now();
+        let (evictions, looked_up) = (inner.evictions.load(Ordering::SeqCst), Instant::now());
         let Some(row) = store::find(&inner.db, user, hash).await? else { return Ok(None) };
         if row.expires_at <= now {
             return Ok(None);
@@ -179,11 +187,10 @@ impl Sessions {
         }
         let checked = Checked { user_id: user, id: row.id, expires_at };
         inner.checked.insert(hash, (checked, looked_up));
-        // The session may have ended between our reading it and now. Its end is noted in `revoked` before it is evicted
-        // from `checked`: so either that eviction came after our insertion, or we see the note here.
-        if inner.revoked.get(&hash).is_some() {
+        // The session may have ended between our reading it and now. An eviction counts before it removes: so either it
+        // removes what we inserted, or we see here that something was evicted, and remember nothing this time.
+        if inner.evictions.load(Ordering::SeqCst) != evictions {
             inner.checked.remove(&hash);
-            return Ok(None);
         }
         Ok(Some(checked))
     }
@@ -192,6 +199,8 @@ impl Sessions {
     pub async fn end(&self, user: UserId, id: SessionId) -> Result<bool, SessionError> {
         let inner = &*self.inner;
         let mut tx = inner.db.begin().await?;
+        // Before anything is written: messages about one user keep the order of the changes.
+        accounts::store::lock(&mut tx, user).await?;
         let ended: Vec<Ended> = store::delete(&mut tx, user, id).await?.into_iter().collect();
         let hashes = announce(&mut tx, user, &ended).await?;
         tx.commit().await?;
@@ -199,10 +208,12 @@ impl Sessions {
         Ok(!hashes.is_empty())
     }
 
-    /// The user's sessions, newest first.
-    pub async fn list(&self, user: UserId) -> sqlx::Result<Vec<Session>> {
+    /// A page of the user's sessions, newest first, and how many there are.
+    pub async fn list(&self, user: UserId, paging: Paging) -> sqlx::Result<(Vec<Session>, i64)> {
         let rows = store::list(&self.inner.db, user, self.inner.clock.now()).await?;
-        Ok(rows.into_iter().map(Session::from).collect())
+        let (total, offset) = (rows.len(), usize::try_from(paging.offset()).unwrap_or(usize::MAX));
+        let page = rows.into_iter().skip(offset).take(usize::try_from(paging.limit()).unwrap_or(usize::MAX));
+        Ok((page.map(Session::from).collect(), i64::try_from(total).unwrap_or(i64::MAX)))
     }
 
     /// Takes note of a session that ended in another process.
@@ -218,6 +229,7 @@ impl Sessions {
 
     /// Forgets every token that was checked, because revocations may have been missed.
     pub fn forget_all(&self) {
+        self.inner.evictions.fetch_add(1, Ordering::SeqCst);
         self.inner.checked.clear();
     }
 
@@ -244,7 +256,7 @@ impl Sessions {
     }
 
     fn evict(&self, hash: TokenHash) {
-        self.inner.revoked.insert(hash, ());
+        self.inner.evictions.fetch_add(1, Ordering::SeqCst);
         self.inner.checked.remove(&hash);
     }
 }

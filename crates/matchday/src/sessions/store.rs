@@ -22,20 +22,6 @@ pub(super) struct Ended {
     pub(super) token_hash: Vec<u8>,
 }
 
-/// Makes the user's session changes take turns. Returns whether there is such a user.
-pub(super) async fn lock_user(connection: &mut PgConnection, user: UserId) -> sqlx::Result<bool> {
-    let found = sqlx::query_scalar!("select user_id from users where user_id = $1 for no key update", user.0)
-        .fetch_optional(connection)
-        .await?;
-    Ok(found.is_some())
-}
-
-pub(super) async fn insert_user(executor: impl PgExecutor<'_>, now: OffsetDateTime) -> sqlx::Result<UserId> {
-    sqlx::query_scalar!(r#"insert into users (created_at) values ($1) returning user_id as "id: UserId""#, now)
-        .fetch_one(executor)
-        .await
-}
-
 pub(super) async fn insert(
     connection: &mut PgConnection,
     user: UserId,
@@ -58,16 +44,23 @@ pub(super) async fn insert(
     .await
 }
 
-/// Ends all but the newest `keep`.
-pub(super) async fn delete_oldest(connection: &mut PgConnection, user: UserId, keep: i64) -> sqlx::Result<Vec<Ended>> {
+/// Ends all but the newest `keep` of those that have not ended by themselves.
+pub(super) async fn delete_oldest(
+    connection: &mut PgConnection,
+    user: UserId,
+    keep: i64,
+    now: OffsetDateTime,
+) -> sqlx::Result<Vec<Ended>> {
     sqlx::query_as!(
         Ended,
         r#"delete from sessions
            where user_id = $1
-             and id in (select id from sessions where user_id = $1 order by created_at desc, id desc offset $2)
+             and id in (select id from sessions where user_id = $1 and expires_at > $3
+                        order by created_at desc, id desc offset $2)
            returning id as "id: SessionId", token_hash"#,
         user.0,
         keep,
+        now,
     )
     .fetch_all(connection)
     .await
@@ -130,7 +123,7 @@ pub(super) async fn note_use(
 /// Deletes some expired sessions; returns how many.
 pub(super) async fn sweep(executor: impl PgExecutor<'_>, now: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
     let swept = sqlx::query!(
-        "delete from sessions where (user_id, token_hash) in
+        "delete from sessions where expires_at <= $1 and (user_id, token_hash) in
            (select user_id, token_hash from sessions where expires_at <= $1 order by expires_at limit $2)",
         now,
         most,

@@ -91,6 +91,9 @@ async fn a_session_can_end_another_of_the_same_user_only() {
             [Some(true), Some(false)],
             "newest first"
         );
+        let paged = second.get("/api/auth/sessions?per_page=1&page=2").await.expect(200);
+        assert_eq!(paged["meta"], json!({"current_page": 2, "last_page": 2, "per_page": 1, "total": 2}));
+        assert_eq!(paged["data"][0]["id"], old["id"]);
         let path = format!("/api/auth/sessions/{}", old["id"]);
         let stranger = app.user().await;
         stranger.delete(&path).await.expect(404);
@@ -170,6 +173,26 @@ async fn an_eleventh_session_ends_the_oldest() {
             other.get("/api/auth/teams").await.expect(200);
         }
         assert_eq!(app.told().await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sessions_that_ended_by_themselves_do_not_count() {
+    TestApp::run_with(&[("MATCHDAY_SESSIONS__MAX_PER_USER", "2")], async |app| {
+        let kept = app.user().await;
+        app.clock.advance(Duration::days(20));
+        app.login(kept.id).await;
+        kept.get("/api/auth/teams").await.expect(200);
+        app.clock.advance(Duration::seconds(1));
+        sqlx::query("update sessions set expires_at = $1 where created_at > '2026-12-01'")
+            .bind(time::macros::datetime!(2026-12-02 00:00 UTC))
+            .execute(&app.app.db)
+            .await
+            .expect("expired");
+        let newest = app.login(kept.id).await;
+        kept.get("/api/auth/teams").await.expect(200);
+        newest.get("/api/auth/teams").await.expect(200);
     })
     .await;
 }

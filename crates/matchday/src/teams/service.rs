@@ -4,6 +4,7 @@ use sqlx::PgPool;
 
 use super::store;
 use crate::{
+    accounts,
     http::{fields::Search, paging::Paging},
     ids::{SportId, TeamId, UserId},
 };
@@ -111,7 +112,7 @@ impl Teams {
             .map(|(id, name, logo)| Favourite { id: *id, name: name.clone(), logo: logo.clone() })
             .collect();
         if found.len() == teams.len() {
-            store::lock_user(&mut tx, user).await?;
+            accounts::store::lock(&mut tx, user).await?;
             store::delete_favourites(&mut tx, user, first, last).await?;
             store::insert_favourites(&mut tx, user, first, &ids).await?;
             tx.commit().await?;

@@ -19,7 +19,7 @@ pub(super) async fn list(
                   s.id as "sport_id: SportId", s.name as sport_name, s.slug as sport_slug
            from teams t join sports s on s.id = t.sport_id
            where ($1::bigint is null or t.sport_id = $1)
-             and ($2::text is null or lower(t.name) like $2)
+             and ($2::text is null or lower(t.name) like lower($2))
            order by t.name, t.id
            limit $3 offset $4"#,
         filter.sport_id.map(|id| id.0),
@@ -34,7 +34,7 @@ pub(super) async fn list(
 pub(super) async fn count(executor: impl PgExecutor<'_>, filter: &TeamFilter) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"select count(*) as "count!" from teams
-           where ($1::bigint is null or sport_id = $1) and ($2::text is null or lower(name) like $2)"#,
+           where ($1::bigint is null or sport_id = $1) and ($2::text is null or lower(name) like lower($2))"#,
         filter.sport_id.map(|id| id.0),
         filter.search.as_ref().map(Search::pattern),
     )
@@ -51,14 +51,6 @@ pub(super) async fn known(
         .fetch_all(executor)
         .await?;
     Ok(rows.into_iter().map(|row| (row.id, row.name, row.logo)).collect())
-}
-
-/// Makes the user's changes take turns.
-pub(super) async fn lock_user(connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
-    sqlx::query_scalar!("select user_id from users where user_id = $1 for no key update", user.0)
-        .fetch_one(connection)
-        .await?;
-    Ok(())
 }
 
 pub(super) async fn delete_favourites(

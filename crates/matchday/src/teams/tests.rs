@@ -58,6 +58,10 @@ async fn search_ignores_case_and_takes_wildcards_literally() {
         assert_eq!(total("rover_").await, Some(0));
         assert_eq!(total("%5C").await, Some(0));
         assert_eq!(total("").await, Some(4));
+        let greek = "update teams set name = '\u{391}\u{3a1}\u{397}\u{3a3} Thessaloniki' where slug = $1";
+        sqlx::query(greek).bind(fixtures.slug("albion")).execute(&app.app.db).await.expect("renamed");
+        assert_eq!(total("%CE%B1%CF%81%CE%B7%CF%83").await, Some(1), "the last sigma of a word too");
+        assert_eq!(total("%CE%91%CE%A1%CE%97%CE%A3").await, Some(1));
     })
     .await;
 }

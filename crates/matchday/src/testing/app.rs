@@ -15,7 +15,7 @@ use time::macros::datetime;
 use super::{MockClock, SeededRandom, TestFixtures, test_config, unique};
 use crate::{
     app::App,
-    http::{Edge, public, server::Answers as _},
+    http::{Public, public, server::Answers as _},
     ids::UserId,
     platform::{database::MIGRATIONS, outbox},
 };
@@ -26,7 +26,7 @@ pub struct TestApp {
     pub app: App,
     /// Its clock, at 15:00 UTC on 20 November 2026 to begin with.
     pub clock: Arc<MockClock>,
-    public: Edge,
+    public: Public,
 }
 
 impl TestApp {

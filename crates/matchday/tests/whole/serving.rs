@@ -180,3 +180,63 @@ async fn idle_connections_end_and_busy_ones_go_on() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_process_without_nats_serves_and_ends_when_told() {
+    with_database(async |options| {
+        let setting = Setting::new(&options).with("MATCHDAY_NATS__URL", "nats://127.0.0.1:1");
+        let mut process = setting.start(&["serve"]);
+        let token = setting.expect(&["sessions", "issue"], "");
+        assert_eq!(get(&process.public, "/api/auth/events", &token).await.0, 200);
+        let (status, body) = get(&process.public, "/readyz", "").await;
+        assert_eq!((status, &body["parts"]["nats"]), (200, &json!("down")));
+        let began = Instant::now();
+        process.signal("TERM");
+        assert!(process.ended().await.success());
+        assert!(began.elapsed() < Duration::from_secs(8), "it took {:?} to end", began.elapsed());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_redis_and_homeserver_a_process_is_ready_and_says_so_at_once() {
+    with_database(async |options| {
+        // Addresses that take connections and never answer are worse than such that refuse them.
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = silent.local_addr().expect("bound");
+        let setting = Setting::new(&options)
+            .with("MATCHDAY_REDIS__URL", &format!("redis://{address}"))
+            .with("MATCHDAY_MATRIX__HOMESERVER_URL", &format!("http://{address}"));
+        let process = setting.start(&["serve"]);
+        eventually("the parts were asked", async || {
+            get(&process.public, "/readyz", "").await.1["parts"]["redis"] == "down"
+        })
+        .await;
+        let began = Instant::now();
+        let (status, body) = get(&process.public, "/readyz", "").await;
+        assert_eq!(
+            (status, &body["parts"]["homeserver"], &body["parts"]["postgres"]),
+            (200, &json!("down"), &json!("up"))
+        );
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    })
+    .await;
+}
+
+/// The second relay cannot reach NATS; it must not keep the first from working.
+#[tokio::test]
+async fn a_process_cut_off_from_nats_leaves_the_relay_to_others() {
+    with_database(async |options| {
+        let setting = Setting::new(&options).with("MATCHDAY_SESSIONS__CACHE_FOR", "10m");
+        let cut_off = setting.clone().with("MATCHDAY_NATS__URL", "nats://127.0.0.1:1").start(&["serve"]);
+        let whole = setting.start(&["serve"]);
+        let token = setting.expect(&["sessions", "issue"], "");
+        assert_eq!(get(&whole.public, "/api/auth/teams", &token).await.0, 200);
+        let logout =
+            reqwest::Client::new().post(format!("{}/api/auth/logout", cut_off.public)).bearer_auth(&token).send();
+        assert_eq!(logout.await.expect("an answer").status(), 200);
+        eventually("the revocation is heard", async || get(&whole.public, "/api/auth/teams", &token).await.0 == 401)
+            .await;
+    })
+    .await;
+}

@@ -1,7 +1,7 @@
 //! Carries messages from the outbox to `JetStream`.
 
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -23,11 +23,12 @@ const BATCH: i64 = 500;
 
 /// One relay publishes at a time, whoever holds the lease; every other process's stands by.
 ///
-/// Why nothing is lost or out of order, even if two relays overlap for a moment (one was paused and wakes up after
-/// its lease ended): a message is deleted only after its acknowledgement, and a message is sent only after the one
-/// before it with the same key was acknowledged. Both relays therefore send each key's messages in order, and
-/// `JetStream` drops what it has seen under the same id. A relay that slept past that memory finds its own lease
-/// expired before it sends.
+/// Why nothing is lost, even if two relays overlap for a moment (one was paused and wakes up after its lease ended): a
+/// message is deleted only after its acknowledgement. Why nothing is out of order: a message is sent only after the one
+/// before it with the same key was acknowledged, so both relays send each key's messages in order, and `JetStream`
+/// drops what it has seen under the same id. It remembers ids for five minutes; a relay that fell silent for longer
+/// finds its own lease expired before it sends. What a network held back for longer than that may still arrive a second
+/// time: consumers must do nothing twice.
 pub struct Relay {
     db: PgPool,
     streams: Streams,
@@ -54,7 +55,12 @@ impl Relay {
     pub async fn run(self, shutdown: CancellationToken) {
         let mut pause = self.poll;
         while !shutdown.is_cancelled() {
-            match self.turn().await {
+            // A turn that shutdown cuts short is repeated by the next relay.
+            let turn = tokio::select! {
+                () = shutdown.cancelled() => break,
+                turn = self.turn() => turn,
+            };
+            match turn {
                 Ok(published) => {
                     pause = self.poll;
                     if published == usize::try_from(BATCH).unwrap_or(usize::MAX) {
@@ -65,6 +71,7 @@ impl Relay {
                     tracing::warn!(%error, "the relay could not publish; messages wait in the outbox");
                     metrics::counter!("matchday_outbox_failures_total").increment(1);
                     pause = (pause * 2).min(Duration::from_secs(5));
+                    self.step_back().await;
                 }
             }
             tokio::select! {
@@ -73,14 +80,31 @@ impl Relay {
                 () = tokio::time::sleep(pause) => {}
             }
         }
-        if let Err(error) = self.lease.release(&self.db).await {
-            tracing::debug!(%error, "the relay's lease runs out by itself");
+        self.release().await;
+    }
+
+    /// Lets another relay try, which may reach what this one does not; and where the streams are gone, makes them anew.
+    async fn step_back(&self) {
+        self.release().await;
+        if self.streams.is_connected()
+            && let Err(error) = self.streams.ensure().await
+        {
+            tracing::debug!(%error, "the streams were not made anew");
+        }
+    }
+
+    async fn release(&self) {
+        let released = tokio::time::timeout(Duration::from_secs(2), self.lease.release(&self.db)).await;
+        if !matches!(released, Ok(Ok(()))) {
+            tracing::debug!("the relay's lease runs out by itself");
         }
     }
 
     /// One look at the outbox; returns how many messages were published.
     async fn turn(&self) -> Result<usize, RelayError> {
-        if !self.lease.hold(&self.db).await? {
+        // A relay that cannot reach NATS leaves the lease to those who can.
+        if !self.streams.is_connected() || !self.lease.hold(&self.db).await? {
+            metrics::gauge!("matchday_outbox_lag_seconds").set(0.0);
             return Ok(0);
         }
         let waiting = store::oldest(&self.db, BATCH).await?;
@@ -106,39 +130,36 @@ impl Relay {
             queues.entry(message.key.clone()).or_default().push_back(message);
         }
         let (mut published, mut failure) = (Vec::new(), None);
-        while !queues.is_empty() && self.lease.is_fresh() {
+        while !queues.is_empty() && failure.is_none() && self.lease.is_fresh() && self.streams.is_connected() {
             let wave: Vec<Waiting> = queues.values_mut().filter_map(VecDeque::pop_front).collect();
             let mut sent = Vec::with_capacity(wave.len());
             for message in wave {
-                let acknowledgement = self.streams.send(&message.subject, envelope(&message)).await;
-                // Awaited together: one by one, a server that is gone would cost its deadline per message.
-                sent.push(async move {
-                    let outcome = match acknowledgement {
-                        Ok(acknowledgement) => acknowledgement.await.map_err(TransportError::from).map(|_| ()),
-                        Err(error) => Err(error),
-                    };
-                    (message, outcome)
-                });
-            }
-            let mut stuck = HashSet::new();
-            for (message, outcome) in join_all(sent).await {
-                match outcome {
-                    Ok(()) => published.push(message.id),
+                match self.streams.send(&message.subject, envelope(&message)).await {
+                    Ok(acknowledgement) => sent.push(async move { (message.id, acknowledgement.await) }),
                     Err(error) => {
-                        stuck.insert(message.key);
                         failure = Some(RelayError::from(error));
+                        break;
                     }
                 }
             }
-            queues.retain(|key, queue| !queue.is_empty() && !stuck.contains(key));
+            // Awaited together: one by one, a server that is gone would cost its deadline per message.
+            for (id, outcome) in join_all(sent).await {
+                match outcome {
+                    Ok(_) => published.push(id),
+                    Err(error) => failure = Some(RelayError::from(TransportError::from(error))),
+                }
+            }
+            queues.retain(|_, queue| !queue.is_empty());
         }
         (published, failure)
     }
 }
 
 fn envelope(message: &Waiting) -> PublishMessage {
+    // The time makes it unique even if a restored database counts from an earlier id again.
+    let id = format!("{}-{}", message.id, message.created_at.unix_timestamp_nanos() / 1_000);
     PublishMessage::build()
-        .message_id(message.id.to_string())
+        .message_id(id)
         .header("Matchday-Key", message.key.as_str())
         .payload(message.payload.to_string().into())
 }

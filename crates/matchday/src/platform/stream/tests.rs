@@ -117,3 +117,19 @@ async fn two_consumers_share_the_work() {
     assert!(a > 0 && b > 0, "both worked: {a} and {b}");
     streams.remove().await;
 }
+
+#[tokio::test]
+async fn a_handler_that_panics_is_tried_again_and_then_set_aside_once() {
+    let streams = streams_for_tests().await;
+    put(&streams, "work.test.panics", "p").await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let handler = move |_: Delivery| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { panic!("on purpose") }
+    };
+    consume_until(&streams, handler, async || streams.replay(Stream::Work).await.expect("read").is_empty()).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+    assert_eq!(streams.replay(Stream::Dead).await.expect("read").len(), 1);
+    streams.remove().await;
+}
