@@ -91,8 +91,8 @@ pub struct Sport {
     pub name: String,
 }
 
-/// Which matches are wanted.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Which matches are wanted; all of them by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EventFilter {
     /// Of this tournament.
     pub tournament_id: Option<TournamentId>,

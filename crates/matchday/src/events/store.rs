@@ -65,6 +65,20 @@ pub(super) async fn list(
     filter: &EventFilter,
     paging: Paging,
 ) -> sqlx::Result<Vec<Event>> {
+    select(executor, filter, None, paging.limit(), paging.offset()).await
+}
+
+pub(super) async fn find(executor: impl PgExecutor<'_>, id: EventId) -> sqlx::Result<Option<Event>> {
+    Ok(select(executor, &EventFilter::default(), Some(id), 1, 0).await?.pop())
+}
+
+async fn select(
+    executor: impl PgExecutor<'_>,
+    filter: &EventFilter,
+    id: Option<EventId>,
+    limit: i64,
+    offset: i64,
+) -> sqlx::Result<Vec<Event>> {
     let (begins, ends) = day(filter);
     // The page is cut before anything is joined to it, so that its cost does not grow with the catalogue.
     let rows = sqlx::query_as!(
@@ -79,8 +93,9 @@ pub(super) async fn list(
                    and ($2::bigint is null or home_team_id = $2 or away_team_id = $2)
                    and ($3::smallint is null or phase = $3)
                    and ($4::timestamptz is null or (start_time >= $4 and start_time < $5))
+                   and ($6::bigint is null or id = $6)
                  order by phase, list_order, id
-                 limit $6 offset $7) e
+                 limit $7 offset $8) e
            join tournaments t on t.id = e.tournament_id
            join teams h on h.id = e.home_team_id
            join teams a on a.id = e.away_team_id
@@ -90,8 +105,9 @@ pub(super) async fn list(
         filter.status.map(PublicStatus::phase),
         begins,
         ends,
-        paging.limit(),
-        paging.offset(),
+        id.map(|id| id.0),
+        limit,
+        offset,
     )
     .fetch_all(executor)
     .await?;
@@ -114,26 +130,6 @@ pub(super) async fn count(executor: impl PgExecutor<'_>, filter: &EventFilter) -
     )
     .fetch_one(executor)
     .await
-}
-
-pub(super) async fn find(executor: impl PgExecutor<'_>, id: EventId) -> sqlx::Result<Option<Event>> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"select e.id as "id: EventId", e.start_time, e.venue, e.status, e.home_score, e.away_score,
-                  t.id as "tournament_id: TournamentId", t.name as tournament_name, t.logo as tournament_logo,
-                  h.id as "home_id: TeamId", h.name as home_name, h.logo as home_logo,
-                  a.id as "away_id: TeamId", a.name as away_name, a.logo as away_logo,
-                  coalesce((select sum(predictions) from event_tallies where event_id = e.id), 0)::bigint as "predictions_count!"
-           from events e
-           join tournaments t on t.id = e.tournament_id
-           join teams h on h.id = e.home_team_id
-           join teams a on a.id = e.away_team_id
-           where e.id = $1"#,
-        id.0,
-    )
-    .fetch_optional(executor)
-    .await?;
-    row.map(Event::try_from).transpose()
 }
 
 pub(super) async fn tournaments(executor: impl PgExecutor<'_>, paging: Paging) -> sqlx::Result<Vec<Tournament>> {
