@@ -8,7 +8,7 @@ use std::{
     any::Any,
     convert::Infallible,
     panic::AssertUnwindSafe,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -22,7 +22,7 @@ use axum::{
     body::Body,
     response::{IntoResponse as _, Response},
 };
-use futures_util::{FutureExt as _, poll};
+use futures_util::{FutureExt as _, future::Either, poll};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use metrics::Histogram;
 use tower::Service;
@@ -75,7 +75,9 @@ impl Edge {
 }
 
 impl Answers for Edge {
-    async fn answer(&self, request: Request<Body>) -> Response {
+    // hyper moves the future of every request into its place, so its size counts: what can be done before it is done
+    // here, and nothing is kept in it twice.
+    fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send {
         let began = Instant::now();
         let shared = &*self.shared;
         let route = shared.routes.find(request.uri().path());
@@ -85,27 +87,29 @@ impl Answers for Edge {
             route: Arc::clone(&route.name),
         };
         let span = if shared.traced { span(&current, request.headers()) } else { tracing::Span::none() };
-        let work = CURRENT_REQUEST.scope(current, async {
-            let place = Place::take(shared);
-            let response = if route.unbounded || place.is_some() {
-                // Those without bound hold no place either, so that they cannot crowd out the others.
-                let _place = place.filter(|_| !route.unbounded);
-                in_time(shared.deadline, self.router.clone().call(request)).await
-            } else {
-                overloaded()
+        let place = Place::take(shared).filter(|_| !route.unbounded);
+        let answer = (route.unbounded || place.is_some()).then(|| self.router.clone().call(request));
+        let work = CURRENT_REQUEST.scope(current, async move {
+            let response = match answer {
+                Some(answer) => in_time(shared.deadline, pin!(answer)).await,
+                None => overloaded(),
             };
+            drop(place);
             let took = began.elapsed();
             let id = CURRENT_REQUEST.with(|current| {
                 route.record(&current.method, response.status(), took);
                 tell(shared.log, response.status(), took);
                 current.id.to_header()
             });
-            (response, id)
+            with_id(response, id)
         });
-        let (mut response, id) = if span.is_none() { work.await } else { work.instrument(span).await };
-        response.headers_mut().insert(REQUEST_ID, id);
-        response
+        if span.is_none() { Either::Left(work) } else { Either::Right(Box::pin(work.instrument(span))) }
     }
+}
+
+fn with_id(mut response: Response, id: HeaderValue) -> Response {
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
 }
 
 /// For layers that must stand around the edge.
@@ -146,8 +150,11 @@ fn overloaded() -> Response {
     ApiError::unavailable("overloaded", "Too many requests are under way. Try again shortly.").into_response()
 }
 
-async fn in_time(deadline: Duration, answer: impl Future<Output = Result<Response, Infallible>>) -> Response {
-    let mut answer = std::pin::pin!(AssertUnwindSafe(answer).catch_unwind());
+async fn in_time(
+    deadline: Duration,
+    answer: Pin<&mut (impl Future<Output = Result<Response, Infallible>> + Send)>,
+) -> Response {
+    let mut answer = AssertUnwindSafe(answer).catch_unwind();
     // Most answers need not wait for anything, and so need no timer either.
     let outcome = match poll!(&mut answer) {
         Poll::Ready(outcome) => Ok(outcome),

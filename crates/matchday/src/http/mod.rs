@@ -14,6 +14,7 @@ mod tests;
 
 use axum::{Router, body::Body, response::Response, routing::get};
 use bytes::Bytes;
+use futures_util::future::Either;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use tower::{Layer as _, Service as _};
 use tower_http::{
@@ -93,13 +94,13 @@ pub struct Public {
 }
 
 impl server::Answers for Public {
-    async fn answer(&self, request: Request<Body>) -> Response {
+    fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send {
         match self.cors.clone() {
-            None => self.edge.answer(request).await,
-            Some(mut cors) => {
+            None => Either::Left(self.edge.answer(request)),
+            Some(mut cors) => Either::Right(async move {
                 let answer = cors.call(request).await.unwrap_or_else(|never| match never {});
                 answer.map(Body::new)
-            }
+            }),
         }
     }
 }
