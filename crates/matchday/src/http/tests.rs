@@ -151,7 +151,7 @@ async fn more_than_can_be_worked_on_is_shed_at_once_and_health_still_answers() {
 
 #[tokio::test]
 async fn a_request_that_takes_too_long_is_given_up() {
-    TestApp::run_with(&[("MATCHDAY_HTTP__DEADLINE", "300ms")], async |app| {
+    TestApp::run_with(&[("MATCHDAY_HTTP__DEADLINE", "2s")], async |app| {
         let user = app.user().await;
         user.get("/api/auth/teams").await.expect(200);
         let holder = hold_teams(app).await;
@@ -190,7 +190,7 @@ async fn other_origins_are_allowed_only_as_configured() {
 
 #[tokio::test]
 async fn a_page_can_read_why_it_was_refused() {
-    let changes = [("MATCHDAY_HTTP__CORS_ORIGINS", "https://app.example.org"), ("MATCHDAY_HTTP__DEADLINE", "200ms")];
+    let changes = [("MATCHDAY_HTTP__CORS_ORIGINS", "https://app.example.org"), ("MATCHDAY_HTTP__DEADLINE", "2s")];
     TestApp::run_with(&changes, async |app| {
         let user = app.user().await;
         let origin = [("origin", "https://app.example.org")];

@@ -150,7 +150,7 @@ async fn connections_beyond_the_limit_wait_and_are_served_later() {
 async fn idle_connections_end_and_busy_ones_go_on() {
     with_database(async |options| {
         let setting =
-            Setting::new(&options).with("MATCHDAY_HTTP__KEEP_ALIVE", "1s").with("MATCHDAY_HTTP__DEADLINE", "10s");
+            Setting::new(&options).with("MATCHDAY_HTTP__KEEP_ALIVE", "3s").with("MATCHDAY_HTTP__DEADLINE", "10s");
         let process = setting.start(&["serve"]);
         let connect =
             async || TcpStream::connect(process.public.trim_start_matches("http://")).await.expect("connected");
@@ -162,14 +162,14 @@ async fn idle_connections_end_and_busy_ones_go_on() {
         };
         let is_over = async |mut stream: TcpStream| {
             let mut rest = [0; 16];
-            tokio::time::timeout(Duration::from_secs(5), stream.read(&mut rest))
+            tokio::time::timeout(Duration::from_secs(10), stream.read(&mut rest))
                 .await
                 .is_ok_and(|read| read.is_ok_and(|bytes| bytes == 0))
         };
         let (fresh, mut used, mut busy) = (connect().await, connect().await, connect().await);
         ask(&mut used).await;
         let keep_busy = async {
-            for _ in 0..12 {
+            for _ in 0..25 {
                 ask(&mut busy).await;
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }

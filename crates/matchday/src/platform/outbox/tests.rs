@@ -23,16 +23,10 @@ async fn write(db: &PgPool, key: &str, number: usize) {
     tx.commit().await.expect("committed");
 }
 
-fn relay(db: &PgPool, streams: &Streams, holder: u128, lease: Duration) -> Relay {
-    let lease = Lease::new("test relay", Uuid::from_u128(holder), lease);
-    Relay::new(
-        db.clone(),
-        streams.clone(),
-        lease,
-        Duration::from_millis(20),
-        Arc::new(Notify::new()),
-        Arc::new(SystemClock),
-    )
+fn relay(db: &PgPool, streams: &Streams, lease: &'static str) -> Relay {
+    let lease = Lease::new(lease, Uuid::from_u128(1), Duration::from_secs(10));
+    let (poll, wake) = (Duration::from_millis(20), Arc::new(Notify::new()));
+    Relay::new(db.clone(), streams.clone(), lease, poll, wake, Arc::new(SystemClock))
 }
 
 async fn is_empty(db: &PgPool) -> bool {
@@ -62,7 +56,7 @@ async fn a_message_is_published_only_if_its_change_was_committed() {
         tx.rollback().await.expect("rolled back");
         write(&db, "k", 1).await;
         let shutdown = CancellationToken::new();
-        let running = tokio::spawn(relay(&db, &streams, 1, Duration::from_secs(10)).run(shutdown.clone()));
+        let running = tokio::spawn(relay(&db, &streams, "test relay").run(shutdown.clone()));
         eventually("the outbox is empty", async || is_empty(&db).await).await;
         shutdown.cancel();
         running.await.expect("ended");
@@ -75,16 +69,15 @@ async fn a_message_is_published_only_if_its_change_was_committed() {
     .await;
 }
 
-/// Relays with leases far too short for their work take over from each other all the time, which makes them overlap
-/// as paused processes would. Order and completeness must not depend on the lease.
+/// Each relay has a lease of its own, so that all of them believe to be the only one, all the time. Order and
+/// completeness must not depend on the lease.
 #[tokio::test]
 async fn relays_that_overlap_publish_each_key_in_order_and_each_message_once() {
     with_database(async |options| {
         let (db, streams) = (PgPool::connect_with(options).await.expect("connected"), streams_for_tests().await);
         let shutdown = CancellationToken::new();
-        let relays: Vec<_> = (1..=3)
-            .map(|holder| tokio::spawn(relay(&db, &streams, holder, Duration::from_millis(5)).run(shutdown.clone())))
-            .collect();
+        let relays =
+            ["one", "two", "three"].map(|lease| tokio::spawn(relay(&db, &streams, lease).run(shutdown.clone())));
         let writers = (0..4).map(|key| {
             let db = db.clone();
             async move {
@@ -114,7 +107,7 @@ async fn only_one_holds_a_lease_until_it_ends() {
     with_database(async |options| {
         let db = PgPool::connect_with(options).await.expect("connected");
         let lease = |holder: u128, length| Lease::new("one", Uuid::from_u128(holder), length);
-        let (first, second) = (lease(1, Duration::from_millis(300)), lease(2, Duration::from_secs(10)));
+        let (first, second) = (lease(1, Duration::from_secs(2)), lease(2, Duration::from_secs(10)));
         assert!(first.hold(&db).await.expect("asked"));
         assert!(!second.hold(&db).await.expect("asked"));
         assert!(first.is_fresh() && !second.is_fresh());
