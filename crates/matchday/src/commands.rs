@@ -104,8 +104,11 @@ pub(crate) fn complain(error: &anyhow::Error) {
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
-    writeln!(io::stdout(), "{}", text.trim_end())?;
-    Ok(())
+    match writeln!(io::stdout(), "{}", text.trim_end()) {
+        // Whoever reads may stop when they have seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
 }
 
 async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyhow::Result<()> {

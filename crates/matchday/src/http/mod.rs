@@ -125,13 +125,7 @@ fn cors(origins: &[String]) -> CorsLayer {
     CorsLayer::new()
         .allow_origin(allowed)
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
-        .allow_headers([
-            header::AUTHORIZATION,
-            header::CONTENT_TYPE,
-            header::IF_NONE_MATCH,
-            request_id.clone(),
-            HeaderName::from_static("idempotency-key"),
-        ])
+        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, header::IF_NONE_MATCH, request_id.clone()])
         .expose_headers([
             header::ETAG,
             header::RETRY_AFTER,

@@ -102,17 +102,20 @@ impl Relay {
 
     /// One look at the outbox; returns how many messages were published.
     async fn turn(&self) -> Result<usize, RelayError> {
-        // A relay that cannot reach NATS leaves the lease to those who can.
-        if !self.streams.is_connected() || !self.lease.hold(&self.db).await? {
-            metrics::gauge!("matchday_outbox_lag_seconds").set(0.0);
+        // A relay that cannot reach NATS leaves the lease to those who can, and only says how long messages wait.
+        if !self.streams.is_connected() {
+            self.tell_lag(&store::oldest(&self.db, 1).await?);
+            return Ok(0);
+        }
+        if !self.lease.hold(&self.db).await? {
+            self.tell_lag(&[]);
             return Ok(0);
         }
         let waiting = store::oldest(&self.db, BATCH).await?;
-        let Some(oldest) = waiting.first() else {
-            metrics::gauge!("matchday_outbox_lag_seconds").set(0.0);
+        self.tell_lag(&waiting);
+        if waiting.is_empty() {
             return Ok(0);
-        };
-        metrics::gauge!("matchday_outbox_lag_seconds").set((self.clock.now() - oldest.created_at).as_seconds_f64());
+        }
         let (published, failure) = self.publish(waiting).await;
         store::delete(&self.db, &published).await?;
         metrics::counter!("matchday_outbox_published_total").increment(published.len() as u64);
@@ -120,6 +123,11 @@ impl Relay {
             Some(failure) => Err(failure),
             None => Ok(published.len()),
         }
+    }
+
+    fn tell_lag(&self, waiting: &[Waiting]) {
+        let lag = waiting.first().map_or(0.0, |oldest| (self.clock.now() - oldest.created_at).as_seconds_f64());
+        metrics::gauge!("matchday_outbox_lag_seconds").set(lag);
     }
 
     /// Sends in waves: the first message of each key, all at once, then the second of each key whose first was
