@@ -240,3 +240,22 @@ async fn a_process_cut_off_from_nats_leaves_the_relay_to_others() {
     })
     .await;
 }
+
+/// A request that gives up leaves its statement behind; the server must not keep the connection busy with it.
+#[tokio::test]
+async fn a_statement_that_takes_too_long_is_ended_by_the_server_and_worth_another_try() {
+    with_database(async |options| {
+        let setting = Setting::new(&options).with("MATCHDAY_DATABASE__STATEMENT_TIMEOUT", "500ms");
+        let process = setting.start(&["serve"]);
+        let token = setting.expect(&["sessions", "issue"], "");
+        assert_eq!(get(&process.public, "/api/auth/teams", &token).await.0, 200);
+        let mut holder = PgConnection::connect_with(&options).await.expect("connected");
+        sqlx::query("begin").execute(&mut holder).await.expect("begun");
+        sqlx::query("lock table teams in access exclusive mode").execute(&mut holder).await.expect("locked");
+        let (status, body) = get(&process.public, "/api/auth/teams", &token).await;
+        assert_eq!((status, &body["code"]), (503, &json!("database_unavailable")));
+        holder.close().await.expect("let go");
+        assert_eq!(get(&process.public, "/api/auth/teams", &token).await.0, 200);
+    })
+    .await;
+}
