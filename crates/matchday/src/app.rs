@@ -8,9 +8,13 @@ use sqlx::PgPool;
 use tokio::sync::Notify;
 
 use crate::{
+    accounts::service::Accounts,
+    chat::service::Chat,
+    codes::service::Codes,
     events::service::Events,
     fixtures::service::Fixtures,
     http::Checks,
+    login::service::Login,
     platform::{
         clock::{Clock, SystemClock},
         config::Config,
@@ -21,7 +25,9 @@ use crate::{
         stream::Streams,
     },
     sessions::service::Sessions,
+    sms::service::Sms,
     teams::service::Teams,
+    usernames::service::Usernames,
 };
 
 /// The application. Cheap to clone.
@@ -52,6 +58,18 @@ pub struct Parts {
     pub outbox_written: Arc<Notify>,
     /// How the process ends.
     pub shutdown: Shutdown,
+    /// Text messages.
+    pub sms: Sms,
+    /// What proves a phone.
+    pub codes: Codes,
+    /// Names.
+    pub usernames: Usernames,
+    /// Who people are.
+    pub accounts: Accounts,
+    /// The way into chat.
+    pub chat: Chat,
+    /// The way in.
+    pub login: Login,
     /// Logins.
     pub sessions: Sessions,
     /// Matches.
@@ -86,14 +104,31 @@ impl App {
     ) -> anyhow::Result<Self> {
         let redis = redis(&config.redis).context("redis.url")?;
         let streams = Streams::connect(&config.nats).await.context("nats.url")?;
-        let web = reqwest::Client::builder().timeout(std::time::Duration::from_secs(5)).build()?;
+        let web = reqwest::Client::builder()
+            .timeout(std::time::Duration::from_secs(5))
+            // A redirect would carry our tokens to somebody else.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
         let outbox_written = Arc::new(Notify::new());
-        let sessions =
-            Sessions::new(db.clone(), config.sessions.clone(), clock.clone(), random.clone(), outbox_written.clone());
+        let sessions = Sessions::new(db.clone(), &config, clock.clone(), random.clone(), outbox_written.clone());
+        let limits = RateLimiter::new(redis.clone(), &config.redis.prefix, clock.clone());
+        let sms = Sms::new(db.clone(), &config, clock.clone())?;
+        let codes = Codes::new(db.clone(), &config, limits.clone(), sms.clone(), clock.clone(), random.clone());
+        let usernames = Usernames::new(db.clone(), &config, limits.clone(), clock.clone(), random.clone());
+        let accounts =
+            Accounts::new(db.clone(), usernames.clone(), codes.clone(), clock.clone(), outbox_written.clone());
+        let chat = Chat::new(&config.matrix, web.clone(), sessions.clone(), accounts.clone())?;
+        let login = Login {
+            db: db.clone(),
+            codes: codes.clone(),
+            accounts: accounts.clone(),
+            sessions: sessions.clone(),
+            chat: chat.clone(),
+        };
         let events = Arc::new(Events::new(db.clone(), &config.pages));
         let fixtures = Fixtures::new(db.clone(), clock.clone(), events.clone(), outbox_written.clone());
         Ok(Self(Arc::new(Parts {
-            limits: RateLimiter::new(redis.clone(), &config.redis.prefix, clock.clone()),
+            limits,
             checks: Checks::default(),
             teams: Teams::new(db.clone()),
             shutdown: Shutdown::default(),
@@ -105,6 +140,12 @@ impl App {
             clock,
             random,
             outbox_written,
+            sms,
+            codes,
+            usernames,
+            accounts,
+            chat,
+            login,
             sessions,
             events,
             fixtures,

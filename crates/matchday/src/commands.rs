@@ -276,7 +276,7 @@ async fn issue_session(config: Config, user: Option<UserId>) -> anyhow::Result<(
     check_schema(&app).await?;
     let user = match user {
         Some(user) => user,
-        None => app.sessions.make_bare_user().await?,
+        None => app.accounts.make_without_phone().await?,
     };
     let issued = app.sessions.issue(user, "matchday sessions issue").await?;
     print(issued.token.expose_secret())

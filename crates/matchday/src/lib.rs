@@ -3,15 +3,21 @@
 //! One folder per feature; in each, `handlers` speak HTTP, `service` holds the use cases and their transactions,
 //! `rules` are pure, and `store` has the SQL. `http` and `platform` are what the features stand on.
 
-mod accounts;
+pub mod accounts;
 pub mod app;
+pub mod chat;
+pub mod codes;
 pub mod events;
 pub mod fixtures;
 pub mod http;
 pub mod ids;
+pub mod login;
+pub mod phone;
 pub mod platform;
 pub mod sessions;
+pub mod sms;
 pub mod teams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod usernames;
 pub mod workers;

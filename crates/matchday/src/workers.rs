@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     app::App,
+    chat::service::Chat,
     events,
     platform::{lease::Lease, outbox::Relay, random, stream::TransportError, telemetry},
     sessions,
@@ -29,12 +30,38 @@ pub fn listen(app: &App) {
 pub fn work(app: &App) {
     let closing = app.shutdown.closing().clone();
     app.shutdown.spawn(relay(app.clone(), closing.clone()));
-    let sessions = app.sessions.clone();
-    app.shutdown.spawn(every(Duration::from_hours(1), closing, async move || match sessions.sweep().await {
-        Ok(0) => {}
-        Ok(swept) => tracing::info!(swept, "expired sessions were removed"),
-        Err(error) => tracing::warn!(%error, "expired sessions were not removed"),
+    let chat = app.chat.clone();
+    let perform = move |delivery| {
+        let chat = chat.clone();
+        async move { chat.perform(delivery).await }
+    };
+    let streams = app.streams.clone();
+    app.shutdown.spawn({
+        let closing = closing.clone();
+        async move { streams.consume(Chat::work(), perform, closing).await }
+    });
+    let codes = app.codes.clone();
+    app.shutdown.spawn(every(Duration::from_secs(30), closing.clone(), async move || {
+        if let Err(error) = codes.judge_conversions().await {
+            tracing::warn!(%error, "nobody looked how many codes came back");
+        }
     }));
+    let swept = app.clone();
+    app.shutdown.spawn(every(Duration::from_hours(1), closing, async move || sweep(&swept).await));
+}
+
+/// Removes what has had its time.
+async fn sweep(app: &App) {
+    let sessions = app.sessions.sweep().await.map(|swept| swept as u64).map_err(|error| error.to_string());
+    let codes = app.codes.sweep().await.map_err(|error| error.to_string());
+    let messages = app.sms.sweep().await.map_err(|error| error.to_string());
+    for (what, outcome) in [("sessions", sessions), ("codes", codes), ("messages", messages)] {
+        match outcome {
+            Ok(0) => {}
+            Ok(swept) => tracing::info!(swept, what, "what was over was removed"),
+            Err(error) => tracing::warn!(error, what, "what was over was not removed"),
+        }
+    }
 }
 
 async fn relay(app: App, closing: CancellationToken) {

@@ -1,15 +1,10 @@
 //! The SQL of accounts.
 
 use sqlx::{PgConnection, PgExecutor};
-use time::OffsetDateTime;
+use time::{Date, OffsetDateTime};
 
-use crate::ids::UserId;
-
-pub(crate) async fn insert(executor: impl PgExecutor<'_>, now: OffsetDateTime) -> sqlx::Result<UserId> {
-    sqlx::query_scalar!(r#"insert into users (created_at) values ($1) returning user_id as "id: UserId""#, now)
-        .fetch_one(executor)
-        .await
-}
+use super::service::Account;
+use crate::{ids::UserId, phone::Phone, usernames::Username};
 
 /// Makes changes of one user's rows take turns, until the transaction ends. Returns whether there is such a user.
 pub(crate) async fn lock(connection: &mut PgConnection, user: UserId) -> sqlx::Result<bool> {
@@ -17,4 +12,127 @@ pub(crate) async fn lock(connection: &mut PgConnection, user: UserId) -> sqlx::R
         .fetch_optional(connection)
         .await?;
     Ok(found.is_some())
+}
+
+/// An id for a user who is about to be made.
+pub(super) async fn next_id(connection: &mut PgConnection) -> sqlx::Result<UserId> {
+    sqlx::query_scalar!(r#"select nextval(pg_get_serial_sequence('users', 'user_id')) as "id!""#)
+        .fetch_one(connection)
+        .await
+        .map(UserId)
+}
+
+pub(super) async fn insert(
+    connection: &mut PgConnection,
+    id: UserId,
+    phone: Option<&Phone>,
+    username: &Username,
+    is_generated: bool,
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into users (user_id, created_at, username, username_is_generated, phone, phone_verified_at)
+         overriding system value
+         values ($1, $2, $3, $4, $5, case when $5::text is null then null else $2::timestamptz end)",
+        id.0,
+        now,
+        username.as_str(),
+        is_generated,
+        phone.map(Phone::as_str),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Option<Account>> {
+    sqlx::query_as!(
+        Account,
+        r#"select user_id as "id: UserId", created_at, username as "username: Username", username_is_generated,
+                  phone as "phone: Phone", name, email, date_of_birth
+           from users where user_id = $1"#,
+        user.0,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// The account that a phone logs in to. It stays that account's as long as the account is locked.
+pub(super) async fn phone_owner(connection: &mut PgConnection, phone: &Phone) -> sqlx::Result<Option<UserId>> {
+    sqlx::query_scalar!(r#"select user_id as "user_id: UserId" from phone_claims where phone = $1"#, phone.as_str(),)
+        .fetch_optional(connection)
+        .await
+}
+
+/// Claims a phone; returns whether it was free. A claim that another transaction is making is waited for.
+pub(super) async fn claim_phone(
+    connection: &mut PgConnection,
+    phone: &Phone,
+    user: UserId,
+    now: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let claimed = sqlx::query!(
+        "insert into phone_claims (phone, user_id, claimed_at) values ($1, $2, $3)
+         on conflict (phone) do nothing returning phone",
+        phone.as_str(),
+        user.0,
+        now,
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(claimed.is_some())
+}
+
+pub(super) async fn release_phone(connection: &mut PgConnection, phone: &Phone, user: UserId) -> sqlx::Result<()> {
+    sqlx::query!("delete from phone_claims where phone = $1 and user_id = $2", phone.as_str(), user.0)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+pub(super) async fn set_phone(
+    connection: &mut PgConnection,
+    user: UserId,
+    phone: &Phone,
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update users set phone = $2, phone_verified_at = $3 where user_id = $1",
+        user.0,
+        phone.as_str(),
+        now,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn set_username(connection: &mut PgConnection, user: UserId, username: &Username) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update users set username = $2, username_is_generated = false where user_id = $1",
+        user.0,
+        username.as_str(),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn set_profile(
+    connection: &mut PgConnection,
+    user: UserId,
+    name: Option<&str>,
+    email: Option<&str>,
+    date_of_birth: Option<Date>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update users set name = $2, email = $3, date_of_birth = $4 where user_id = $1",
+        user.0,
+        name,
+        email,
+        date_of_birth,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
 }

@@ -89,8 +89,20 @@ impl<T: FromBody> FromRequest<App> for ValidJson<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let bytes = axum::body::to_bytes(request.into_body(), app.config.http.body_limit).await.map_err(unread)?;
+        let RawBody(bytes) = RawBody::from_request(request, app).await?;
         Body::parse(&bytes).map(Self)
+    }
+}
+
+/// A body as it came.
+#[derive(Clone, Debug)]
+pub struct RawBody(pub bytes::Bytes);
+
+impl FromRequest<App> for RawBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        axum::body::to_bytes(request.into_body(), app.config.http.body_limit).await.map(Self).map_err(unread)
     }
 }
 

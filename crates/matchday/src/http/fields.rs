@@ -32,6 +32,28 @@ pub trait FromBody: Sized {
     fn from_body(body: &mut Body) -> Option<Self>;
 }
 
+/// What a body wants of a value that it may leave as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change<T> {
+    /// Not named.
+    Keep,
+    /// Named as null.
+    Clear,
+    /// Given.
+    Set(T),
+}
+
+impl<T> Change<T> {
+    /// The value after the change.
+    pub fn apply(self, before: Option<T>) -> Option<T> {
+        match self {
+            Self::Keep => before,
+            Self::Clear => None,
+            Self::Set(value) => Some(value),
+        }
+    }
+}
+
 /// Query parameters that are read one by one.
 pub trait FromParameters: Sized {
     /// Reads every parameter. Faults are kept in `parameters`.
@@ -76,6 +98,23 @@ impl Body {
                 let parsed = T::from_json(value);
                 if parsed.is_some() { parsed } else { self.fault(name, T::EXPECTED) }
             }
+        }
+    }
+
+    /// A field that may be left out or null. Returns `None` only for a fault.
+    pub fn optional<T: FromJson>(&mut self, name: &str) -> Option<Option<T>> {
+        match self.fields.get(name) {
+            None | Some(Value::Null) => Some(None),
+            Some(_) => self.required(name).map(Some),
+        }
+    }
+
+    /// A field that changes something: left out it stays, null clears it. Returns `None` only for a fault.
+    pub fn change<T: FromJson>(&mut self, name: &str) -> Option<Change<T>> {
+        match self.fields.get(name) {
+            None => Some(Change::Keep),
+            Some(Value::Null) => Some(Change::Clear),
+            Some(_) => self.required(name).map(Change::Set),
         }
     }
 
@@ -151,6 +190,22 @@ impl FromQuery for Search {
 
     fn from_query(text: &str) -> Option<Self> {
         (text.chars().count() <= 100 && !text.contains('\0')).then(|| Self(text.to_owned()))
+    }
+}
+
+impl FromJson for bool {
+    const EXPECTED: &'static str = "must be true or false";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_bool()
+    }
+}
+
+impl FromJson for Date {
+    const EXPECTED: &'static str = <Self as FromQuery>::EXPECTED;
+
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_str().and_then(Self::from_query)
     }
 }
 

@@ -1,6 +1,7 @@
 //! HTTP: the router, and the conventions that every endpoint shares.
 
 mod cached;
+mod client;
 mod edge;
 mod error;
 mod extract;
@@ -12,7 +13,13 @@ pub mod server;
 #[cfg(test)]
 mod tests;
 
-use axum::{Router, body::Body, response::Response, routing::get};
+use axum::{
+    Router,
+    body::Body,
+    extract::{FromRequestParts as _, State},
+    response::Response,
+    routing::get,
+};
 use bytes::Bytes;
 use futures_util::future::Either;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
@@ -25,19 +32,29 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use cached::{Wanted, page_response};
+pub use client::{ClientNetwork, PEER};
 pub use error::{ApiError, ErrorBody, limit_headers};
-pub use extract::{CurrentUser, MaybeUser, Path, Query, ValidJson};
+pub use extract::{CurrentUser, MaybeUser, Path, Query, RawBody, ValidJson};
 pub use health::Checks;
 
 use self::edge::Edge;
-use crate::{app::App, events, platform::random, platform::telemetry, sessions, teams};
+use crate::{
+    accounts, app::App, chat, codes, events, login, platform::random, platform::telemetry, sessions, sms, teams,
+    usernames,
+};
 
 /// The routes of every feature, with their description.
 fn features() -> (Router<App>, OpenApi) {
     let compressed = OpenApiRouter::new()
+        .merge(codes::routes())
+        .merge(login::routes())
+        .merge(usernames::routes())
+        .merge(accounts::routes())
+        .merge(chat::routes())
         .merge(events::routes())
         .merge(teams::routes())
         .merge(sessions::routes())
+        .merge(sms::routes())
         .layer(CompressionLayer::new().quality(CompressionLevel::Fastest));
     // Cached pages bring their compressed form along.
     let compressing_themselves = OpenApiRouter::with_openapi(openapi::frame()).merge(events::cached_routes());
@@ -71,7 +88,7 @@ pub fn public(app: &App) -> Public {
         .route("/docs/setup.js", get(openapi::get_reference_setup))
         .route("/docs/viewer.js", get(openapi::get_reference_viewer))
         .merge(Router::new().route("/api/openapi.json", get(get_description)).layer(CompressionLayer::new()))
-        .fallback(unknown_route)
+        .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method);
     let edge = edge(app, router, paths);
     let origins = &app.config.http.cors_origins;
@@ -136,8 +153,19 @@ fn cors(origins: &[String]) -> CorsLayer {
         .max_age(std::time::Duration::from_hours(1))
 }
 
-async fn unknown_route() -> ApiError {
+pub(crate) async fn unknown_route() -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "unknown_route", "There is nothing at this path.")
+}
+
+/// Under `/api/auth/` a token comes first, so that a stranger does not learn what is there and what is not.
+async fn nothing_here(State(app): State<App>, request: Request<Body>) -> ApiError {
+    let (mut parts, _) = request.into_parts();
+    if parts.uri.path().starts_with("/api/auth/")
+        && let Err(error) = CurrentUser::from_request_parts(&mut parts, &app).await
+    {
+        return error;
+    }
+    unknown_route().await
 }
 
 async fn wrong_method() -> ApiError {

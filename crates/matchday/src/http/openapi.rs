@@ -24,9 +24,14 @@ use super::error::ErrorBody;
     ),
     components(schemas(ErrorBody)),
     tags(
+        (name = "Login", description = "From a phone to a token"),
+        (name = "Account", description = "Who the caller is"),
+        (name = "Chat", description = "The way into chat, which is on a Matrix homeserver"),
         (name = "Events", description = "Matches, their tournaments and sports"),
         (name = "Teams", description = "Teams, and the caller's favourites"),
         (name = "Sessions", description = "The caller's logins"),
+        (name = "Providers", description = "What SMS providers report"),
+        (name = "Development", description = "Not in production"),
         (name = "Operations", description = "For balancers and operators"),
     )
 )]
@@ -75,7 +80,7 @@ const COMMON: [Common; 6] = [
         status: "400",
         description: "The body is not JSON",
         example: r#"{"message": "The body is not JSON: line 1, column 10.", "code": "malformed_json"}"#,
-        applies: |operation| operation.request_body.is_some(),
+        applies: takes_json,
     },
     Common {
         name: "Unauthenticated",
@@ -97,7 +102,7 @@ const COMMON: [Common; 6] = [
         description: "Something in the request is of the wrong type or value; `errors` says what, by field",
         example: r#"{"message": "The page must be a whole number from 1.", "code": "validation_failed", "errors": {"page": ["The page must be a whole number from 1."]}}"#,
         applies: |operation| {
-            operation.request_body.is_some()
+            takes_json(operation)
                 || operation.parameters.iter().flatten().any(|parameter| {
                     matches!(parameter, RefOr::T(parameter) if parameter.parameter_in == utoipa::openapi::path::ParameterIn::Query)
                 })
@@ -118,6 +123,10 @@ const COMMON: [Common; 6] = [
         applies: is_api,
     },
 ];
+
+fn takes_json(operation: &Operation) -> bool {
+    matches!(&operation.request_body, Some(RefOr::T(body)) if body.content.contains_key("application/json"))
+}
 
 /// Health and readiness answer for themselves.
 fn is_api(operation: &Operation) -> bool {

@@ -29,6 +29,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use super::client::PEER;
 use crate::platform::config;
 
 /// How often connections are looked at, and so the unit in which their times are counted.
@@ -57,10 +58,10 @@ pub async fn serve(listener: TcpListener, behind: impl Answers, config: config::
             accepted = accepted => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 let (connections, behind) = (Arc::clone(&connections), behind.clone());
                 tasks.spawn(async move {
-                    serve_connection(&connections, stream, behind).await;
+                    PEER.scope(peer.ip(), serve_connection(&connections, stream, behind)).await;
                     drop(place);
                 });
             }

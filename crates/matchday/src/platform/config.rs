@@ -4,9 +4,10 @@
 
 use std::{fmt::Write as _, net::SocketAddr, path::Path, time::Duration};
 
+use ipnet::IpNet;
 use url::Url;
 
-use super::settings::{Entry, Faults, SecretUrl, Setting, Source, settings};
+use super::settings::{CodeKey, CountryRule, Entry, Faults, Secret, SecretUrl, Setting, Source, settings};
 
 settings! {
     /// The two listeners and what a request may cost.
@@ -27,6 +28,11 @@ settings! {
         body_limit: usize = "65536",
         /// Web origins that may call the interface, like `https://app.example.org`; `*` means any. Empty: none.
         cors_origins: Vec<String> = "",
+        /// Networks of proxies in front of this service, like `10.0.0.0/8`. Only they are believed when they say in
+        /// `X-Forwarded-For` whose request they pass on. Empty: the other end of the connection is the client.
+        trusted_proxies: Vec<IpNet> = "",
+        /// Where the internet reaches the service, like `https://api.example.org`. SMS providers report there.
+        public_url: Option<Url> = "",
     }
     /// PostgreSQL: the truth.
     database: Database {
@@ -63,6 +69,79 @@ settings! {
     matrix: Matrix {
         /// Where this process reaches its client-server interface. Empty: no chat.
         homeserver_url: Option<Url> = "",
+        /// Where chat clients reach it. Empty: at the same address.
+        public_url: Option<Url> = "",
+        /// What stands behind the colon of its users' ids, as in `@ada:example.org`.
+        server_name: Option<String> = "",
+        /// The `as_token` of this service's registration file on the homeserver.
+        as_token: Option<Secret> = "",
+        /// How long one call may take.
+        timeout: Duration = "4s",
+    }
+    /// The codes that people log in with.
+    codes: Codes {
+        /// What codes are stored under: `version:64 hexadecimal digits`. The first key makes new codes, all of them check
+        /// codes that are out. To change it, put a new one with another version in front; the old one can go after 5m.
+        keys: Vec<CodeKey>,
+    }
+    /// How codes are sent.
+    sms: Sms {
+        /// Who sends them: `twilio`, `vonage`, or outside production `console`, which only logs them. The first is asked
+        /// first, the next one when it fails. Empty: `console`, and in production a fault.
+        providers: Vec<SmsProvider> = "",
+        /// How long one provider may take. All of them together must fit into a request.
+        timeout: Duration = "4s",
+        /// Twilio's name for the account, `AC…`.
+        twilio_account_sid: Option<String> = "",
+        /// Its secret; it also signs Twilio's reports.
+        twilio_auth_token: Option<Secret> = "",
+        /// The sender: a number, or a messaging service `MG…`.
+        twilio_from: Option<String> = "",
+        /// Where Twilio is.
+        twilio_url: Url = "https://api.twilio.com",
+        /// Vonage's name for the account.
+        vonage_api_key: Option<String> = "",
+        /// Its secret.
+        vonage_api_secret: Option<Secret> = "",
+        /// The sender: a number or a name.
+        vonage_from: Option<String> = "",
+        /// What Vonage signs its reports with (HMAC-SHA256). Empty: its reports are refused.
+        vonage_signature_secret: Option<Secret> = "",
+        /// Where Vonage is.
+        vonage_url: Url = "https://rest.nexmo.com",
+        /// Who the message says it is from.
+        app_name: String = "Matchday",
+        /// The hash of 11 characters by which Android hands the message to the app. Empty: none.
+        app_hash: Option<String> = "",
+        /// The domain by which browsers hand the code to the page, like `app.example.org`. Empty: none.
+        web_domain: Option<String> = "",
+        /// The countries that codes are sent to, each with the most an hour if it is not the usual: `DE,GB:2000`. In
+        /// `staging` and `production` nobody else is sent any; elsewhere everybody is.
+        countries: Vec<CountryRule> = "",
+        /// How long the log of messages is kept.
+        log_for: Duration = "30d",
+    }
+    /// What strangers may cause. In `local` and `testing` all but those of a phone are a thousand times as large.
+    limits: Limits {
+        /// How many codes may be sent to a phone at once.
+        phone_burst: u32 = "5",
+        /// Then one this often.
+        phone_every: Duration = "1m",
+        /// And so many in a day (UTC).
+        phone_daily: u32 = "10",
+        /// How many codes a network (an IPv4 address, or a /64 of IPv6) may ask for in an hour. Mobile carriers put
+        /// thousands of phones behind one address.
+        network_hourly: u32 = "60",
+        /// How many codes may be sent in an hour to numbers that differ in the last four digits only.
+        block_hourly: u32 = "60",
+        /// How many codes may be sent in an hour to a country for which `sms.countries` says nothing else.
+        country_hourly: u32 = "500",
+        /// How many codes may be sent in a day (UTC) to everybody together.
+        daily_budget: u32 = "10000",
+        /// How many codes a network may try at once; then one every ten seconds.
+        network_guesses: u32 = "30",
+        /// How many usernames a network may ask for at once; then one every two seconds.
+        network_names: u32 = "30",
     }
     /// Tokens that apps carry.
     sessions: Sessions {
@@ -176,10 +255,22 @@ pub enum RequestLog {
     None,
 }
 
+/// See `sms.providers`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SmsProvider {
+    /// Twilio's Messages.
+    Twilio,
+    /// Vonage's SMS.
+    Vonage,
+    /// A line in the log.
+    Console,
+}
+
 macro_rules! setting_by_name {
     ($type:ty, $expected:literal, $($name:literal => $value:expr),+) => {
         impl Setting for $type {
             const EXPECTED: &'static str = $expected;
+            const LISTED: &'static str = concat!("a list of ", $expected, ", separated by commas");
             fn parse(text: &str) -> Option<Self> {
                 match text { $($name => Some($value),)+ _ => None }
             }
@@ -190,6 +281,7 @@ macro_rules! setting_by_name {
     };
 }
 setting_by_name!(LogFormat, "json or pretty", "json" => Self::Json, "pretty" => Self::Pretty);
+setting_by_name!(SmsProvider, "twilio, vonage or console", "twilio" => Self::Twilio, "vonage" => Self::Vonage, "console" => Self::Console);
 setting_by_name!(RequestLog, "problems, all or none", "problems" => Self::Problems, "all" => Self::All, "none" => Self::None);
 
 /// A configuration with the story of each key.
@@ -267,6 +359,38 @@ impl Config {
                 &format!("{name} is not made of lower-case letters, digits and underscores"),
             );
         }
+        for (needed, key) in self.needed() {
+            check(needed, &key);
+        }
+        check(
+            self.sms_providers().len() <= 1 || self.sms.timeout * 2 < self.http.deadline,
+            "sms.timeout leaves no time for a second provider within http.deadline: make it less than half of that",
+        );
+        check(
+            self.matrix.homeserver_url.is_none() || self.matrix.timeout < self.http.deadline,
+            "matrix.timeout is not shorter than http.deadline: nobody would hear that chat is away",
+        );
+        let versions: Vec<u16> = self.codes.keys.iter().map(CodeKey::version).collect();
+        check(!versions.is_empty(), "codes.keys is empty: codes could not be stored");
+        check(
+            versions.iter().enumerate().all(|(at, version)| !versions[..at].contains(version)),
+            "codes.keys has a version twice: give each key its own",
+        );
+        check(
+            self.sms.app_hash.as_ref().is_none_or(|hash| hash.len() == 11 && hash.is_ascii()),
+            "sms.app_hash does not have 11 characters",
+        );
+        check(
+            self.env.is_development() || !self.sms.countries.is_empty(),
+            "sms.countries is empty: name the countries that codes may be sent to, like DE,GB",
+        );
+        if self.env == Environment::Production {
+            check(!self.sms.providers.is_empty(), "sms.providers is empty: name twilio or vonage, or both");
+            check(
+                !self.sms.providers.contains(&SmsProvider::Console),
+                "sms.providers names console, which sends nothing: production needs twilio or vonage",
+            );
+        }
         for origin in self.http.cors_origins.iter().filter(|origin| *origin != "*") {
             check(
                 Url::parse(origin).is_ok_and(|url| url.origin().ascii_serialization() == *origin),
@@ -274,6 +398,36 @@ impl Config {
             );
         }
         faults
+    }
+}
+
+impl Config {
+    /// Who sends codes, in order.
+    pub fn sms_providers(&self) -> &[SmsProvider] {
+        if self.sms.providers.is_empty() { &[SmsProvider::Console] } else { &self.sms.providers }
+    }
+
+    /// Keys that only some other setting makes necessary: whether each is there, and what to say if not.
+    fn needed(&self) -> Vec<(bool, String)> {
+        let sms = &self.sms;
+        let (twilio, vonage, chat) = (
+            sms.providers.contains(&SmsProvider::Twilio),
+            sms.providers.contains(&SmsProvider::Vonage),
+            self.matrix.homeserver_url.is_some(),
+        );
+        [
+            (twilio, "sms.twilio_account_sid", sms.twilio_account_sid.is_some(), "sms.providers names twilio"),
+            (twilio, "sms.twilio_auth_token", sms.twilio_auth_token.is_some(), "sms.providers names twilio"),
+            (twilio, "sms.twilio_from", sms.twilio_from.is_some(), "sms.providers names twilio"),
+            (vonage, "sms.vonage_api_key", sms.vonage_api_key.is_some(), "sms.providers names vonage"),
+            (vonage, "sms.vonage_api_secret", sms.vonage_api_secret.is_some(), "sms.providers names vonage"),
+            (vonage, "sms.vonage_from", sms.vonage_from.is_some(), "sms.providers names vonage"),
+            (chat, "matrix.server_name", self.matrix.server_name.is_some(), "matrix.homeserver_url is"),
+            (chat, "matrix.as_token", self.matrix.as_token.is_some(), "matrix.homeserver_url is"),
+        ]
+        .into_iter()
+        .map(|(wanted, key, set, because)| (!wanted || set, format!("{key} is not set, but {because}")))
+        .collect()
     }
 }
 
@@ -313,6 +467,8 @@ mod tests {
             ("MATCHDAY_DATABASE__URL", "postgres://md:hunter2@db.example.org/md"),
             ("MATCHDAY_REDIS__URL", "redis://127.0.0.1"),
             ("MATCHDAY_NATS__URL", "nats://127.0.0.1"),
+            ("MATCHDAY_CODES__KEYS", "1:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"),
+            ("MATCHDAY_ENV", "testing"),
         ]
         .iter()
         .chain(extra)
@@ -357,7 +513,7 @@ mod tests {
     #[test]
     fn what_must_be_set_says_where() {
         let Faults(found) = Config::parse(Vec::new(), None).expect_err("nothing is set");
-        assert_eq!(found.len(), 3);
+        assert_eq!(found.len(), 4);
         assert_eq!(
             found[0],
             "database.url is not set: put it in the file or in MATCHDAY_DATABASE__URL; it must be a URL with a host, like scheme://user:password@host:1234"
@@ -375,6 +531,34 @@ mod tests {
             None,
         );
         assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn production_wants_a_real_way_to_reach_people() {
+        let production = ("MATCHDAY_ENV", "production");
+        let found = faults(&[production], None);
+        assert_eq!(
+            found,
+            [
+                "sms.countries is empty: name the countries that codes may be sent to, like DE,GB",
+                "sms.providers is empty: name twilio or vonage, or both"
+            ]
+        );
+        let found = faults(
+            &[production, ("MATCHDAY_SMS__COUNTRIES", "DE,GB:2000"), ("MATCHDAY_SMS__PROVIDERS", "vonage,console")],
+            None,
+        );
+        insta::assert_snapshot!(found.join("\n"), @r"
+        sms.vonage_api_key is not set, but sms.providers names vonage
+        sms.vonage_api_secret is not set, but sms.providers names vonage
+        sms.vonage_from is not set, but sms.providers names vonage
+        sms.providers names console, which sends nothing: production needs twilio or vonage
+        ");
+        let found = faults(&[("MATCHDAY_CODES__KEYS", "1:short"), ("MATCHDAY_SMS__COUNTRIES", "ZZ")], None);
+        insta::assert_snapshot!(found.join("\n"), @r"
+        codes.keys (from MATCHDAY_CODES__KEYS): its value is not a list of `version:64 hexadecimal digits`, separated by commas
+        sms.countries (from MATCHDAY_SMS__COUNTRIES): `ZZ` is not a list of country codes like DE or GB:2000, separated by commas
+        ");
     }
 
     #[test]
@@ -403,7 +587,10 @@ mod tests {
         assert!(!text.contains("hunter2"), "{text}");
         assert!(text.contains("postgres://md:hidden@db.example.org/md"));
         assert!(text.contains("# Where apps reach the service. (default)"));
-        let again = Config::parse(Vec::new(), Some(&text)).expect("the printed file is a valid one");
+        assert!(!text.contains("00112233"), "{text}");
+        let secrets =
+            variables(&[]).into_iter().filter(|(name, _)| name == "MATCHDAY_CODES__KEYS" || name == "MATCHDAY_ENV");
+        let again = Config::parse(secrets, Some(&text)).expect("the printed file is a valid one, but for the secrets");
         assert_eq!(again.config.http.listen, loaded.config.http.listen);
     }
 }

@@ -33,6 +33,33 @@ impl Limit {
     }
 }
 
+/// So many in each hour or day by the clock: for what costs money, where the bound must be plain to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Part of the key and of the metrics' labels.
+    pub name: &'static str,
+    /// How many.
+    pub most: u32,
+    /// In which time.
+    pub per: Duration,
+}
+
+impl Quota {
+    /// What one process allows on its own.
+    fn strict(self) -> Self {
+        Self { most: self.most.div_ceil(2), ..self }
+    }
+
+    fn decide(self, taken: u32, allowed: bool, until_next: Duration) -> Decision {
+        Decision {
+            allowed,
+            limit: self.most,
+            remaining: self.most.saturating_sub(taken),
+            retry_after: if allowed { Duration::ZERO } else { until_next },
+        }
+    }
+}
+
 /// The answer to one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
@@ -73,6 +100,15 @@ end
 return { string.format('%.0f', arrival), string.format('%.0f', wait) }
 ";
 
+/// Counts up to the most, and no further: a refused attempt takes nothing.
+const COUNT: &str = r"
+local taken = tonumber(redis.call('GET', KEYS[1]) or '0')
+if taken >= tonumber(ARGV[1]) then return { taken, 0 } end
+taken = redis.call('INCR', KEYS[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return { taken, 1 }
+";
+
 /// Takes from limits.
 #[derive(Clone)]
 pub struct RateLimiter {
@@ -83,6 +119,7 @@ struct Inner {
     redis: ConnectionManager,
     prefix: String,
     script: redis::Script,
+    count: redis::Script,
     clock: Arc<dyn Clock>,
     breaker: Breaker,
     /// Arrival times of the fallback; bounded, because its keys come from clients.
@@ -97,6 +134,7 @@ impl RateLimiter {
                 redis,
                 prefix: prefix.to_owned(),
                 script: redis::Script::new(SCRIPT),
+                count: redis::Script::new(COUNT),
                 clock,
                 breaker: Breaker::new(2, Duration::from_secs(1)),
                 own: quick_cache::sync::Cache::new(100_000),
@@ -112,10 +150,70 @@ impl RateLimiter {
             Some(decision) => decision,
             None => self.take_own(limit.strict(), key, now),
         };
-        if !decision.allowed {
-            metrics::counter!("matchday_rate_limited_total", "limit" => limit.name).increment(1);
+        note(limit.name, decision)
+    }
+
+    /// Counts one towards the quota of `key`.
+    pub async fn count(&self, quota: Quota, key: &str) -> Decision {
+        let now = micros(self.inner.clock.now());
+        let per = i64::try_from(quota.per.as_micros()).unwrap_or(i64::MAX).max(1);
+        let until_next = Duration::from_micros(u64::try_from(per - now.rem_euclid(per)).unwrap_or(0));
+        let key = format!("{}:{}:{key}", quota.name, now.div_euclid(per));
+        let decision = match self.count_shared(quota, &key, until_next).await {
+            Some(decision) => {
+                // What was allowed by all processes together counts for this one too, so that without Redis it does not
+                // begin anew.
+                if decision.allowed {
+                    let slot = self.own_slot(&key);
+                    *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += 1;
+                }
+                decision
+            }
+            None => self.count_own(quota.strict(), &key, until_next),
+        };
+        note(quota.name, decision)
+    }
+
+    async fn count_shared(&self, quota: Quota, key: &str, until_next: Duration) -> Option<Decision> {
+        let inner = &*self.inner;
+        if !inner.breaker.allows() {
+            return None;
         }
-        decision
+        let answer: redis::RedisResult<(u32, u8)> = inner
+            .count
+            .key(format!("{}:quota:{key}", inner.prefix))
+            .arg(quota.most)
+            .arg(u64::try_from(until_next.as_millis()).unwrap_or(u64::MAX).saturating_add(1_000))
+            .invoke_async(&mut inner.redis.clone())
+            .await;
+        let (taken, allowed) = self.heard(quota.name, answer)?;
+        Some(quota.decide(taken, allowed == 1, until_next))
+    }
+
+    fn count_own(&self, quota: Quota, key: &str, until_next: Duration) -> Decision {
+        let slot = self.own_slot(key);
+        let mut taken = slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let allowed = *taken < i64::from(quota.most);
+        *taken += i64::from(allowed);
+        quota.decide(u32::try_from(*taken).unwrap_or(u32::MAX), allowed, until_next)
+    }
+
+    /// What Redis answered; `None` where the process must decide by itself.
+    fn heard<T>(&self, limit: &'static str, answer: redis::RedisResult<T>) -> Option<T> {
+        self.inner.breaker.record(answer.is_ok());
+        answer
+            .inspect_err(|error| {
+                tracing::warn!(%error, limit, "Redis did not answer; this process limits by itself");
+                metrics::counter!("matchday_rate_limit_fallback_total").increment(1);
+            })
+            .ok()
+    }
+
+    fn own_slot(&self, name: &str) -> Arc<Mutex<i64>> {
+        match self.inner.own.get_or_insert_with(name, || Ok::<_, Infallible>(Arc::default())) {
+            Ok(slot) => slot,
+            Err(never) => match never {},
+        }
     }
 
     async fn take_shared(&self, limit: Limit, key: &str, now: i64) -> Option<Decision> {
@@ -132,32 +230,19 @@ impl RateLimiter {
             .arg(now)
             .invoke_async(&mut inner.redis.clone())
             .await;
-        inner.breaker.record(answer.is_ok());
-        match answer {
-            Ok((arrival, wait)) => {
-                let (arrival, wait) = (arrival.parse::<i64>().unwrap_or(now), wait.parse::<i64>().unwrap_or(0));
-                let window = every * i64::from(limit.burst);
-                Some(Decision {
-                    allowed: wait <= 0,
-                    limit: limit.burst,
-                    remaining: u32::try_from((window - (arrival - now)).max(0) / every).unwrap_or(u32::MAX),
-                    retry_after: Duration::from_micros(u64::try_from(wait.max(0)).unwrap_or(0)),
-                })
-            }
-            Err(error) => {
-                tracing::warn!(%error, limit = limit.name, "Redis did not answer; this process limits by itself");
-                metrics::counter!("matchday_rate_limit_fallback_total").increment(1);
-                None
-            }
-        }
+        let (arrival, wait) = self.heard(limit.name, answer)?;
+        let (arrival, wait) = (arrival.parse::<i64>().unwrap_or(now), wait.parse::<i64>().unwrap_or(0));
+        let window = every * i64::from(limit.burst);
+        Some(Decision {
+            allowed: wait <= 0,
+            limit: limit.burst,
+            remaining: u32::try_from((window - (arrival - now)).max(0) / every).unwrap_or(u32::MAX),
+            retry_after: Duration::from_micros(u64::try_from(wait.max(0)).unwrap_or(0)),
+        })
     }
 
     fn take_own(&self, limit: Limit, key: &str, now: i64) -> Decision {
-        let name = format!("{}:{key}", limit.name);
-        let slot = match self.inner.own.get_or_insert_with(&name, || Ok::<_, Infallible>(Arc::default())) {
-            Ok(slot) => slot,
-            Err(never) => match never {},
-        };
+        let slot = self.own_slot(&format!("{}:{key}", limit.name));
         let mut arrival = slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (taken, decision) = gcra(limit, *arrival, now);
         if let Some(taken) = taken {
@@ -165,6 +250,13 @@ impl RateLimiter {
         }
         decision
     }
+}
+
+fn note(name: &'static str, decision: Decision) -> Decision {
+    if !decision.allowed {
+        metrics::counter!("matchday_rate_limited_total", "limit" => name).increment(1);
+    }
+    decision
 }
 
 fn micros(moment: OffsetDateTime) -> i64 {

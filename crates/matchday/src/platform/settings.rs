@@ -9,13 +9,18 @@ use std::{
     time::Duration,
 };
 
+use ipnet::IpNet;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
+
+use crate::phone::Country;
 
 /// A type that can stand behind a configuration key.
 pub trait Setting: Sized {
     /// Completes the sentence "`x` is not …".
     const EXPECTED: &'static str;
+    /// The same of a list of them.
+    const LISTED: &'static str = "a list, in a variable separated by commas";
     /// Whether the value may be shown.
     const SECRET: bool = false;
 
@@ -30,6 +35,7 @@ macro_rules! setting_by_from_str {
     ($($type:ty => $expected:literal),* $(,)?) => {$(
         impl Setting for $type {
             const EXPECTED: &'static str = $expected;
+            const LISTED: &'static str = concat!("a list separated by commas, each ", $expected);
             fn parse(text: &str) -> Option<Self> { text.parse().ok() }
             fn show(&self) -> String { self.to_string() }
         }
@@ -44,6 +50,7 @@ setting_by_from_str! {
     usize => "a whole number, 0 or more",
     f64 => "a number",
     Url => "a URL, like http://127.0.0.1:8008",
+    IpNet => "a network, like 10.0.0.0/8",
 }
 
 impl Setting for String {
@@ -93,6 +100,86 @@ impl Setting for SecretUrl {
     }
 }
 
+/// A text that is never printed.
+#[derive(Clone, Debug)]
+pub struct Secret(SecretString);
+
+impl Secret {
+    /// The text, still wrapped.
+    pub fn inner(&self) -> &SecretString {
+        &self.0
+    }
+}
+
+impl Setting for Secret {
+    const EXPECTED: &'static str = "a secret";
+    const SECRET: bool = true;
+    fn parse(text: &str) -> Option<Self> {
+        Some(Self(text.into()))
+    }
+    fn show(&self) -> String {
+        "hidden".to_owned()
+    }
+}
+
+/// A key that codes are stored under.
+#[derive(Clone, Debug)]
+pub struct CodeKey {
+    version: u16,
+    key: SecretString,
+}
+
+impl CodeKey {
+    /// What is stored beside each code, to find the key again.
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    /// Its 32 bytes, in hexadecimal digits.
+    pub fn expose(&self) -> &str {
+        self.key.expose_secret()
+    }
+}
+
+impl Setting for CodeKey {
+    const EXPECTED: &'static str = "`version:64 hexadecimal digits`";
+    const LISTED: &'static str = "a list of `version:64 hexadecimal digits`, separated by commas";
+    const SECRET: bool = true;
+    fn parse(text: &str) -> Option<Self> {
+        let (version, key) = text.split_once(':')?;
+        // Stored as a smallint.
+        let version = version.parse().ok().filter(|&version| (1..=32_767).contains(&version))?;
+        (hex::decode(key).ok()?.len() == 32).then(|| Self { version, key: key.into() })
+    }
+    fn show(&self) -> String {
+        format!("{}:hidden", self.version)
+    }
+}
+
+/// A country that codes are sent to, and how many an hour if not the usual number.
+#[derive(Clone, Debug)]
+pub struct CountryRule {
+    /// Which.
+    pub country: Country,
+    /// The most an hour.
+    pub hourly: Option<u32>,
+}
+
+impl Setting for CountryRule {
+    const EXPECTED: &'static str = "a country code like DE or GB:2000";
+    const LISTED: &'static str = "a list of country codes like DE or GB:2000, separated by commas";
+    fn parse(text: &str) -> Option<Self> {
+        let (country, hourly) = match text.split_once(':') {
+            Some((country, hourly)) => (country, Some(hourly.parse().ok()?)),
+            None => (text, None),
+        };
+        Country::parse(country).map(|country| Self { country, hourly })
+    }
+    fn show(&self) -> String {
+        self.hourly.map_or_else(|| self.country.as_str().to_owned(), |most| format!("{}:{most}", self.country.as_str()))
+    }
+}
+
 impl<T: Setting> Setting for Option<T> {
     const EXPECTED: &'static str = T::EXPECTED;
     const SECRET: bool = T::SECRET;
@@ -105,7 +192,7 @@ impl<T: Setting> Setting for Option<T> {
 }
 
 impl<T: Setting> Setting for Vec<T> {
-    const EXPECTED: &'static str = "a list, in a variable separated by commas";
+    const EXPECTED: &'static str = T::LISTED;
     const SECRET: bool = T::SECRET;
     fn parse(text: &str) -> Option<Self> {
         text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(T::parse).collect()

@@ -175,5 +175,21 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
         "matchday_session_lookups_total",
         "Tokens looked up in the database, because they were not checked lately"
     );
+    metrics::describe_counter!("matchday_codes_sent_total", "Codes handed to a provider, by purpose and country");
+    metrics::describe_counter!("matchday_codes_refused_total", "Codes not sent, by reason");
+    metrics::describe_counter!("matchday_codes_checked_total", "Codes that were tried, by purpose and outcome");
+    metrics::describe_counter!("matchday_codes_compared_total", "Tries that were compared with a code");
+    metrics::describe_counter!("matchday_codes_verified_total", "Codes that came back and were used, by country");
+    metrics::describe_counter!("matchday_sms_messages_total", "Messages, by provider and outcome");
+    metrics::describe_counter!("matchday_sms_reports_total", "What providers reported, by provider and delivery");
+    metrics::describe_counter!("matchday_sms_reports_refused_total", "Reports whose signature was not good");
+    metrics::describe_counter!(
+        "matchday_sms_closures_total",
+        "Blocks and countries closed because too few codes came back"
+    );
+    metrics::describe_gauge!("matchday_sms_closed", "Blocks and countries that are closed");
+    metrics::describe_counter!("matchday_accounts_made_total", "Accounts made by a first login");
+    metrics::describe_histogram!("matchday_chat_login_seconds", "Time to get chat credentials from the homeserver");
+    metrics::describe_counter!("matchday_chat_logins_total", "Chat credentials asked for, by outcome");
     metrics::describe_counter!("matchday_pages_built_total", "Pages built from the database, for all who ask for them");
 }

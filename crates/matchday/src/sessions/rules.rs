@@ -59,6 +59,12 @@ pub(super) fn read_token(token: &str) -> Option<UserId> {
     i64::from_str_radix(owner, 36).ok().filter(|&id| id >= 1 && base36(id.unsigned_abs()) == owner).map(UserId)
 }
 
+/// A name for the chat device of a session. Every session has a new one, because a device that is used again keeps the
+/// tokens it had.
+pub(super) fn make_device(random: [u8; 8]) -> String {
+    format!("MD{}", base62(&random, 11))
+}
+
 fn checksum(start: &str) -> String {
     base62(&crc32fast::hash(start.as_bytes()).to_be_bytes(), CHECKSUM_LENGTH)
 }

@@ -24,7 +24,7 @@ use crate::{
     ids::{SessionId, UserId},
     platform::{
         clock::Clock,
-        config,
+        config::{self, Config},
         outbox::{self, Message},
         random::{self, Random},
     },
@@ -32,6 +32,9 @@ use crate::{
 
 /// The subject on which ended sessions are told.
 pub const REVOKED: &str = "fact.session.revoked";
+
+/// The subject on which chat devices are told that their session is over.
+pub const DEVICE_ENDED: &str = "work.chat.device_ended";
 
 /// How much of a client's own description is kept.
 const USER_AGENT_LENGTH: usize = 200;
@@ -45,6 +48,8 @@ pub struct Sessions {
 struct Inner {
     db: PgPool,
     config: config::Sessions,
+    /// Whether sessions have chat devices.
+    with_chat: bool,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     outbox_written: Arc<Notify>,
@@ -71,6 +76,23 @@ pub struct Issued {
     pub id: SessionId,
     /// What the app carries.
     pub token: SecretString,
+    /// The chat device that belongs to it, where there is chat. It is known here before the homeserver knows it, so that
+    /// whenever the session ends its device can be ended with it.
+    pub device_id: Option<String>,
+}
+
+/// Sessions that were ended in a transaction, to be forgotten once it is committed.
+#[derive(Debug, Default)]
+#[must_use = "tokens of ended sessions stay in the cache until they are forgotten"]
+pub struct EndedSessions(Vec<TokenHash>);
+
+/// A device whose session is over.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct DeviceEnded {
+    /// Whose.
+    pub user_id: UserId,
+    /// Which.
+    pub device_id: String,
 }
 
 /// A session as its owner sees it.
@@ -113,15 +135,15 @@ impl Sessions {
     /// Sessions in this database.
     pub fn new(
         db: PgPool,
-        config: config::Sessions,
+        config: &Config,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
         outbox_written: Arc<Notify>,
     ) -> Self {
-        let checked = quick_cache::sync::Cache::new(config.cache_entries);
-        Self {
-            inner: Arc::new(Inner { db, config, clock, random, outbox_written, checked, evictions: AtomicU64::new(0) }),
-        }
+        let (with_chat, config) = (config.matrix.homeserver_url.is_some(), config.sessions.clone());
+        let (checked, evictions) = (quick_cache::sync::Cache::new(config.cache_entries), AtomicU64::new(0));
+        let inner = Inner { db, config, with_chat, clock, random, outbox_written, checked, evictions };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Starts a session; one too many ends the oldest.
@@ -134,12 +156,13 @@ impl Sessions {
         Ok(issued)
     }
 
-    async fn issue_in(
+    /// The same in a transaction of the caller's, who calls [`Self::forget`] after its commit.
+    pub async fn issue_in(
         &self,
         connection: &mut PgConnection,
         user: UserId,
         user_agent: &str,
-    ) -> Result<(Issued, Vec<TokenHash>), SessionError> {
+    ) -> Result<(Issued, EndedSessions), SessionError> {
         let inner = &*self.inner;
         if !accounts::store::lock(connection, user).await? {
             return Err(SessionError::NoSuchUser(user));
@@ -148,15 +171,33 @@ impl Sessions {
         let (token, hash) = rules::make_token(user, random::bytes(&*inner.random));
         let expires_at = rules::expiry(now, now, inner.config.idle, inner.config.lifetime);
         let user_agent: String = user_agent.chars().filter(|c| !c.is_control()).take(USER_AGENT_LENGTH).collect();
-        let id = store::insert(connection, user, hash, now, expires_at, &user_agent).await?;
+        let device_id = inner.with_chat.then(|| rules::make_device(random::bytes(&*inner.random)));
+        let device = device_id.as_deref();
+        let id = store::insert(connection, user, hash, now, expires_at, &user_agent, device).await?;
         let ended = store::delete_oldest(connection, user, inner.config.max_per_user.into(), now).await?;
-        let hashes = announce(connection, user, &ended).await?;
-        Ok((Issued { id, token }, hashes))
+        let ended = announce(connection, user, &ended).await?;
+        Ok((Issued { id, token, device_id }, ended))
     }
 
-    /// Makes a user with nothing but an id, for development and tests.
-    pub async fn make_bare_user(&self) -> sqlx::Result<UserId> {
-        accounts::store::insert(&self.inner.db, self.inner.clock.now()).await
+    /// Gives a session a new chat device in place of the one before, whose token is not good any more. `None` if the
+    /// session is over.
+    pub async fn renew_device(&self, user: UserId, id: SessionId) -> Result<Option<String>, SessionError> {
+        let inner = &*self.inner;
+        let device_id = rules::make_device(random::bytes(&*inner.random));
+        let mut tx = inner.db.begin().await?;
+        accounts::store::lock(&mut tx, user).await?;
+        let Some(before) = store::replace_device(&mut tx, user, id, &device_id).await? else { return Ok(None) };
+        if let Some(before) = before {
+            outbox::enqueue(&mut tx, &[device_ended(user, before)?]).await?;
+        }
+        tx.commit().await?;
+        inner.outbox_written.notify_one();
+        Ok(Some(device_id))
+    }
+
+    /// Whether the session still stands, with this device.
+    pub async fn has_device(&self, user: UserId, id: SessionId, device_id: &str) -> sqlx::Result<bool> {
+        store::has_device(&self.inner.db, user, id, device_id).await
     }
 
     /// Whose token this is, if it is good.
@@ -202,10 +243,10 @@ impl Sessions {
         // Before anything is written: messages about one user keep the order of the changes.
         accounts::store::lock(&mut tx, user).await?;
         let ended: Vec<Ended> = store::delete(&mut tx, user, id).await?.into_iter().collect();
-        let hashes = announce(&mut tx, user, &ended).await?;
+        let ended = announce(&mut tx, user, &ended).await?;
         tx.commit().await?;
-        self.forget(&hashes);
-        Ok(!hashes.is_empty())
+        self.forget(&ended);
+        Ok(!ended.0.is_empty())
     }
 
     /// A page of the user's sessions, newest first, and how many there are.
@@ -234,19 +275,24 @@ impl Sessions {
     }
 
     /// Deletes sessions that have expired, a few at a time; returns how many.
-    pub async fn sweep(&self) -> sqlx::Result<u64> {
+    pub async fn sweep(&self) -> Result<usize, SessionError> {
         const AT_ONCE: i64 = 1_000;
         let mut total = 0;
         loop {
-            let swept = store::sweep(&self.inner.db, self.inner.clock.now(), AT_ONCE).await?;
-            total += swept;
-            if swept < AT_ONCE.unsigned_abs() {
+            let mut tx = self.inner.db.begin().await?;
+            let swept = store::sweep(&mut tx, self.inner.clock.now(), AT_ONCE).await?;
+            let devices = swept.iter().filter_map(|(user, device)| Some(device_ended(*user, device.clone()?)));
+            outbox::enqueue(&mut tx, &devices.collect::<Result<Vec<_>, _>>()?).await?;
+            tx.commit().await?;
+            total += swept.len();
+            if swept.len() < usize::try_from(AT_ONCE).unwrap_or(usize::MAX) {
                 return Ok(total);
             }
         }
     }
 
-    fn forget(&self, hashes: &[TokenHash]) {
+    /// Takes note of sessions that ended in a transaction which is committed now.
+    pub fn forget(&self, EndedSessions(hashes): &EndedSessions) {
         for &hash in hashes {
             self.evict(hash);
         }
@@ -262,24 +308,23 @@ impl Sessions {
 }
 
 /// Tells every process, in the transaction that ended the sessions.
-async fn announce(
-    connection: &mut PgConnection,
-    user: UserId,
-    ended: &[Ended],
-) -> Result<Vec<TokenHash>, SessionError> {
+async fn announce(connection: &mut PgConnection, user: UserId, ended: &[Ended]) -> Result<EndedSessions, SessionError> {
     let hashes: Vec<(SessionId, TokenHash)> = ended
         .iter()
         .filter_map(|ended| Some((ended.id, TokenHash(ended.token_hash.as_slice().try_into().ok()?))))
         .collect();
-    let messages = hashes
-        .iter()
-        .map(|&(session_id, hash)| {
-            let told = Revoked { user_id: user, session_id, token_hash: hash.to_hex() };
-            Message::new(REVOKED, format!("user:{user}"), &told)
-        })
-        .collect::<Result<Vec<_>, _>>()?;
+    let revoked = hashes.iter().map(|&(session_id, hash)| {
+        let told = Revoked { user_id: user, session_id, token_hash: hash.to_hex() };
+        Message::new(REVOKED, format!("user:{user}"), &told)
+    });
+    let devices = ended.iter().filter_map(|ended| Some(device_ended(user, ended.device_id.clone()?)));
+    let messages = revoked.chain(devices).collect::<Result<Vec<_>, _>>()?;
     outbox::enqueue(connection, &messages).await?;
-    Ok(hashes.into_iter().map(|(_, hash)| hash).collect())
+    Ok(EndedSessions(hashes.into_iter().map(|(_, hash)| hash).collect()))
+}
+
+fn device_ended(user_id: UserId, device_id: String) -> serde_json::Result<Message> {
+    Message::new(DEVICE_ENDED, format!("user:{user_id}"), &DeviceEnded { user_id, device_id })
 }
 
 impl From<Row> for Session {

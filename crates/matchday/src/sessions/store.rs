@@ -20,6 +20,7 @@ pub(super) struct Row {
 pub(super) struct Ended {
     pub(super) id: SessionId,
     pub(super) token_hash: Vec<u8>,
+    pub(super) device_id: Option<String>,
 }
 
 pub(super) async fn insert(
@@ -29,16 +30,18 @@ pub(super) async fn insert(
     now: OffsetDateTime,
     expires_at: OffsetDateTime,
     user_agent: &str,
+    device_id: Option<&str>,
 ) -> sqlx::Result<SessionId> {
     sqlx::query_scalar!(
-        r#"insert into sessions (user_id, token_hash, created_at, last_used_at, expires_at, user_agent)
-           values ($1, $2, $3, $3, $4, $5)
+        r#"insert into sessions (user_id, token_hash, created_at, last_used_at, expires_at, user_agent, device_id)
+           values ($1, $2, $3, $3, $4, $5, $6)
            returning id as "id: SessionId""#,
         user.0,
         &hash.0[..],
         now,
         expires_at,
         user_agent,
+        device_id,
     )
     .fetch_one(connection)
     .await
@@ -57,7 +60,7 @@ pub(super) async fn delete_oldest(
            where user_id = $1
              and id in (select id from sessions where user_id = $1 and expires_at > $3
                         order by created_at desc, id desc offset $2)
-           returning id as "id: SessionId", token_hash"#,
+           returning id as "id: SessionId", token_hash, device_id"#,
         user.0,
         keep,
         now,
@@ -69,7 +72,8 @@ pub(super) async fn delete_oldest(
 pub(super) async fn delete(connection: &mut PgConnection, user: UserId, id: SessionId) -> sqlx::Result<Option<Ended>> {
     sqlx::query_as!(
         Ended,
-        r#"delete from sessions where user_id = $1 and id = $2 returning id as "id: SessionId", token_hash"#,
+        r#"delete from sessions where user_id = $1 and id = $2
+           returning id as "id: SessionId", token_hash, device_id"#,
         user.0,
         id.0,
     )
@@ -120,15 +124,56 @@ pub(super) async fn note_use(
     Ok(())
 }
 
-/// Deletes some expired sessions; returns how many.
-pub(super) async fn sweep(executor: impl PgExecutor<'_>, now: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
+/// Deletes some expired sessions; returns whose they were, and their devices.
+pub(super) async fn sweep(
+    connection: &mut PgConnection,
+    now: OffsetDateTime,
+    most: i64,
+) -> sqlx::Result<Vec<(UserId, Option<String>)>> {
     let swept = sqlx::query!(
-        "delete from sessions where expires_at <= $1 and (user_id, token_hash) in
-           (select user_id, token_hash from sessions where expires_at <= $1 order by expires_at limit $2)",
+        r#"delete from sessions where expires_at <= $1 and (user_id, token_hash) in
+             (select user_id, token_hash from sessions where expires_at <= $1 order by expires_at limit $2)
+           returning user_id as "user_id: UserId", device_id"#,
         now,
         most,
     )
-    .execute(executor)
+    .fetch_all(connection)
     .await?;
-    Ok(swept.rows_affected())
+    Ok(swept.into_iter().map(|row| (row.user_id, row.device_id)).collect())
+}
+
+/// Gives a session another device; returns the one before, or `None` if there is no such session.
+pub(super) async fn replace_device(
+    connection: &mut PgConnection,
+    user: UserId,
+    id: SessionId,
+    device_id: &str,
+) -> sqlx::Result<Option<Option<String>>> {
+    let before =
+        sqlx::query_scalar!("select device_id from sessions where user_id = $1 and id = $2 for update", user.0, id.0,)
+            .fetch_optional(&mut *connection)
+            .await?;
+    if before.is_some() {
+        sqlx::query!("update sessions set device_id = $3 where user_id = $1 and id = $2", user.0, id.0, device_id)
+            .execute(connection)
+            .await?;
+    }
+    Ok(before)
+}
+
+/// Whether the session still stands, with this device.
+pub(super) async fn has_device(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    id: SessionId,
+    device_id: &str,
+) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select from sessions where user_id = $1 and id = $2 and device_id = $3) as "has!""#,
+        user.0,
+        id.0,
+        device_id,
+    )
+    .fetch_one(executor)
+    .await
 }

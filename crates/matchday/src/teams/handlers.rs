@@ -88,7 +88,7 @@ impl From<Team> for TeamItem {
 /// A team as a favourite.
 #[derive(Serialize, ToSchema)]
 #[schema(as = FavouriteTeam)]
-struct FavouriteItem {
+pub(crate) struct FavouriteItem {
     id: TeamId,
     #[schema(example = "Rovers")]
     name: String,

@@ -8,6 +8,7 @@ mod tests;
 
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+pub(crate) use self::handlers::FavouriteItem;
 use crate::app::App;
 
 pub(crate) fn routes() -> OpenApiRouter<App> {

@@ -88,6 +88,14 @@ impl Teams {
         Ok((teams, total))
     }
 
+    /// The user's primary team, and the others in their order.
+    pub async fn favourites(&self, user: UserId) -> sqlx::Result<(Option<Favourite>, Vec<Favourite>)> {
+        let (primary, others): (Vec<_>, Vec<_>) =
+            store::favourites(&self.db, user).await?.into_iter().partition(|(rank, _)| *rank == 0);
+        let team = |(_, team): (i16, Favourite)| team;
+        Ok((primary.into_iter().map(team).next(), others.into_iter().map(team).collect()))
+    }
+
     /// Makes this the user's primary team.
     pub async fn save_primary(&self, user: UserId, team: TeamId) -> Result<Favourite, SaveError> {
         let mut saved = self.save(user, 0, 0, &[team]).await?;

@@ -2,7 +2,7 @@
 
 use sqlx::{PgConnection, PgExecutor};
 
-use super::service::{Team, TeamFilter};
+use super::service::{Favourite, Team, TeamFilter};
 use crate::{
     http::{fields::Search, paging::Paging},
     ids::{SportId, TeamId, UserId},
@@ -51,6 +51,18 @@ pub(super) async fn known(
         .fetch_all(executor)
         .await?;
     Ok(rows.into_iter().map(|row| (row.id, row.name, row.logo)).collect())
+}
+
+/// A user's favourites with their ranks, in their order.
+pub(super) async fn favourites(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<(i16, Favourite)>> {
+    let rows = sqlx::query!(
+        r#"select u.rank, t.id as "id: TeamId", t.name, t.logo
+           from user_teams u join teams t on t.id = u.team_id where u.user_id = $1 order by u.rank"#,
+        user.0,
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.rank, Favourite { id: row.id, name: row.name, logo: row.logo })).collect())
 }
 
 pub(super) async fn delete_favourites(

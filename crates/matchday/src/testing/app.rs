@@ -1,13 +1,17 @@
 //! The application under test.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+};
 
 use axum::body::Body;
 use futures_util::FutureExt as _;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use secrecy::ExposeSecret as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use sqlx::{Connection as _, Executor as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use time::macros::datetime;
@@ -15,7 +19,7 @@ use time::macros::datetime;
 use super::{MockClock, SeededRandom, TestFixtures, test_config, unique};
 use crate::{
     app::App,
-    http::{Public, public, server::Answers as _},
+    http::{PEER, Public, public, server::Answers as _},
     ids::UserId,
     platform::{database::MIGRATIONS, outbox},
 };
@@ -36,15 +40,28 @@ impl TestApp {
         Self::run_with(&[], test).await;
     }
 
-    /// The same with some settings changed.
+    /// The same with some settings changed. There is no chat: its accounts would outlive the test's database.
     pub async fn run_with(changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
+        let changes: Vec<_> =
+            [("MATCHDAY_MATRIX__HOMESERVER_URL", "")].into_iter().chain(changes.iter().copied()).collect();
+        Self::run_seeded(1, &changes, test).await;
+    }
+
+    /// The same with chat on the real homeserver. Names are other ones in each run, because there they stay.
+    pub async fn run_with_chat(changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
+        let digest = Sha256::digest(unique("seed"));
+        let seed = u64::from_be_bytes(digest[..8].try_into().expect("eight bytes"));
+        Self::run_seeded(seed, changes, test).await;
+    }
+
+    async fn run_seeded(seed: u64, changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
         with_database(async |options| {
             let prefix = unique("test");
             let mut changes = changes.to_vec();
             changes.extend([("MATCHDAY_REDIS__PREFIX", prefix.as_str()), ("MATCHDAY_NATS__PREFIX", &prefix)]);
             let config = test_config(&changes);
             let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
-            let random = Arc::new(SeededRandom::new(1));
+            let random = Arc::new(SeededRandom::new(seed));
             let db = sqlx::postgres::PgPoolOptions::new().max_connections(8).connect_lazy_with(options);
             let app = App::assemble(config, db, clock.clone(), random).await.expect("the parts are there");
             let test_app = Self { public: public(&app), app, clock };
@@ -58,7 +75,7 @@ impl TestApp {
 
     /// A new user with a token.
     pub async fn user(&self) -> TestUser<'_> {
-        let id = self.app.sessions.make_bare_user().await.expect("a user");
+        let id = self.app.accounts.make_without_phone().await.expect("a user");
         self.login(id).await
     }
 
@@ -78,9 +95,10 @@ impl TestApp {
         outbox::take_all(&self.app.db).await.expect("the outbox")
     }
 
-    /// Sends a request as it is.
+    /// Sends a request as it is, from this machine. `X-Forwarded-For` is believed.
     pub async fn send(&self, request: Request<Body>) -> Answer {
-        let (parts, body) = self.public.answer(request).await.into_parts();
+        let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let (parts, body) = PEER.scope(peer, self.public.answer(request)).await.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         Answer { status: parts.status, headers: parts.headers, bytes: bytes.to_vec() }
     }
@@ -89,6 +107,44 @@ impl TestApp {
     pub async fn anonymous(&self, method: Method, path: &str) -> Answer {
         let request = Request::builder().method(method).uri(path).body(Body::empty()).expect("a request");
         self.send(request).await
+    }
+
+    /// Posts JSON without a token.
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.post_from("192.0.2.1", path, body).await
+    }
+
+    /// Posts JSON without a token, from this address.
+    pub async fn post_from(&self, address: &str, path: &str, body: &Value) -> Answer {
+        let request = Request::post(path)
+            .header("x-forwarded-for", address)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(body.to_string()))
+            .expect("a request");
+        self.send(request).await
+    }
+
+    /// The codes sent to a phone, newest first, as the log shows them.
+    pub async fn codes(&self, phone: &str) -> Vec<String> {
+        let path = format!("/api/logs/sms?phone={}&status=sent", phone.replace('+', "%2B"));
+        let log = self.anonymous(Method::GET, &path).await.expect(200);
+        let entries = log["data"].as_array().expect("a list").iter();
+        entries.map(|entry| entry["code"].as_str().expect("a code").to_owned()).collect()
+    }
+
+    /// Asks for a login code and reads it.
+    pub async fn code(&self, phone: &str) -> String {
+        self.post("/api/code/request", &json!({"phone": phone})).await.expect(200);
+        self.codes(phone).await.remove(0)
+    }
+
+    /// Logs in with a phone as an app does; returns the user and what the answer said.
+    pub async fn log_in(&self, phone: &str) -> (TestUser<'_>, Value) {
+        let code = self.code(phone).await;
+        let mut answer = self.post("/api/code/verify", &json!({"phone": phone, "code": code})).await.expect(200);
+        let data = answer["data"].take();
+        let id = UserId(data["user"]["id"].as_i64().expect("an id"));
+        (TestUser { id, token: data["token"].as_str().expect("a token").to_owned(), app: self }, data)
     }
 }
 

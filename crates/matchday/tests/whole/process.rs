@@ -47,8 +47,8 @@ impl Setting {
         self
     }
 
-    pub(crate) fn variable(&self, name: &str) -> &str {
-        &self.variables[name]
+    pub(crate) fn variables(&self) -> &BTreeMap<String, String> {
+        &self.variables
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

@@ -18,9 +18,7 @@ use crate::process::Setting;
 const SUBJECT: &str = "fact.test.killed";
 
 async fn streams(setting: &Setting) -> Streams {
-    let names = ["MATCHDAY_DATABASE__URL", "MATCHDAY_REDIS__URL", "MATCHDAY_NATS__URL", "MATCHDAY_NATS__PREFIX"];
-    let variables = names.map(|name| (name.to_owned(), setting.variable(name).to_owned()));
-    let config = Config::parse(variables, None).expect("valid").config;
+    let config = Config::parse(setting.variables().clone(), None).expect("valid").config;
     let streams = Streams::connect(&config.nats).await.expect("NATS");
     streams.ensure().await.expect("streams");
     streams

@@ -112,7 +112,8 @@ async fn a_problem_is_logged_with_its_request_id_and_without_the_token() {
 #[tokio::test]
 async fn a_client_that_dawdles_with_its_headers_is_cut_off() {
     with_database(async |options| {
-        let setting = Setting::new(&options).with("MATCHDAY_HTTP__DEADLINE", "1s");
+        let setting =
+            Setting::new(&options).with("MATCHDAY_HTTP__DEADLINE", "1s").with("MATCHDAY_MATRIX__TIMEOUT", "500ms");
         let process = setting.start(&["serve"]);
         let mut slow = TcpStream::connect(process.public.trim_start_matches("http://")).await.expect("connected");
         slow.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ").await.expect("sent");

@@ -1,0 +1,275 @@
+//! HTTP for accounts.
+
+use axum::{Json, extract::State, response::IntoResponse};
+use http::HeaderMap;
+use serde::Serialize;
+use time::{Date, OffsetDateTime};
+use utoipa::ToSchema;
+
+use super::{
+    rules::{Email, PersonName},
+    service::{Account, ChangeError, ProfileChange, VerifyError},
+};
+use crate::{
+    app::App,
+    chat::CredentialsItem,
+    codes::{Code, PhoneBody},
+    http::{
+        ApiError, ClientNetwork, CurrentUser, ErrorBody, ValidJson,
+        fields::{Body, FromBody},
+        limit_headers,
+    },
+    ids::UserId,
+    phone::Phone,
+    sms::templates::Language,
+    teams::FavouriteItem,
+};
+
+/// An account, as its owner sees it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = User)]
+pub(crate) struct UserItem {
+    id: UserId,
+    #[schema(example = "+14155550100")]
+    phone: Option<String>,
+    #[schema(example = "swift_winger")]
+    username: String,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    created_at: OffsetDateTime,
+    #[schema(example = "Ada Obi")]
+    name: Option<String>,
+    #[schema(example = "ada@example.org")]
+    email: Option<String>,
+    #[serde(with = "day")]
+    #[schema(value_type = Option<String>, format = Date, example = "1990-02-28")]
+    date_of_birth: Option<Date>,
+    /// Whether the username was made up by the service. Then it can be replaced, once.
+    username_is_generated: bool,
+}
+
+time::serde::format_description!(iso_day, Date, "[year]-[month]-[day]");
+use iso_day::option as day;
+
+impl From<Account> for UserItem {
+    fn from(account: Account) -> Self {
+        Self {
+            id: account.id,
+            phone: account.phone.map(|phone| phone.as_str().to_owned()),
+            username: account.username.to_string(),
+            created_at: account.created_at,
+            name: account.name,
+            email: account.email,
+            date_of_birth: account.date_of_birth,
+            username_is_generated: account.username_is_generated,
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Me {
+    data: MeItem,
+}
+
+/// The caller: account and favourite teams.
+#[derive(Serialize, ToSchema)]
+#[schema(as = MeData)]
+struct MeItem {
+    #[serde(flatten)]
+    user: UserItem,
+    teams: MyTeams,
+}
+
+#[derive(Serialize, ToSchema)]
+struct MyTeams {
+    primary: Option<FavouriteItem>,
+    other: Vec<FavouriteItem>,
+}
+
+/// What to change. What is not named stays, null clears it.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only its documentation is used; ProfileChange reads the values")]
+pub(super) struct UserInfo {
+    #[schema(required = false, min_length = 1, max_length = 100, example = "Ada Obi")]
+    name: Option<String>,
+    #[schema(required = false, max_length = 254, example = "ada@example.org")]
+    email: Option<String>,
+    /// 13 years ago or more.
+    #[schema(required = false, format = Date, example = "1990-02-28")]
+    date_of_birth: Option<String>,
+    /// Instead of the username that the service made up; works once. The chat account moves along.
+    #[schema(required = false, min_length = 3, max_length = 30, example = "ada_obi")]
+    username: Option<String>,
+}
+
+impl FromBody for ProfileChange {
+    fn from_body(body: &mut Body) -> Option<Self> {
+        let (name, email, born) =
+            (body.change::<PersonName>("name"), body.change::<Email>("email"), body.change::<Date>("date_of_birth"));
+        let username = body.optional("username");
+        Some(Self { name: name?, email: email?, date_of_birth: born?, username: username? })
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct InfoSaved {
+    #[schema(example = "Your information was saved.")]
+    message: &'static str,
+    data: InfoItem,
+}
+
+/// The account as it is now.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SavedInfo)]
+struct InfoItem {
+    #[serde(flatten)]
+    user: UserItem,
+    /// Only after the username was replaced: those of the new chat account, or null while chat is away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = Option<CredentialsItem>)]
+    #[expect(clippy::option_option, reason = "left out, null and given are three answers")]
+    matrix_credentials: Option<Option<CredentialsItem>>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct VerificationBegun {
+    #[schema(example = "A code was sent.")]
+    message: &'static str,
+    data: BegunItem,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = PendingVerification)]
+struct BegunItem {
+    /// For how many seconds the code is good.
+    #[schema(example = 300)]
+    expires_in: u64,
+    #[schema(example = "+14155550100")]
+    phone: String,
+}
+
+#[derive(ToSchema)]
+pub(super) struct PhoneProof {
+    /// The phone that the code was sent to.
+    #[schema(value_type = String, example = "+14155550100")]
+    phone: Phone,
+    #[schema(value_type = String, pattern = "^[0-9]{6}$", example = "271828")]
+    code: Code,
+}
+
+impl FromBody for PhoneProof {
+    fn from_body(body: &mut Body) -> Option<Self> {
+        let (phone, code) = (body.required("phone"), body.required("code"));
+        Some(Self { phone: phone?, code: code? })
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct PhoneVerified {
+    #[schema(example = "The phone was verified.")]
+    message: &'static str,
+    data: VerifiedItem,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = VerifiedPhone)]
+struct VerifiedItem {
+    verified: bool,
+    #[schema(example = "+14155550100")]
+    phone: String,
+}
+
+impl From<ChangeError> for ApiError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::NoSuchAccount => Self::unauthenticated(),
+            ChangeError::UsernameTaken => Self::invalid_field("username", "is taken"),
+            ChangeError::UsernameChosen => Self::invalid_field("username", "was chosen already and stays"),
+            ChangeError::TooYoung => {
+                Self::invalid_field("date_of_birth", "must be a date in the past, at least 13 years ago")
+            }
+            ChangeError::Database(error) => error.into(),
+            ChangeError::Message(_) => Self::internal(error),
+        }
+    }
+}
+
+impl From<VerifyError> for ApiError {
+    fn from(error: VerifyError) -> Self {
+        match error {
+            VerifyError::OtherPhone => Self::invalid_field("phone", "is not the one that the code was sent to"),
+            VerifyError::PhoneTaken => Self::invalid_field("phone", "belongs to another account"),
+            VerifyError::Code(error) => error.into(),
+            VerifyError::Database(error) => error.into(),
+        }
+    }
+}
+
+/// The caller's account.
+#[utoipa::path(get, path = "/api/auth/me", tag = "Account", security(("token" = [])),
+    responses((status = 200, body = Me)))]
+pub(super) async fn get_me(State(app): State<App>, user: CurrentUser) -> Result<Json<Me>, ApiError> {
+    let account = app.accounts.find(user.id).await?.ok_or_else(ApiError::unauthenticated)?;
+    let (primary, others) = app.teams.favourites(user.id).await?;
+    let teams = MyTeams {
+        primary: primary.map(FavouriteItem::from),
+        other: others.into_iter().map(FavouriteItem::from).collect(),
+    };
+    Ok(Json(Me { data: MeItem { user: account.into(), teams } }))
+}
+
+/// Change the caller's account.
+#[utoipa::path(post, path = "/api/auth/update-user-info", tag = "Account", security(("token" = [])),
+    request_body = UserInfo, responses((status = 200, body = InfoSaved)))]
+pub(super) async fn update_user_info(
+    State(app): State<App>,
+    user: CurrentUser,
+    ValidJson(change): ValidJson<ProfileChange>,
+) -> Result<Json<InfoSaved>, ApiError> {
+    let (account, renamed) = app.accounts.change(user.id, change).await?;
+    let matrix_credentials = if renamed {
+        Some(app.chat.renew(user.id, user.session, &account.username).await.ok().map(CredentialsItem::from))
+    } else {
+        None
+    };
+    let data = InfoItem { user: account.into(), matrix_credentials };
+    Ok(Json(InfoSaved { message: "Your information was saved.", data }))
+}
+
+/// Begin to verify a phone: the caller's own again, or another one to move to.
+#[utoipa::path(post, path = "/api/auth/verify-phone/initiate", tag = "Account", security(("token" = [])),
+    request_body = PhoneBody,
+    responses(
+        (status = 200, body = VerificationBegun),
+        (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
+    ))]
+pub(super) async fn initiate_verification(
+    State(app): State<App>,
+    user: CurrentUser,
+    network: ClientNetwork,
+    headers: HeaderMap,
+    ValidJson(PhoneBody { phone }): ValidJson<PhoneBody>,
+) -> Result<impl IntoResponse, ApiError> {
+    let sent = app.accounts.begin_verification(user.id, &phone, network, Language::of(&headers)).await?;
+    let data = BegunItem { expires_in: sent.expires_in.as_secs(), phone: phone.as_str().to_owned() };
+    Ok((limit_headers(sent.limit), Json(VerificationBegun { message: "A code was sent.", data })))
+}
+
+/// Verify a phone with the code that was sent to it.
+#[utoipa::path(post, path = "/api/auth/verify-phone", tag = "Account", security(("token" = [])),
+    request_body = PhoneProof,
+    responses(
+        (status = 200, body = PhoneVerified),
+        (status = 401, description = "The token is not good, or the code is wrong, expired or used up", body = ErrorBody),
+        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+    ))]
+pub(super) async fn verify_phone(
+    State(app): State<App>,
+    user: CurrentUser,
+    network: ClientNetwork,
+    ValidJson(PhoneProof { phone, code }): ValidJson<PhoneProof>,
+) -> Result<Json<PhoneVerified>, ApiError> {
+    app.accounts.verify_phone(user.id, &phone, &code, network).await?;
+    let data = VerifiedItem { verified: true, phone: phone.as_str().to_owned() };
+    Ok(Json(PhoneVerified { message: "The phone was verified.", data }))
+}

@@ -1,0 +1,143 @@
+//! What a name, an address and a date of birth look like; no I/O.
+
+use serde_json::Value;
+use time::{Date, Month};
+
+use crate::http::fields::FromJson;
+
+/// How old a person must be.
+const LEAST_AGE: i32 = 13;
+
+/// A person's name: 1 to 100 characters, none of them a control character.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PersonName(pub(super) String);
+
+impl FromJson for PersonName {
+    const EXPECTED: &'static str = "must be a text of 1 to 100 characters";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let name = value.as_str()?.trim();
+        let valid = (1..=100).contains(&name.chars().count()) && !name.chars().any(char::is_control);
+        valid.then(|| Self(name.to_owned()))
+    }
+}
+
+/// An e-mail address by its syntax, as browsers check it in forms, with a domain of at least two parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Email(pub(super) String);
+
+impl FromJson for Email {
+    const EXPECTED: &'static str = "must be an e-mail address of at most 254 characters";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_str().filter(|text| text.len() <= 254 && is_email(text)).map(|text| Self(text.to_owned()))
+    }
+}
+
+fn is_email(text: &str) -> bool {
+    let Some((local, domain)) = text.rsplit_once('@') else { return false };
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".!#$%&'*+/=?^_`{|}~-".contains(&byte);
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    (1..=64).contains(&local.len())
+        && local.bytes().all(allowed)
+        && !local.starts_with('.')
+        && !local.ends_with('.')
+        && !local.contains("..")
+        && domain.split('.').count() >= 2
+        && domain.split('.').all(label)
+}
+
+/// Whether somebody born on that day may have an account today. Who was born on 29 February has their birthday on
+/// 1 March in other years.
+pub(super) fn is_old_enough(born: Date, today: Date) -> bool {
+    let birthday = Date::from_calendar_date(born.year() + LEAST_AGE, born.month(), born.day())
+        .or_else(|_| Date::from_calendar_date(born.year() + LEAST_AGE, Month::March, 1));
+    // Nobody alive was born before that; a date like that is a slip of the finger.
+    born.year() >= 1900 && birthday.is_ok_and(|birthday| birthday <= today)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+    use time::macros::date;
+
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for good in ["ada@example.org", "a.b+c@mail.example.co.uk", "x@a-b.io", "o'neill@example.com"] {
+            assert!(Email::from_json(&json!(good)).is_some(), "{good}");
+        }
+        for bad in [
+            "",
+            "not-an-email",
+            "@example.org",
+            "ada@",
+            "ada@localhost",
+            "ada@.org",
+            "ada@example..org",
+            "a b@example.org",
+            "ada@exa_mple.org",
+            ".ada@example.org",
+            "a..b@example.org",
+            "ada@-x.org",
+            "adá@example.org",
+            "a@b@c.org ",
+        ] {
+            assert!(Email::from_json(&json!(bad)).is_none(), "{bad}");
+        }
+        assert!(Email::from_json(&json!(5)).is_none());
+        assert!(Email::from_json(&json!(format!("{}@{}.org", "a".repeat(60), "b".repeat(250)))).is_none());
+    }
+
+    #[test]
+    fn names() {
+        for (name, valid) in [
+            (json!("Ada Obi"), true),
+            (json!("李"), true),
+            (json!("x".repeat(100)), true),
+            (json!("x".repeat(101)), false),
+            (json!(""), false),
+            (json!("   "), false),
+            (json!("a\u{0}b"), false),
+            (json!("a\nb"), false),
+            (json!(5), false),
+        ] {
+            assert_eq!(PersonName::from_json(&name).is_some(), valid, "{name}");
+        }
+    }
+
+    #[test]
+    fn thirteen_to_the_day() {
+        let today = date!(2026 - 11 - 20);
+        assert!(is_old_enough(date!(2013 - 11 - 20), today));
+        assert!(!is_old_enough(date!(2013 - 11 - 21), today));
+        assert!(!is_old_enough(date!(2999 - 01 - 01), today));
+        assert!(!is_old_enough(date!(1850 - 01 - 01), today));
+        assert!(!is_old_enough(date!(2012 - 02 - 29), date!(2025 - 02 - 28)));
+        assert!(is_old_enough(date!(2012 - 02 - 29), date!(2025 - 03 - 01)));
+    }
+
+    proptest! {
+        #[test]
+        fn an_address_has_one_meaning(text in "[ -~]{0,40}") {
+            if Email::from_json(&json!(text)).is_some() {
+                prop_assert!(!text.contains(' ') && text.matches('@').count() == 1);
+            }
+        }
+
+        #[test]
+        fn who_is_old_enough_stays_so(born in 0..45_000_i64, days in 0..5_000_i64) {
+            let (born, today) = (date!(1900-01-01) + time::Duration::days(born), date!(2026-11-20));
+            if is_old_enough(born, today) {
+                prop_assert!(is_old_enough(born, today + time::Duration::days(days)));
+            }
+        }
+    }
+}

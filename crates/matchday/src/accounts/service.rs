@@ -1,0 +1,319 @@
+//! Making accounts and changing them.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sqlx::{PgConnection, PgPool};
+use time::{Date, OffsetDateTime};
+use tokio::sync::Notify;
+
+use super::{
+    rules::{self, Email, PersonName},
+    store,
+};
+use crate::{
+    codes::{
+        Code, Subject,
+        service::{CheckError, Codes, RequestError, Sent},
+    },
+    http::{ClientNetwork, fields::Change},
+    ids::UserId,
+    phone::Phone,
+    platform::{
+        clock::Clock,
+        outbox::{self, Message},
+    },
+    sms::templates::Language,
+    usernames::{Username, service::Usernames},
+};
+
+/// The subject on which a replaced username is told: the chat account moves along.
+pub const RENAMED: &str = "work.chat.renamed";
+/// The subject on which a changed name is told: chat shows it too.
+pub const NAME_CHANGED: &str = "work.chat.name_changed";
+
+/// The accounts of everybody.
+#[derive(Clone)]
+pub struct Accounts {
+    db: PgPool,
+    usernames: Usernames,
+    codes: Codes,
+    clock: Arc<dyn Clock>,
+    outbox_written: Arc<Notify>,
+}
+
+/// An account.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// Whose.
+    pub id: UserId,
+    /// When it was made.
+    pub created_at: OffsetDateTime,
+    /// What others know it by.
+    pub username: Username,
+    /// Whether the service made the username up; then it can be replaced.
+    pub username_is_generated: bool,
+    /// What it logs in with.
+    pub phone: Option<Phone>,
+    /// The person's name.
+    pub name: Option<String>,
+    /// The person's e-mail address.
+    pub email: Option<String>,
+    /// When the person was born.
+    pub date_of_birth: Option<Date>,
+}
+
+/// What a person wants changed.
+#[derive(Clone, Debug)]
+pub struct ProfileChange {
+    /// The name.
+    pub name: Change<PersonName>,
+    /// The e-mail address.
+    pub email: Change<Email>,
+    /// The date of birth.
+    pub date_of_birth: Change<Date>,
+    /// Another username than the one that was made up.
+    pub username: Option<Username>,
+}
+
+/// A username was replaced.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Renamed {
+    /// Whose.
+    pub user_id: UserId,
+    /// The one before.
+    pub from: Username,
+    /// The one now.
+    pub to: Username,
+}
+
+/// A name changed.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct NameChanged {
+    /// Whose.
+    pub user_id: UserId,
+}
+
+/// Why no account was made.
+#[derive(Debug, thiserror::Error)]
+pub enum MakeError {
+    /// Somebody has or had it, or it is reserved.
+    #[error("the username is taken")]
+    UsernameTaken,
+    /// The phone came to an account, or went from one, just now: look again.
+    #[error("the phone changed hands meanwhile")]
+    PhoneMoved,
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+}
+
+/// Why an account was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// There is no such account.
+    #[error("the account does not exist")]
+    NoSuchAccount,
+    /// Somebody has or had it, or it is reserved.
+    #[error("the username is taken")]
+    UsernameTaken,
+    /// It was chosen, at registration or since.
+    #[error("the username was chosen already")]
+    UsernameChosen,
+    /// Not a past date, or too young.
+    #[error("the person is too young")]
+    TooYoung,
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    /// A message could not be written.
+    #[error(transparent)]
+    Message(#[from] serde_json::Error),
+}
+
+/// Why a phone was not verified.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// Not the phone that a code was sent to.
+    #[error("the code was sent to another phone")]
+    OtherPhone,
+    /// It is the phone of another account.
+    #[error("the phone belongs to another account")]
+    PhoneTaken,
+    /// The code.
+    #[error(transparent)]
+    Code(#[from] CheckError),
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+}
+
+impl Accounts {
+    /// Accounts in this database.
+    pub fn new(
+        db: PgPool,
+        usernames: Usernames,
+        codes: Codes,
+        clock: Arc<dyn Clock>,
+        outbox_written: Arc<Notify>,
+    ) -> Self {
+        Self { db, usernames, codes, clock, outbox_written }
+    }
+
+    /// The account.
+    pub async fn find(&self, user: UserId) -> sqlx::Result<Option<Account>> {
+        store::find(&self.db, user).await
+    }
+
+    /// The account that a phone logs in to, made if there is none; and whether it was made. In the caller's
+    /// transaction, which must be given up on any error.
+    pub async fn find_or_make_in(
+        &self,
+        connection: &mut PgConnection,
+        phone: &Phone,
+        username: Option<&Username>,
+    ) -> Result<(Account, bool), MakeError> {
+        let Some(owner) = store::phone_owner(connection, phone).await? else {
+            return Ok((self.make_in(connection, Some(phone), username).await?, true));
+        };
+        store::lock(connection, owner).await?;
+        // The owner may have moved to another phone before the lock.
+        if store::phone_owner(connection, phone).await? != Some(owner) {
+            return Err(MakeError::PhoneMoved);
+        }
+        let account = store::find(connection, owner).await?;
+        account.map(|account| (account, false)).ok_or(MakeError::Database(sqlx::Error::RowNotFound))
+    }
+
+    async fn make_in(
+        &self,
+        connection: &mut PgConnection,
+        phone: Option<&Phone>,
+        username: Option<&Username>,
+    ) -> Result<Account, MakeError> {
+        let (id, now) = (store::next_id(connection).await?, self.clock.now());
+        if let Some(phone) = phone
+            && !store::claim_phone(connection, phone, id, now).await?
+        {
+            return Err(MakeError::PhoneMoved);
+        }
+        let chosen = match username {
+            Some(wanted) if !self.usernames.claim_in(connection, wanted, id).await? => {
+                return Err(MakeError::UsernameTaken);
+            }
+            Some(wanted) => wanted.clone(),
+            None => self.usernames.claim_invented_in(connection, id).await?,
+        };
+        store::insert(connection, id, phone, &chosen, username.is_none(), now).await?;
+        store::find(connection, id).await?.ok_or(MakeError::Database(sqlx::Error::RowNotFound))
+    }
+
+    /// Makes an account that nobody can log in to, for development and tests.
+    pub async fn make_without_phone(&self) -> Result<UserId, MakeError> {
+        let mut tx = self.db.begin().await?;
+        let account = self.make_in(&mut tx, None, None).await?;
+        tx.commit().await?;
+        Ok(account.id)
+    }
+
+    /// Changes what the person wants changed; returns the account as it is then, and whether its username is a new one.
+    pub async fn change(&self, user: UserId, change: ProfileChange) -> Result<(Account, bool), ChangeError> {
+        let now = self.clock.now();
+        if let Change::Set(born) = change.date_of_birth
+            && !rules::is_old_enough(born, now.date())
+        {
+            return Err(ChangeError::TooYoung);
+        }
+        let mut tx = self.db.begin().await?;
+        // A name that somebody else claims meanwhile is waited for before this account is locked, as in a login: two
+        // transactions that wait for each other's claims could otherwise hold each other up.
+        if let Some(username) = &change.username
+            && !self.usernames.claim_in(&mut tx, username, user).await?
+        {
+            tx.rollback().await?;
+            let before = self.find(user).await?.ok_or(ChangeError::NoSuchAccount)?;
+            return Err(if before.username_is_generated {
+                ChangeError::UsernameTaken
+            } else {
+                ChangeError::UsernameChosen
+            });
+        }
+        if !store::lock(&mut tx, user).await? {
+            return Err(ChangeError::NoSuchAccount);
+        }
+        let before = store::find(&mut *tx, user).await?.ok_or(ChangeError::NoSuchAccount)?;
+        let mut messages = Vec::new();
+        let key = format!("user:{user}");
+        if let Some(username) = &change.username {
+            if !before.username_is_generated {
+                return Err(ChangeError::UsernameChosen);
+            }
+            store::set_username(&mut tx, user, username).await?;
+            let renamed = Renamed { user_id: user, from: before.username.clone(), to: username.clone() };
+            messages.push(Message::new(RENAMED, key.clone(), &renamed)?);
+        }
+        let name = change.name.apply(before.name.clone().map(PersonName)).map(|name| name.0);
+        let email = change.email.apply(before.email.clone().map(Email)).map(|email| email.0);
+        let date_of_birth = change.date_of_birth.apply(before.date_of_birth);
+        store::set_profile(&mut tx, user, name.as_deref(), email.as_deref(), date_of_birth).await?;
+        if name != before.name {
+            messages.push(Message::new(NAME_CHANGED, key, &NameChanged { user_id: user })?);
+        }
+        outbox::enqueue(&mut tx, &messages).await?;
+        let after = store::find(&mut *tx, user).await?.ok_or(ChangeError::NoSuchAccount)?;
+        tx.commit().await?;
+        if !messages.is_empty() {
+            self.outbox_written.notify_one();
+        }
+        Ok((after, change.username.is_some()))
+    }
+
+    /// Sends a code to a phone that the user says is theirs, or will be.
+    pub async fn begin_verification(
+        &self,
+        user: UserId,
+        phone: &Phone,
+        network: ClientNetwork,
+        language: Language,
+    ) -> Result<Sent, RequestError> {
+        self.codes.request(&Subject::Verification(user), phone, network, language).await
+    }
+
+    /// Proves that a phone is the user's; another one than before becomes theirs, and the one before is free. Whether
+    /// it belongs to somebody else is said only to who has its code.
+    pub async fn verify_phone(
+        &self,
+        user: UserId,
+        phone: &Phone,
+        code: &Code,
+        network: ClientNetwork,
+    ) -> Result<(), VerifyError> {
+        let subject = Subject::Verification(user);
+        match self.codes.pending(&subject).await? {
+            None => return Err(CheckError::NotGood.into()),
+            Some(pending) if pending != *phone => return Err(VerifyError::OtherPhone),
+            Some(_) => {}
+        }
+        let right = self.codes.check(&subject, phone, code, network).await?;
+        let now = self.clock.now();
+        let mut tx = self.db.begin().await?;
+        if !self.codes.consume_in(&mut tx, right, phone).await? {
+            return Err(CheckError::NotGood.into());
+        }
+        store::lock(&mut tx, user).await?;
+        let owner = store::phone_owner(&mut tx, phone).await?;
+        let is_theirs = match owner {
+            Some(owner) => owner == user,
+            None => store::claim_phone(&mut tx, phone, user, now).await?,
+        };
+        if is_theirs {
+            let before = store::find(&mut *tx, user).await?.and_then(|account| account.phone);
+            if let Some(before) = before.filter(|before| before != phone) {
+                store::release_phone(&mut tx, &before, user).await?;
+            }
+            store::set_phone(&mut tx, user, phone, now).await?;
+        }
+        tx.commit().await?;
+        if is_theirs { Ok(()) } else { Err(VerifyError::PhoneTaken) }
+    }
+}

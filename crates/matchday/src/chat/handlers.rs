@@ -1,0 +1,107 @@
+//! HTTP for chat.
+
+use axum::{Json, extract::State, response::IntoResponse};
+use http::{HeaderValue, header};
+use secrecy::ExposeSecret as _;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::service::{ChatError, Credentials};
+use crate::{
+    app::App,
+    http::{ApiError, CurrentUser, ErrorBody},
+};
+
+/// What a Matrix client needs to act as the user.
+#[derive(Serialize, ToSchema)]
+#[schema(as = MatrixCredentials)]
+pub(crate) struct CredentialsItem {
+    #[schema(example = "@swift_winger:example.org")]
+    user_id: String,
+    /// Good as long as the session is.
+    #[schema(example = "syt_c3dpZnRfd2luZ2Vy_AbCdEf_123456")]
+    access_token: String,
+    #[schema(example = "MD0AbCdEf12345")]
+    device_id: String,
+}
+
+impl From<Credentials> for CredentialsItem {
+    fn from(credentials: Credentials) -> Self {
+        Self {
+            user_id: credentials.user_id.to_string(),
+            access_token: credentials.access_token.expose_secret().to_owned(),
+            device_id: credentials.device_id.to_string(),
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct NewCredentials {
+    #[schema(example = "These are your chat credentials.")]
+    message: &'static str,
+    data: CredentialsData,
+}
+
+#[derive(Serialize, ToSchema)]
+struct CredentialsData {
+    matrix_credentials: CredentialsItem,
+}
+
+/// As Matrix clients look for it.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ClientDiscovery {
+    #[serde(rename = "m.homeserver")]
+    homeserver: HomeserverItem,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = DiscoveredHomeserver)]
+struct HomeserverItem {
+    #[schema(example = "https://chat.example.org")]
+    base_url: String,
+}
+
+impl From<ChatError> for ApiError {
+    fn from(error: ChatError) -> Self {
+        match error {
+            ChatError::SessionOver => Self::unauthenticated(),
+            ChatError::Session(error) => error.into(),
+            ChatError::None | ChatError::Unavailable | ChatError::Homeserver(_) => {
+                Self::unavailable("chat_unavailable", "Chat does not answer. Try again shortly.")
+            }
+        }
+    }
+}
+
+/// Get new chat credentials for this session.
+///
+/// For an app that logged in while chat was away, or lost what it had. The session's chat token before is not good any
+/// more.
+#[utoipa::path(post, path = "/api/auth/matrix-credentials", tag = "Chat", security(("token" = [])),
+    responses(
+        (status = 200, body = NewCredentials),
+        (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
+    ))]
+pub(super) async fn get_matrix_credentials(
+    State(app): State<App>,
+    user: CurrentUser,
+) -> Result<Json<NewCredentials>, ApiError> {
+    let account = app.accounts.find(user.id).await?.ok_or_else(ApiError::unauthenticated)?;
+    let credentials = app.chat.renew(user.id, user.session, &account.username).await?;
+    let data = CredentialsData { matrix_credentials: credentials.into() };
+    Ok(Json(NewCredentials { message: "These are your chat credentials.", data }))
+}
+
+/// Where is the homeserver?
+#[utoipa::path(get, path = "/.well-known/matrix/client", tag = "Chat",
+    responses(
+        (status = 200, body = ClientDiscovery),
+        (status = 404, description = "There is no chat here", body = ErrorBody),
+    ))]
+pub(super) async fn get_client_discovery(State(app): State<App>) -> Result<impl IntoResponse, ApiError> {
+    let url = app.chat.public_url().ok_or_else(|| ApiError::not_found("A homeserver"))?;
+    let homeserver = HomeserverItem { base_url: url.as_str().trim_end_matches('/').to_owned() };
+    // Clients in browsers come from anywhere.
+    let anywhere = [(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"))];
+    Ok((anywhere, Json(ClientDiscovery { homeserver })))
+}

@@ -1,0 +1,126 @@
+//! HTTP for codes.
+
+use axum::{Json, extract::State, response::IntoResponse};
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{
+    rules::Subject,
+    service::{CheckError, RequestError, Sent},
+};
+use crate::{
+    app::App,
+    http::{
+        ApiError, ClientNetwork, ErrorBody, MaybeUser, ValidJson,
+        fields::{Body, FromBody},
+        limit_headers,
+    },
+    phone::Phone,
+    sms::templates::Language,
+};
+
+/// A phone, and nothing else.
+#[derive(ToSchema)]
+#[schema(as = PhoneBody)]
+pub(crate) struct PhoneBody {
+    /// In the international form; spaces, dashes, dots and parentheses are ignored.
+    #[schema(value_type = String, example = "+14155550100")]
+    pub(crate) phone: Phone,
+}
+
+impl FromBody for PhoneBody {
+    fn from_body(body: &mut Body) -> Option<Self> {
+        Some(Self { phone: body.required("phone")? })
+    }
+}
+
+/// A code is on its way.
+#[derive(Serialize, ToSchema)]
+pub(super) struct CodeSent {
+    #[schema(example = "A code was sent.")]
+    message: &'static str,
+    data: Validity,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = CodeValidity)]
+struct Validity {
+    /// For how many seconds the code is good.
+    #[schema(example = 300)]
+    expires_in: u64,
+}
+
+/// The answer to whoever asked for a code.
+fn sent(sent: Sent) -> impl IntoResponse {
+    let data = Validity { expires_in: sent.expires_in.as_secs() };
+    (limit_headers(sent.limit), Json(CodeSent { message: "A code was sent.", data }))
+}
+
+impl From<RequestError> for ApiError {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::NumberNotServed => {
+                Self::invalid_field("phone", "must be a number that can get text messages, of a country that is served")
+            }
+            RequestError::Limited(decision) => Self::rate_limited(decision),
+            RequestError::NonePending => Self::invalid_field("phone", "has no pending verification"),
+            RequestError::Unavailable => {
+                Self::unavailable("sms_unavailable", "The code could not be sent. Try again shortly.")
+            }
+            RequestError::NoKey => Self::internal(error),
+            RequestError::Database(error) => error.into(),
+        }
+    }
+}
+
+impl From<CheckError> for ApiError {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::NotGood => {
+                Self::new(StatusCode::UNAUTHORIZED, "invalid_code", "The code is not valid, or not any more.")
+            }
+            CheckError::Limited(decision) => Self::rate_limited(decision),
+            CheckError::Database(error) => error.into(),
+        }
+    }
+}
+
+/// Ask for a code to log in with.
+///
+/// The answer is the same whether the phone has an account or not; the first login makes one. The text is in the
+/// language that `Accept-Language` prefers, as far as there is one.
+#[utoipa::path(post, path = "/api/code/request", tag = "Login", request_body = PhoneBody,
+    responses(
+        (status = 200, body = CodeSent),
+        (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
+    ))]
+pub(super) async fn request_code(
+    State(app): State<App>,
+    network: ClientNetwork,
+    headers: HeaderMap,
+    ValidJson(PhoneBody { phone }): ValidJson<PhoneBody>,
+) -> Result<impl IntoResponse, ApiError> {
+    let subject = Subject::Login(phone.clone());
+    Ok(sent(app.codes.request(&subject, &phone, network, Language::of(&headers)).await?))
+}
+
+/// Ask for another code.
+///
+/// With a token it repeats the caller's pending verification of a phone, without one the phone's pending login. The code
+/// before is not good any more.
+#[utoipa::path(post, path = "/api/auth/resend-code", tag = "Login", security((), ("token" = [])), request_body = PhoneBody,
+    responses(
+        (status = 200, body = CodeSent),
+        (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
+    ))]
+pub(super) async fn resend_code(
+    State(app): State<App>,
+    MaybeUser(user): MaybeUser,
+    network: ClientNetwork,
+    headers: HeaderMap,
+    ValidJson(PhoneBody { phone }): ValidJson<PhoneBody>,
+) -> Result<impl IntoResponse, ApiError> {
+    let subject = user.map_or_else(|| Subject::Login(phone.clone()), |user| Subject::Verification(user.id));
+    Ok(sent(app.codes.resend(&subject, &phone, network, Language::of(&headers)).await?))
+}

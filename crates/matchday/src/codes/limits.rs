@@ -1,0 +1,101 @@
+//! What sending codes may cost. Every limit here is somebody's money or somebody's peace.
+
+use std::time::Duration;
+
+use crate::{
+    http::ClientNetwork,
+    phone::{Country, Phone},
+    platform::{
+        config::Config,
+        rate_limit::{Decision, Limit, Quota, RateLimiter},
+        settings::CountryRule,
+    },
+};
+
+const HOUR: Duration = Duration::from_hours(1);
+const DAY: Duration = Duration::from_hours(24);
+
+/// The limits of sending.
+#[derive(Clone)]
+pub(super) struct Limits {
+    limiter: RateLimiter,
+    phone: Limit,
+    phone_day: Quota,
+    network: Quota,
+    block: Quota,
+    country: Quota,
+    budget: Quota,
+    guesses: Limit,
+    countries: Vec<CountryRule>,
+    /// Whether only real numbers of the named countries are served.
+    strict: bool,
+    scale: u32,
+}
+
+/// Why no code is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) reason: &'static str,
+    pub(super) decision: Decision,
+}
+
+impl Limits {
+    pub(super) fn new(limiter: RateLimiter, config: &Config) -> Self {
+        let sizes = &config.limits;
+        // A developer, and a test that makes a hundred users, sit behind one address.
+        let scale = if config.env.is_development() { 1_000 } else { 1 };
+        let quota = |name, most: u32, per| Quota { name, most: most.saturating_mul(scale), per };
+        Self {
+            limiter,
+            phone: Limit { name: "phone", burst: sizes.phone_burst, every: sizes.phone_every },
+            phone_day: Quota { name: "phone_day", most: sizes.phone_daily, per: DAY },
+            network: quota("network", sizes.network_hourly, HOUR),
+            block: quota("block", sizes.block_hourly, HOUR),
+            country: quota("country", sizes.country_hourly, HOUR),
+            budget: quota("budget", sizes.daily_budget, DAY),
+            guesses: Limit {
+                name: "guesses",
+                burst: sizes.network_guesses.saturating_mul(scale),
+                every: Duration::from_secs(10) / scale,
+            },
+            countries: config.sms.countries.clone(),
+            strict: !config.env.is_development(),
+            scale,
+        }
+    }
+
+    /// Whether codes are sent to such a number at all.
+    pub(super) fn serves(&self, phone: &Phone, country: &Country) -> bool {
+        !self.strict || (phone.is_assignable() && self.countries.iter().any(|rule| rule.country == *country))
+    }
+
+    /// Takes one message from every limit. Those that a stranger could use up for others come last, so that a stranger
+    /// who is refused for himself does not touch them.
+    pub(super) async fn take(
+        &self,
+        phone: &Phone,
+        network: ClientNetwork,
+        country: &Country,
+    ) -> Result<Decision, Refusal> {
+        let own = self.countries.iter().find(|rule| rule.country == *country).and_then(|rule| rule.hourly);
+        let most = own.map_or(self.country.most, |hourly| hourly.saturating_mul(self.scale));
+        let country_quota = Quota { most, ..self.country };
+
+        allowed("network", self.limiter.count(self.network, &network.to_string()).await)?;
+        let shown = allowed("phone", self.limiter.take(self.phone, phone.as_str()).await)?;
+        allowed("phone_day", self.limiter.count(self.phone_day, phone.as_str()).await)?;
+        allowed("block", self.limiter.count(self.block, phone.block()).await)?;
+        allowed("country", self.limiter.count(country_quota, country.as_str()).await)?;
+        allowed("budget", self.limiter.count(self.budget, "all").await)?;
+        Ok(shown)
+    }
+
+    /// Takes one guess from what a network may try, whoever's codes it tries.
+    pub(super) async fn take_guess(&self, network: ClientNetwork) -> Result<(), Refusal> {
+        allowed("guesses", self.limiter.take(self.guesses, &network.to_string()).await).map(|_| ())
+    }
+}
+
+fn allowed(reason: &'static str, decision: Decision) -> Result<Decision, Refusal> {
+    if decision.allowed { Ok(decision) } else { Err(Refusal { reason, decision }) }
+}

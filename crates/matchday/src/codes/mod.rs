@@ -1,0 +1,21 @@
+//! Codes: six digits, sent to a phone, that prove whose it is. This is where a service like ours loses money to those
+//! who are paid for messages, and accounts to those who guess; so what a code may cost and how often it may be tried is
+//! decided here and nowhere else.
+
+mod handlers;
+mod limits;
+mod rules;
+pub mod service;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub(crate) use self::handlers::PhoneBody;
+pub use self::rules::{Code, Subject};
+use crate::app::App;
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(handlers::request_code)).routes(routes!(handlers::resend_code))
+}

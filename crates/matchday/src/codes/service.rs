@@ -1,0 +1,317 @@
+//! Sending codes and checking them.
+
+use std::{sync::Arc, time::Duration};
+
+use sqlx::{PgConnection, PgPool};
+
+pub use super::store::{Closure, CodeId};
+use super::{
+    limits::{Limits, Refusal},
+    rules::{self, Code, Keyring, Subject},
+    store::{self, New},
+};
+use crate::{
+    http::ClientNetwork,
+    phone::Phone,
+    platform::{
+        clock::Clock,
+        config::Config,
+        random::{self, Random},
+        rate_limit::{Decision, RateLimiter},
+    },
+    sms::{
+        service::{DispatchError, Sms},
+        templates::Language,
+    },
+};
+
+/// The codes of everybody.
+#[derive(Clone)]
+pub struct Codes {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    db: PgPool,
+    keys: Keyring,
+    limits: Limits,
+    sms: Sms,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+}
+
+/// A code is on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// How long it is good.
+    pub expires_in: Duration,
+    /// What is left of the phone's limit.
+    pub limit: Decision,
+}
+
+/// Why no code was sent.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// Such a number is not served, or cannot be texted.
+    #[error("no codes are sent to such a number")]
+    NumberNotServed,
+    /// A limit.
+    #[error("too many codes")]
+    Limited(Decision),
+    /// Nothing that a resend could repeat.
+    #[error("no code is out")]
+    NonePending,
+    /// No provider took the message.
+    #[error("no provider took the message")]
+    Unavailable,
+    /// There is no key to store codes under.
+    #[error("there is no key to store codes under")]
+    NoKey,
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+}
+
+/// Why a code was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// Wrong, expired, used up, or never sent: they look the same.
+    #[error("the code is not good")]
+    NotGood,
+    /// Too many tries; the decision says when to come again.
+    #[error("too many tries")]
+    Limited(Decision),
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+}
+
+/// A code that was right. It is not used up yet.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a right code that is not used up can be used again"]
+pub struct RightCode {
+    id: CodeId,
+    own: bool,
+}
+
+impl Codes {
+    /// Codes in this database, sent by these providers.
+    pub fn new(
+        db: PgPool,
+        config: &Config,
+        limiter: RateLimiter,
+        sms: Sms,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Self {
+        let (keys, limits) = (Keyring::new(&config.codes.keys), Limits::new(limiter, config));
+        Self { inner: Arc::new(Inner { db, keys, limits, sms, clock, random }) }
+    }
+
+    /// Makes a code and sends it. It takes the place of the one before, if there was one.
+    ///
+    /// Nothing here asks whether the phone has an account, so nothing in the answer or its timing can tell.
+    pub async fn request(
+        &self,
+        subject: &Subject,
+        phone: &Phone,
+        network: ClientNetwork,
+        language: Language,
+    ) -> Result<Sent, RequestError> {
+        self.try_request(subject, phone, network, language).await.map_err(|(error, reason)| {
+            metrics::counter!("matchday_codes_refused_total", "reason" => reason).increment(1);
+            error
+        })
+    }
+
+    async fn try_request(
+        &self,
+        subject: &Subject,
+        phone: &Phone,
+        network: ClientNetwork,
+        language: Language,
+    ) -> Result<Sent, (RequestError, &'static str)> {
+        let inner = &*self.inner;
+        let failed = |error: sqlx::Error| (RequestError::Database(error), "database");
+        let (country, now) = (phone.country(), inner.clock.now());
+        if !inner.limits.serves(phone, &country) {
+            return Err((RequestError::NumberNotServed, "not_served"));
+        }
+        let prefixes = [phone.block().to_owned(), country.as_str().to_owned()];
+        if let Some(until) = store::closed_until(&inner.db, &prefixes, now).await.map_err(failed)? {
+            return Err((RequestError::Limited(refused_for(until - now)), "closed"));
+        }
+        let limit = inner
+            .limits
+            .take(phone, network, &country)
+            .await
+            .map_err(|Refusal { reason, decision }| (RequestError::Limited(decision), reason))?;
+
+        let code = Code::make(&*inner.random);
+        let sealed = inner.keys.seal(subject, phone, &code, random::bytes(&*inner.random));
+        let stored = sealed.ok_or((RequestError::NoKey, "key"))?;
+        let new = New {
+            subject: &subject.key(),
+            phone,
+            country: country.as_str(),
+            stored,
+            network: &network.to_string(),
+            created_at: now,
+            expires_at: now + rules::LIFETIME,
+        };
+        // Committed before it is sent: a code that arrives is a code that works.
+        let id = store::insert(&inner.db, new).await.map_err(failed)?;
+        if let Err(error) = inner.sms.send_code(id, phone, &code, language, now, rules::LIFETIME).await {
+            store::delete(&inner.db, id).await.map_err(failed)?;
+            return Err(match error {
+                DispatchError::Number => (RequestError::NumberNotServed, "number"),
+                DispatchError::Unavailable => (RequestError::Unavailable, "provider"),
+                DispatchError::Database(error) => failed(error),
+            });
+        }
+        let labels = [("purpose", subject.purpose().to_owned()), ("country", country.as_str().to_owned())];
+        metrics::counter!("matchday_codes_sent_total", &labels).increment(1);
+        Ok(Sent { expires_in: rules::LIFETIME.unsigned_abs(), limit })
+    }
+
+    /// Sends another code, if one is out for that phone.
+    pub async fn resend(
+        &self,
+        subject: &Subject,
+        phone: &Phone,
+        network: ClientNetwork,
+        language: Language,
+    ) -> Result<Sent, RequestError> {
+        match self.pending(subject).await? {
+            Some(pending) if pending == *phone => self.request(subject, phone, network, language).await,
+            _ => Err(RequestError::NonePending),
+        }
+    }
+
+    /// The phone that a code is out for.
+    pub async fn pending(&self, subject: &Subject) -> sqlx::Result<Option<Phone>> {
+        store::pending(&self.inner.db, &subject.key(), self.inner.clock.now()).await
+    }
+
+    /// Tries a code.
+    pub async fn check(
+        &self,
+        subject: &Subject,
+        phone: &Phone,
+        code: &Code,
+        network: ClientNetwork,
+    ) -> Result<RightCode, CheckError> {
+        let checked = self.try_check(subject, phone, code, network).await;
+        let outcome = match &checked {
+            Ok(_) => "right",
+            Err(CheckError::NotGood) => "wrong",
+            Err(CheckError::Limited(_)) => "limited",
+            Err(CheckError::Database(_)) => "database",
+        };
+        let labels = [("purpose", subject.purpose()), ("outcome", outcome)];
+        metrics::counter!("matchday_codes_checked_total", &labels).increment(1);
+        checked
+    }
+
+    async fn try_check(
+        &self,
+        subject: &Subject,
+        phone: &Phone,
+        code: &Code,
+        network: ClientNetwork,
+    ) -> Result<RightCode, CheckError> {
+        let inner = &*self.inner;
+        let (key, asking, now) = (subject.key(), network.to_string(), inner.clock.now());
+        inner.limits.take_guess(network).await.map_err(|refusal| CheckError::Limited(refusal.decision))?;
+        if let Some((failures, last)) = store::failures(&inner.db, &key, &asking).await?
+            && let Some(left) = rules::wait(failures, last, now)
+        {
+            return Err(CheckError::Limited(refused_for(left.try_into().unwrap_or_default())));
+        }
+        let guess = store::count_guess(&inner.db, &key, &asking, now).await?.ok_or(CheckError::NotGood)?;
+        metrics::counter!("matchday_codes_compared_total").increment(1);
+        if inner.keys.opens(&guess.stored, subject, phone, code) {
+            return Ok(RightCode { id: guess.id, own: guess.own });
+        }
+        store::add_failure(&inner.db, phone, guess.own, now).await?;
+        Err(CheckError::NotGood)
+    }
+
+    /// Uses a right code up, in the transaction of what it was for; returns whether this was the one use.
+    pub async fn consume_in(
+        &self,
+        connection: &mut PgConnection,
+        right: RightCode,
+        phone: &Phone,
+    ) -> sqlx::Result<bool> {
+        let consumed = store::consume(connection, right.id, self.inner.clock.now()).await?;
+        if consumed {
+            store::forget_failures(connection, phone).await?;
+            let country = phone.country();
+            metrics::counter!("matchday_codes_verified_total", "country" => country.as_str().to_owned()).increment(1);
+        }
+        Ok(consumed)
+    }
+
+    /// Lets a right code that could not be used be tried again.
+    pub async fn give_back(&self, right: RightCode) -> sqlx::Result<()> {
+        store::give_back(&self.inner.db, right.id, right.own).await
+    }
+
+    /// Closes blocks and countries from which too few codes come back, and reports them: somebody is paid for messages
+    /// that nobody reads. Returns those that it closed.
+    pub async fn judge_conversions(&self) -> sqlx::Result<Vec<Closure>> {
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        let (from, to) = rules::judged_hour(now);
+        let poor = store::poor_conversions(&inner.db, from, to, rules::JUDGED_SENDS, rules::LEAST_PERCENT).await?;
+        let mut closed = Vec::new();
+        for (prefix, sends, verified) in poor {
+            let closure = Closure { prefix, closed_until: now + rules::CLOSED_FOR, sends, verified };
+            if store::close(&inner.db, &closure, now).await? {
+                tracing::error!(
+                    prefix = closure.prefix,
+                    sends,
+                    verified,
+                    "too few codes came back: no codes are sent there for a day; `matchday sms open` opens it"
+                );
+                let kind = if closure.prefix.starts_with('+') { "block" } else { "country" };
+                metrics::counter!("matchday_sms_closures_total", "kind" => kind).increment(1);
+                closed.push(closure);
+            }
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a handful")]
+        metrics::gauge!("matchday_sms_closed").set(store::closures(&inner.db, now).await?.len() as f64);
+        Ok(closed)
+    }
+
+    /// Where no codes are sent now.
+    pub async fn closures(&self) -> sqlx::Result<Vec<Closure>> {
+        store::closures(&self.inner.db, self.inner.clock.now()).await
+    }
+
+    /// Sends codes there again; returns whether it was closed.
+    pub async fn open(&self, prefix: &str) -> sqlx::Result<bool> {
+        store::open(&self.inner.db, prefix, self.inner.clock.now()).await
+    }
+
+    /// Deletes what has had its time, a few at a time; returns how much.
+    pub async fn sweep(&self) -> sqlx::Result<u64> {
+        const AT_ONCE: i64 = 1_000;
+        let (db, now) = (&self.inner.db, self.inner.clock.now());
+        let mut total = 0;
+        loop {
+            let swept = store::sweep(db, now - time::Duration::DAY, AT_ONCE).await?
+                + store::sweep_failures(db, now - time::Duration::days(30), AT_ONCE).await?;
+            total += swept;
+            if swept < AT_ONCE.unsigned_abs() {
+                return Ok(total);
+            }
+        }
+    }
+}
+
+/// A refusal that lasts so long.
+fn refused_for(left: time::Duration) -> Decision {
+    Decision { allowed: false, limit: 0, remaining: 0, retry_after: left.unsigned_abs() }
+}

@@ -1,0 +1,118 @@
+//! Whose request it is, by network: what limits count by, since a stranger has nothing else to be known by.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use axum::extract::FromRequestParts;
+use http::{HeaderMap, request::Parts};
+use ipnet::IpNet;
+
+use super::error::ApiError;
+use crate::app::App;
+
+tokio::task_local! {
+    /// The other end of the connection that this task serves. A value of the task and not of the request, because
+    /// nearly no request asks for it.
+    pub static PEER: IpAddr;
+}
+
+/// An IPv4 address, or the /64 of an IPv6 address: the smallest part of the network that one customer is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientNetwork(IpAddr);
+
+impl ClientNetwork {
+    fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) & !u128::from(u64::MAX))),
+        })
+    }
+}
+
+impl std::fmt::Display for ClientNetwork {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            IpAddr::V4(address) => address.fmt(f),
+            IpAddr::V6(address) => write!(f, "{address}/64"),
+        }
+    }
+}
+
+impl FromRequestParts<App> for ClientNetwork {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        // Without a connection, as when the router is called in process, everybody is one stranger.
+        let peer = PEER.try_with(|peer| *peer).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+        Ok(Self::of(client_address(peer, &parts.headers, &app.config.http.trusted_proxies)))
+    }
+}
+
+/// The nearest address that no proxy of ours vouches for. Each trusted proxy appended the address it was called from
+/// to `X-Forwarded-For`, so the list is read from its end, and only as far as trust goes: what stands before that, the
+/// client may have written itself.
+fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
+    let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(&address.to_canonical()));
+    let mut address = peer;
+    let forwarded = headers.get_all("x-forwarded-for").iter().rev();
+    let mut hops = forwarded.flat_map(|value| value.to_str().unwrap_or_default().rsplit(',').map(str::trim));
+    while is_trusted(address) {
+        match hops.next().and_then(read_hop) {
+            Some(before) => address = before,
+            None => break,
+        }
+    }
+    address
+}
+
+/// An address as proxies write it: some add the port, and IPv6 then stands in brackets.
+fn read_hop(text: &str) -> Option<IpAddr> {
+    let with_port = || text.parse::<std::net::SocketAddr>().ok().map(|address| address.ip());
+    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    text.parse().ok().or_else(with_port).or_else(bracketed)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn client(peer: &str, forwarded: &[&str], trusted: &[&str]) -> String {
+        let mut headers = HeaderMap::new();
+        for value in forwarded {
+            headers.append("x-forwarded-for", HeaderValue::from_str(value).expect("a header"));
+        }
+        let trusted: Vec<IpNet> = trusted.iter().map(|network| network.parse().expect("a network")).collect();
+        ClientNetwork::of(client_address(peer.parse().expect("an address"), &headers, &trusted)).to_string()
+    }
+
+    #[test]
+    fn a_stranger_cannot_choose_an_address() {
+        let proxies = ["10.0.0.0/8"];
+        assert_eq!(client("203.0.113.7", &["198.51.100.1"], &proxies), "203.0.113.7", "no proxy of ours");
+        assert_eq!(client("203.0.113.7", &["198.51.100.1"], &[]), "203.0.113.7");
+        assert_eq!(client("10.0.0.1", &["1.2.3.4, 198.51.100.1"], &proxies), "198.51.100.1", "counted from the right");
+        assert_eq!(client("10.0.0.1", &["1.2.3.4, 198.51.100.1, 10.9.9.9"], &proxies), "198.51.100.1", "two proxies");
+        assert_eq!(client("10.0.0.1", &["1.2.3.4", "198.51.100.1"], &proxies), "198.51.100.1", "one header each");
+        assert_eq!(client("10.0.0.1", &["198.51.100.1, nonsense"], &proxies), "10.0.0.1", "trust ends at nonsense");
+        assert_eq!(client("10.0.0.1", &[], &proxies), "10.0.0.1", "never without a limit");
+        assert_eq!(client("::ffff:10.0.0.1", &["198.51.100.1:4711"], &proxies), "198.51.100.1");
+        assert_eq!(client("10.0.0.1", &["[2001:db8::1]:443"], &proxies), "2001:db8::/64");
+    }
+
+    #[test]
+    fn a_customer_is_a_64_and_mapped_addresses_are_what_they_map() {
+        assert_eq!(client("2001:db8:1:2:aaaa::1", &[], &[]), client("2001:db8:1:2:bbbb::2", &[], &[]));
+        assert_ne!(client("2001:db8:1:2::1", &[], &[]), client("2001:db8:1:3::1", &[], &[]));
+        assert_eq!(client("::ffff:203.0.113.7", &[], &[]), "203.0.113.7");
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_makes_it_panic_or_hides_the_peer_without_a_proxy(value in "[ -~]{0,80}") {
+            prop_assert_eq!(client("203.0.113.7", &[&value], &["10.0.0.0/8"]), "203.0.113.7");
+            let _ = client("10.0.0.1", &[&value], &["10.0.0.0/8"]);
+        }
+    }
+}

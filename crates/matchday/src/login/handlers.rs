@@ -1,0 +1,123 @@
+//! HTTP for logging in.
+
+use axum::{Json, extract::State};
+use http::{HeaderMap, header};
+use secrecy::ExposeSecret as _;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::service::{Attempt, LoggedIn, LoginError};
+use crate::{
+    accounts::UserItem,
+    app::App,
+    chat::CredentialsItem,
+    http::{
+        ApiError, ClientNetwork, ErrorBody, ValidJson,
+        fields::{Body, FromBody},
+    },
+};
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only its documentation is used; Attempt reads the values")]
+pub(super) struct LoginBody {
+    /// The phone that the code was sent to.
+    #[schema(example = "+14155550100")]
+    phone: String,
+    #[schema(pattern = "^[0-9]{6}$", example = "271828")]
+    code: String,
+    /// What to be called, at the first login; without it a username is made up. Ignored at later logins.
+    #[schema(required = false, min_length = 3, max_length = 30, example = "ada_obi")]
+    username: Option<String>,
+}
+
+impl FromBody for Attempt {
+    fn from_body(body: &mut Body) -> Option<Self> {
+        let (phone, code, username) = (body.required("phone"), body.required("code"), body.optional("username"));
+        Some(Self { phone: phone?, code: code?, username: username? })
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct LoginAnswer {
+    #[schema(example = "Logged in.")]
+    message: &'static str,
+    data: LoginItem,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = LoginData)]
+struct LoginItem {
+    user: UserItem,
+    /// To be sent as `Authorization: Bearer …`. It is shown once.
+    #[schema(example = "md_1z_8vKz0Y4rB2xQ7nT5mW9cD1fG3hJ6kL8pR0sV2uX4yZ6_0aB1cD")]
+    token: String,
+    /// Null while chat is away; `POST /api/auth/matrix-credentials` gives them later.
+    matrix_credentials: Option<CredentialsItem>,
+}
+
+impl From<LoggedIn> for LoginAnswer {
+    fn from(logged_in: LoggedIn) -> Self {
+        let data = LoginItem {
+            user: logged_in.account.into(),
+            token: logged_in.token.expose_secret().to_owned(),
+            matrix_credentials: logged_in.credentials.map(CredentialsItem::from),
+        };
+        Self { message: "Logged in.", data }
+    }
+}
+
+impl From<LoginError> for ApiError {
+    fn from(error: LoginError) -> Self {
+        match error {
+            LoginError::Code(error) => error.into(),
+            LoginError::UsernameTaken => Self::invalid_field("username", "is taken"),
+            LoginError::Session(error) => error.into(),
+        }
+    }
+}
+
+/// Log in with a code.
+///
+/// The first login with a phone makes the account. A username that is taken is 422, and the code stays good.
+#[utoipa::path(post, path = "/api/code/verify", tag = "Login", request_body = LoginBody,
+    responses(
+        (status = 200, body = LoginAnswer),
+        (status = 401, description = "The code is wrong, expired, used up, or was never sent", body = ErrorBody),
+        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+    ))]
+pub(super) async fn verify_code(
+    State(app): State<App>,
+    network: ClientNetwork,
+    headers: HeaderMap,
+    ValidJson(attempt): ValidJson<Attempt>,
+) -> Result<Json<LoginAnswer>, ApiError> {
+    enter(&app, network, &headers, attempt).await
+}
+
+/// Log in with a code, by another name.
+///
+/// The same as `POST /api/code/verify`.
+#[utoipa::path(post, path = "/api/auth/login", tag = "Login", request_body = LoginBody,
+    responses(
+        (status = 200, body = LoginAnswer),
+        (status = 401, description = "The code is wrong, expired, used up, or was never sent", body = ErrorBody),
+        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+    ))]
+pub(super) async fn log_in(
+    State(app): State<App>,
+    network: ClientNetwork,
+    headers: HeaderMap,
+    ValidJson(attempt): ValidJson<Attempt>,
+) -> Result<Json<LoginAnswer>, ApiError> {
+    enter(&app, network, &headers, attempt).await
+}
+
+async fn enter(
+    app: &App,
+    network: ClientNetwork,
+    headers: &HeaderMap,
+    attempt: Attempt,
+) -> Result<Json<LoginAnswer>, ApiError> {
+    let client = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    Ok(Json(app.login.log_in(attempt, network, client).await?.into()))
+}

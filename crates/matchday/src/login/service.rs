@@ -1,0 +1,143 @@
+//! The one way in.
+
+use secrecy::SecretString;
+use sqlx::PgPool;
+
+use crate::{
+    accounts::service::{Account, Accounts, MakeError},
+    chat::service::{Chat, Credentials},
+    codes::{
+        Code, Subject,
+        service::{CheckError, Codes, RightCode},
+    },
+    http::ClientNetwork,
+    phone::Phone,
+    sessions::service::{EndedSessions, Issued, SessionError, Sessions},
+    usernames::Username,
+};
+
+/// Logging in.
+#[derive(Clone)]
+pub struct Login {
+    /// Where accounts and sessions are.
+    pub db: PgPool,
+    /// What proves a phone.
+    pub codes: Codes,
+    /// Who logs in.
+    pub accounts: Accounts,
+    /// What they get.
+    pub sessions: Sessions,
+    /// And for chat.
+    pub chat: Chat,
+}
+
+/// What somebody presents.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// Their phone.
+    pub phone: Phone,
+    /// The code that was sent to it.
+    pub code: Code,
+    /// What they want to be called, if this is the first time.
+    pub username: Option<Username>,
+}
+
+/// Somebody is in.
+#[derive(Debug)]
+pub struct LoggedIn {
+    /// Who.
+    pub account: Account,
+    /// What the app carries from now on.
+    pub token: SecretString,
+    /// For chat; `None` while it is away.
+    pub credentials: Option<Credentials>,
+}
+
+/// Why somebody is not in.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginError {
+    /// The code.
+    #[error(transparent)]
+    Code(#[from] CheckError),
+    /// Somebody has or had it, or it is reserved. The code is still good.
+    #[error("the username is taken")]
+    UsernameTaken,
+    /// The session.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+impl From<sqlx::Error> for LoginError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Session(error.into())
+    }
+}
+
+impl Login {
+    /// Lets somebody in who has the code.
+    pub async fn log_in(&self, attempt: Attempt, network: ClientNetwork, client: &str) -> Result<LoggedIn, LoginError> {
+        let Attempt { phone, code, username } = attempt;
+        let right = self.codes.check(&Subject::Login(phone.clone()), &phone, &code, network).await?;
+        let (account, is_new, issued, ended) = loop {
+            match self.enter(right, &phone, username.as_ref(), client).await {
+                Ok(entered) => break entered,
+                // It was rolled back, the code with it; the phone's account is settled now, so this ends.
+                Err(EnterError::Make(MakeError::PhoneMoved)) => {}
+                Err(EnterError::Make(MakeError::UsernameTaken)) => {
+                    self.codes.give_back(right).await?;
+                    return Err(LoginError::UsernameTaken);
+                }
+                Err(EnterError::Make(MakeError::Database(error))) => return Err(error.into()),
+                Err(EnterError::Login(error)) => return Err(error),
+            }
+        };
+        self.sessions.forget(&ended);
+        if is_new {
+            metrics::counter!("matchday_accounts_made_total").increment(1);
+        }
+        // After the commit: a homeserver that fails leaves somebody who is logged in without chat, never half an account.
+        let credentials = self.chat.admit(account.id, &account.username, is_new, &issued, client).await;
+        Ok(LoggedIn { account, token: issued.token, credentials })
+    }
+
+    /// Code, account and session, all or nothing.
+    async fn enter(
+        &self,
+        right: RightCode,
+        phone: &Phone,
+        username: Option<&Username>,
+        client: &str,
+    ) -> Result<(Account, bool, Issued, EndedSessions), EnterError> {
+        let mut tx = self.db.begin().await?;
+        if !self.codes.consume_in(&mut tx, right, phone).await? {
+            return Err(LoginError::from(CheckError::NotGood).into());
+        }
+        let (account, is_new) = self.accounts.find_or_make_in(&mut tx, phone, username).await?;
+        let (issued, ended) = self.sessions.issue_in(&mut tx, account.id, client).await.map_err(LoginError::from)?;
+        tx.commit().await?;
+        Ok((account, is_new, issued, ended))
+    }
+}
+
+enum EnterError {
+    Make(MakeError),
+    Login(LoginError),
+}
+
+impl From<MakeError> for EnterError {
+    fn from(error: MakeError) -> Self {
+        Self::Make(error)
+    }
+}
+
+impl From<LoginError> for EnterError {
+    fn from(error: LoginError) -> Self {
+        Self::Login(error)
+    }
+}
+
+impl From<sqlx::Error> for EnterError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Login(error.into())
+    }
+}

@@ -1,0 +1,26 @@
+//! Text messages: what they say, who sends them, and what became of them. When to send one is decided elsewhere; here
+//! it is handed to the first provider that takes it, and written down.
+
+mod client;
+pub mod console;
+pub mod gsm7;
+mod handlers;
+pub mod provider;
+pub mod service;
+mod store;
+pub mod templates;
+#[cfg(test)]
+mod tests;
+pub mod twilio;
+pub mod vonage;
+
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::app::App;
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(handlers::list_sms_log))
+        .routes(routes!(handlers::take_twilio_report))
+        .routes(routes!(handlers::take_vonage_report, handlers::take_vonage_report_by_query))
+}

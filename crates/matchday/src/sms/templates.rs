@@ -1,0 +1,394 @@
+//! What the message with a login code says, in each language.
+//!
+//! Every text begins with the code, or nearly so: that is what a locked screen shows. The texts for Latin scripts stay
+//! within the seven-bit alphabet (see [`gsm7`](super::gsm7)), which decides some of the words: Spanish has `clave`
+//! where `código` would cost a second message.
+
+use serde::{Deserialize, Serialize};
+
+/// In bytes. Android's SMS Retriever passes over messages of more than 140 bytes, and with a name of this length the
+/// longest text has fewer, hash and all.
+const LONGEST_NAME: usize = 30;
+/// More ranges than any person understands languages; what follows is ignored.
+const MOST_RANGES: usize = 32;
+
+/// A language that messages are written in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Language {
+    /// English.
+    #[default]
+    #[serde(rename = "en")]
+    English,
+    /// Spanish.
+    #[serde(rename = "es")]
+    Spanish,
+    /// Persian.
+    #[serde(rename = "fa")]
+    Persian,
+    /// Portuguese, in words that are used on both sides of the ocean.
+    #[serde(rename = "pt")]
+    Portuguese,
+}
+
+impl Language {
+    /// All of them, the preferred ones first.
+    pub const ALL: [Self; 4] = [Self::English, Self::Spanish, Self::Persian, Self::Portuguese];
+
+    /// The best language for an `Accept-Language` header (RFC 9110, section 12.5.4): the one with the highest weight,
+    /// and of equal ones the one named first. Regions are not told apart. What cannot be read is skipped, and who wants
+    /// none of ours gets English: a message has to be in some language.
+    pub fn negotiate(accept_language: Option<&str>) -> Self {
+        let ranges: Vec<_> = accept_language
+            .unwrap_or_default()
+            .split(',')
+            .take(MOST_RANGES)
+            .enumerate()
+            .filter_map(|(position, range)| Range::parse(position, range))
+            .collect();
+        let wish_for = |language: Self| {
+            let named = ranges.iter().filter(|range| range.names(language)).max_by_key(|range| range.rank());
+            // The wildcard stands for what is not named: a language that is excluded by name stays so.
+            named.or_else(|| ranges.iter().find(|range| range.is_wildcard()))
+        };
+        let mut best: Option<(&Range<'_>, Self)> = None;
+        for language in Self::ALL {
+            if let Some(wish) = wish_for(language).filter(|wish| wish.weight > 0)
+                && best.is_none_or(|(other, _)| wish.rank() > other.rank())
+            {
+                best = Some((wish, language));
+            }
+        }
+        best.map(|(_, language)| language).unwrap_or_default()
+    }
+
+    /// The primary subtags that mean this language; Persian is also named by the countries' varieties.
+    fn subtags(self) -> &'static [&'static str] {
+        match self {
+            Self::English => &["en"],
+            Self::Spanish => &["es"],
+            Self::Persian => &["fa", "pes", "prs"],
+            Self::Portuguese => &["pt"],
+        }
+    }
+}
+
+/// One wish of an `Accept-Language` header.
+struct Range<'a> {
+    primary: &'a str,
+    /// In thousandths.
+    weight: u16,
+    position: usize,
+}
+
+impl<'a> Range<'a> {
+    fn parse(position: usize, text: &'a str) -> Option<Self> {
+        let (tag, weight) = match text.split_once(';') {
+            None => (text, 1000),
+            Some((tag, parameter)) => {
+                let (name, value) = parameter.split_once('=')?;
+                if !name.trim().eq_ignore_ascii_case("q") {
+                    return None;
+                }
+                (tag, weight(value.trim())?)
+            }
+        };
+        let primary = tag.trim().split('-').next().filter(|primary| !primary.is_empty())?;
+        Some(Self { primary, weight, position })
+    }
+
+    fn is_wildcard(&self) -> bool {
+        self.primary == "*"
+    }
+
+    fn names(&self, language: Language) -> bool {
+        language.subtags().iter().any(|subtag| subtag.eq_ignore_ascii_case(self.primary))
+    }
+
+    /// Greater is better.
+    fn rank(&self) -> (u16, std::cmp::Reverse<usize>) {
+        (self.weight, std::cmp::Reverse(self.position))
+    }
+}
+
+/// A weight of up to three decimals, in thousandths.
+fn weight(text: &str) -> Option<u16> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    if decimals.len() > 3 || !decimals.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let thousandths = format!("{decimals:0<3}").parse().ok()?;
+    match (whole, thousandths) {
+        ("0", thousandths) => Some(thousandths),
+        ("1", 0) => Some(1000),
+        _ => None,
+    }
+}
+
+/// The name of the app as messages have it: short, and on one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppName(String);
+
+/// The identifier of an Android app that may read its own messages.
+///
+/// It comes from outside and is written into a message that people trust, so it cannot be anything else than those
+/// eleven characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppHash(String);
+
+/// The host of a website whose pages may fill in the code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebDomain(String);
+
+/// Why something cannot be written into a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// The name of the app is empty, longer than 30 bytes, or has line breaks or other control characters.
+    #[error("the app's name must have 1 to {LONGEST_NAME} bytes on one line")]
+    AppName,
+    /// The hash is not one.
+    #[error("an Android app hash has 11 characters of base64")]
+    AppHash,
+    /// The host is not one.
+    #[error("the web domain must be a host name in ASCII, without scheme, port or path")]
+    WebDomain,
+}
+
+impl AppName {
+    /// Takes a name of 1 to 30 bytes.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        let text = text.trim();
+        let fits = (1..=LONGEST_NAME).contains(&text.len()) && !text.chars().any(char::is_control);
+        if fits { Ok(Self(text.to_owned())) } else { Err(TemplateError::AppName) }
+    }
+}
+
+impl AppHash {
+    /// Takes the eleven characters.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        let fits = text.len() == 11 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(&byte));
+        if fits { Ok(Self(text.to_owned())) } else { Err(TemplateError::AppHash) }
+    }
+}
+
+impl WebDomain {
+    /// Takes a host name; one that is not ASCII in its `xn--` form.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        let is_label = |label: &str| {
+            (1..=63).contains(&label.len())
+                && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        };
+        let fits = text.len() <= 253 && text.split('.').all(is_label);
+        if fits { Ok(Self(text.to_ascii_lowercase())) } else { Err(TemplateError::WebDomain) }
+    }
+}
+
+/// A line for machines at the end of a message. It is one or the other: both want to be last.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum LastLine<'a> {
+    /// For people only.
+    #[default]
+    None,
+    /// Lets the Android app of this hash read the message (SMS Retriever).
+    App(&'a AppHash),
+    /// Lets pages of this host, and no others, fill in the code (`WebOTP`, and Safari's `AutoFill`).
+    Web(&'a WebDomain),
+}
+
+/// The message with a login code that is valid for so many minutes.
+pub fn render(language: Language, app: &AppName, code: &str, minutes: u64, last_line: LastLine<'_>) -> String {
+    let app = &app.0;
+    let mut text = match language {
+        Language::English => {
+            format!("{code} is your {app} code. It is valid for {minutes} min. Do not share it with anyone.")
+        }
+        Language::Spanish => {
+            format!("{code} es tu clave de {app}. Vale por {minutes} min. No la compartas con nadie.")
+        }
+        // The code keeps its ASCII digits, which is what apps and phones look for. Digits have no direction of their
+        // own, so the paragraph takes that of its first letter, and six digits in a row cannot be reordered. Marks or
+        // isolates would not help more: old phones show them as boxes, and they would stand next to the code that
+        // people copy. A Persian word must stay between the name and the minutes, though: a number after a Latin name
+        // would be drawn as a part of it.
+        Language::Persian => {
+            format!("{code} کد ورود {app} است؛ {minutes} دقیقه معتبر. به کسی ندهید.")
+        }
+        Language::Portuguese => {
+            format!("Use {code} para entrar em {app}. Vale por {minutes} min. Nunca o revele a ninguém.")
+        }
+    };
+    match last_line {
+        LastLine::None => {}
+        LastLine::App(AppHash(hash)) => {
+            text.push('\n');
+            text.push_str(hash);
+        }
+        LastLine::Web(WebDomain(host)) => {
+            text.push_str("\n@");
+            text.push_str(host);
+            text.push_str(" #");
+            text.push_str(code);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{
+        super::gsm7::{is_one_message, septets},
+        *,
+    };
+
+    const CODE: &str = "123456";
+    const LONGEST_FOR_RETRIEVER: usize = 140;
+
+    fn name(text: &str) -> AppName {
+        AppName::parse(text).expect("a name")
+    }
+
+    fn hash() -> AppHash {
+        AppHash::parse("FA+9qCX9VSu").expect("a hash")
+    }
+
+    fn host() -> WebDomain {
+        WebDomain::parse("app.matchday.example").expect("a host")
+    }
+
+    #[test]
+    fn the_texts() {
+        let english = render(Language::English, &name("Matchday"), CODE, 5, LastLine::None);
+        assert_eq!(english, "123456 is your Matchday code. It is valid for 5 min. Do not share it with anyone.");
+        let spanish = render(Language::Spanish, &name("Matchday"), CODE, 5, LastLine::App(&hash()));
+        assert_eq!(spanish, "123456 es tu clave de Matchday. Vale por 5 min. No la compartas con nadie.\nFA+9qCX9VSu");
+        let portuguese = render(Language::Portuguese, &name("Matchday"), CODE, 5, LastLine::Web(&host()));
+        assert_eq!(
+            portuguese,
+            "Use 123456 para entrar em Matchday. Vale por 5 min. Nunca o revele a ninguém.\n@app.matchday.example #123456"
+        );
+        let persian = render(Language::Persian, &name("Matchday"), CODE, 5, LastLine::None);
+        assert_eq!(persian, "123456 کد ورود Matchday است؛ 5 دقیقه معتبر. به کسی ندهید.");
+    }
+
+    #[test]
+    fn the_code_comes_early_in_ascii_digits_and_without_invisible_characters() {
+        for language in Language::ALL {
+            let text = render(language, &name("Matchday"), CODE, 5, LastLine::None);
+            assert!(text.find(CODE).is_some_and(|at| at <= 4), "{text}");
+            assert!(!text.contains(|character: char| ('\u{2000}'..='\u{206f}').contains(&character)), "{text}");
+        }
+    }
+
+    #[test]
+    fn latin_texts_are_within_the_seven_bit_alphabet_and_one_message() {
+        for language in [Language::English, Language::Spanish, Language::Portuguese] {
+            for last_line in [LastLine::None, LastLine::App(&hash()), LastLine::Web(&host())] {
+                let text = render(language, &name("Matchday"), CODE, 15, last_line);
+                assert!(septets(&text).is_some_and(|septets| septets <= 160), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_persian_text_is_one_message() {
+        for (app, last_line) in [
+            ("Matchday", LastLine::None),
+            ("Matchday", LastLine::App(&hash())),
+            ("روز مسابقه", LastLine::None),
+            ("Twenty Letters Named", LastLine::None),
+        ] {
+            let text = render(Language::Persian, &name(app), CODE, 5, last_line);
+            assert!(is_one_message(&text), "{} units: {text}", text.encode_utf16().count());
+        }
+    }
+
+    #[test]
+    fn names_hashes_and_hosts_are_what_they_say() {
+        for bad in ["", "  ", "two\nlines", "a name that is much longer than thirty bytes", "شانزده حرف است این"]
+        {
+            assert_eq!(AppName::parse(bad), Err(TemplateError::AppName), "{bad}");
+        }
+        for bad in ["", "FA+9qCX9VS", "FA+9qCX9VSuu", "FA+9qCX9VS\n", "visit x.com", "FA+9qCX9Vé"] {
+            assert_eq!(AppHash::parse(bad), Err(TemplateError::AppHash), "{bad}");
+        }
+        for bad in ["", "https://x.example", "x.example:8080", "x..example", "-x.example", "x.example/a", "é.example"]
+        {
+            assert_eq!(WebDomain::parse(bad), Err(TemplateError::WebDomain), "{bad}");
+        }
+    }
+
+    #[test]
+    fn languages_are_negotiated() {
+        use Language::{English, Persian, Portuguese, Spanish};
+        for (header, expected) in [
+            ("", English),
+            ("es", Spanish),
+            ("ES-mx", Spanish),
+            ("pt-BR,pt;q=0.9,en;q=0.8", Portuguese),
+            ("en;q=0.5, fa;q=0.8", Persian),
+            ("de-CH, de;q=0.9, fa-IR;q=0.2", Persian),
+            ("prs-AF", Persian),
+            ("de, fr;q=0.9", English),
+            ("es;q=0", English),
+            // Of equal ones the first, also when spaces and case are unusual.
+            ("fa, es", Persian),
+            ("es ; Q=1.000 , fa;q=1", Spanish),
+            // The wildcard stands for what is not named.
+            ("*", English),
+            ("en;q=0, *", Spanish),
+            ("en;q=0.3, *;q=0.5", Spanish),
+            ("es;q=0.5, *;q=0.1", Spanish),
+            ("en;q=0, es;q=0, *;q=0.1, pt;q=0", Persian),
+            ("*;q=0", English),
+            // One variety is excluded, another is not.
+            ("pt-PT;q=0, pt-BR;q=0.4", Portuguese),
+            // What cannot be read is skipped.
+            (";;;,,=,q=1,es;q=,es;q=2,es;q=0.1234,es;q=-1,es;q=+0.5,es;level=1,pt;q=0.001", Portuguese),
+        ] {
+            assert_eq!(Language::negotiate(Some(header)), expected, "{header}");
+        }
+        assert_eq!(Language::negotiate(None), English);
+        assert_eq!(Language::negotiate(Some(&format!("{}es", "de,".repeat(1_000_000)))), English);
+    }
+
+    #[test]
+    fn languages_are_stored_by_their_tags() {
+        let tags = serde_json::to_string(&Language::ALL).expect("JSON");
+        assert_eq!(tags, r#"["en","es","fa","pt"]"#);
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_yields_a_language(header in "\\PC*", pieces in "([a-z*;=q0-9., -]){0,200}") {
+            Language::negotiate(Some(&header));
+            Language::negotiate(Some(&pieces));
+        }
+
+        #[test]
+        fn a_message_for_the_retriever_never_has_more_than_140_bytes(
+            text in "\\PC{1,30}",
+            code in "[0-9]{4,8}",
+            minutes in 1_u64..=60,
+        ) {
+            if let Ok(app) = AppName::parse(&text) {
+                for language in Language::ALL {
+                    let text = render(language, &app, &code, minutes, LastLine::App(&hash()));
+                    prop_assert!(text.len() <= LONGEST_FOR_RETRIEVER, "{}: {text}", text.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_name_still_fits_the_retriever() {
+        for app in ["n".repeat(30), "ن".repeat(15)] {
+            for language in Language::ALL {
+                let text = render(language, &name(&app), "12345678", 60, LastLine::App(&hash()));
+                assert!(text.len() <= LONGEST_FOR_RETRIEVER, "{}: {text}", text.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Sending, failing over and being told what became of it.
+
+mod providers;

@@ -1,0 +1,224 @@
+//! Twilio's Programmable Messaging: creating a message, and believing what it later says of it.
+
+use std::time::Duration;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures_util::future::BoxFuture;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use reqwest::Client;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use sha1::Sha1;
+use url::Url;
+
+use super::{
+    client,
+    provider::{
+        self, Accepted, CallbackError, Delivery, Outgoing, Provider, SendError, SetupError, StatusReport, parameter,
+    },
+};
+
+/// The header of a status report that carries its signature.
+pub const SIGNATURE_HEADER: &str = "x-twilio-signature";
+
+/// The query parameter of the callback that carries our reference. Twilio has no field for one.
+const REFERENCE: &str = "reference";
+
+/// How to use an account.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The account, `AC…`.
+    pub account_sid: String,
+    /// Authenticates us to Twilio, and signs what Twilio tells us.
+    pub auth_token: SecretString,
+    /// Who the messages come from.
+    pub from: Sender,
+    /// Where the API is.
+    pub base_url: Url,
+    /// Where Twilio reports what became of a message: an address of ours that it can reach.
+    pub status_callback: Option<Url>,
+    /// How long sending may take.
+    pub timeout: Duration,
+}
+
+/// Who messages come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// A phone number, short code or alphanumeric sender of the account.
+    Number(String),
+    /// A messaging service, which picks a number that fits the destination.
+    MessagingService(String),
+}
+
+impl Sender {
+    /// Tells the identifier of a messaging service, `MG` and 32 hexadecimal digits, from everything else.
+    pub fn parse(text: &str) -> Self {
+        match text.strip_prefix("MG") {
+            Some(rest) if rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                Self::MessagingService(text.to_owned())
+            }
+            _ => Self::Number(text.to_owned()),
+        }
+    }
+
+    fn field(&self) -> (&'static str, &str) {
+        match self {
+            Self::Number(number) => ("From", number),
+            Self::MessagingService(sid) => ("MessagingServiceSid", sid),
+        }
+    }
+}
+
+/// Sends by Twilio.
+#[derive(Debug)]
+pub struct Twilio {
+    client: Client,
+    endpoint: Url,
+    settings: Settings,
+}
+
+#[derive(Deserialize)]
+struct Created {
+    sid: String,
+}
+
+#[derive(Deserialize)]
+struct Refused {
+    code: u32,
+}
+
+impl Twilio {
+    /// Sends from this account.
+    pub fn new(settings: Settings) -> Result<Self, SetupError> {
+        let path = ["2010-04-01", "Accounts", &settings.account_sid, "Messages.json"];
+        let endpoint = client::endpoint(&settings.base_url, &path)?;
+        Ok(Self { client: client::build(settings.timeout)?, endpoint, settings })
+    }
+
+    async fn create(&self, message: &Outgoing<'_>) -> Result<Accepted, SendError> {
+        let callback = self.settings.status_callback.as_ref().map(|url| callback_url(url, message.reference));
+        let mut form = vec![("To", message.to), self.settings.from.field(), ("Body", message.text)];
+        form.extend(callback.as_ref().map(|url| ("StatusCallback", url.as_str())));
+        let request = self
+            .client
+            .post(self.endpoint.clone())
+            .basic_auth(&self.settings.account_sid, Some(self.settings.auth_token.expose_secret()))
+            .form(&form);
+        let answer = client::ask(request, self.settings.timeout).await?;
+        if answer.status.is_success() {
+            return match serde_json::from_slice(&answer.body) {
+                Ok(Created { sid }) if provider::is_message_id(&sid) => Ok(Accepted { message_id: sid }),
+                _ => Err(SendError::Unreadable { status: answer.status.as_u16() }),
+            };
+        }
+        Err(match serde_json::from_slice(&answer.body) {
+            Ok(Refused { code }) if code < provider::END_OF_CODES => refusal(code),
+            _ => client::refused(answer.status),
+        })
+    }
+}
+
+impl Provider for Twilio {
+    fn name(&self) -> &'static str {
+        "twilio"
+    }
+
+    fn send<'a>(&'a self, message: &'a Outgoing<'a>) -> BoxFuture<'a, Result<Accepted, SendError>> {
+        Box::pin(self.create(message))
+    }
+}
+
+/// The address that Twilio is given to report on the message of this reference.
+pub fn callback_url(status_callback: &Url, reference: &str) -> Url {
+    let mut url = status_callback.clone();
+    url.query_pairs_mut().append_pair(REFERENCE, reference);
+    url
+}
+
+/// Whose fault a refusal is. Twilio keeps adding codes: those that are not listed are taken to be about the account,
+/// so that somebody looks and another provider is tried.
+fn refusal(code: u32) -> SendError {
+    match code {
+        // Invalid; a short code; our own number; opted out; not a mobile number; a landline.
+        21211 | 21265 | 21266 | 21610 | 21614 | 21635 => SendError::Number { code },
+        // The region is switched off for the account or not served at all; our sender does not reach this number.
+        21408 | 21612 => SendError::NotServed { code },
+        // Too many requests; the sender's queue is full; the account's rate.
+        20429 | 21611 | 63017 => SendError::Throttled { retry_after: None },
+        _ => SendError::Misconfigured { code },
+    }
+}
+
+/// Believes a status report if Twilio signed it.
+///
+/// `url` is the address that Twilio called, as it was given to it, with the query: behind a proxy it has to be put
+/// together from the configured callback and the query of the request. `form` is everything in the body, because
+/// everything is signed, also what Twilio adds in future.
+///
+/// The signature covers no time. A report can be replayed, but says only again what was true once.
+pub fn verify_status(
+    auth_token: &SecretString,
+    url: &str,
+    signature: Option<&str>,
+    form: &[(String, String)],
+) -> Result<StatusReport, CallbackError> {
+    if auth_token.expose_secret().is_empty() {
+        return Err(CallbackError::NoSecret);
+    }
+    let signature = signature.filter(|text| !text.is_empty()).ok_or(CallbackError::Unsigned)?;
+    let signature = STANDARD.decode(signature).map_err(|_| CallbackError::Forged)?;
+
+    let mut parameters: Vec<_> = form.iter().collect();
+    parameters.sort_unstable();
+    // A value that is repeated is signed once.
+    parameters.dedup();
+    // Twilio is not consistent in whether it signs the port, and says so: both ways are good.
+    let [with, without] = with_and_without_port(url).map(|url| is_signed(auth_token, &url, &parameters, &signature));
+    if with || without { report(url, form) } else { Err(CallbackError::Forged) }
+}
+
+/// In constant time.
+fn is_signed(auth_token: &SecretString, url: &str, parameters: &[&(String, String)], signature: &[u8]) -> bool {
+    let Ok(mut mac) = Hmac::<Sha1>::new_from_slice(auth_token.expose_secret().as_bytes()) else { return false };
+    mac.update(url.as_bytes());
+    for (name, value) in parameters {
+        mac.update(name.as_bytes());
+        mac.update(value.as_bytes());
+    }
+    mac.verify_slice(signature).is_ok()
+}
+
+fn report(url: &str, form: &[(String, String)]) -> Result<StatusReport, CallbackError> {
+    let message_id = parameter(form, "MessageSid").filter(|id| provider::is_message_id(id));
+    let message_id = message_id.ok_or(CallbackError::Malformed("MessageSid"))?.to_owned();
+    let code = parameter(form, "ErrorCode");
+    let delivery = match parameter(form, "MessageStatus").ok_or(CallbackError::Malformed("MessageStatus"))? {
+        "delivered" | "read" => Delivery::Delivered,
+        "undelivered" => provider::failure(code, "undelivered"),
+        "failed" => provider::failure(code, "failed"),
+        "canceled" => provider::failure(code, "canceled"),
+        // Accepted, queued, sending, sent, and whatever comes to be between here and there.
+        _ => Delivery::Underway,
+    };
+    let reference = Url::parse(url)
+        .ok()
+        .and_then(|url| url.query_pairs().find(|(name, _)| name == REFERENCE).map(|(_, value)| value.into_owned()));
+    Ok(StatusReport { message_id, reference, delivery })
+}
+
+/// The address with its port, the usual one if it has none, and without. On the text, not on a parsed address: parsing
+/// would rewrite what was signed.
+fn with_and_without_port(url: &str) -> [String; 2] {
+    let unchanged = || [url.to_owned(), url.to_owned()];
+    let Some((scheme, rest)) = url.split_once("://") else { return unchanged() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host_start = authority.rfind('@').map_or(0, |at| at + 1);
+    // The colons of an IPv6 address are inside brackets.
+    let port_start = authority.rfind(':').filter(|&colon| colon >= host_start && !authority[colon..].contains(']'));
+    if let Some(colon) = port_start {
+        return [url.to_owned(), format!("{scheme}://{}{path}", &authority[..colon])];
+    }
+    let port = if scheme.eq_ignore_ascii_case("https") { 443 } else { 80 };
+    [format!("{scheme}://{authority}:{port}{path}"), url.to_owned()]
+}

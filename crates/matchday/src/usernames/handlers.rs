@@ -1,0 +1,134 @@
+//! HTTP for usernames.
+
+use axum::{Json, extract::State};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{
+    rules::Username,
+    service::{Availability, NameError},
+};
+use crate::{
+    app::App,
+    http::{
+        ApiError, ClientNetwork, ErrorBody, ValidJson,
+        fields::{Body, FromBody, FromJson},
+    },
+};
+
+impl FromJson for Username {
+    const EXPECTED: &'static str = "must be 3 to 30 letters a to z, digits, dots and underscores, begin and end with a letter or a digit, and not be digits alone";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_str().and_then(Self::parse)
+    }
+}
+
+#[derive(ToSchema)]
+pub(super) struct UsernameQuestion {
+    /// 3 to 30 letters, digits, dots and underscores. Case is ignored.
+    #[schema(value_type = String, min_length = 3, max_length = 30, example = "striker90")]
+    username: Username,
+}
+
+impl FromBody for UsernameQuestion {
+    fn from_body(body: &mut Body) -> Option<Self> {
+        Some(Self { username: body.required("username")? })
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct UsernameAnswer {
+    available: bool,
+    #[schema(example = "The username is taken.")]
+    message: &'static str,
+    /// Free ones, where the one asked for is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = Vec<String>, example = json!(["striker_fc", "the_striker", "striker_07"]))]
+    suggestions: Option<Vec<String>>,
+}
+
+#[derive(ToSchema)]
+pub(super) struct SuggestionWish {
+    /// Anything: a name, a word, in any script.
+    #[schema(value_type = String, max_length = 500, example = "Striker")]
+    base: Base,
+    /// Whether every suggestion ends in a digit; otherwise none has any. Left out it is false.
+    #[schema(required = false)]
+    include_numbers: bool,
+}
+
+struct Base(String);
+
+impl FromJson for Base {
+    const EXPECTED: &'static str = "must be a text of at most 500 characters";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_str().filter(|text| text.chars().count() <= 500).map(|text| Self(text.to_owned()))
+    }
+}
+
+impl FromBody for SuggestionWish {
+    fn from_body(body: &mut Body) -> Option<Self> {
+        let (base, numbers) = (body.required("base"), body.optional("include_numbers"));
+        Some(Self { base: base?, include_numbers: numbers?.unwrap_or(false) })
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Suggestions {
+    #[schema(value_type = Vec<String>, example = json!(["striker_fc", "the_striker", "golden.striker"]))]
+    suggestions: Vec<String>,
+}
+
+impl From<NameError> for ApiError {
+    fn from(error: NameError) -> Self {
+        match error {
+            NameError::Limited(decision) => Self::rate_limited(decision),
+            NameError::Database(error) => error.into(),
+        }
+    }
+}
+
+fn texts(names: &[Username]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+/// Is a username free?
+#[utoipa::path(post, path = "/api/auth/username/check", tag = "Login", request_body = UsernameQuestion,
+    responses(
+        (status = 200, description = "Also for one that is taken or reserved; then with suggestions", body = UsernameAnswer),
+        (status = 429, description = "Too many questions from this network", body = ErrorBody),
+    ))]
+pub(super) async fn check_username(
+    State(app): State<App>,
+    network: ClientNetwork,
+    ValidJson(UsernameQuestion { username }): ValidJson<UsernameQuestion>,
+) -> Result<Json<UsernameAnswer>, ApiError> {
+    Ok(Json(match app.usernames.check(&username, network).await? {
+        Availability::Free => {
+            UsernameAnswer { available: true, message: "The username is available.", suggestions: None }
+        }
+        Availability::Taken(suggestions) => UsernameAnswer {
+            available: false,
+            message: "The username is taken.",
+            suggestions: Some(texts(&suggestions)),
+        },
+    }))
+}
+
+/// Suggest usernames.
+#[utoipa::path(post, path = "/api/auth/username/generate", tag = "Login", request_body = SuggestionWish,
+    responses(
+        (status = 200, body = Suggestions),
+        (status = 429, description = "Too many questions from this network", body = ErrorBody),
+    ))]
+pub(super) async fn generate_usernames(
+    State(app): State<App>,
+    network: ClientNetwork,
+    ValidJson(wish): ValidJson<SuggestionWish>,
+) -> Result<Json<Suggestions>, ApiError> {
+    let names = app.usernames.suggest(&wish.base.0, wish.include_numbers, network).await?;
+    Ok(Json(Suggestions { suggestions: texts(&names) }))
+}

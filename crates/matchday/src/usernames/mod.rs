@@ -1,0 +1,19 @@
+//! Usernames: what one looks like, which are free, and suggestions that a person would like. A username is for ever:
+//! it is also the name of a chat account, and nobody else is ever given it again.
+
+mod handlers;
+mod rules;
+pub mod service;
+mod store;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub use self::rules::Username;
+use crate::app::App;
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(handlers::check_username)).routes(routes!(handlers::generate_usernames))
+}

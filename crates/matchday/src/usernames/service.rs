@@ -1,0 +1,143 @@
+//! Finding out which usernames are free, and claiming them.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use sqlx::{PgConnection, PgPool};
+
+use super::{
+    rules::{self, Username},
+    store,
+};
+use crate::{
+    http::ClientNetwork,
+    ids::UserId,
+    platform::{
+        clock::Clock,
+        config::Config,
+        random::{self, Random},
+        rate_limit::{Decision, Limit, RateLimiter},
+    },
+};
+
+/// How many suggestions an answer has.
+const SUGGESTIONS: usize = 5;
+
+/// The usernames of everybody.
+#[derive(Clone)]
+pub struct Usernames {
+    db: PgPool,
+    limiter: RateLimiter,
+    asking: Limit,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+}
+
+/// Why nothing was said about usernames.
+#[derive(Debug, thiserror::Error)]
+pub enum NameError {
+    /// The network asks too often: the names of all accounts could be listed this way.
+    #[error("too many questions")]
+    Limited(Decision),
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+}
+
+/// Whether a username can be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Availability {
+    /// Nobody has or had it.
+    Free,
+    /// It cannot be had; these can.
+    Taken(Vec<Username>),
+}
+
+impl Usernames {
+    /// Usernames in this database.
+    pub fn new(
+        db: PgPool,
+        config: &Config,
+        limiter: RateLimiter,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Self {
+        let scale = if config.env.is_development() { 1_000 } else { 1 };
+        let asking = Limit {
+            name: "names",
+            burst: config.limits.network_names.saturating_mul(scale),
+            every: Duration::from_secs(2) / scale,
+        };
+        Self { db, limiter, asking, clock, random }
+    }
+
+    /// Whether a name is free, and if not which similar ones are.
+    pub async fn check(&self, username: &Username, network: ClientNetwork) -> Result<Availability, NameError> {
+        self.take(network).await?;
+        let taken =
+            rules::is_reserved(username) || !store::taken(&self.db, &[username.as_str().to_owned()]).await?.is_empty();
+        if !taken {
+            return Ok(Availability::Free);
+        }
+        Ok(Availability::Taken(self.free(username.as_str(), true).await?))
+    }
+
+    /// Free names made from anything.
+    pub async fn suggest(&self, base: &str, numbers: bool, network: ClientNetwork) -> Result<Vec<Username>, NameError> {
+        self.take(network).await?;
+        Ok(self.free(base, numbers).await?)
+    }
+
+    async fn take(&self, network: ClientNetwork) -> Result<(), NameError> {
+        let decision = self.limiter.take(self.asking, &network.to_string()).await;
+        if decision.allowed { Ok(()) } else { Err(NameError::Limited(decision)) }
+    }
+
+    /// Names that are truly free: more and more candidates are tried until enough are.
+    async fn free(&self, base: &str, numbers: bool) -> sqlx::Result<Vec<Username>> {
+        let mut random = || u64::from_ne_bytes(random::bytes(&*self.random));
+        let mut found: Vec<Username> = Vec::new();
+        // Where even hundreds made from the base are taken, words of ours help out.
+        for (base, count) in [(base, 10), (base, 50), (base, 200), ("", 200)] {
+            let candidates = rules::suggest(base, numbers, &mut random, count);
+            let names: Vec<String> = candidates.iter().map(|name| name.as_str().to_owned()).collect();
+            let taken: HashSet<String> = store::taken(&self.db, &names).await?.into_iter().collect();
+            let free = candidates.into_iter().filter(|name| !taken.contains(name.as_str()));
+            for name in free {
+                if !found.contains(&name) {
+                    found.push(name);
+                }
+            }
+            if found.len() >= SUGGESTIONS {
+                break;
+            }
+        }
+        found.truncate(SUGGESTIONS);
+        Ok(found)
+    }
+
+    /// Claims a name in the caller's transaction; returns whether it could be had.
+    pub async fn claim_in(
+        &self,
+        connection: &mut PgConnection,
+        username: &Username,
+        user: UserId,
+    ) -> sqlx::Result<bool> {
+        if rules::is_reserved(username) {
+            return Ok(false);
+        }
+        store::claim(connection, username, user, self.clock.now()).await
+    }
+
+    /// Claims a name for somebody who gave none.
+    pub async fn claim_invented_in(&self, connection: &mut PgConnection, user: UserId) -> sqlx::Result<Username> {
+        let mut random = || u64::from_ne_bytes(random::bytes(&*self.random));
+        for attempt in 0.. {
+            let username = rules::invent(attempt, &mut random);
+            if store::claim(connection, &username, user, self.clock.now()).await? {
+                return Ok(username);
+            }
+        }
+        // There are more names than attempts can count.
+        Err(sqlx::Error::RowNotFound)
+    }
+}

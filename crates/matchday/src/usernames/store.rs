@@ -1,0 +1,33 @@
+//! The SQL of usernames.
+
+use sqlx::{PgConnection, PgExecutor};
+use time::OffsetDateTime;
+
+use super::rules::Username;
+use crate::ids::UserId;
+
+/// Those of the names that somebody has or had.
+pub(super) async fn taken(executor: impl PgExecutor<'_>, names: &[String]) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!("select username from username_claims where username = any($1)", names)
+        .fetch_all(executor)
+        .await
+}
+
+/// Claims a name; returns whether it was free. A claim that another transaction is making is waited for.
+pub(super) async fn claim(
+    connection: &mut PgConnection,
+    username: &Username,
+    user: UserId,
+    now: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let claimed = sqlx::query!(
+        "insert into username_claims (username, user_id, claimed_at) values ($1, $2, $3)
+         on conflict (username) do nothing returning username",
+        username.as_str(),
+        user.0,
+        now,
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(claimed.is_some())
+}

@@ -1,0 +1,102 @@
+-- Logging in by phone: who an account is, which names and numbers are taken, and the codes that prove a number.
+
+alter table users
+    add column username text,
+    -- A username that was chosen stays; one that was made up can be replaced once.
+    add column username_is_generated boolean not null default true,
+    -- Accounts that a developer made have none.
+    add column phone text,
+    add column phone_verified_at timestamptz,
+    add column name text,
+    add column email text,
+    add column date_of_birth date;
+update users set username = 'fan' || user_id;
+alter table users alter column username set not null;
+
+create table username_claims (
+    username   text        primary key,
+    user_id    bigint      not null,
+    claimed_at timestamptz not null
+);
+comment on table username_claims is 'claim: every username there is or ever was; none is given to somebody else again';
+insert into username_claims (username, user_id, claimed_at) select username, user_id, created_at from users;
+
+create table phone_claims (
+    phone      text        primary key,
+    user_id    bigint      not null,
+    claimed_at timestamptz not null
+);
+comment on table phone_claims is 'claim: whose account a phone number logs in to';
+
+-- The chat device that belongs to the session. Both end together.
+alter table sessions add column device_id text;
+
+create table codes (
+    id            bigint      generated always as identity primary key,
+    -- What the code is for: login:+14155550100, or verify:42 where user 42 proves a number. The newest code of a
+    -- subject is the one that counts.
+    subject       text        not null,
+    phone         text        not null,
+    -- The number without its last four digits, and its country: fraud shows in them.
+    block         text        not null,
+    country       text        not null,
+    -- HMAC-SHA256 of subject, phone, nonce and code, under the key of this version. The key is not in the database.
+    mac           bytea       not null check (octet_length(mac) = 32),
+    nonce         bytea       not null check (octet_length(nonce) = 16),
+    key_version   smallint    not null,
+    -- Who asked for it. They have guesses of their own, so that nobody else can use them up.
+    network       text        not null,
+    own_guesses   smallint    not null default 0,
+    other_guesses smallint    not null default 0,
+    created_at    timestamptz not null,
+    expires_at    timestamptz not null,
+    consumed_at   timestamptz
+);
+comment on table codes is 'timed: codes that were sent; swept a day after they were made';
+create index codes_by_subject on codes (subject, id);
+create index codes_by_time on codes (created_at);
+
+create table phone_failures (
+    phone          text        not null,
+    -- Guesses from the network that had asked for the code, or from all others.
+    own            boolean     not null,
+    -- In a row: a right code ends the row, a new code does not.
+    failures       integer     not null,
+    last_failed_at timestamptz not null,
+    primary key (phone, own)
+);
+comment on table phone_failures is 'timed: wrong guesses in a row; swept a month after the last';
+create index phone_failures_by_time on phone_failures (last_failed_at);
+
+create table sms_log (
+    id         bigint      generated always as identity primary key,
+    code_id    bigint      not null,
+    phone      text        not null,
+    -- Written outside production only.
+    code       text,
+    status     text        not null check (status in ('sent', 'failed')),
+    provider   text        not null,
+    -- What the provider calls the message, to ask it about.
+    message_id text,
+    error      text,
+    -- When the provider reported that it arrived.
+    delivered_at timestamptz,
+    created_at timestamptz not null,
+    expires_at timestamptz not null
+);
+comment on table sms_log is 'timed: messages handed to providers; swept by age';
+create index sms_log_by_phone on sms_log (phone, id);
+create index sms_log_by_time on sms_log (created_at);
+-- Providers name the code in their reports.
+create index sms_log_by_code on sms_log (code_id);
+
+create table sms_closures (
+    -- A block of numbers like +44207946, or a country like GB.
+    prefix       text        primary key,
+    closed_at    timestamptz not null,
+    closed_until timestamptz not null,
+    -- What it was closed for.
+    sends        bigint      not null,
+    verified     bigint      not null
+);
+comment on table sms_closures is 'reference: whom no codes are sent to, because too few of them came back';
