@@ -12,6 +12,7 @@ use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use matchday::{
     app::App,
+    codes::service::Closure,
     fixtures::{
         document::{Document, Fault},
         service::{Counts, ImportError, Mode, Report},
@@ -27,6 +28,7 @@ use matchday::{
     workers,
 };
 use secrecy::ExposeSecret as _;
+use time::format_description::well_known::Rfc3339;
 use tokio::net::TcpListener;
 
 use crate::{Arguments, Command};
@@ -58,6 +60,17 @@ pub(crate) enum FixturesCommand {
 }
 
 #[derive(Subcommand)]
+pub(crate) enum SmsCommand {
+    /// List the blocks and countries that no codes are sent to, because too few came back.
+    Closed,
+    /// Send codes to one of them again.
+    Open {
+        /// As listed: a block like +44207946, or a country like GB.
+        prefix: String,
+    },
+}
+
+#[derive(Subcommand)]
 pub(crate) enum SessionsCommand {
     /// Issue a token and print it.
     Issue {
@@ -84,6 +97,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Migrate { direction } => migrate(&config, &direction.unwrap_or(Direction::Up)).await,
             Command::Fixtures(FixturesCommand::Import { file, dry_run }) => import(config, &file, dry_run).await,
             Command::Sessions(SessionsCommand::Issue { user }) => issue_session(config, user.map(UserId)).await,
+            Command::Sms(SmsCommand::Closed) => list_closures(config).await,
+            Command::Sms(SmsCommand::Open { prefix }) => open_closure(config, &prefix).await,
             Command::Openapi | Command::Config => Ok(()),
         }
     });
@@ -280,6 +295,30 @@ async fn issue_session(config: Config, user: Option<UserId>) -> anyhow::Result<(
     };
     let issued = app.sessions.issue(user, "matchday sessions issue").await?;
     print(issued.token.expose_secret())
+}
+
+async fn list_closures(config: Config) -> anyhow::Result<()> {
+    let app = App::connect(config).await?;
+    check_schema(&app).await?;
+    let closures = app.codes.closures().await?;
+    if closures.is_empty() {
+        return print("codes are sent everywhere");
+    }
+    let line = |closure: &Closure| {
+        let until = closure.closed_until.replace_nanosecond(0).unwrap_or(closure.closed_until);
+        let until = until.format(&Rfc3339).unwrap_or_default();
+        format!("{}: {} of {} codes came back; closed until {until}", closure.prefix, closure.verified, closure.sends)
+    };
+    print(&closures.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+async fn open_closure(config: Config, prefix: &str) -> anyhow::Result<()> {
+    let app = App::connect(config).await?;
+    check_schema(&app).await?;
+    if !app.codes.open(prefix).await? {
+        bail!("{prefix} is not closed: `matchday sms closed` lists what is");
+    }
+    print(&format!("codes are sent to {prefix} again"))
 }
 
 fn counted(number: usize, thing: &str) -> String {

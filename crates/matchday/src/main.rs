@@ -44,6 +44,9 @@ enum Command {
     /// Sessions for developers and load tests; not in staging or production.
     #[command(subcommand)]
     Sessions(commands::SessionsCommand),
+    /// Where no codes are sent, and sending them there again.
+    #[command(subcommand)]
+    Sms(commands::SmsCommand),
     /// Print the description of the interface (OpenAPI 3.1, JSON).
     Openapi,
     /// Print the effective settings, where each came from and what it means.

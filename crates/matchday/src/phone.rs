@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use phonenumber::country;
+use phonenumber::{Type, country};
 use serde_json::Value;
 
 use crate::http::fields::{FromJson, FromQuery};
@@ -38,9 +38,14 @@ impl Phone {
         &self.0[..self.0.len() - 4]
     }
 
-    /// Whether numbering plans know such a number; fictional ones are not.
-    pub fn is_assignable(&self) -> bool {
-        phonenumber::parse(None, &self.0).is_ok_and(|number| phonenumber::is_valid(&number))
+    /// Whether numbering plans know such a number, and nobody earns by being texted on it. Fictional numbers are not
+    /// known; premium, shared-cost and personal numbers are how messages are turned into money.
+    pub fn is_worth_texting(&self) -> bool {
+        phonenumber::parse(None, &self.0).is_ok_and(|number| {
+            let kind = number.number_type(&phonenumber::metadata::DATABASE);
+            phonenumber::is_valid(&number)
+                && matches!(kind, Type::Mobile | Type::FixedLineOrMobile | Type::FixedLine | Type::Voip)
+        })
     }
 
     /// Whose number it is, as an ISO 3166 code, or the calling code where no country can be told, as in `+883`.
@@ -153,7 +158,10 @@ mod tests {
         assert_eq!(phone("+491711234567").country().as_str(), "DE");
         assert_eq!(Country::parse("gb"), Some(phone("+442079460958").country()));
         assert_eq!(Country::parse("XX"), None);
-        assert!(phone("+12024561111").is_assignable() && !phone("+10000000000").is_assignable());
+        assert!(phone("+12024561111").is_worth_texting() && phone("+491711234567").is_worth_texting());
+        for costly in ["+10000000000", "+19005550123", "+447012345678", "+498001234567"] {
+            assert!(!phone(costly).is_worth_texting(), "{costly}");
+        }
     }
 
     #[test]
@@ -177,7 +185,7 @@ mod tests {
             let phone = Phone::parse(&format!("+{digits}")).expect("a phone");
             prop_assert_eq!(phone.block().len() + 4, digits.len() + 1);
             prop_assert!(!phone.country().as_str().is_empty());
-            let _ = phone.is_assignable();
+            let _ = phone.is_worth_texting();
             prop_assert!(!phone.to_string().contains(&digits));
         }
     }

@@ -1,1 +1,235 @@
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use time::Duration;
 
+use super::service::{NAME_CHANGED, RENAMED};
+use crate::testing::TestApp;
+
+const PHONE: &str = "+14155550100";
+const OTHER: &str = "+14155550111";
+
+#[tokio::test]
+async fn a_profile_changes_by_what_is_named() {
+    TestApp::run(async |app| {
+        let (user, login) = app.log_in(PHONE).await;
+        let update =
+            async |body: Value| user.post("/api/auth/update-user-info", body).await.expect(200)["data"].clone();
+        let saved =
+            update(json!({"name": " Ada Obi ", "email": "ada@example.org", "date_of_birth": "1990-02-28"})).await;
+        assert_eq!(
+            (&saved["id"], &saved["name"], &saved["email"]),
+            (&json!(user.id), &json!("Ada Obi"), &json!("ada@example.org"))
+        );
+        assert!(saved.get("matrix_credentials").is_none(), "nothing happened to chat");
+        update(json!({"name": "Ada O.", "colour": "blue"})).await;
+        let me = user.get("/api/auth/me").await.expect(200)["data"].clone();
+        assert_eq!(
+            (&me["name"], &me["email"], &me["date_of_birth"]),
+            (&json!("Ada O."), &json!("ada@example.org"), &json!("1990-02-28"))
+        );
+        assert_eq!((&me["phone"], &me["username"]), (&json!(PHONE), &login["user"]["username"]));
+        let cleared = update(json!({"name": null, "email": null, "date_of_birth": null})).await;
+        assert_eq!(
+            (&cleared["name"], &cleared["email"], &cleared["date_of_birth"]),
+            (&Value::Null, &Value::Null, &Value::Null)
+        );
+        update(json!({})).await;
+        let told: Vec<String> = app.told().await.into_iter().map(|(subject, _)| subject).collect();
+        assert_eq!(told, [NAME_CHANGED; 3], "chat shows the name too");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn bad_values_are_all_named_and_change_nothing() {
+    TestApp::run(async |app| {
+        let (user, _) = app.log_in(PHONE).await;
+        let update = async |body: Value| user.post("/api/auth/update-user-info", body).await;
+        let all = json!({"name": "", "email": "x", "date_of_birth": "1990-02-30", "username": "no spaces"});
+        assert_eq!(update(all).await.invalid_fields(), ["date_of_birth", "email", "name", "username"]);
+        for (field, value) in [
+            ("email", json!(5)),
+            ("date_of_birth", json!("28/02/1990")),
+            ("date_of_birth", json!("2999-01-01")),
+            ("date_of_birth", json!("2013-11-21")),
+            ("name", json!("x".repeat(300))),
+            ("name", json!(5)),
+            ("username", json!("admin")),
+        ] {
+            assert_eq!(update(json!({"name": "Ada", field: value})).await.invalid_fields(), [field]);
+        }
+        assert_eq!(user.get("/api/auth/me").await.expect(200)["data"]["name"], Value::Null);
+        update(json!({"date_of_birth": "2013-11-20"})).await.expect(200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn me_shows_the_favourite_teams() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        fixtures.import_teams().await;
+        let (user, _) = app.log_in(PHONE).await;
+        assert_eq!(user.get("/api/auth/me").await.expect(200)["data"]["teams"], json!({"primary": null, "other": []}));
+        let (rovers, city, albion) =
+            (fixtures.team_id("rovers").await, fixtures.team_id("city").await, fixtures.team_id("albion").await);
+        user.post("/api/auth/teams/primary", json!({"team_id": city})).await.expect(200);
+        user.post("/api/auth/teams/other", json!({"team_ids": [rovers, albion]})).await.expect(200);
+        let teams = user.get("/api/auth/me").await.expect(200)["data"]["teams"].clone();
+        assert_eq!(
+            (&teams["primary"]["id"], &teams["other"][0]["id"], &teams["other"][1]["id"]),
+            (&json!(city), &json!(rovers), &json!(albion))
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_made_up_username_is_replaced_once_and_stays_taken() {
+    TestApp::run(async |app| {
+        let (user, login) = app.log_in(PHONE).await;
+        let old = login["user"]["username"].as_str().expect("a name").to_owned();
+        let saved = user.post("/api/auth/update-user-info", json!({"username": "Ada_Obi"})).await.expect(200);
+        assert_eq!(
+            (&saved["data"]["username"], &saved["data"]["username_is_generated"]),
+            (&json!("ada_obi"), &json!(false))
+        );
+        assert_eq!(saved["data"]["matrix_credentials"], Value::Null, "chat moved, but is away in this test");
+        let told = app.told().await;
+        assert_eq!(
+            (told[0].0.as_str(), &told[0].1),
+            (RENAMED, &json!({"user_id": user.id, "from": old, "to": "ada_obi"}))
+        );
+        for spent in ["ada_obi", old.as_str()] {
+            let answer = app.post("/api/auth/username/check", &json!({"username": spent})).await.expect(200);
+            assert_eq!(answer["available"], false, "{spent}");
+        }
+        for username in ["ada_again", "ada_obi", old.as_str()] {
+            let answer = user.post("/api/auth/update-user-info", json!({"username": username})).await;
+            assert_eq!(answer.invalid_fields(), ["username"], "{username}");
+        }
+        let free = app.post("/api/auth/username/check", &json!({"username": "ada_again"})).await.expect(200);
+        assert_eq!(free["available"], true, "a refused change claims nothing");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_twenty_who_want_one_username_one_gets_it() {
+    TestApp::run(async |app| {
+        for round in 0..3 {
+            let mut users = Vec::new();
+            for n in 0..10 {
+                users.push(app.log_in(&format!("+1415555{round}{n:03}")).await.0);
+            }
+            let wanted = format!("wanted_{round}");
+            // Ten replace a made-up name, ten register with it.
+            let mut codes = Vec::new();
+            for n in 0..10 {
+                let phone = format!("+1415556{round}{n:03}");
+                codes.push((app.code(&phone).await, phone));
+            }
+            let replacing =
+                join_all(users.iter().map(|user| user.post("/api/auth/update-user-info", json!({"username": wanted}))));
+            let bodies: Vec<Value> =
+                codes.iter().map(|(code, phone)| json!({"phone": phone, "code": code, "username": wanted})).collect();
+            let registering = join_all(bodies.iter().map(|body| app.post("/api/code/verify", body)));
+            let (replaced, registered) = tokio::join!(replacing, registering);
+            let statuses: Vec<u16> = replaced.iter().chain(&registered).map(|answer| answer.status.as_u16()).collect();
+            assert_eq!(statuses.iter().filter(|&&status| status == 200).count(), 1, "{statuses:?}");
+            assert_eq!(statuses.iter().filter(|&&status| status == 422).count(), 19, "{statuses:?}");
+            let owners: i64 = sqlx::query_scalar("select count(*) from users where username = $1")
+                .bind(&wanted)
+                .fetch_one(&app.app.db)
+                .await
+                .expect("read");
+            assert_eq!(owners, 1);
+        }
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_verified_phone_moves_the_account_and_frees_the_one_before() {
+    TestApp::run(async |app| {
+        let (user, _) = app.log_in(PHONE).await;
+        let begun = user.post("/api/auth/verify-phone/initiate", json!({"phone": "+1 415 555 0111"})).await.expect(200);
+        assert_eq!(begun["data"], json!({"expires_in": 300, "phone": OTHER}));
+        let code = app.codes(OTHER).await.remove(0);
+        assert_eq!(
+            user.post("/api/auth/verify-phone", json!({"phone": PHONE, "code": code})).await.invalid_fields(),
+            ["phone"]
+        );
+        let done = user.post("/api/auth/verify-phone", json!({"phone": OTHER, "code": code})).await.expect(200);
+        assert_eq!(done["data"], json!({"verified": true, "phone": OTHER}));
+        user.post("/api/auth/verify-phone", json!({"phone": OTHER, "code": code})).await.expect(401);
+        assert_eq!(user.get("/api/auth/me").await.expect(200)["data"]["phone"], OTHER);
+        assert_eq!(app.log_in(OTHER).await.0.id, user.id);
+        assert_ne!(app.log_in(PHONE).await.0.id, user.id);
+        // The own phone can be verified again.
+        user.post("/api/auth/verify-phone/initiate", json!({"phone": OTHER})).await.expect(200);
+        let code = app.codes(OTHER).await.remove(0);
+        user.post("/api/auth/verify-phone", json!({"phone": OTHER, "code": code})).await.expect(200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_is_said_of_other_accounts_before_the_code_was_right() {
+    TestApp::run(async |app| {
+        let (user, _) = app.log_in(PHONE).await;
+        let (other, _) = app.log_in(OTHER).await;
+        user.post("/api/auth/verify-phone", json!({"phone": OTHER, "code": "123456"})).await.expect(401);
+        let taken = user.post("/api/auth/verify-phone/initiate", json!({"phone": OTHER})).await;
+        let free = user.post("/api/auth/verify-phone/initiate", json!({"phone": "+14155550122"})).await;
+        assert_eq!((taken.status, taken.bytes.len()), (free.status, free.bytes.len()));
+        user.post("/api/auth/verify-phone/initiate", json!({"phone": OTHER})).await.expect(200);
+        let code = app.codes(OTHER).await.remove(0);
+        let wrong = format!("{:06}", (code.parse::<u32>().expect("digits") + 1) % 1_000_000);
+        user.post("/api/auth/verify-phone", json!({"phone": OTHER, "code": wrong})).await.expect(401);
+        let refused = user.post("/api/auth/verify-phone", json!({"phone": OTHER, "code": code})).await;
+        assert_eq!(refused.invalid_fields(), ["phone"]);
+        user.post("/api/auth/verify-phone", json!({"phone": OTHER, "code": code})).await.expect(401);
+        app.clock.advance(Duration::minutes(5));
+        assert_eq!(app.log_in(OTHER).await.0.id, other.id);
+        assert_eq!(user.get("/api/auth/me").await.expect(200)["data"]["phone"], PHONE);
+    })
+    .await;
+}
+
+/// Two users with a right code for the same free phone, and somebody who registers with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phone_that_several_claim_at_once_goes_to_one() {
+    TestApp::run(async |app| {
+        for round in 0..5 {
+            let phone = format!("+1415557{round}000");
+            let mut movers = Vec::new();
+            for n in 0..3 {
+                let (user, _) = app.log_in(&format!("+1415558{round}{n:03}")).await;
+                user.post("/api/auth/verify-phone/initiate", json!({"phone": phone})).await.expect(200);
+                let code = app.codes(&phone).await.remove(0);
+                movers.push((user, code));
+            }
+            let code = app.code(&phone).await;
+            let moving = join_all(
+                movers.iter().map(|(user, code)| user.post("/api/auth/verify-phone", json!({"phone": phone, "code": code}))),
+            );
+            let body = json!({"phone": phone, "code": code});
+            let (moved, registered) = tokio::join!(moving, app.post("/api/code/verify", &body));
+            let winners = moved.iter().filter(|answer| answer.status == 200).count();
+            assert!(moved.iter().all(|answer| [200, 422].contains(&answer.status.as_u16())));
+            let id = registered.expect(200)["data"]["user"]["id"].as_i64().expect("an id");
+            let (claimed, holders): (i64, i64) = sqlx::query_as(
+                "select (select user_id from phone_claims where phone = $1), (select count(*) from users where phone = $1)",
+            )
+            .bind(&phone)
+            .fetch_one(&app.app.db)
+            .await
+            .expect("read");
+            // Whoever came first has it, and the login went to that account or made it.
+            assert!(winners <= 1 && claimed == id && holders == 1, "{winners} {claimed} {id} {holders}");
+        }
+    })
+    .await;
+}

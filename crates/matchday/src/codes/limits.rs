@@ -66,7 +66,7 @@ impl Limits {
 
     /// Whether codes are sent to such a number at all.
     pub(super) fn serves(&self, phone: &Phone, country: &Country) -> bool {
-        !self.strict || (phone.is_assignable() && self.countries.iter().any(|rule| rule.country == *country))
+        !self.strict || (phone.is_worth_texting() && self.countries.iter().any(|rule| rule.country == *country))
     }
 
     /// Takes one message from every limit. Those that a stranger could use up for others come last, so that a stranger

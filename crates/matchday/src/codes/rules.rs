@@ -232,13 +232,13 @@ mod tests {
         assert!(!new.opens(&before, &subject, &ada, &code("123456")));
     }
 
-    /// What a thief of the database could do in a second.
+    /// What a thief of the database could do in a second, or at least the part of it in which the code lies.
     #[test]
     fn without_the_key_no_code_fits_what_is_stored() {
         use sha2::Digest as _;
         let (subject, ada) = (Subject::Login(phone("+14155550100")), phone("+14155550100"));
         let stored = keyring(&key(1, 7)).seal(&subject, &ada, &code("271828"), [1; 16]).expect("sealed");
-        let guessed = (0..1_000_000).any(|number| {
+        let guessed = (200_000..300_000).any(|number| {
             let parts = format!("{}{}{number:06}", subject.key(), ada.as_str());
             Sha256::digest(parts.as_bytes())[..] == stored.mac
         });

@@ -20,6 +20,11 @@ tokio::task_local! {
 pub struct ClientNetwork(IpAddr);
 
 impl ClientNetwork {
+    /// This machine itself, for commands and tests.
+    pub fn local() -> Self {
+        Self::of(IpAddr::V6(Ipv6Addr::LOCALHOST))
+    }
+
     fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),

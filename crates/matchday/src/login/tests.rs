@@ -1,1 +1,155 @@
+use std::time::Duration;
 
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use serde_json::{Value, json};
+
+use crate::testing::TestApp;
+
+const PHONE: &str = "+14155550100";
+
+async fn count(app: &TestApp, table: &str) -> i64 {
+    let query = format!("select count(*) from {table}");
+    sqlx::query_scalar(sqlx::AssertSqlSafe(query)).fetch_one(&app.app.db).await.expect("counted")
+}
+
+#[tokio::test]
+async fn the_first_login_makes_an_account_and_the_second_finds_it() {
+    TestApp::run(async |app| {
+        let (first, data) = app.log_in(PHONE).await;
+        assert_eq!(data["user"]["phone"], PHONE);
+        assert_eq!(data["user"]["created_at"], "2026-11-20T15:00:00Z");
+        assert_eq!(data["user"]["username_is_generated"], true);
+        assert_eq!(data["matrix_credentials"], Value::Null, "there is no chat in this test");
+        assert!(data["token"].as_str().is_some_and(|token| token.starts_with("md_")));
+        first.get("/api/auth/teams").await.expect(200);
+
+        let code = app.code(PHONE).await;
+        let again = app.post("/api/auth/login", &json!({"phone": PHONE, "code": code, "username": "ignored"})).await;
+        let again = again.expect(200);
+        assert_eq!(again["data"]["user"], data["user"], "and nothing of it changed");
+        assert_ne!(again["data"]["token"], data["token"]);
+        first.get("/api/auth/teams").await.expect(200);
+        assert_eq!((count(app, "users").await, count(app, "sessions").await), (1, 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_username_can_be_chosen_and_one_that_cannot_be_had_leaves_the_code_good() {
+    TestApp::run(async |app| {
+        let (_, other) = app.log_in("+14155550111").await;
+        let taken = other["user"]["username"].as_str().expect("a name");
+        let code = app.code(PHONE).await;
+        let attempt = async |username: &Value| {
+            let body = json!({"phone": PHONE, "code": code, "username": username});
+            app.post("/api/code/verify", &body).await
+        };
+        // More often than there are guesses.
+        for username in [
+            json!(taken),
+            json!("admin"),
+            json!("no spaces"),
+            json!(7),
+            json!(taken.to_uppercase()),
+            json!("matchday"),
+            json!("x"),
+        ] {
+            assert_eq!(attempt(&username).await.invalid_fields(), ["username"], "{username}");
+        }
+        assert_eq!(count(app, "phone_claims").await, 1, "nothing was half made");
+        let answer = attempt(&json!("Ada.Obi")).await.expect(200);
+        assert_eq!(answer["data"]["user"]["username"], "ada.obi");
+        assert_eq!(answer["data"]["user"]["username_is_generated"], false);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_wrong_code_with_a_taken_username_is_told_of_the_code_only() {
+    TestApp::run(async |app| {
+        let (_, other) = app.log_in("+14155550111").await;
+        let code = app.code(PHONE).await;
+        let wrong = format!("{:06}", (code.parse::<u32>().expect("digits") + 1) % 1_000_000);
+        let body = json!({"phone": PHONE, "code": wrong, "username": other["user"]["username"]});
+        app.post("/api/code/verify", &body).await.expect(401);
+    })
+    .await;
+}
+
+/// Every one of them has a right code of its own and has found that the phone has no account, before the first may go
+/// on: the claims are held until all fifty wait for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_first_logins_of_one_phone_make_one_account() {
+    let changes = [("MATCHDAY_LIMITS__PHONE_BURST", "100"), ("MATCHDAY_LIMITS__PHONE_DAILY", "1000")];
+    TestApp::run_with(&changes, async |app| {
+        let mut held = app.app.db.begin().await.expect("a transaction");
+        sqlx::query("lock table phone_claims in exclusive mode").execute(&mut *held).await.expect("held");
+        let waiting = async || -> i64 {
+            sqlx::query_scalar(
+                "select count(*) from pg_locks where relation = 'phone_claims'::regclass and not granted
+                   and database = (select oid from pg_database where datname = current_database())",
+            )
+            .fetch_one(&app.app.db)
+            .await
+            .expect("a look")
+        };
+        let mut logins = FuturesUnordered::new();
+        for number in 0..50 {
+            let code = app.code(PHONE).await;
+            logins.push(async move { app.post("/api/code/verify", &json!({"phone": PHONE, "code": code})).await });
+            while waiting().await <= number {
+                // Nobody can be in yet; this only lets the login go on to where it waits.
+                let early = tokio::time::timeout(Duration::from_millis(1), logins.next()).await;
+                assert!(early.is_err(), "a login passed the held claims");
+            }
+        }
+        held.commit().await.expect("let go");
+        let answers: Vec<_> = logins.collect().await;
+        let ids: Vec<Value> =
+            answers.into_iter().map(|answer| answer.expect(200)["data"]["user"]["id"].clone()).collect();
+        assert!(ids.len() == 50 && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+        assert_eq!(
+            (count(app, "users").await, count(app, "phone_claims").await, count(app, "username_claims").await),
+            (1, 1, 1)
+        );
+        assert_eq!(
+            (count(app, "sessions").await, app.told().await.len()),
+            (10, 40),
+            "and the newest ten sessions stay"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_log_shows_what_a_developer_needs() {
+    TestApp::run(async |app| {
+        app.code(PHONE).await;
+        let get = async |query: &str| {
+            app.anonymous(http::Method::GET, &format!("/api/logs/sms?{query}")).await.expect(200)["data"].clone()
+        };
+        let entry = get("phone=%2B14155550100").await[0].clone();
+        assert_eq!(entry["phone"], PHONE);
+        assert_eq!(
+            (&entry["status"], &entry["provider"], &entry["attempts"]),
+            (&json!("sent"), &json!("console"), &json!(0))
+        );
+        assert_eq!(
+            (&entry["created_at"], &entry["expires_at"]),
+            (&json!("2026-11-20T15:00:00Z"), &json!("2026-11-20T15:05:00Z"))
+        );
+        assert!(entry.get("error").is_none());
+        assert_eq!(get("phone=+14155550100").await[0], entry, "a plus that nobody encoded");
+        assert_eq!(get("date=2026-11-20&status=sent").await[0], entry);
+        for nothing in ["date=2026-11-19", "status=failed", "phone=%2B14155550101"] {
+            assert_eq!(get(nothing).await, json!([]), "{nothing}");
+        }
+        for (query, field) in
+            [("status=lost", "status"), ("date=yesterday", "date"), ("phone=x", "phone"), ("page=0", "page")]
+        {
+            let answer = app.anonymous(http::Method::GET, &format!("/api/logs/sms?{query}")).await;
+            assert_eq!(answer.invalid_fields(), [field]);
+        }
+    })
+    .await;
+}

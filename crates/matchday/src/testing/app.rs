@@ -62,7 +62,7 @@ impl TestApp {
             let config = test_config(&changes);
             let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
             let random = Arc::new(SeededRandom::new(seed));
-            let db = sqlx::postgres::PgPoolOptions::new().max_connections(8).connect_lazy_with(options);
+            let db = sqlx::postgres::PgPoolOptions::new().max_connections(64).connect_lazy_with(options);
             let app = App::assemble(config, db, clock.clone(), random).await.expect("the parts are there");
             let test_app = Self { public: public(&app), app, clock };
             test(&test_app).await;

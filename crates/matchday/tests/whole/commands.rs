@@ -99,3 +99,29 @@ async fn a_faulty_document_is_refused_with_every_fault() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn an_operator_sees_what_is_closed_and_opens_it() {
+    with_database(async |options| {
+        let setting = Setting::new(&options);
+        assert_eq!(setting.expect(&["sms", "closed"], ""), "codes are sent everywhere");
+        let db = sqlx::PgPool::connect_with(options.clone()).await.expect("connected");
+        sqlx::query("insert into sms_closures values ('GB', now(), '2999-01-01T00:00:00Z', 40, 3)")
+            .execute(&db)
+            .await
+            .expect("closed");
+        assert_eq!(
+            setting.expect(&["sms", "closed"], ""),
+            "GB: 3 of 40 codes came back; closed until 2999-01-01T00:00:00Z"
+        );
+        assert_eq!(setting.expect(&["sms", "open", "GB"], ""), "codes are sent to GB again");
+        let again = setting.run(&["sms", "open", "GB"], "");
+        assert!(!again.status.success());
+        assert_eq!(
+            String::from_utf8_lossy(&again.stderr).trim(),
+            "matchday: GB is not closed: `matchday sms closed` lists what is"
+        );
+        db.close().await;
+    })
+    .await;
+}

@@ -71,3 +71,53 @@ async fn without_redis_half_the_burst_is_left_and_callers_do_not_wait() {
     clock.advance(Span::seconds(120));
     assert!(limiter.take(LIMIT, "k").await.allowed, "one every two minutes");
 }
+
+const QUOTA: Quota = Quota { name: "test", most: 5, per: Duration::from_hours(1) };
+
+#[tokio::test]
+async fn a_quota_is_exact_for_racing_processes_and_begins_anew_on_the_hour() {
+    let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:20 UTC)));
+    let (redis, prefix) = redis_for_tests();
+    let limiters = [(); 4].map(|()| RateLimiter::new(redis.clone(), &prefix, clock.clone()));
+    let decisions = futures_util::future::join_all((0..40).map(|n| limiters[n % 4].count(QUOTA, "k"))).await;
+    assert_eq!(decisions.iter().filter(|decision| decision.allowed).count(), 5);
+    let refused = limiters[0].count(QUOTA, "k").await;
+    let expected = Decision { allowed: false, limit: 5, remaining: 0, retry_after: Duration::from_mins(40) };
+    assert_eq!(refused, expected);
+    assert!(limiters[0].count(QUOTA, "another").await.allowed);
+    clock.advance(Span::minutes(39));
+    assert!(!limiters[0].count(QUOTA, "k").await.allowed);
+    clock.advance(Span::minutes(1));
+    assert_eq!(limiters[0].count(QUOTA, "k").await.remaining, 4);
+    let none = Quota { most: 0, ..QUOTA };
+    assert!(!limiters[0].count(none, "nobody").await.allowed);
+}
+
+#[tokio::test]
+async fn without_redis_a_process_spends_no_more_than_half_a_quota() {
+    let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:20 UTC)));
+    let limiter = RateLimiter::new(unreachable_redis(), "x", clock.clone());
+    let mut allowed = 0;
+    for _ in 0..20 {
+        allowed += u32::from(limiter.count(QUOTA, "k").await.allowed);
+    }
+    assert_eq!(allowed, 3);
+    assert!(!limiter.count(Quota { most: 0, ..QUOTA }, "nobody").await.allowed, "nothing has no half");
+    clock.advance(Span::hours(1));
+    assert!(limiter.count(QUOTA, "k").await.allowed);
+}
+
+#[tokio::test]
+async fn what_was_spent_with_redis_counts_without_it() {
+    let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:20 UTC)));
+    let (redis, prefix) = redis_for_tests();
+    let limiter = RateLimiter::new(redis, &prefix, clock.clone());
+    for _ in 0..3 {
+        assert!(limiter.count(QUOTA, "k").await.allowed);
+    }
+    // Two failures make the process decide by itself.
+    limiter.inner.breaker.record(false);
+    limiter.inner.breaker.record(false);
+    assert!(!limiter.count(QUOTA, "k").await.allowed);
+    assert!(limiter.count(QUOTA, "another").await.allowed);
+}

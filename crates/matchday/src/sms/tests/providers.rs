@@ -4,12 +4,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{
-    Router,
-    body::{Body, to_bytes},
-    extract::Request,
-    http::{HeaderMap, Response},
-};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use proptest::prelude::*;
@@ -18,17 +12,17 @@ use serde_json::json;
 use sha1::Sha1;
 use sha2::Sha256;
 use time::OffsetDateTime;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
-};
-use url::{Url, form_urlencoded};
+use tokio::net::TcpListener;
+use url::Url;
 
-use super::super::{
-    console::Console,
-    provider::{Accepted, CallbackError, Delivery, Outgoing, Provider, SendError, SetupError, StatusReport},
-    twilio::{self, Sender, Twilio},
-    vonage::{self, Vonage},
+use super::{
+    super::{
+        console::Console,
+        provider::{Accepted, CallbackError, Delivery, Outgoing, Provider, SendError, SetupError, StatusReport},
+        twilio::{self, Sender, Twilio},
+        vonage::{self, Vonage},
+    },
+    remote::{Remote, base_url},
 };
 
 const NUMBER: &str = "+14155550100";
@@ -37,72 +31,6 @@ const TEXT: &str = "739152 is your Matchday code.";
 const SECRET: &str = "a-secret-of-the-account";
 const ACCOUNT: &str = "AC0123456789abcdef0123456789abcdef";
 const MESSAGE: Outgoing<'_> = Outgoing { to: NUMBER, text: TEXT, reference: "0198c1f0-7b7e-7c3a-9d54-3f6a8b1c2d3e" };
-
-/// A request as a provider got it.
-struct Seen {
-    method: String,
-    path: String,
-    headers: HeaderMap,
-    form: Vec<(String, String)>,
-}
-
-/// Stands for a provider: gives everybody the same answer and remembers what it was asked.
-struct Remote {
-    base_url: Url,
-    seen: Arc<Mutex<Vec<Seen>>>,
-}
-
-impl Remote {
-    async fn answering(status: u16, headers: &'static [(&'static str, &'static str)], body: impl Into<String>) -> Self {
-        let (body, seen) = (body.into(), Arc::new(Mutex::new(Vec::new())));
-        let log = Arc::clone(&seen);
-        let router = Router::new().fallback(async move |request: Request| {
-            let (parts, received) = request.into_parts();
-            let received = to_bytes(received, 100_000).await.expect("a body");
-            log.lock().expect("not poisoned").push(Seen {
-                method: parts.method.to_string(),
-                path: parts.uri.to_string(),
-                headers: parts.headers,
-                form: form_urlencoded::parse(&received).into_owned().collect(),
-            });
-            let mut answer = Response::builder().status(status);
-            for (name, value) in headers {
-                answer = answer.header(*name, *value);
-            }
-            answer.body(Body::from(body)).expect("an answer")
-        });
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let base_url = base_url(&listener);
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        Self { base_url, seen }
-    }
-
-    /// Reads the request, writes the beginning of an answer and then nothing more.
-    async fn stuck_after(beginning: &'static str) -> Url {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let base_url = base_url(&listener);
-        tokio::spawn(async move {
-            let mut open = Vec::new();
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let _ = stream.read(&mut [0; 4096]).await;
-                let _ = stream.write_all(beginning.as_bytes()).await;
-                open.push(stream);
-            }
-        });
-        base_url
-    }
-
-    fn only_request(&self) -> Seen {
-        let mut seen = self.seen.lock().expect("not poisoned");
-        assert_eq!(seen.len(), 1, "one request, and never a second try");
-        seen.remove(0)
-    }
-}
-
-fn base_url(listener: &TcpListener) -> Url {
-    let address = listener.local_addr().expect("an address");
-    format!("http://{address}").parse().expect("a URL")
-}
 
 fn twilio_settings(base_url: Url) -> twilio::Settings {
     twilio::Settings {
