@@ -13,7 +13,7 @@ use super::{
 use crate::{
     app::App,
     chat::CredentialsItem,
-    codes::{Code, PhoneBody},
+    codes::{Code, PhoneBody, service::GuessPermit},
     http::{
         ApiError, ClientNetwork, CurrentUser, ErrorBody, ValidJson,
         fields::{Body, FromBody},
@@ -266,10 +266,12 @@ pub(super) async fn initiate_verification(
 pub(super) async fn verify_phone(
     State(app): State<App>,
     user: CurrentUser,
-    network: ClientNetwork,
+    permit: GuessPermit,
     ValidJson(PhoneProof { phone, code }): ValidJson<PhoneProof>,
-) -> Result<Json<PhoneVerified>, ApiError> {
-    app.accounts.verify_phone(user.id, &phone, &code, network).await?;
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permit.limit;
+    let verified = app.accounts.verify_phone(user.id, &phone, &code, permit).await;
+    verified.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let data = VerifiedItem { verified: true, phone: phone.as_str().to_owned() };
-    Ok(Json(PhoneVerified { message: "The phone was verified.", data }))
+    Ok((limit_headers(limit), Json(PhoneVerified { message: "The phone was verified.", data })))
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     codes::{
         Code, Subject,
-        service::{CheckError, Codes, RequestError, Sent},
+        service::{CheckError, Codes, GuessPermit, RequestError, Sent},
     },
     http::{ClientNetwork, fields::Change},
     ids::UserId,
@@ -286,7 +286,7 @@ impl Accounts {
         user: UserId,
         phone: &Phone,
         code: &Code,
-        network: ClientNetwork,
+        permit: GuessPermit,
     ) -> Result<(), VerifyError> {
         let subject = Subject::Verification(user);
         match self.codes.pending(&subject).await? {
@@ -294,7 +294,7 @@ impl Accounts {
             Some(pending) if pending != *phone => return Err(VerifyError::OtherPhone),
             Some(_) => {}
         }
-        let right = self.codes.check(&subject, phone, code, network).await?;
+        let right = self.codes.check(&subject, phone, code, permit).await?;
         let now = self.clock.now();
         let mut tx = self.db.begin().await?;
         if !self.codes.consume_in(&mut tx, right, phone).await? {

@@ -1,13 +1,17 @@
 //! HTTP for codes.
 
-use axum::{Json, extract::State, response::IntoResponse};
-use http::{HeaderMap, StatusCode};
+use axum::{
+    Json,
+    extract::{FromRequestParts, State},
+    response::IntoResponse,
+};
+use http::{HeaderMap, StatusCode, request::Parts};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
     rules::Subject,
-    service::{CheckError, RequestError, Sent},
+    service::{CheckError, GuessPermit, RequestError, Sent},
 };
 use crate::{
     app::App,
@@ -83,6 +87,15 @@ impl From<CheckError> for ApiError {
             CheckError::Limited(decision) => Self::rate_limited(decision),
             CheckError::Database(error) => error.into(),
         }
+    }
+}
+
+impl FromRequestParts<App> for GuessPermit {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let network = ClientNetwork::from_request_parts(parts, app).await?;
+        Ok(app.codes.permit_guess(network).await?)
     }
 }
 

@@ -91,8 +91,8 @@ impl Limits {
     }
 
     /// Takes one guess from what a network may try, whoever's codes it tries.
-    pub(super) async fn take_guess(&self, network: ClientNetwork) -> Result<(), Refusal> {
-        allowed("guesses", self.limiter.take(self.guesses, &network.to_string()).await).map(|_| ())
+    pub(super) async fn take_guess(&self, network: ClientNetwork) -> Decision {
+        self.limiter.take(self.guesses, &network.to_string()).await
     }
 }
 

@@ -86,6 +86,14 @@ pub enum CheckError {
     Database(#[from] sqlx::Error),
 }
 
+/// Leave to try one code. Trying takes one as an argument, so that nobody can forget to ask for it.
+#[derive(Debug)]
+pub struct GuessPermit {
+    network: ClientNetwork,
+    /// What is left to the network.
+    pub limit: Decision,
+}
+
 /// A code that was right. It is not used up yet.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a right code that is not used up can be used again"]
@@ -193,15 +201,21 @@ impl Codes {
         store::pending(&self.inner.db, &subject.key(), self.inner.clock.now()).await
     }
 
+    /// Takes from what a network may try.
+    pub async fn permit_guess(&self, network: ClientNetwork) -> Result<GuessPermit, CheckError> {
+        let limit = self.inner.limits.take_guess(network).await;
+        if limit.allowed { Ok(GuessPermit { network, limit }) } else { Err(CheckError::Limited(limit)) }
+    }
+
     /// Tries a code.
     pub async fn check(
         &self,
         subject: &Subject,
         phone: &Phone,
         code: &Code,
-        network: ClientNetwork,
+        permit: GuessPermit,
     ) -> Result<RightCode, CheckError> {
-        let checked = self.try_check(subject, phone, code, network).await;
+        let checked = self.try_check(subject, phone, code, permit.network).await;
         let outcome = match &checked {
             Ok(_) => "right",
             Err(CheckError::NotGood) => "wrong",
@@ -222,7 +236,6 @@ impl Codes {
     ) -> Result<RightCode, CheckError> {
         let inner = &*self.inner;
         let (key, asking, now) = (subject.key(), network.to_string(), inner.clock.now());
-        inner.limits.take_guess(network).await.map_err(|refusal| CheckError::Limited(refusal.decision))?;
         if let Some((failures, last)) = store::failures(&inner.db, &key, &asking).await?
             && let Some(left) = rules::wait(failures, last, now)
         {

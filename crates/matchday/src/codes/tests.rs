@@ -65,6 +65,34 @@ async fn a_code_is_sent_and_good_for_five_minutes() {
 }
 
 #[tokio::test]
+async fn every_limited_endpoint_says_what_is_left() {
+    let changes = [STRICT[0], STRICT[1]];
+    TestApp::run_with(&changes, async |app| {
+        let phone = "+12024561111";
+        let left = |answer: &Answer| {
+            let number = |name| answer.header(name).and_then(|value| value.parse::<u32>().ok());
+            (number("x-ratelimit-limit"), number("x-ratelimit-remaining"))
+        };
+        let (user, _) = app.log_in(phone).await;
+        let check = app.post("/api/auth/username/check", &json!({"username": "somebody"})).await;
+        let generated = app.post("/api/auth/username/generate", &json!({"base": "somebody"})).await;
+        assert_eq!((left(&check), left(&generated)), ((Some(30), Some(29)), (Some(30), Some(28))));
+        let wrong = json!({"phone": phone, "code": "000000"});
+        let (malformed, refused) =
+            (app.post("/api/code/verify", &json!({})).await, app.post("/api/auth/login", &wrong).await);
+        assert_eq!((malformed.status.as_u16(), left(&malformed)), (422, (Some(30), Some(28))));
+        assert_eq!((refused.status.as_u16(), left(&refused)), (401, (Some(30), Some(27))));
+        let begun = user.post("/api/auth/verify-phone/initiate", json!({"phone": phone})).await;
+        let resent = user.post("/api/auth/resend-code", json!({"phone": phone})).await;
+        assert_eq!((left(&begun), left(&resent)), ((Some(5), Some(3)), (Some(5), Some(2))));
+        let code = app.codes(phone).await.remove(0);
+        let verified = user.post("/api/auth/verify-phone", json!({"phone": phone, "code": code})).await;
+        assert_eq!((verified.status.as_u16(), left(&verified)), (200, (Some(30), Some(29))), "from another network");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_is_no_phone_is_refused_by_name() {
     TestApp::run(async |app| {
         for phone in

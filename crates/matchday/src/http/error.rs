@@ -126,6 +126,13 @@ impl ApiError {
         }
     }
 
+    /// The same, with what is left of the endpoint's limit.
+    #[must_use]
+    pub fn limited_by(mut self, decision: Decision) -> Self {
+        self.more.limit.get_or_insert(decision);
+        self
+    }
+
     /// The same, with what to log.
     #[must_use]
     pub fn because(mut self, cause: impl Into<anyhow::Error>) -> Self {

@@ -1,6 +1,6 @@
 //! HTTP for logging in.
 
-use axum::{Json, extract::State};
+use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderMap, header};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
@@ -11,9 +11,11 @@ use crate::{
     accounts::UserItem,
     app::App,
     chat::CredentialsItem,
+    codes::service::GuessPermit,
     http::{
-        ApiError, ClientNetwork, ErrorBody, ValidJson,
+        ApiError, ErrorBody, ValidJson,
         fields::{Body, FromBody},
+        limit_headers,
     },
 };
 
@@ -87,11 +89,11 @@ impl From<LoginError> for ApiError {
     ))]
 pub(super) async fn verify_code(
     State(app): State<App>,
-    network: ClientNetwork,
+    permit: GuessPermit,
     headers: HeaderMap,
-    ValidJson(attempt): ValidJson<Attempt>,
-) -> Result<Json<LoginAnswer>, ApiError> {
-    enter(&app, network, &headers, attempt).await
+    body: Result<ValidJson<Attempt>, ApiError>,
+) -> Result<impl IntoResponse, ApiError> {
+    enter(&app, permit, &headers, body).await
 }
 
 /// Log in with a code, by another name.
@@ -105,19 +107,25 @@ pub(super) async fn verify_code(
     ))]
 pub(super) async fn log_in(
     State(app): State<App>,
-    network: ClientNetwork,
+    permit: GuessPermit,
     headers: HeaderMap,
-    ValidJson(attempt): ValidJson<Attempt>,
-) -> Result<Json<LoginAnswer>, ApiError> {
-    enter(&app, network, &headers, attempt).await
+    body: Result<ValidJson<Attempt>, ApiError>,
+) -> Result<impl IntoResponse, ApiError> {
+    enter(&app, permit, &headers, body).await
 }
 
 async fn enter(
     app: &App,
-    network: ClientNetwork,
+    permit: GuessPermit,
     headers: &HeaderMap,
-    attempt: Attempt,
-) -> Result<Json<LoginAnswer>, ApiError> {
+    body: Result<ValidJson<Attempt>, ApiError>,
+) -> Result<impl IntoResponse + use<>, ApiError> {
+    let limit = permit.limit;
     let client = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    Ok(Json(app.login.log_in(attempt, network, client).await?.into()))
+    let answer = async {
+        let ValidJson(attempt) = body?;
+        Ok::<_, ApiError>(app.login.log_in(attempt, permit, client).await?)
+    };
+    let logged_in = answer.await.map_err(|error| error.limited_by(limit))?;
+    Ok((limit_headers(limit), Json(LoginAnswer::from(logged_in))))
 }

@@ -8,9 +8,8 @@ use crate::{
     chat::service::{Chat, Credentials},
     codes::{
         Code, Subject,
-        service::{CheckError, Codes, RightCode},
+        service::{CheckError, Codes, GuessPermit, RightCode},
     },
-    http::ClientNetwork,
     phone::Phone,
     sessions::service::{EndedSessions, Issued, SessionError, Sessions},
     usernames::Username,
@@ -75,9 +74,9 @@ impl From<sqlx::Error> for LoginError {
 
 impl Login {
     /// Lets somebody in who has the code.
-    pub async fn log_in(&self, attempt: Attempt, network: ClientNetwork, client: &str) -> Result<LoggedIn, LoginError> {
+    pub async fn log_in(&self, attempt: Attempt, permit: GuessPermit, client: &str) -> Result<LoggedIn, LoginError> {
         let Attempt { phone, code, username } = attempt;
-        let right = self.codes.check(&Subject::Login(phone.clone()), &phone, &code, network).await?;
+        let right = self.codes.check(&Subject::Login(phone.clone()), &phone, &code, permit).await?;
         let (account, is_new, issued, ended) = loop {
             match self.enter(right, &phone, username.as_ref(), client).await {
                 Ok(entered) => break entered,

@@ -1,19 +1,25 @@
 //! HTTP for usernames.
 
-use axum::{Json, extract::State};
+use axum::{
+    Json,
+    extract::{FromRequestParts, State},
+    response::IntoResponse,
+};
+use http::request::Parts;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
     rules::Username,
-    service::{Availability, NameError},
+    service::{Availability, NamePermit},
 };
 use crate::{
     app::App,
     http::{
         ApiError, ClientNetwork, ErrorBody, ValidJson,
         fields::{Body, FromBody, FromJson},
+        limit_headers,
     },
 };
 
@@ -82,12 +88,12 @@ pub(super) struct Suggestions {
     suggestions: Vec<String>,
 }
 
-impl From<NameError> for ApiError {
-    fn from(error: NameError) -> Self {
-        match error {
-            NameError::Limited(decision) => Self::rate_limited(decision),
-            NameError::Database(error) => error.into(),
-        }
+impl FromRequestParts<App> for NamePermit {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let network = ClientNetwork::from_request_parts(parts, app).await?;
+        app.usernames.permit(network).await.map_err(ApiError::rate_limited)
     }
 }
 
@@ -103,10 +109,11 @@ fn texts(names: &[Username]) -> Vec<String> {
     ))]
 pub(super) async fn check_username(
     State(app): State<App>,
-    network: ClientNetwork,
+    permit: NamePermit,
     ValidJson(UsernameQuestion { username }): ValidJson<UsernameQuestion>,
-) -> Result<Json<UsernameAnswer>, ApiError> {
-    Ok(Json(match app.usernames.check(&username, network).await? {
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permit.limit;
+    let answer = match app.usernames.check(&username, permit).await? {
         Availability::Free => {
             UsernameAnswer { available: true, message: "The username is available.", suggestions: None }
         }
@@ -115,7 +122,8 @@ pub(super) async fn check_username(
             message: "The username is taken.",
             suggestions: Some(texts(&suggestions)),
         },
-    }))
+    };
+    Ok((limit_headers(limit), Json(answer)))
 }
 
 /// Suggest usernames.
@@ -126,9 +134,10 @@ pub(super) async fn check_username(
     ))]
 pub(super) async fn generate_usernames(
     State(app): State<App>,
-    network: ClientNetwork,
+    permit: NamePermit,
     ValidJson(wish): ValidJson<SuggestionWish>,
-) -> Result<Json<Suggestions>, ApiError> {
-    let names = app.usernames.suggest(&wish.base.0, wish.include_numbers, network).await?;
-    Ok(Json(Suggestions { suggestions: texts(&names) }))
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permit.limit;
+    let names = app.usernames.suggest(&wish.base.0, wish.include_numbers, permit).await?;
+    Ok((limit_headers(limit), Json(Suggestions { suggestions: texts(&names) })))
 }

@@ -32,15 +32,11 @@ pub struct Usernames {
     random: Arc<dyn Random>,
 }
 
-/// Why nothing was said about usernames.
-#[derive(Debug, thiserror::Error)]
-pub enum NameError {
-    /// The network asks too often: the names of all accounts could be listed this way.
-    #[error("too many questions")]
-    Limited(Decision),
-    /// The database failed.
-    #[error(transparent)]
-    Database(#[from] sqlx::Error),
+/// Leave to ask one thing about usernames.
+#[derive(Debug)]
+pub struct NamePermit {
+    /// What is left to the network.
+    pub limit: Decision,
 }
 
 /// Whether a username can be had.
@@ -71,8 +67,7 @@ impl Usernames {
     }
 
     /// Whether a name is free, and if not which similar ones are.
-    pub async fn check(&self, username: &Username, network: ClientNetwork) -> Result<Availability, NameError> {
-        self.take(network).await?;
+    pub async fn check(&self, username: &Username, _: NamePermit) -> sqlx::Result<Availability> {
         let taken =
             rules::is_reserved(username) || !store::taken(&self.db, &[username.as_str().to_owned()]).await?.is_empty();
         if !taken {
@@ -82,14 +77,14 @@ impl Usernames {
     }
 
     /// Free names made from anything.
-    pub async fn suggest(&self, base: &str, numbers: bool, network: ClientNetwork) -> Result<Vec<Username>, NameError> {
-        self.take(network).await?;
-        Ok(self.free(base, numbers).await?)
+    pub async fn suggest(&self, base: &str, numbers: bool, _: NamePermit) -> sqlx::Result<Vec<Username>> {
+        self.free(base, numbers).await
     }
 
-    async fn take(&self, network: ClientNetwork) -> Result<(), NameError> {
-        let decision = self.limiter.take(self.asking, &network.to_string()).await;
-        if decision.allowed { Ok(()) } else { Err(NameError::Limited(decision)) }
+    /// Takes from what a network may ask: the names of all accounts could be listed this way.
+    pub async fn permit(&self, network: ClientNetwork) -> Result<NamePermit, Decision> {
+        let limit = self.limiter.take(self.asking, &network.to_string()).await;
+        if limit.allowed { Ok(NamePermit { limit }) } else { Err(limit) }
     }
 
     /// Names that are truly free: more and more candidates are tried until enough are.
