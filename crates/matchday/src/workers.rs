@@ -52,7 +52,7 @@ pub fn work(app: &App) {
 
 /// Removes what has had its time.
 async fn sweep(app: &App) {
-    let sessions = app.sessions.sweep().await.map(|swept| swept as u64).map_err(|error| error.to_string());
+    let sessions = app.sessions.sweep().await.map_err(|error| error.to_string());
     let codes = app.codes.sweep().await.map_err(|error| error.to_string());
     let messages = app.sms.sweep().await.map_err(|error| error.to_string());
     for (what, outcome) in [("sessions", sessions), ("codes", codes), ("messages", messages)] {

@@ -42,8 +42,7 @@ pub(super) struct Refusal {
 impl Limits {
     pub(super) fn new(limiter: RateLimiter, config: &Config) -> Self {
         let sizes = &config.limits;
-        // A developer, and a test that makes a hundred users, sit behind one address.
-        let scale = if config.env.is_development() { 1_000 } else { 1 };
+        let scale = config.env.leniency();
         let quota = |name, most: u32, per| Quota { name, most: most.saturating_mul(scale), per };
         Self {
             limiter,

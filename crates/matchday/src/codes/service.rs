@@ -16,6 +16,7 @@ use crate::{
     platform::{
         clock::Clock,
         config::Config,
+        database,
         random::{self, Random},
         rate_limit::{Decision, RateLimiter},
     },
@@ -308,19 +309,12 @@ impl Codes {
         store::open(&self.inner.db, prefix, self.inner.clock.now()).await
     }
 
-    /// Deletes what has had its time, a few at a time; returns how much.
+    /// Deletes codes after a day, and failures after a month without any; returns how many.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
-        const AT_ONCE: i64 = 1_000;
         let (db, now) = (&self.inner.db, self.inner.clock.now());
-        let mut total = 0;
-        loop {
-            let swept = store::sweep(db, now - time::Duration::DAY, AT_ONCE).await?
-                + store::sweep_failures(db, now - time::Duration::days(30), AT_ONCE).await?;
-            total += swept;
-            if swept < AT_ONCE.unsigned_abs() {
-                return Ok(total);
-            }
-        }
+        let codes = database::sweep(|most| store::sweep(db, now - time::Duration::DAY, most)).await?;
+        let failures = database::sweep(|most| store::sweep_failures(db, now - time::Duration::days(30), most)).await?;
+        Ok(codes + failures)
     }
 }
 

@@ -71,3 +71,20 @@ pub async fn schema(pool: &PgPool) -> sqlx::Result<Schema> {
         .count();
     Ok(if missing == 0 { Schema::Current } else { Schema::Behind(missing) })
 }
+
+/// Removes what is over, a thousand rows at a time, so that nobody waits long for a lock; returns how many there were.
+/// `step` removes at most as many as it is given, and returns how many it removed.
+pub async fn sweep<F, E>(step: impl Fn(i64) -> F) -> Result<u64, E>
+where
+    F: Future<Output = Result<u64, E>>,
+{
+    const AT_ONCE: i64 = 1_000;
+    let mut total = 0;
+    loop {
+        let removed = step(AT_ONCE).await?;
+        total += removed;
+        if removed < AT_ONCE.unsigned_abs() {
+            return Ok(total);
+        }
+    }
+}

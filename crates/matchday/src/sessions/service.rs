@@ -25,6 +25,7 @@ use crate::{
     platform::{
         clock::Clock,
         config::{self, Config},
+        database,
         outbox::{self, Message},
         random::{self, Random},
     },
@@ -274,21 +275,17 @@ impl Sessions {
         self.inner.checked.clear();
     }
 
-    /// Deletes sessions that have expired, a few at a time; returns how many.
-    pub async fn sweep(&self) -> Result<usize, SessionError> {
-        const AT_ONCE: i64 = 1_000;
-        let mut total = 0;
-        loop {
+    /// Deletes sessions that have expired, and their devices; returns how many.
+    pub async fn sweep(&self) -> Result<u64, SessionError> {
+        database::sweep(|most| async move {
             let mut tx = self.inner.db.begin().await?;
-            let swept = store::sweep(&mut tx, self.inner.clock.now(), AT_ONCE).await?;
+            let swept = store::sweep(&mut tx, self.inner.clock.now(), most).await?;
             let devices = swept.iter().filter_map(|(user, device)| Some(device_ended(*user, device.clone()?)));
             outbox::enqueue(&mut tx, &devices.collect::<Result<Vec<_>, _>>()?).await?;
             tx.commit().await?;
-            total += swept.len();
-            if swept.len() < usize::try_from(AT_ONCE).unwrap_or(usize::MAX) {
-                return Ok(total);
-            }
-        }
+            Ok(swept.len() as u64)
+        })
+        .await
     }
 
     /// Takes note of sessions that ended in a transaction which is committed now.

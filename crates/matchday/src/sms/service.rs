@@ -24,6 +24,7 @@ use crate::{
         breaker::Breaker,
         clock::Clock,
         config::{Config, Environment, SmsProvider},
+        database,
         settings::Secret,
     },
 };
@@ -254,18 +255,10 @@ impl Sms {
         Ok(())
     }
 
-    /// Deletes old entries, a few at a time; returns how many.
+    /// Deletes old entries of the log; returns how many.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
-        const AT_ONCE: i64 = 1_000;
         let before = self.inner.clock.now() - self.inner.log_for;
-        let mut total = 0;
-        loop {
-            let swept = store::sweep(&self.inner.db, before, AT_ONCE).await?;
-            total += swept;
-            if swept < AT_ONCE.unsigned_abs() {
-                return Ok(total);
-            }
-        }
+        database::sweep(|most| store::sweep(&self.inner.db, before, most)).await
     }
 }
 

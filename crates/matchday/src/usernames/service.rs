@@ -57,7 +57,7 @@ impl Usernames {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Self {
-        let scale = if config.env.is_development() { 1_000 } else { 1 };
+        let scale = config.env.leniency();
         let asking = Limit {
             name: "names",
             burst: config.limits.network_names.saturating_mul(scale),
