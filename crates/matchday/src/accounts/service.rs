@@ -191,12 +191,11 @@ impl Accounts {
         phone: Option<&Phone>,
         username: Option<&Username>,
     ) -> Result<Account, MakeError> {
-        let (id, now) = (store::next_id(connection).await?, self.clock.now());
-        if let Some(phone) = phone
-            && !store::claim_phone(connection, phone, id, now).await?
-        {
-            return Err(MakeError::PhoneMoved);
-        }
+        let now = self.clock.now();
+        let id = match phone {
+            Some(phone) => store::claim_phone_for_new(connection, phone, now).await?.ok_or(MakeError::PhoneMoved)?,
+            None => store::next_id(connection).await?,
+        };
         let chosen = match username {
             Some(wanted) if !self.usernames.claim_in(connection, wanted, id).await? => {
                 return Err(MakeError::UsernameTaken);
@@ -204,8 +203,18 @@ impl Accounts {
             Some(wanted) => wanted.clone(),
             None => self.usernames.claim_invented_in(connection, id).await?,
         };
-        store::insert(connection, id, phone, &chosen, username.is_none(), now).await?;
-        store::find(connection, id).await?.ok_or(MakeError::Database(sqlx::Error::RowNotFound))
+        let account = Account {
+            id,
+            created_at: now,
+            username: chosen,
+            username_is_generated: username.is_none(),
+            phone: phone.cloned(),
+            name: None,
+            email: None,
+            date_of_birth: None,
+        };
+        store::insert(connection, &account).await?;
+        Ok(account)
     }
 
     /// Makes an account that nobody can log in to, for development and tests.

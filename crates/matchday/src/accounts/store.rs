@@ -22,23 +22,16 @@ pub(super) async fn next_id(connection: &mut PgConnection) -> sqlx::Result<UserI
         .map(UserId)
 }
 
-pub(super) async fn insert(
-    connection: &mut PgConnection,
-    id: UserId,
-    phone: Option<&Phone>,
-    username: &Username,
-    is_generated: bool,
-    now: OffsetDateTime,
-) -> sqlx::Result<()> {
+pub(super) async fn insert(connection: &mut PgConnection, account: &Account) -> sqlx::Result<()> {
     sqlx::query!(
         "insert into users (user_id, created_at, username, username_is_generated, phone, phone_verified_at)
          overriding system value
          values ($1, $2, $3, $4, $5, case when $5::text is null then null else $2::timestamptz end)",
-        id.0,
-        now,
-        username.as_str(),
-        is_generated,
-        phone.map(Phone::as_str),
+        account.id.0,
+        account.created_at,
+        account.username.as_str(),
+        account.username_is_generated,
+        account.phone.as_ref().map(Phone::as_str),
     )
     .execute(connection)
     .await?;
@@ -81,6 +74,23 @@ pub(super) async fn claim_phone(
     .fetch_optional(connection)
     .await?;
     Ok(claimed.is_some())
+}
+
+/// Claims a phone for a user who is about to be made; returns their id, or `None` if the phone is taken.
+pub(super) async fn claim_phone_for_new(
+    connection: &mut PgConnection,
+    phone: &Phone,
+    now: OffsetDateTime,
+) -> sqlx::Result<Option<UserId>> {
+    sqlx::query_scalar!(
+        r#"insert into phone_claims (phone, user_id, claimed_at)
+           values ($1, nextval(pg_get_serial_sequence('users', 'user_id')), $2)
+           on conflict (phone) do nothing returning user_id as "user_id: UserId""#,
+        phone.as_str(),
+        now,
+    )
+    .fetch_optional(connection)
+    .await
 }
 
 pub(super) async fn release_phone(connection: &mut PgConnection, phone: &Phone, user: UserId) -> sqlx::Result<()> {

@@ -112,7 +112,14 @@ impl Login {
             return Err(LoginError::from(CheckError::NotGood).into());
         }
         let (account, is_new) = self.accounts.find_or_make_in(&mut tx, phone, username).await?;
-        let (issued, ended) = self.sessions.issue_in(&mut tx, account.id, client).await.map_err(LoginError::from)?;
+        let (issued, ended) = if is_new {
+            (
+                self.sessions.issue_first_in(&mut tx, account.id, client).await.map_err(LoginError::from)?,
+                EndedSessions::default(),
+            )
+        } else {
+            self.sessions.issue_in(&mut tx, account.id, client).await.map_err(LoginError::from)?
+        };
         tx.commit().await?;
         Ok((account, is_new, issued, ended))
     }

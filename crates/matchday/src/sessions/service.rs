@@ -164,10 +164,24 @@ impl Sessions {
         user: UserId,
         user_agent: &str,
     ) -> Result<(Issued, EndedSessions), SessionError> {
-        let inner = &*self.inner;
         if !accounts::store::lock(connection, user).await? {
             return Err(SessionError::NoSuchUser(user));
         }
+        let issued = self.issue_first_in(connection, user, user_agent).await?;
+        let (most, now) = (self.inner.config.max_per_user.into(), self.inner.clock.now());
+        let ended = store::delete_oldest(connection, user, most, now).await?;
+        Ok((issued, announce(connection, user, &ended).await?))
+    }
+
+    /// The first session of a user who is made in the same transaction: nobody else can know of them yet, and there is
+    /// nothing to end.
+    pub async fn issue_first_in(
+        &self,
+        connection: &mut PgConnection,
+        user: UserId,
+        user_agent: &str,
+    ) -> Result<Issued, SessionError> {
+        let inner = &*self.inner;
         let now = inner.clock.now();
         let (token, hash) = rules::make_token(user, random::bytes(&*inner.random));
         let expires_at = rules::expiry(now, now, inner.config.idle, inner.config.lifetime);
@@ -175,9 +189,7 @@ impl Sessions {
         let device_id = inner.with_chat.then(|| rules::make_device(random::bytes(&*inner.random)));
         let device = device_id.as_deref();
         let id = store::insert(connection, user, hash, now, expires_at, &user_agent, device).await?;
-        let ended = store::delete_oldest(connection, user, inner.config.max_per_user.into(), now).await?;
-        let ended = announce(connection, user, &ended).await?;
-        Ok((Issued { id, token, device_id }, ended))
+        Ok(Issued { id, token, device_id })
     }
 
     /// Gives a session a new chat device in place of the one before, whose token is not good any more. `None` if the
