@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 /// Tells the wall-clock time in UTC.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The present moment.
+    /// The present moment, in whole microseconds: a moment that was stored is the one that is read.
     fn now(&self) -> OffsetDateTime;
 }
 
@@ -18,6 +18,17 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
     fn now(&self) -> OffsetDateTime {
-        OffsetDateTime::now_utc()
+        let now = OffsetDateTime::now_utc();
+        now.replace_nanosecond(now.nanosecond() / 1_000 * 1_000).unwrap_or(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_is_as_exact_as_the_database() {
+        assert!((0..1_000).all(|_| SystemClock.now().nanosecond().is_multiple_of(1_000)));
     }
 }
