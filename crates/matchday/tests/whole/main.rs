@@ -1,9 +1,12 @@
 //! The few whole flows: the real binary, over the network, with every real part.
 
 mod catalogue;
+mod client;
 mod commands;
+mod login;
 mod process;
 mod relay;
 mod revocation;
 mod serving;
+mod synapse;
 mod tracing;

@@ -1,0 +1,138 @@
+//! A homeserver of the test's own, which can be killed without harm to other tests.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::DirBuilderExt as _,
+    panic::AssertUnwindSafe,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use futures_util::FutureExt as _;
+use matchday::testing::unique;
+use sqlx::{Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
+
+/// A Synapse with a database and a port of its own, set up like the one of `dev/up`; killed when it is dropped.
+pub(crate) struct Synapse {
+    /// Where clients reach it, also after it was started again.
+    pub(crate) url: String,
+    directory: PathBuf,
+    process: Option<Child>,
+}
+
+/// Runs a test with a Synapse of its own, which is up and without any user. Its database is gone afterwards, whether
+/// the test passed or not.
+pub(crate) async fn with_synapse(database: &PgConnectOptions, test: impl AsyncFnOnce(&mut Synapse)) {
+    // The stem of all test databases, by which leftovers of aborted runs are known.
+    let name = unique("md_test_synapse");
+    let mut admin = PgConnection::connect_with(&database.clone().database("postgres")).await.expect("PostgreSQL");
+    let create = format!("create database {name} encoding 'UTF8' lc_collate 'C' lc_ctype 'C' template template0");
+    admin.execute(sqlx::AssertSqlSafe(create)).await.expect("a database");
+    let outcome = AssertUnwindSafe(async {
+        let mut synapse = Synapse::set_up(&name);
+        synapse.start().await;
+        test(&mut synapse).await;
+    })
+    .catch_unwind()
+    .await;
+    let dropped = admin.execute(sqlx::AssertSqlSafe(format!("drop database {name} with (force)"))).await;
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+    dropped.expect("dropped");
+}
+
+impl Synapse {
+    /// Writes its settings: those of the one that `dev/up` runs, but for what the two must not share.
+    fn set_up(database: &str) -> Self {
+        let development = development().join("synapse");
+        let read = |name: &str| {
+            fs::read_to_string(development.join(name))
+                .unwrap_or_else(|error| panic!("run dev/up first: {name}: {error}"))
+        };
+        let directory = std::env::temp_dir().join(database);
+        // Its settings hold secrets.
+        fs::DirBuilder::new().mode(0o700).create(&directory).expect("a directory");
+        let (port, path) = (free_port(), |name: &str| format!("\"{}\"", directory.join(name).display()));
+        let url = format!("http://127.0.0.1:{port}");
+        let settings = [
+            ("public_baseurl", format!("\"{url}\"")),
+            ("- port", port.to_string()),
+            ("dbname", database.to_owned()),
+            ("log_config", path("log.yaml")),
+            ("app_service_config_files", format!("[{}]", path("appservice.yaml"))),
+            ("media_store_path", path("media")),
+        ];
+        let settings = settings.iter().fold(read("homeserver.yaml"), |text, (key, value)| with(&text, key, value));
+        fs::write(directory.join("homeserver.yaml"), settings).expect("written");
+        // What happens in this homeserver is not for the service that may be listening where the other one reports.
+        fs::write(directory.join("appservice.yaml"), with(&read("appservice.yaml"), "url", "null")).expect("written");
+        fs::write(directory.join("log.yaml"), read("log.yaml")).expect("written");
+        Self { url, directory, process: None }
+    }
+
+    /// Starts it, for the first time or again, and waits until it answers.
+    pub(crate) async fn start(&mut self) {
+        let log = self.directory.join("synapse.log");
+        let lines = File::options().create(true).append(true).open(&log).expect("a log");
+        let process = Command::new(development().join("venv/bin/python"))
+            .args(["-m", "synapse.app.homeserver", "-c", "homeserver.yaml"])
+            .current_dir(&self.directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(lines)
+            .spawn()
+            .expect("Synapse starts");
+        let process = self.process.insert(process);
+        let (began, versions) = (Instant::now(), format!("{}/_matrix/client/versions", self.url));
+        while !reqwest::get(&versions).await.is_ok_and(|answer| answer.status() == 200) {
+            let ended = process.try_wait().expect("asked");
+            let log = || fs::read_to_string(&log).unwrap_or_default();
+            assert!(ended.is_none() && began.elapsed() < Duration::from_mins(1), "Synapse is not up: {}", log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Ends it without warning.
+    pub(crate) fn kill(&mut self) {
+        let mut process = self.process.take().expect("it runs");
+        process.kill().expect("killed");
+        process.wait().expect("gone");
+    }
+}
+
+impl Drop for Synapse {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Where `dev/up` keeps the parts.
+fn development() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.dev")
+}
+
+/// The settings with another value of a key. Two homeservers on one database would ruin it, so a key that is not there,
+/// or twice, is not passed over.
+fn with(settings: &str, key: &str, value: &str) -> String {
+    let is_it = |line: &str| line.trim_start().strip_prefix(key).is_some_and(|rest| rest.starts_with(':'));
+    assert_eq!(settings.lines().filter(|line| is_it(line)).count(), 1, "{key} in the settings of Synapse");
+    let lines = settings.lines().map(|line| {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        if is_it(line) { format!("{indent}{key}: {value}\n") } else { format!("{line}\n") }
+    });
+    lines.collect()
+}
+
+/// A port that stays free while the homeserver is down: not one of those that the system hands out (from 32768 on),
+/// and different for the processes that tests are.
+fn free_port() -> u16 {
+    let first = u16::try_from(std::process::id() % 10_000).expect("below 10,000");
+    let mut candidates = (0..10_000).map(|step| 20_000 + (first + step) % 10_000);
+    candidates.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
+}
