@@ -7,6 +7,7 @@ mod login;
 mod process;
 mod relay;
 mod revocation;
+mod secrets;
 mod serving;
 mod synapse;
 mod tracing;

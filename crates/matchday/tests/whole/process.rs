@@ -5,6 +5,7 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::{Arc, Mutex},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -82,7 +83,7 @@ impl Setting {
         let lines = BufReader::new(child.stderr.take().expect("standard error")).lines();
         let (heard, ready) = std::sync::mpsc::channel();
         let kept = Arc::clone(&log);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if let Ok(line) = serde_json::from_str::<Value>(&line)
                     && (line["message"] == "serving" || line["message"] == "working")
@@ -98,7 +99,7 @@ impl Setting {
             panic!("{arguments:?} does not listen: {:#?}", log.lock());
         };
         let address = |name: &str| line[name].as_str().map(|address| format!("http://{address}")).unwrap_or_default();
-        Process { public: address("public"), private: address("private"), child, log }
+        Process { public: address("public"), private: address("private"), child, log, reader: Some(reader) }
     }
 }
 
@@ -110,6 +111,7 @@ pub(crate) struct Process {
     pub(crate) private: String,
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Process {
@@ -129,11 +131,14 @@ impl Process {
         assert!(status.expect("kill runs").success());
     }
 
-    /// Waits for its end.
+    /// Waits for its end. The log is whole then.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let began = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("asked") {
+                if let Some(reader) = self.reader.take() {
+                    reader.join().expect("read to its end");
+                }
                 return status;
             }
             assert!(began.elapsed() < Duration::from_secs(20), "it does not end: {:#?}", self.log());

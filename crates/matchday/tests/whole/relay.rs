@@ -17,7 +17,8 @@ use crate::process::Setting;
 
 const SUBJECT: &str = "fact.test.killed";
 
-async fn streams(setting: &Setting) -> Streams {
+/// The streams of a test's own processes.
+pub(crate) async fn streams(setting: &Setting) -> Streams {
     let config = Config::parse(setting.variables().clone(), None).expect("valid").config;
     let streams = Streams::connect(&config.nats).await.expect("NATS");
     streams.ensure().await.expect("streams");

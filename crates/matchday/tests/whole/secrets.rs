@@ -1,0 +1,415 @@
+//! What must not be written down is not: neither in the database nor in the log, whatever people do.
+
+use std::{
+    path::Path,
+    process::Command,
+    sync::{Arc, Mutex, atomic::AtomicUsize, atomic::Ordering},
+};
+
+use axum::{Json, Router, body::Bytes, extract::State, routing::post};
+use http::{HeaderMap, Method, StatusCode, header};
+use matchday::{platform::stream::Stream, testing::with_database};
+use serde_json::{Value, json};
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
+use tokio::net::TcpListener;
+
+use crate::{
+    client::{Client, Person, person},
+    process::{Process, Setting},
+    relay::streams,
+    synapse::with_synapse,
+};
+
+/// What was secret in a run, and whose numbers were in it.
+#[derive(Default)]
+struct Secrets {
+    /// Six digits each.
+    codes: Vec<String>,
+    /// The same, but wrong. What people type may well be a code from elsewhere.
+    guesses: Vec<String>,
+    /// Long enough not to occur by chance.
+    texts: Vec<String>,
+    phones: Vec<String>,
+}
+
+impl Secrets {
+    /// Those that only the operator knows.
+    fn of(setting: &Setting) -> Self {
+        let keys = ["MATRIX__AS_TOKEN", "CODES__KEYS", "SMS__TWILIO_AUTH_TOKEN"];
+        let values = keys.iter().filter_map(|key| setting.variables().get(&format!("MATCHDAY_{key}")));
+        // Keys of codes are written with their version.
+        let texts = values.map(|value| value.rsplit(':').next().unwrap_or(value).to_owned()).collect();
+        Self { texts, ..Self::default() }
+    }
+
+    fn chat(&mut self, credentials: &Value) {
+        self.texts.push(credentials["access_token"].as_str().expect("chat credentials").to_owned());
+    }
+
+    fn logged_in(&mut self, phone: &str, answer: &Value) -> Person {
+        let one = person(phone, answer);
+        self.texts.push(one.token.clone());
+        self.chat(&one.chat);
+        one
+    }
+
+    /// Where codes and tokens stand in a text.
+    fn found_in(&self, text: &str) -> Vec<String> {
+        // An escaped line break before a code must not pass for a letter.
+        let text = text.replace("\\n", "  ").replace("\\r", "  ").replace("\\t", "  ");
+        let typed = || self.codes.iter().chain(&self.guesses);
+        let codes = typed().filter_map(|code| {
+            let at = text.match_indices(code).map(|(at, _)| at).find(|&at| stands_alone(&text, at, code.len()))?;
+            Some(around(&text, at))
+        });
+        // Also as PostgreSQL writes bytes.
+        let hidden = typed().chain(&self.texts).map(hex::encode);
+        let texts = self.texts.iter().cloned().chain(hidden).chain(["syt_".to_owned()]);
+        let texts = texts.filter_map(|secret| text.find(&secret).map(|at| around(&text, at)));
+        codes.chain(texts).collect()
+    }
+
+    /// Where numbers stand in a text, with their calling code or without.
+    fn phones_in(&self, text: &str) -> Vec<String> {
+        let national = self.phones.iter().map(|phone| &phone[phone.len() - 10..]);
+        national.filter_map(|digits| text.find(digits).map(|at| around(text, at))).collect()
+    }
+}
+
+/// Whether digits are a number for themselves. Six digits of a code also stand, by chance, in a fraction of a second or
+/// in a hash; such a place has a digit or a decimal point beside it, or is in a long run of letters and digits. What is
+/// left is the chance that some other number of exactly six digits is one of the codes: a millionth for each pair, and
+/// there are next to no such numbers.
+fn stands_alone(text: &str, at: usize, length: usize) -> bool {
+    let (before, after) = (&text[..at], &text[at + length..]);
+    let (mut left, mut right) = (before.chars().rev(), after.chars());
+    let (near_left, near_right) = (left.next().unwrap_or(' '), right.next().unwrap_or(' '));
+    let is_digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());
+    if is_digit(Some(near_left)) || is_digit(Some(near_right)) {
+        return false;
+    }
+    if (near_left == '.' && is_digit(left.next())) || (near_right == '.' && is_digit(right.next())) {
+        return false;
+    }
+    let is_of_run = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';
+    let run = before.chars().rev().take_while(is_of_run).count() + after.chars().take_while(is_of_run).count();
+    run + length < 16
+}
+
+fn around(text: &str, at: usize) -> String {
+    let start = text[..at].char_indices().rev().nth(60).map_or(0, |(start, _)| start);
+    text[start..].chars().take(140).collect()
+}
+
+#[test]
+fn codes_are_told_from_digits_that_happen_to_be_the_same() {
+    let secrets = Secrets { codes: vec!["271828".to_owned()], ..Secrets::default() };
+    for leak in [
+        "271828",
+        "the code is 271828.",
+        "\"code\":\"271828\"",
+        "code%3D271828&x",
+        "{\"text\":\"Matchday\\n271828 is your code\"}",
+        "+14155550100\t271828\tsent",
+        "\\x323731383238",
+    ] {
+        assert_eq!(secrets.found_in(leak).len(), 1, "{leak}");
+    }
+    for chance in [
+        "2026-11-20T15:00:00.271828Z",
+        "2026-11-20 15:00:00.271828+00",
+        "12.271828",
+        "271828.5",
+        "1271828",
+        "9f271828ab271828cd00",
+        "whole_1763182916_271828_0",
+    ] {
+        assert!(secrets.found_in(chance).is_empty(), "{chance}");
+    }
+}
+
+/// Where people's messages arrive.
+enum Inbox<'a> {
+    Log(&'a Client),
+    Twilio(&'a Twilio),
+}
+
+impl Inbox<'_> {
+    /// The newest code sent to a phone, which is remembered.
+    async fn code(&self, phone: &str, secrets: &mut Secrets) -> String {
+        let code = match self {
+            Self::Log(client) => client.codes(phone).await.remove(0),
+            Self::Twilio(twilio) => twilio.code(phone),
+        };
+        secrets.codes.push(code.clone());
+        code
+    }
+}
+
+/// Everything that people do with codes and tokens, right and wrong.
+async fn live(
+    client: &Client,
+    inbox: &Inbox<'_>,
+    phones: &[String; 4],
+    database: &PgConnectOptions,
+    secrets: &mut Secrets,
+) {
+    secrets.phones.extend_from_slice(phones);
+    let [ada, moved, busy, unlucky] = phones.each_ref().map(String::as_str);
+    let verify = "/api/code/verify";
+    let request = async |phone: &str| client.post("/api/code/request", "", json!({"phone": phone})).await;
+
+    // A login with everything that can be typed wrong, and a second code.
+    request(ada).await.expect(200);
+    let first = inbox.code(ada, secrets).await;
+    let wrong = other_than(&first, secrets);
+    client.post(verify, "", json!({"phone": ada, "code": wrong})).await.expect(401);
+    let cut_off = format!("{{\"phone\": \"{ada}\", \"code\": \"{first}\"");
+    client.send(Method::POST, verify, "", cut_off).await.expect(400);
+    client.post(verify, "", json!({"phone": ada, "code": [first]})).await.expect(422);
+    client.post(verify, "", json!({"phone": format!("{ada}x"), "code": format!("{first} ")})).await.expect(422);
+    let encoded = ada.replace('+', "%2B");
+    client.get(&format!("/api/nowhere/{encoded}/{first}?phone={encoded}&code={first}"), "").await.expect(404);
+    client.get(&format!("{verify}?phone={encoded}&code={first}"), "").await.expect(405);
+    client.post("/api/auth/resend-code", "", json!({"phone": ada})).await.expect(200);
+    let second = inbox.code(ada, secrets).await;
+    client.post(verify, "", json!({"phone": ada, "code": first})).await.expect(401);
+    let answer = client.post(verify, "", json!({"phone": ada, "code": second})).await.expect(200);
+    let here = secrets.logged_in(ada, &answer);
+
+    request(ada).await.expect(200);
+    let third = inbox.code(ada, secrets).await;
+    let answer = client.post("/api/auth/login", "", json!({"phone": ada, "code": third})).await.expect(200);
+    let elsewhere = secrets.logged_in(ada, &answer);
+    client.get("/api/auth/me", &format!("{}0", here.token)).await.expect(401);
+    client.get(&format!("/api/auth/me?access_token={}", here.token), "").await.expect(401);
+
+    // Another phone, another name, other credentials.
+    let initiate = "/api/auth/verify-phone/initiate";
+    client.post(initiate, &here.token, json!({"phone": moved})).await.expect(200);
+    let code = inbox.code(moved, secrets).await;
+    let wrong = other_than(&code, secrets);
+    client.post("/api/auth/verify-phone", &here.token, json!({"phone": moved, "code": wrong})).await.expect(401);
+    client.post("/api/auth/verify-phone", &here.token, json!({"phone": ada, "code": code})).await.expect(422);
+    client.post("/api/auth/resend-code", &here.token, json!({"phone": moved})).await.expect(200);
+    let code = inbox.code(moved, secrets).await;
+    client.post("/api/auth/verify-phone", &here.token, json!({"phone": moved, "code": code})).await.expect(200);
+    let change = json!({"username": "ada.of.the.cup", "name": "Ada Obi"});
+    let saved = client.post("/api/auth/update-user-info", &here.token, change).await.expect(200);
+    secrets.chat(&saved["data"]["matrix_credentials"]);
+    let renewed = client.renew_chat(&here.token).await.expect(200);
+    secrets.chat(&renewed["data"]["matrix_credentials"]);
+    client.post("/api/auth/logout", &elsewhere.token, json!({})).await.expect(200);
+    request(moved).await.expect(200);
+    let code = inbox.code(moved, secrets).await;
+    let answer = client.post(verify, "", json!({"phone": moved, "code": code})).await.expect(200);
+    assert_eq!(secrets.logged_in(moved, &answer).username, "ada.of.the.cup");
+
+    // More codes than a phone may get, and more guesses than a code allows.
+    for _ in 0..5 {
+        request(busy).await.expect(200);
+        inbox.code(busy, secrets).await;
+    }
+    request(busy).await.expect(429);
+    let right = secrets.codes.last().expect("a code").clone();
+    for _ in 0..5 {
+        let wrong = other_than(&right, secrets);
+        client.post(verify, "", json!({"phone": busy, "code": wrong})).await.expect(401);
+    }
+    client.post(verify, "", json!({"phone": busy, "code": right})).await.expect(401);
+
+    // A fault of ours, whose cause is logged.
+    request(unlucky).await.expect(200);
+    let code = inbox.code(unlucky, secrets).await;
+    let body = json!({"phone": unlucky, "code": code});
+    let mut database = PgConnection::connect_with(database).await.expect("connected");
+    sqlx::query("alter table phone_claims rename to gone").execute(&mut database).await.expect("renamed");
+    client.post(verify, "", body.clone()).await.expect(500);
+    sqlx::query("alter table gone rename to phone_claims").execute(&mut database).await.expect("renamed");
+    database.close().await.expect("closed");
+    let answer = client.post(verify, "", body).await.expect(200);
+    secrets.logged_in(unlucky, &answer);
+}
+
+/// A guess that is wrong, and no business of the log's either. A different one each time.
+fn other_than(code: &str, secrets: &mut Secrets) -> String {
+    static GUESSES: AtomicUsize = AtomicUsize::new(1);
+    let number: usize = code.parse().expect("digits");
+    let guess = format!("{:06}", (number + GUESSES.fetch_add(1, Ordering::Relaxed)) % 1_000_000);
+    secrets.guesses.push(guess.clone());
+    guess
+}
+
+/// Lets a process finish what it has to do, and returns everything it said.
+async fn whole_log(mut process: Process) -> String {
+    process.signal("TERM");
+    assert!(process.ended().await.success());
+    process.log().join("\n")
+}
+
+/// The whole database as text, but for what `options` leave out.
+fn dump(database: &PgConnectOptions, options: &[&str]) -> String {
+    let directory = std::env::var("MATCHDAY_DEV_PG_BIN").unwrap_or_else(|_| "/usr/lib/postgresql/15/bin".to_owned());
+    let installed = Path::new(&directory).join("pg_dump");
+    let program = if installed.exists() { installed } else { "pg_dump".into() };
+    // The query has settings of the driver that PostgreSQL's own tools do not know.
+    let mut url = database.to_url_lossy();
+    url.set_query(None);
+    let dumped = Command::new(program).args(options).args(["--dbname", url.as_str()]).output().expect("pg_dump runs");
+    assert!(dumped.status.success(), "{}", String::from_utf8_lossy(&dumped.stderr));
+    String::from_utf8(dumped.stdout).expect("text")
+}
+
+/// The log says much, but nothing of these.
+fn check_log(log: &str, secrets: &Secrets) {
+    let answered = |status: u16| {
+        let status = format!("\"status\":{status}");
+        log.lines().any(|line| line.contains("\"message\":\"answered\"") && line.contains(&status))
+    };
+    for status in [200, 400, 401, 404, 405, 422, 429, 500] {
+        assert!(answered(status), "not every request is logged: none with {status}");
+    }
+    assert!(log.contains("\"level\":\"TRACE\"") && log.contains("\"message\":\"request failed\""));
+    assert_eq!(secrets.found_in(log), Vec::<String>::new(), "secrets in the log");
+    assert_eq!(secrets.phones_in(log), Vec::<String>::new(), "phone numbers in the log");
+}
+
+/// As much as can be logged.
+fn talkative(setting: Setting) -> Setting {
+    setting.with("MATCHDAY_LOG__REQUESTS", "all").with("MATCHDAY_LOG__FILTER", "trace")
+}
+
+fn numbers(block: &str) -> [String; 4] {
+    ["0141", "0142", "0143", "0144"].map(|last| format!("{block}{last}"))
+}
+
+#[tokio::test]
+async fn neither_log_nor_database_holds_a_code_or_a_token() {
+    with_database(async |options| {
+        with_synapse(&options, async |synapse| {
+            let setting = talkative(Setting::new(&options)).with("MATCHDAY_MATRIX__HOMESERVER_URL", &synapse.url);
+            let process = setting.start(&["serve"]);
+            let client = Client::new(&process);
+            let mut secrets = Secrets::of(&setting);
+            live(&client, &Inbox::Log(&client), &numbers("+1415555"), &options, &mut secrets).await;
+
+            check_log(&whole_log(process).await, &secrets);
+            let dumped = dump(&options, &["--exclude-table-data=sms_log"]);
+            assert!(dumped.contains(&secrets.phones[1]), "there are data in it");
+            assert_eq!(secrets.found_in(&dumped), Vec::<String>::new(), "secrets in the database");
+            // The log for developers is the one place that has codes; that they are found there shows that they would
+            // have been found elsewhere.
+            let found = secrets.found_in(&dump(&options, &["--table=sms_log"]));
+            assert_eq!(found.len(), secrets.codes.len(), "{found:?}");
+
+            let streams = streams(&setting).await;
+            let told = streams.replay(Stream::Facts).await.expect("read");
+            assert!(!told.is_empty());
+            let told: String = told.iter().map(|(_, payload)| String::from_utf8_lossy(payload) + "\n").collect();
+            assert_eq!((secrets.found_in(&told), secrets.phones_in(&told)), (Vec::new(), Vec::new()), "in messages");
+            streams.remove().await;
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn in_production_nothing_but_the_message_itself_holds_a_code() {
+    with_database(async |options| {
+        with_synapse(&options, async |synapse| {
+            let twilio = Twilio::start().await;
+            let setting = talkative(Setting::new(&options))
+                .with("MATCHDAY_ENV", "production")
+                .with("MATCHDAY_MATRIX__HOMESERVER_URL", &synapse.url)
+                .with("MATCHDAY_SMS__PROVIDERS", "twilio")
+                .with("MATCHDAY_SMS__TWILIO_ACCOUNT_SID", ACCOUNT)
+                .with("MATCHDAY_SMS__TWILIO_AUTH_TOKEN", AUTH_TOKEN)
+                .with("MATCHDAY_SMS__TWILIO_FROM", "+12024560199")
+                .with("MATCHDAY_SMS__TWILIO_URL", &twilio.url)
+                .with("MATCHDAY_SMS__COUNTRIES", "US");
+            let process = setting.start(&["serve"]);
+            let client = Client::new(&process);
+            let mut secrets = Secrets::of(&setting);
+            live(&client, &Inbox::Twilio(&twilio), &numbers("+1202456"), &options, &mut secrets).await;
+
+            let unknown = client.get("/api/logs/nothing", "").await;
+            assert_eq!(unknown.status, 404);
+            for path in ["/api/logs/sms", "/api/logs/sms?phone=%2B12024560141", "/api/logs/sms?page=nonsense"] {
+                let hidden = client.get(path, "").await;
+                assert!(
+                    (hidden.status, &hidden.bytes) == (unknown.status, &unknown.bytes),
+                    "{path} is answered in its own way"
+                );
+            }
+            let sent = twilio.messages().len();
+            for (phone, why) in [("+11992345678", "no such area"), ("+4915112345678", "another country")] {
+                secrets.phones.push(phone.to_owned());
+                let refused = client.post("/api/code/request", "", json!({"phone": phone})).await;
+                assert_eq!(refused.invalid_fields(), ["phone"], "{why}");
+            }
+            assert_eq!(twilio.messages().len(), sent, "nothing was sent to them");
+
+            check_log(&whole_log(process).await, &secrets);
+            let dumped = dump(&options, &[]);
+            let logged: Vec<&str> = dumped.lines().filter(|line| line.contains("\ttwilio\tSM")).collect();
+            assert_eq!(logged.len(), sent, "every message is in the log of messages");
+            assert_eq!(secrets.found_in(&dumped), Vec::<String>::new(), "secrets in the database");
+        })
+        .await;
+    })
+    .await;
+}
+
+const ACCOUNT: &str = "AC00000000000000000000000000000001";
+const AUTH_TOKEN: &str = "b7e1a2c3d4f5968778695a4b3c2d1e0f";
+
+/// Whom messages went to, and what they said.
+type Messages = Arc<Mutex<Vec<(String, String)>>>;
+
+/// A server that takes messages as Twilio does, and keeps them.
+struct Twilio {
+    url: String,
+    received: Messages,
+}
+
+impl Twilio {
+    async fn start() -> Self {
+        let received = Messages::default();
+        let take = async |State(received): State<Messages>, headers: HeaderMap, form: Bytes| {
+            let authorised =
+                reqwest::Client::new().get("http://localhost").basic_auth(ACCOUNT, Some(AUTH_TOKEN)).build();
+            let authorised = authorised.expect("a request").headers()[header::AUTHORIZATION].clone();
+            if headers.get(header::AUTHORIZATION) != Some(&authorised) {
+                return (StatusCode::UNAUTHORIZED, Json(json!({"code": 20003, "status": 401})));
+            }
+            let field = |name: &str| {
+                let mut fields = url::form_urlencoded::parse(&form);
+                fields.find(|(key, _)| key == name).map(|(_, value)| value.into_owned()).expect("a field")
+            };
+            let mut received = received.lock().expect("not poisoned");
+            received.push((field("To"), field("Body")));
+            let sid = format!("SM{:032x}", received.len());
+            (StatusCode::CREATED, Json(json!({"sid": sid, "status": "queued", "to": field("To"), "error_code": null})))
+        };
+        let path = format!("/2010-04-01/Accounts/{ACCOUNT}/Messages.json");
+        let app = Router::new().route(&path, post(take)).with_state(Arc::clone(&received));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self { url, received }
+    }
+
+    fn messages(&self) -> Vec<(String, String)> {
+        self.received.lock().expect("not poisoned").clone()
+    }
+
+    /// The code in the newest message to a phone.
+    fn code(&self, phone: &str) -> String {
+        let messages = self.messages();
+        let (_, text) = messages.iter().rev().find(|(to, _)| to == phone).expect("a message");
+        let code: String = text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+        assert_eq!(code.len(), 6, "{text}");
+        code
+    }
+}
