@@ -3,6 +3,7 @@
 mod catalogue;
 mod client;
 mod commands;
+mod limits;
 mod login;
 mod process;
 mod relay;
