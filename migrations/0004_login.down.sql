@@ -1,6 +1,6 @@
 drop table sms_closures;
 drop table sms_log;
-drop table phone_failures;
+drop table code_failures;
 drop table codes;
 alter table sessions drop column device_id;
 drop table phone_claims;
@@ -10,6 +10,7 @@ alter table users
     drop column username_is_generated,
     drop column phone,
     drop column phone_verified_at,
+    drop column has_chat_account,
     drop column name,
     drop column email,
     drop column date_of_birth;

@@ -7,6 +7,8 @@ alter table users
     -- Accounts that a developer made have none.
     add column phone text,
     add column phone_verified_at timestamptz,
+    -- Whether the homeserver's account of that name was made by us. Another one's is not given to anybody.
+    add column has_chat_account boolean not null default false,
     add column name text,
     add column email text,
     add column date_of_birth date;
@@ -56,17 +58,18 @@ comment on table codes is 'timed: codes that were sent; swept a day after they w
 create index codes_by_subject on codes (subject, id);
 create index codes_by_time on codes (created_at);
 
-create table phone_failures (
-    phone          text        not null,
+create table code_failures (
+    -- As in codes.
+    subject        text        not null,
     -- Guesses from the network that had asked for the code, or from all others.
     own            boolean     not null,
     -- In a row: a right code ends the row, a new code does not.
     failures       integer     not null,
     last_failed_at timestamptz not null,
-    primary key (phone, own)
+    primary key (subject, own)
 );
-comment on table phone_failures is 'timed: wrong guesses in a row; swept a month after the last';
-create index phone_failures_by_time on phone_failures (last_failed_at);
+comment on table code_failures is 'timed: wrong guesses in a row; swept a month after the last';
+create index code_failures_by_time on code_failures (last_failed_at);
 
 create table sms_log (
     id         bigint      generated always as identity primary key,
@@ -79,6 +82,8 @@ create table sms_log (
     -- What the provider calls the message, to ask it about.
     message_id text,
     error      text,
+    -- How often the code was tried; written when the code is swept, and counted there until then.
+    attempts   integer,
     -- When the provider reported that it arrived.
     delivered_at timestamptz,
     created_at timestamptz not null,
@@ -96,7 +101,7 @@ create table sms_closures (
     closed_at    timestamptz not null,
     closed_until timestamptz not null,
     -- What it was closed for.
-    sends        bigint      not null,
+    phones       bigint      not null,
     verified     bigint      not null
 );
 comment on table sms_closures is 'reference: whom no codes are sent to, because too few of them came back';

@@ -117,7 +117,7 @@ impl App {
         let usernames = Usernames::new(db.clone(), &config, limits.clone(), clock.clone(), random.clone());
         let accounts =
             Accounts::new(db.clone(), usernames.clone(), codes.clone(), clock.clone(), outbox_written.clone());
-        let chat = Chat::new(&config.matrix, web.clone(), sessions.clone(), accounts.clone())?;
+        let chat = Chat::new(&config.matrix, web.clone(), sessions.clone(), accounts.clone(), limits.clone())?;
         let login = Login {
             db: db.clone(),
             codes: codes.clone(),

@@ -19,6 +19,7 @@ use matchday::{
     },
     http,
     ids::UserId,
+    phone::Phone,
     platform::{
         config::{Config, Loaded},
         database::{self, MIGRATIONS, Schema},
@@ -141,6 +142,7 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     let closing = app.shutdown.closing().clone();
     app.shutdown.spawn(http::server::serve(public, http::public(&app), settings.clone(), closing.clone()));
     app.shutdown.spawn(http::server::serve(private, http::private(&app), settings.clone(), closing));
+    tokio::task::spawn_blocking(Phone::prepare);
     workers::listen(&app);
     if with_workers {
         workers::work(&app);
@@ -307,7 +309,10 @@ async fn list_closures(config: Config) -> anyhow::Result<()> {
     let line = |closure: &Closure| {
         let until = closure.closed_until.replace_nanosecond(0).unwrap_or(closure.closed_until);
         let until = until.format(&Rfc3339).unwrap_or_default();
-        format!("{}: {} of {} codes came back; closed until {until}", closure.prefix, closure.verified, closure.sends)
+        format!(
+            "{}: {} of {} phones sent their code back; closed until {until}",
+            closure.prefix, closure.verified, closure.phones
+        )
     };
     print(&closures.iter().map(line).collect::<Vec<_>>().join("\n"))
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use phonenumber::{Type, country};
+use phonenumber::{Mode, Type, country};
 use serde_json::Value;
 
 use crate::http::fields::{FromJson, FromQuery};
@@ -14,7 +14,8 @@ pub struct Phone(String);
 
 impl Phone {
     /// Reads a number as people write it: spaces, dashes, dots and parentheses are taken out. Only ASCII digits count,
-    /// because a look-alike would make a second account of one number.
+    /// and a zero that belongs to calls within a country goes (`+44 (0)7911 …`): two ways to write one number would be
+    /// two accounts, and twice the limits.
     pub fn parse(text: &str) -> Option<Self> {
         // Long enough for any way to write fifteen digits, and a bound on the work.
         if text.len() > 40 {
@@ -25,7 +26,7 @@ impl Phone {
         let valid = (7..=15).contains(&digits.len())
             && digits.bytes().all(|byte| byte.is_ascii_digit())
             && !digits.starts_with('0');
-        valid.then_some(Self(number))
+        valid.then(|| Self(known_form(&number).unwrap_or(number)))
     }
 
     /// The number itself. Not for logs.
@@ -38,14 +39,19 @@ impl Phone {
         &self.0[..self.0.len() - 4]
     }
 
-    /// Whether numbering plans know such a number, and nobody earns by being texted on it. Fictional numbers are not
-    /// known; premium, shared-cost and personal numbers are how messages are turned into money.
+    /// Whether numbering plans know such a number, and nobody earns by being texted on it: premium, shared-cost and
+    /// personal numbers are how messages are turned into money.
     pub fn is_worth_texting(&self) -> bool {
         phonenumber::parse(None, &self.0).is_ok_and(|number| {
             let kind = number.number_type(&phonenumber::metadata::DATABASE);
             phonenumber::is_valid(&number)
                 && matches!(kind, Type::Mobile | Type::FixedLineOrMobile | Type::FixedLine | Type::Voip)
         })
+    }
+
+    /// Reads the numbering plans, which takes a moment the first time.
+    pub fn prepare() {
+        let _ = Self::parse("+14155550100").map(|phone| phone.country());
     }
 
     /// Whose number it is, as an ISO 3166 code, or the calling code where no country can be told, as in `+883`.
@@ -58,6 +64,12 @@ impl Phone {
             }
         }
     }
+}
+
+/// The one form of a number that numbering plans know; none of a fictional one.
+fn known_form(number: &str) -> Option<String> {
+    let known = phonenumber::parse(None, number).ok().filter(phonenumber::is_valid)?;
+    Some(known.format().mode(Mode::E164).to_string())
 }
 
 /// Enough to recognise a number in a log by, too little to call it.
@@ -122,6 +134,18 @@ mod tests {
         for spelling in ["+14155550100", "+1 415 555 0100", "+1 (415) 555-0100", "+1.415.555.0100"] {
             assert_eq!(Phone::parse(spelling).as_ref().map(Phone::as_str), Some("+14155550100"), "{spelling}");
         }
+        for (spelling, number) in [
+            ("+44 (0)7911 123456", "+447911123456"),
+            ("+4407911123456", "+447911123456"),
+            ("+49 0171 1234567", "+491711234567"),
+            ("+33 06 12 34 56 78", "+33612345678"),
+            ("+98 0912 345 6789", "+989123456789"),
+            ("+55 011 91234-5678", "+5511912345678"),
+            // In Italy the zero is part of the number.
+            ("+39 06 1234 5678", "+390612345678"),
+        ] {
+            assert_eq!(Phone::parse(spelling).as_ref().map(Phone::as_str), Some(number), "{spelling}");
+        }
         for nonsense in [
             "",
             "+",
@@ -183,7 +207,8 @@ mod tests {
         #[test]
         fn every_number_has_a_block_a_country_and_a_mask(digits in "[1-9][0-9]{6,14}") {
             let phone = Phone::parse(&format!("+{digits}")).expect("a phone");
-            prop_assert_eq!(phone.block().len() + 4, digits.len() + 1);
+            prop_assert_eq!(phone.block().len() + 4, phone.as_str().len());
+            prop_assert_eq!(Phone::parse(phone.as_str()), Some(phone.clone()), "one form, however often it is read");
             prop_assert!(!phone.country().as_str().is_empty());
             let _ = phone.is_worth_texting();
             prop_assert!(!phone.to_string().contains(&digits));

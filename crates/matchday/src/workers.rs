@@ -30,16 +30,7 @@ pub fn listen(app: &App) {
 pub fn work(app: &App) {
     let closing = app.shutdown.closing().clone();
     app.shutdown.spawn(relay(app.clone(), closing.clone()));
-    let chat = app.chat.clone();
-    let perform = move |delivery| {
-        let chat = chat.clone();
-        async move { chat.perform(delivery).await }
-    };
-    let streams = app.streams.clone();
-    app.shutdown.spawn({
-        let closing = closing.clone();
-        async move { streams.consume(Chat::work(), perform, closing).await }
-    });
+    app.shutdown.spawn(work_in_chat(app.clone(), closing.clone()));
     let codes = app.codes.clone();
     app.shutdown.spawn(every(Duration::from_secs(30), closing.clone(), async move || {
         if let Err(error) = codes.judge_conversions().await {
@@ -48,6 +39,16 @@ pub fn work(app: &App) {
     }));
     let swept = app.clone();
     app.shutdown.spawn(every(Duration::from_hours(1), closing, async move || sweep(&swept).await));
+}
+
+async fn work_in_chat(app: App, closing: CancellationToken) {
+    ensure_streams(&app, &closing).await;
+    let chat = app.chat.clone();
+    let perform = move |delivery| {
+        let chat = chat.clone();
+        async move { chat.perform(delivery).await }
+    };
+    app.streams.consume(Chat::work(), perform, closing).await;
 }
 
 /// Removes what has had its time.
@@ -64,8 +65,8 @@ async fn sweep(app: &App) {
     }
 }
 
-async fn relay(app: App, closing: CancellationToken) {
-    // Nothing can be published before the streams exist; until then messages wait in the outbox.
+/// Waits until the streams exist: before that nothing can be published or consumed, and messages wait in the outbox.
+async fn ensure_streams(app: &App, closing: &CancellationToken) {
     while let Err(error) = app.streams.ensure().await {
         tracing::warn!(%error, "the streams are not there yet");
         tokio::select! {
@@ -73,6 +74,10 @@ async fn relay(app: App, closing: CancellationToken) {
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
     }
+}
+
+async fn relay(app: App, closing: CancellationToken) {
+    ensure_streams(&app, &closing).await;
     let holder = random::uuid_v7(&*app.random, &*app.clock);
     let lease = Lease::new("outbox relay", holder, app.config.outbox.lease);
     let (db, streams, wake, clock) =

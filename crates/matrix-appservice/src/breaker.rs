@@ -44,6 +44,12 @@ impl Breaker {
         }
     }
 
+    /// Whether nobody is let through right now.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.failures.load(Ordering::Acquire) >= self.tolerated
+            && self.elapsed() < self.rests_until.load(Ordering::Acquire)
+    }
+
     /// Notes how a call went.
     pub(crate) fn record(&self, server_was_there: bool) {
         if server_was_there {
@@ -77,8 +83,13 @@ mod tests {
             breaker.record(there);
         }
         assert_eq!(breaker.admit(), Ok(()));
+        assert!(!breaker.is_resting());
         breaker.record(false);
         assert_eq!(breaker.admit(), Err(PAUSE));
+        assert!(breaker.is_resting());
+        tokio::time::advance(PAUSE).await;
+        assert!(!breaker.is_resting(), "it only looks, and takes nobody's turn");
+        assert_eq!(breaker.admit(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -82,8 +82,8 @@ pub enum Error {
 
 impl Error {
     /// Whether the same call may succeed later, because the fault lies with the server, the way to it or the set-up,
-    /// and not with what was asked. A wrong token counts: an operator will mend it, and work in a queue must outlive
-    /// that.
+    /// and not with what was asked. A wrong token or namespace counts: an operator will mend it, and work in a queue
+    /// must outlive that.
     pub fn is_worth_retrying(&self) -> bool {
         match self {
             Self::Unreachable(_)
@@ -92,10 +92,10 @@ impl Error {
             | Self::Busy { .. }
             | Self::Resting { .. }
             | Self::WrongToken(_)
+            | Self::NotAllowed { .. }
             | Self::Unreadable { .. }
             | Self::Unsendable(_) => true,
-            Self::NotAllowed { .. }
-            | Self::NoSuchUser(_)
+            Self::NoSuchUser(_)
             | Self::Deactivated(_)
             | Self::Refused { .. }
             | Self::InvalidLocalpart(_)

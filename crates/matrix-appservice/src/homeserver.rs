@@ -12,7 +12,7 @@ use ruma::{
         auth_scheme::{AuthScheme, SendAccessToken},
         client::{
             account::{deactivate, register},
-            device::delete_device,
+            device::{delete_device, get_devices},
             profile::set_profile_field,
             session::login,
             uiaa::{MatrixUserIdentifier, UserIdentifier},
@@ -121,6 +121,11 @@ impl Homeserver {
         Self { inner: Arc::new(Inner { settings, http, versions, breaker }) }
     }
 
+    /// Whether calls are refused at once, because the server was away just now.
+    pub fn is_resting(&self) -> bool {
+        self.inner.breaker.is_resting()
+    }
+
     /// The id that the user with this localpart has, or would have.
     pub fn user_id(&self, localpart: &str) -> Result<OwnedUserId, Error> {
         ids::user_id(localpart, &self.inner.settings.server_name)
@@ -161,6 +166,13 @@ impl Homeserver {
             return Err(Error::Unreadable { status: 200, reason: "it is about another device".to_owned() });
         }
         Ok(Credentials { user_id, access_token: answer.access_token.into(), device_id })
+    }
+
+    /// The user's devices.
+    pub async fn devices(&self, localpart: &str) -> Result<Vec<OwnedDeviceId>, Error> {
+        let user_id = self.user_id(localpart)?;
+        let answer = self.call(get_devices::v3::Request::new(), &user_id, Acting::AsTheUser).await?;
+        Ok(answer.devices.into_iter().map(|device| device.device_id).collect())
     }
 
     /// Deletes a device, which ends its tokens. That there is no such device, or no such user, is fine.

@@ -227,11 +227,8 @@ pub(super) async fn update_user_info(
     ValidJson(change): ValidJson<ProfileChange>,
 ) -> Result<Json<InfoSaved>, ApiError> {
     let (account, renamed) = app.accounts.change(user.id, change).await?;
-    let matrix_credentials = if renamed {
-        Some(app.chat.renew(user.id, user.session, &account.username).await.ok().map(CredentialsItem::from))
-    } else {
-        None
-    };
+    let matrix_credentials =
+        if renamed { Some(app.chat.renew(&account, user.session).await.ok().map(CredentialsItem::from)) } else { None };
     let data = InfoItem { user: account.into(), matrix_credentials };
     Ok(Json(InfoSaved { message: "Your information was saved.", data }))
 }
@@ -267,9 +264,10 @@ pub(super) async fn verify_phone(
     State(app): State<App>,
     user: CurrentUser,
     permit: GuessPermit,
-    ValidJson(PhoneProof { phone, code }): ValidJson<PhoneProof>,
+    body: Result<ValidJson<PhoneProof>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permit.limit;
+    let ValidJson(PhoneProof { phone, code }) = body.map_err(|error| error.limited_by(limit))?;
     let verified = app.accounts.verify_phone(user.id, &phone, &code, permit).await;
     verified.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let data = VerifiedItem { verified: true, phone: phone.as_str().to_owned() };

@@ -61,6 +61,8 @@ pub struct Account {
     pub email: Option<String>,
     /// When the person was born.
     pub date_of_birth: Option<Date>,
+    /// Whether the homeserver's account of that username was made by us.
+    pub has_chat_account: bool,
 }
 
 /// What a person wants changed.
@@ -212,9 +214,15 @@ impl Accounts {
             name: None,
             email: None,
             date_of_birth: None,
+            has_chat_account: false,
         };
         store::insert(connection, &account).await?;
         Ok(account)
+    }
+
+    /// Takes note that the homeserver's account of that username is this account's.
+    pub async fn note_chat_account(&self, user: UserId, username: &Username) -> sqlx::Result<()> {
+        store::note_chat_account(&self.db, user, username).await
     }
 
     /// Makes an account that nobody can log in to, for development and tests.
@@ -233,14 +241,15 @@ impl Accounts {
         {
             return Err(ChangeError::TooYoung);
         }
+        let before = self.find(user).await?.ok_or(ChangeError::NoSuchAccount)?;
+        // A form that is sent back as it was changes nothing.
+        let wanted = change.username.filter(|wanted| *wanted != before.username);
         let mut tx = self.db.begin().await?;
         // A name that somebody else claims meanwhile is waited for before this account is locked, as in a login: two
         // transactions that wait for each other's claims could otherwise hold each other up.
-        if let Some(username) = &change.username
+        if let Some(username) = &wanted
             && !self.usernames.claim_in(&mut tx, username, user).await?
         {
-            tx.rollback().await?;
-            let before = self.find(user).await?.ok_or(ChangeError::NoSuchAccount)?;
             return Err(if before.username_is_generated {
                 ChangeError::UsernameTaken
             } else {
@@ -253,7 +262,7 @@ impl Accounts {
         let before = store::find(&mut *tx, user).await?.ok_or(ChangeError::NoSuchAccount)?;
         let mut messages = Vec::new();
         let key = format!("user:{user}");
-        if let Some(username) = &change.username {
+        if let Some(username) = &wanted {
             if !before.username_is_generated {
                 return Err(ChangeError::UsernameChosen);
             }
@@ -274,7 +283,7 @@ impl Accounts {
         if !messages.is_empty() {
             self.outbox_written.notify_one();
         }
-        Ok((after, change.username.is_some()))
+        Ok((after, wanted.is_some()))
     }
 
     /// Sends a code to a phone that the user says is theirs, or will be.
@@ -306,7 +315,7 @@ impl Accounts {
         let right = self.codes.check(&subject, phone, code, permit).await?;
         let now = self.clock.now();
         let mut tx = self.db.begin().await?;
-        if !self.codes.consume_in(&mut tx, right, phone).await? {
+        if !self.codes.consume_in(&mut tx, right, &subject).await? {
             return Err(CheckError::NotGood.into());
         }
         store::lock(&mut tx, user).await?;
@@ -323,6 +332,7 @@ impl Accounts {
             store::set_phone(&mut tx, user, phone, now).await?;
         }
         tx.commit().await?;
+        self.codes.note_verified(phone);
         if is_theirs { Ok(()) } else { Err(VerifyError::PhoneTaken) }
     }
 }

@@ -42,12 +42,28 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::R
     sqlx::query_as!(
         Account,
         r#"select user_id as "id: UserId", created_at, username as "username: Username", username_is_generated,
-                  phone as "phone: Phone", name, email, date_of_birth
+                  phone as "phone: Phone", name, email, date_of_birth, has_chat_account
            from users where user_id = $1"#,
         user.0,
     )
     .fetch_optional(executor)
     .await
+}
+
+/// Takes note that the homeserver's account of that name is ours, unless the name is another one by now.
+pub(super) async fn note_chat_account(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    username: &Username,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update users set has_chat_account = true where user_id = $1 and username = $2",
+        user.0,
+        username.as_str(),
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
 }
 
 /// The account that a phone logs in to. It stays that account's as long as the account is locked.
@@ -119,7 +135,7 @@ pub(super) async fn set_phone(
 
 pub(super) async fn set_username(connection: &mut PgConnection, user: UserId, username: &Username) -> sqlx::Result<()> {
     sqlx::query!(
-        "update users set username = $2, username_is_generated = false where user_id = $1",
+        "update users set username = $2, username_is_generated = false, has_chat_account = false where user_id = $1",
         user.0,
         username.as_str(),
     )

@@ -104,7 +104,10 @@ async fn a_made_up_username_is_replaced_once_and_stays_taken() {
             let answer = app.post("/api/auth/username/check", &json!({"username": spent})).await.expect(200);
             assert_eq!(answer["available"], false, "{spent}");
         }
-        for username in ["ada_again", "ada_obi", old.as_str()] {
+        let same =
+            user.post("/api/auth/update-user-info", json!({"username": "ada_obi", "email": "ada@example.org"})).await;
+        assert_eq!(same.expect(200)["data"]["email"], "ada@example.org", "a form that is sent back as it was");
+        for username in ["ada_again", old.as_str()] {
             let answer = user.post("/api/auth/update-user-info", json!({"username": username})).await;
             assert_eq!(answer.invalid_fields(), ["username"], "{username}");
         }

@@ -9,8 +9,11 @@ use utoipa::ToSchema;
 use super::service::{ChatError, Credentials};
 use crate::{
     app::App,
-    http::{ApiError, CurrentUser, ErrorBody},
+    http::{ApiError, CurrentUser, ErrorBody, limit_headers},
 };
+
+/// Sooner than that, chat is hardly back.
+const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// What a Matrix client needs to act as the user.
 #[derive(Serialize, ToSchema)]
@@ -66,8 +69,12 @@ impl From<ChatError> for ApiError {
         match error {
             ChatError::SessionOver => Self::unauthenticated(),
             ChatError::Session(error) => error.into(),
-            ChatError::None | ChatError::Unavailable | ChatError::Homeserver(_) => {
-                Self::unavailable("chat_unavailable", "Chat does not answer. Try again shortly.")
+            ChatError::None
+            | ChatError::Unavailable
+            | ChatError::NotOurs
+            | ChatError::Replaced
+            | ChatError::Homeserver(_) => {
+                Self::unavailable("chat_unavailable", "Chat does not answer. Try again shortly.").after(RETRY_AFTER)
             }
         }
     }
@@ -80,16 +87,22 @@ impl From<ChatError> for ApiError {
 #[utoipa::path(post, path = "/api/auth/matrix-credentials", tag = "Chat", security(("token" = [])),
     responses(
         (status = 200, body = NewCredentials),
+        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
         (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn get_matrix_credentials(
     State(app): State<App>,
     user: CurrentUser,
-) -> Result<Json<NewCredentials>, ApiError> {
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = app.chat.permit_renewal(user.id).await;
+    if !limit.allowed {
+        return Err(ApiError::rate_limited(limit));
+    }
     let account = app.accounts.find(user.id).await?.ok_or_else(ApiError::unauthenticated)?;
-    let credentials = app.chat.renew(user.id, user.session, &account.username).await?;
+    let renewed = app.chat.renew(&account, user.session).await;
+    let credentials = renewed.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let data = CredentialsData { matrix_credentials: credentials.into() };
-    Ok(Json(NewCredentials { message: "These are your chat credentials.", data }))
+    Ok((limit_headers(limit), Json(NewCredentials { message: "These are your chat credentials.", data })))
 }
 
 /// Where is the homeserver?

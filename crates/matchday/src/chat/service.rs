@@ -10,19 +10,25 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::{
-    accounts::service::{Accounts, NAME_CHANGED, NameChanged, RENAMED, Renamed},
+    accounts::service::{Account, Accounts, NAME_CHANGED, NameChanged, RENAMED, Renamed},
     ids::{SessionId, UserId},
     platform::{
         config,
+        rate_limit::{Decision, Limit, RateLimiter},
         stream::{Delivery, Failure, Stream, WorkSpec},
     },
-    sessions::service::{DEVICE_ENDED, DeviceEnded, Issued, SessionError, Sessions},
-    usernames::Username,
+    sessions::{
+        self,
+        service::{DEVICE_ENDED, DeviceEnded, DeviceState, Issued, SessionError, Sessions},
+    },
 };
 
 /// How many logins this process sends to the homeserver at once. It works on few at a time; the rest would wait there
 /// longer than anybody here waits for them.
 const LOGINS_AT_ONCE: usize = 16;
+
+/// How often a user may ask for new credentials.
+const RENEWALS: Limit = Limit { name: "chat_credentials", burst: 10, every: Duration::from_secs(30) };
 
 /// Chat.
 #[derive(Clone)]
@@ -31,6 +37,7 @@ pub struct Chat {
     public_url: Option<Url>,
     sessions: Sessions,
     accounts: Accounts,
+    limiter: RateLimiter,
     patience: Duration,
     logins: Arc<Semaphore>,
 }
@@ -47,6 +54,12 @@ pub enum ChatError {
     /// The homeserver refused.
     #[error(transparent)]
     Homeserver(#[from] matrix_appservice::Error),
+    /// The homeserver's account of that name is somebody else's.
+    #[error("the chat account is not ours")]
+    NotOurs,
+    /// Newer credentials were asked for meanwhile.
+    #[error("the session has newer credentials")]
+    Replaced,
     /// The session ended meanwhile.
     #[error("the session is over")]
     SessionOver,
@@ -68,12 +81,16 @@ impl Chat {
         web: reqwest::Client,
         sessions: Sessions,
         accounts: Accounts,
+        limiter: RateLimiter,
     ) -> anyhow::Result<Self> {
         let homeserver = match (&config.homeserver_url, &config.server_name, &config.as_token) {
             (Some(url), Some(name), Some(token)) => {
                 let name = OwnedServerName::try_from(name.as_str()).context("matrix.server_name")?;
-                let settings =
-                    Settings { deadline: config.timeout, ..Settings::new(url.clone(), name, token.inner().clone()) };
+                // A little shorter than anybody's patience, so that a call that takes too long is noticed by who counts.
+                let settings = Settings {
+                    deadline: config.timeout * 3 / 4,
+                    ..Settings::new(url.clone(), name, token.inner().clone())
+                };
                 Some(Homeserver::new(settings, web))
             }
             _ => None,
@@ -83,6 +100,7 @@ impl Chat {
             public_url: config.public_url.clone().or_else(|| config.homeserver_url.clone()),
             sessions,
             accounts,
+            limiter,
             patience: config.timeout,
             logins: Arc::new(Semaphore::new(LOGINS_AT_ONCE)),
         })
@@ -95,65 +113,119 @@ impl Chat {
 
     /// The credentials of a session that was just issued. What goes wrong is logged and counted here: a login without
     /// chat is still a login.
-    pub async fn admit(
-        &self,
-        user: UserId,
-        username: &Username,
-        is_new: bool,
-        session: &Issued,
-        client: &str,
-    ) -> Option<Credentials> {
+    pub async fn admit(&self, account: &Account, session: &Issued, client: &str) -> Option<Credentials> {
         let device_id = session.device_id.as_deref()?;
-        self.log_in(user, session.id, username, device_id, is_new, client).await.ok()
+        self.log_in(account, session.id, device_id, client).await.ok()
     }
 
     /// New credentials for a session; those before are not good any more.
-    pub async fn renew(&self, user: UserId, session: SessionId, username: &Username) -> Result<Credentials, ChatError> {
-        if self.homeserver.is_none() {
-            return Err(ChatError::None);
+    pub async fn renew(&self, account: &Account, session: SessionId) -> Result<Credentials, ChatError> {
+        let Some(homeserver) = &self.homeserver else { return Err(ChatError::None) };
+        // Before anything is written: while chat is away, apps ask again and again.
+        if homeserver.is_resting() {
+            return Err(ChatError::Unavailable);
         }
-        let device_id = self.sessions.renew_device(user, session).await?.ok_or(ChatError::SessionOver)?;
-        self.log_in(user, session, username, &device_id, false, "").await
+        let device_id = self.sessions.renew_device(account.id, session).await?.ok_or(ChatError::SessionOver)?;
+        self.log_in(account, session, &device_id, "").await
+    }
+
+    /// Takes from how often a user may ask for credentials: every time makes a device, and there are places for few
+    /// logins at once.
+    pub async fn permit_renewal(&self, user: UserId) -> Decision {
+        self.limiter.take(RENEWALS, &user.to_string()).await
     }
 
     async fn log_in(
         &self,
-        user: UserId,
+        account: &Account,
         session: SessionId,
-        username: &Username,
         device_id: &str,
-        is_new: bool,
         client: &str,
     ) -> Result<Credentials, ChatError> {
         let Some(homeserver) = &self.homeserver else { return Err(ChatError::None) };
-        let attempt = async {
-            let _place = self.logins.acquire().await.map_err(|_| ChatError::Unavailable)?;
-            get_in(homeserver, username, device_id, client, is_new).await.map_err(ChatError::from)
-        };
         let began = std::time::Instant::now();
-        let outcome = tokio::time::timeout(self.patience, attempt).await.unwrap_or(Err(ChatError::Unavailable));
+        let outcome = self.get_in(homeserver, account, device_id, client).await;
         metrics::histogram!("matchday_chat_login_seconds").record(began.elapsed().as_secs_f64());
         let outcome = match outcome {
-            // A session that ended while its device was being made would leave the device behind.
-            Ok(credentials) => {
-                if self.sessions.has_device(user, session, device_id).await? {
-                    Ok(credentials)
-                } else {
-                    homeserver.delete_device(username.as_str(), device_id).await?;
-                    Err(ChatError::SessionOver)
-                }
-            }
+            Ok(credentials) => self.settle(homeserver, account, session, device_id).await.map(|()| credentials),
             Err(error) => Err(error),
         };
         let label = match &outcome {
             Ok(_) => "ok",
+            Err(ChatError::NotOurs) => {
+                tracing::error!(
+                    user = account.id.0,
+                    "the homeserver has an account of this name that we did not make: nobody is given its credentials"
+                );
+                "not_ours"
+            }
             Err(error) => {
-                tracing::warn!(%error, user = user.0, "no chat credentials");
+                tracing::warn!(%error, user = account.id.0, "no chat credentials");
                 "failed"
             }
         };
         metrics::counter!("matchday_chat_logins_total", "outcome" => label).increment(1);
         outcome
+    }
+
+    /// Logs in with a device, in time, making the account first where we have not made it yet.
+    async fn get_in(
+        &self,
+        homeserver: &Homeserver,
+        account: &Account,
+        device_id: &str,
+        client: &str,
+    ) -> Result<Credentials, ChatError> {
+        let (name, shown) = (account.username.as_str(), if client.is_empty() { "Matchday" } else { client });
+        // Who waits long for a place would have no time left to use it.
+        let place = tokio::time::timeout(self.patience / 2, self.logins.acquire()).await;
+        let Ok(Ok(_place)) = place else { return Err(ChatError::Unavailable) };
+        let attempt = async {
+            if !account.has_chat_account {
+                self.make_account(homeserver, account).await?;
+            }
+            match homeserver.log_in(name, device_id, shown).await {
+                // The homeserver was set up anew.
+                Err(matrix_appservice::Error::NoSuchUser(_)) => {
+                    self.make_account(homeserver, account).await?;
+                    Ok(homeserver.log_in(name, device_id, shown).await?)
+                }
+                outcome => Ok(outcome?),
+            }
+        };
+        tokio::time::timeout(self.patience, attempt).await.unwrap_or(Err(ChatError::Unavailable))
+    }
+
+    /// Makes the chat account. One that is there already is ours only if it has no devices but those we name: it may
+    /// have been made by a call of ours whose answer was lost, or it is somebody's who was there before us.
+    async fn make_account(&self, homeserver: &Homeserver, account: &Account) -> Result<(), ChatError> {
+        let name = account.username.as_str();
+        if homeserver.register(name).await? == Registered::AlreadyThere {
+            let devices = homeserver.devices(name).await?;
+            if !devices.iter().all(|device| sessions::is_our_device(device.as_str())) {
+                return Err(ChatError::NotOurs);
+            }
+        }
+        Ok(self.accounts.note_chat_account(account.id, &account.username).await?)
+    }
+
+    /// Looks once more after a device was made: one whose session ended, or whose user has another name by now, would
+    /// be left behind.
+    async fn settle(
+        &self,
+        homeserver: &Homeserver,
+        account: &Account,
+        session: SessionId,
+        device_id: &str,
+    ) -> Result<(), ChatError> {
+        let renamed = self.accounts.find(account.id).await?.is_none_or(|now| now.username != account.username);
+        let verdict = match self.sessions.device_state(account.id, session, device_id).await? {
+            DeviceState::Current if !renamed => return Ok(()),
+            DeviceState::SessionOver => ChatError::SessionOver,
+            DeviceState::Current | DeviceState::Replaced => ChatError::Replaced,
+        };
+        homeserver.delete_device(account.username.as_str(), device_id).await?;
+        Err(verdict)
     }
 
     /// The work that other features leave for the homeserver, to be done by a worker.
@@ -168,9 +240,8 @@ impl Chat {
 
     /// Does a piece of that work. Doing it twice changes nothing.
     pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
-        let Some(homeserver) = &self.homeserver else {
-            return Err(Failure::GiveUp(anyhow::anyhow!("there is no chat here any more")));
-        };
+        // Without chat there is nothing to be done in it.
+        let Some(homeserver) = &self.homeserver else { return Ok(()) };
         match delivery.subject.as_str() {
             DEVICE_ENDED => {
                 let ended: DeviceEnded = read(&delivery)?;
@@ -180,7 +251,10 @@ impl Chat {
             RENAMED => {
                 let renamed: Renamed = read(&delivery)?;
                 // First there must be somewhere to go.
-                homeserver.register(renamed.to.as_str()).await.map_err(failure)?;
+                if let Some(account) = self.account(renamed.user_id).await?.filter(|account| !account.has_chat_account)
+                {
+                    self.make_account(homeserver, &account).await.map_err(chat_failure)?;
+                }
                 homeserver.deactivate(renamed.from.as_str(), false).await.map_err(failure)?;
                 self.show_name(homeserver, renamed.user_id).await
             }
@@ -195,45 +269,29 @@ impl Chat {
     /// Shows the person's name in chat, or the username where there is none.
     async fn show_name(&self, homeserver: &Homeserver, user: UserId) -> Result<(), Failure> {
         let Some(account) = self.account(user).await? else { return Ok(()) };
+        if !account.has_chat_account {
+            self.make_account(homeserver, &account).await.map_err(chat_failure)?;
+        }
         let shown = account.name.as_deref().unwrap_or(account.username.as_str());
-        match homeserver.set_display_name(account.username.as_str(), shown).await {
-            // Nobody has been in chat under that name yet; the account is made when they come.
-            Err(matrix_appservice::Error::NoSuchUser(_)) => {
-                homeserver.register(account.username.as_str()).await.map_err(failure)?;
-                homeserver.set_display_name(account.username.as_str(), shown).await.map_err(failure)
-            }
-            outcome => outcome.map_err(failure),
-        }
+        homeserver.set_display_name(account.username.as_str(), shown).await.map_err(failure)
     }
 
-    async fn account(&self, user: UserId) -> Result<Option<crate::accounts::service::Account>, Failure> {
+    async fn account(&self, user: UserId) -> Result<Option<Account>, Failure> {
         self.accounts.find(user).await.map_err(|error| Failure::Retry { error: error.into(), after: None })
-    }
-}
-
-/// Logs in with a device, making the account where it is missing: the first time, and after a time without chat.
-async fn get_in(
-    homeserver: &Homeserver,
-    username: &Username,
-    device_id: &str,
-    client: &str,
-    is_new: bool,
-) -> Result<Credentials, matrix_appservice::Error> {
-    let (name, shown) = (username.as_str(), if client.is_empty() { "Matchday" } else { client });
-    if is_new && homeserver.register(name).await? == Registered::AlreadyThere {
-        tracing::debug!("the chat account was there already");
-    }
-    match homeserver.log_in(name, device_id, shown).await {
-        Err(matrix_appservice::Error::NoSuchUser(_)) => {
-            homeserver.register(name).await?;
-            homeserver.log_in(name, device_id, shown).await
-        }
-        outcome => outcome,
     }
 }
 
 fn read<T: DeserializeOwned>(delivery: &Delivery) -> Result<T, Failure> {
     serde_json::from_slice(&delivery.payload).map_err(|error| Failure::GiveUp(error.into()))
+}
+
+fn chat_failure(error: ChatError) -> Failure {
+    match error {
+        ChatError::Homeserver(error) => failure(error),
+        // An operator has to see to it; until then the old name stays as it is.
+        ChatError::NotOurs => Failure::GiveUp(error.into()),
+        other => Failure::Retry { error: other.into(), after: None },
+    }
 }
 
 fn failure(error: matrix_appservice::Error) -> Failure {

@@ -1,6 +1,6 @@
 //! With the real homeserver.
 
-use http::Method;
+use http::{Method, Request};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::service::Chat;
 use crate::{
     ids::UserId,
     platform::stream::{Delivery, Failure},
-    sessions::service::{DEVICE_ENDED, REVOKED},
+    sessions::service::{DEVICE_ENDED, DeviceState, REVOKED},
     testing::{TestApp, unique},
 };
 
@@ -89,7 +89,7 @@ async fn without_the_homeserver_a_login_succeeds_and_credentials_come_later() {
         assert_eq!(login["matrix_credentials"], Value::Null);
         user.get("/api/auth/teams").await.expect(200);
         let refused = user.send(Method::POST, "/api/auth/matrix-credentials", None).await;
-        assert_eq!(refused.header("retry-after"), Some("1"));
+        assert_eq!(refused.header("retry-after"), Some("5"));
         assert_eq!(refused.expect(503)["code"], "chat_unavailable");
         let told = app.told().await;
         assert_eq!((told.len(), told[0].0.as_str()), (1, DEVICE_ENDED), "the device that never was is cleaned up too");
@@ -98,10 +98,12 @@ async fn without_the_homeserver_a_login_succeeds_and_credentials_come_later() {
         // The same account, once the homeserver is there.
         let config = crate::testing::test_config(&[]);
         let web = app.app.web.clone();
-        let back = Chat::new(&config.matrix, web, app.app.sessions.clone(), app.app.accounts.clone()).expect("chat");
+        let back =
+            Chat::new(&config.matrix, web, app.app.sessions.clone(), app.app.accounts.clone(), app.app.limits.clone())
+                .expect("chat");
         let account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
         let session = app.app.sessions.check(&user.token).await.expect("checked").expect("a session").id;
-        let credentials = back.renew(user.id, session, &account.username).await.expect("credentials");
+        let credentials = back.renew(&account, session).await.expect("credentials");
         let whoami = app
             .app
             .web
@@ -164,10 +166,11 @@ async fn a_session_that_ends_while_its_device_is_made_leaves_none_behind() {
         let issued = app.app.sessions.issue(user.id, "late").await.expect("a session");
         app.app.sessions.end(user.id, issued.id).await.expect("ended");
         work(app).await;
-        assert!(app.app.chat.admit(user.id, &account.username, false, &issued, "late").await.is_none());
+        assert!(app.app.chat.admit(&account, &issued, "late").await.is_none());
         let devices = devices(app, &login["matrix_credentials"]["access_token"]).await;
         assert_eq!(devices, [login["matrix_credentials"]["device_id"].as_str().expect("an id")]);
-        assert!(app.app.sessions.has_device(user.id, session, &devices[0]).await.expect("asked"));
+        let state = app.app.sessions.device_state(user.id, session, &devices[0]).await.expect("asked");
+        assert_eq!(state, DeviceState::Current);
     })
     .await;
 }
@@ -179,6 +182,89 @@ async fn devices(app: &TestApp, token: &Value) -> Vec<String> {
     let body: Value = answer.json().await.expect("JSON");
     let list = body["devices"].as_array().expect("a list").iter();
     list.map(|device| device["device_id"].as_str().expect("an id").to_owned()).collect()
+}
+
+#[tokio::test]
+async fn while_chat_is_away_asking_again_writes_nothing() {
+    let away = [("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1")];
+    TestApp::run_with_chat(&away, async |app| {
+        let (user, _) = app.log_in(&phone(7)).await;
+        for _ in 0..2 {
+            user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(503);
+        }
+        // By now the homeserver was missed three times and is left alone.
+        app.told().await;
+        for _ in 0..5 {
+            user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(503);
+        }
+        assert!(app.told().await.is_empty());
+        let mut statuses = Vec::new();
+        for _ in 0..5 {
+            statuses.push(user.send(Method::POST, "/api/auth/matrix-credentials", None).await.status.as_u16());
+        }
+        assert_eq!(statuses, [503, 503, 503, 429, 429], "ten at once, then one in thirty seconds");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_two_who_ask_at_once_nobody_is_logged_out_and_one_device_is_left() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (user, _) = app.log_in(&phone(8)).await;
+        let ask = || user.send(Method::POST, "/api/auth/matrix-credentials", None);
+        let (one, two) = tokio::join!(ask(), ask());
+        let statuses = [one.status.as_u16(), two.status.as_u16()];
+        assert!(statuses.contains(&200) && statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
+        work(app).await;
+        user.get("/api/auth/teams").await.expect(200);
+        let answer = user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(200);
+        work(app).await;
+        let current = &answer["data"]["matrix_credentials"];
+        assert_eq!(devices(app, &current["access_token"]).await, [current["device_id"].as_str().expect("an id")]);
+    })
+    .await;
+}
+
+/// Somebody who was on the homeserver before this service came.
+#[tokio::test]
+async fn an_account_that_we_did_not_make_is_given_to_nobody() {
+    TestApp::run_with_chat(&[], async |app| {
+        let matrix = &app.app.config.matrix;
+        let settings = matrix_appservice::Settings::new(
+            matrix.homeserver_url.clone().expect("a homeserver"),
+            matrix.server_name.clone().expect("a name").try_into().expect("a server name"),
+            matrix.as_token.as_ref().expect("a token").inner().clone(),
+        );
+        let homeserver = matrix_appservice::Homeserver::new(settings, app.app.web.clone());
+        let (theirs, lost, later) = (unique("jane"), unique("lost"), unique("later"));
+        for name in [&theirs, &lost, &later] {
+            homeserver.register(name).await.expect("made");
+        }
+        for name in [&theirs, &later] {
+            homeserver.log_in(name, "PHONEOFJANE", "Jane's phone").await.expect("in");
+        }
+        let register = async |number: u32, username: &str| {
+            let phone = phone(number);
+            let code = app.code(&phone).await;
+            let body = json!({"phone": phone, "code": code, "username": username});
+            app.post("/api/code/verify", &body).await.expect(200)["data"].clone()
+        };
+        let refused = register(10, &theirs).await;
+        assert_eq!(refused["matrix_credentials"], Value::Null);
+        let token = refused["token"].as_str().expect("a token").to_owned();
+        let retry = Request::post("/api/auth/matrix-credentials").header("authorization", format!("Bearer {token}"));
+        app.send(retry.body(axum::body::Body::empty()).expect("a request")).await.expect(503);
+        // One without devices is ours, made by a call whose answer was lost.
+        assert!(register(11, &lost).await["matrix_credentials"]["access_token"].is_string());
+
+        let (user, _) = app.log_in(&phone(12)).await;
+        let saved = user.post("/api/auth/update-user-info", json!({"username": later})).await.expect(200);
+        assert_eq!(saved["data"]["matrix_credentials"], Value::Null, "nor by taking the name later");
+        let devices = homeserver.devices(&later).await.expect("a list");
+        assert_eq!(devices, ["PHONEOFJANE"], "and she is left alone");
+        app.told().await;
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -209,6 +295,11 @@ async fn clients_find_the_homeserver() {
 
 #[tokio::test]
 async fn work_that_nobody_understands_is_set_aside_and_work_for_nobody_is_done() {
+    TestApp::run(async |app| {
+        let nothing = json!({"user_id": 1, "device_id": "MDx"});
+        perform(&app.app.chat, DEVICE_ENDED, &nothing).await.expect("without chat there is nothing to do");
+    })
+    .await;
     TestApp::run_with_chat(&[], async |app| {
         let chat = &app.app.chat;
         assert!(matches!(perform(chat, "work.chat.unheard_of", &json!({})).await, Err(Failure::GiveUp(_))));

@@ -68,25 +68,47 @@ impl Limits {
         !self.strict || (phone.is_worth_texting() && self.countries.iter().any(|rule| rule.country == *country))
     }
 
-    /// Takes one message from every limit. Those that a stranger could use up for others come last, so that a stranger
-    /// who is refused for himself does not touch them.
-    pub(super) async fn take(
-        &self,
-        phone: &Phone,
-        network: ClientNetwork,
-        country: &Country,
-    ) -> Result<Decision, Refusal> {
+    /// Takes one request from what a network may ask. It comes before everything else, so that a stranger who is
+    /// refused for himself touches nothing that is another's.
+    pub(super) async fn take_network(&self, network: ClientNetwork) -> Result<(), Refusal> {
+        allowed("network", self.limiter.count(self.network, &network.to_string()).await).map(|_| ())
+    }
+
+    /// Takes one message from every other limit, or from none; returns what is left of the phone's.
+    pub(super) async fn take(&self, phone: &Phone, country: &Country) -> Result<Decision, Refusal> {
+        let shown = allowed("phone", self.limiter.take(self.phone, phone.as_str()).await)?;
+        let quotas = self.quotas(phone, country);
+        for (at, (name, quota, key)) in quotas.iter().enumerate() {
+            if let Err(refusal) = allowed(name, self.limiter.count(*quota, key).await) {
+                self.limiter.untake(self.phone, phone.as_str()).await;
+                for (_, quota, key) in &quotas[..at] {
+                    self.limiter.uncount(*quota, key).await;
+                }
+                return Err(refusal);
+            }
+        }
+        Ok(shown)
+    }
+
+    /// Gives everything back for a message that nobody took.
+    pub(super) async fn give_back(&self, phone: &Phone, network: ClientNetwork, country: &Country) {
+        self.limiter.uncount(self.network, &network.to_string()).await;
+        self.limiter.untake(self.phone, phone.as_str()).await;
+        for (_, quota, key) in self.quotas(phone, country) {
+            self.limiter.uncount(quota, key).await;
+        }
+    }
+
+    /// Those that a message counts towards, the smallest first, with their names and keys.
+    fn quotas<'a>(&self, phone: &'a Phone, country: &'a Country) -> [(&'static str, Quota, &'a str); 4] {
         let own = self.countries.iter().find(|rule| rule.country == *country).and_then(|rule| rule.hourly);
         let most = own.map_or(self.country.most, |hourly| hourly.saturating_mul(self.scale));
-        let country_quota = Quota { most, ..self.country };
-
-        allowed("network", self.limiter.count(self.network, &network.to_string()).await)?;
-        let shown = allowed("phone", self.limiter.take(self.phone, phone.as_str()).await)?;
-        allowed("phone_day", self.limiter.count(self.phone_day, phone.as_str()).await)?;
-        allowed("block", self.limiter.count(self.block, phone.block()).await)?;
-        allowed("country", self.limiter.count(country_quota, country.as_str()).await)?;
-        allowed("budget", self.limiter.count(self.budget, "all").await)?;
-        Ok(shown)
+        [
+            ("phone_day", self.phone_day, phone.as_str()),
+            ("block", self.block, phone.block()),
+            ("country", Quota { most, ..self.country }, country.as_str()),
+            ("budget", self.budget, "all"),
+        ]
     }
 
     /// Takes one guess from what a network may try, whoever's codes it tries.

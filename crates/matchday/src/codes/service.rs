@@ -19,8 +19,10 @@ use crate::{
         database,
         random::{self, Random},
         rate_limit::{Decision, RateLimiter},
+        telemetry,
     },
     sms::{
+        self,
         service::{DispatchError, Sms},
         templates::Language,
     },
@@ -127,60 +129,11 @@ impl Codes {
         network: ClientNetwork,
         language: Language,
     ) -> Result<Sent, RequestError> {
-        self.try_request(subject, phone, network, language).await.map_err(|(error, reason)| {
-            metrics::counter!("matchday_codes_refused_total", "reason" => reason).increment(1);
-            error
-        })
-    }
-
-    async fn try_request(
-        &self,
-        subject: &Subject,
-        phone: &Phone,
-        network: ClientNetwork,
-        language: Language,
-    ) -> Result<Sent, (RequestError, &'static str)> {
-        let inner = &*self.inner;
-        let failed = |error: sqlx::Error| (RequestError::Database(error), "database");
-        let (country, now) = (phone.country(), inner.clock.now());
-        if !inner.limits.serves(phone, &country) {
-            return Err((RequestError::NumberNotServed, "not_served"));
-        }
-        let prefixes = [phone.block().to_owned(), country.as_str().to_owned()];
-        if let Some(until) = store::closed_until(&inner.db, &prefixes, now).await.map_err(failed)? {
-            return Err((RequestError::Limited(refused_for(until - now)), "closed"));
-        }
-        let limit = inner
-            .limits
-            .take(phone, network, &country)
-            .await
-            .map_err(|Refusal { reason, decision }| (RequestError::Limited(decision), reason))?;
-
-        let code = Code::make(&*inner.random);
-        let sealed = inner.keys.seal(subject, phone, &code, random::bytes(&*inner.random));
-        let stored = sealed.ok_or((RequestError::NoKey, "key"))?;
-        let new = New {
-            subject: &subject.key(),
-            phone,
-            country: country.as_str(),
-            stored,
-            network: &network.to_string(),
-            created_at: now,
-            expires_at: now + rules::LIFETIME,
+        let sent = async {
+            self.inner.limits.take_network(network).await?;
+            self.send(subject, phone, network, language).await
         };
-        // Committed before it is sent: a code that arrives is a code that works.
-        let id = store::insert(&inner.db, new).await.map_err(failed)?;
-        if let Err(error) = inner.sms.send_code(id, phone, &code, language, now, rules::LIFETIME).await {
-            store::delete(&inner.db, id).await.map_err(failed)?;
-            return Err(match error {
-                DispatchError::Number => (RequestError::NumberNotServed, "number"),
-                DispatchError::Unavailable => (RequestError::Unavailable, "provider"),
-                DispatchError::Database(error) => failed(error),
-            });
-        }
-        let labels = [("purpose", subject.purpose().to_owned()), ("country", country.as_str().to_owned())];
-        metrics::counter!("matchday_codes_sent_total", &labels).increment(1);
-        Ok(Sent { expires_in: rules::LIFETIME.unsigned_abs(), limit })
+        sent.await.map_err(Refused::counted)
     }
 
     /// Sends another code, if one is out for that phone.
@@ -191,9 +144,81 @@ impl Codes {
         network: ClientNetwork,
         language: Language,
     ) -> Result<Sent, RequestError> {
-        match self.pending(subject).await? {
-            Some(pending) if pending == *phone => self.request(subject, phone, network, language).await,
-            _ => Err(RequestError::NonePending),
+        let sent = async {
+            // First: whether a code is out is nothing to be asked without end.
+            self.inner.limits.take_network(network).await?;
+            match self.pending(subject).await? {
+                Some(pending) if pending == *phone => self.send(subject, phone, network, language).await,
+                _ => Err(Refused(RequestError::NonePending, "none_pending")),
+            }
+        };
+        sent.await.map_err(Refused::counted)
+    }
+
+    async fn send(
+        &self,
+        subject: &Subject,
+        phone: &Phone,
+        network: ClientNetwork,
+        language: Language,
+    ) -> Result<Sent, Refused> {
+        let inner = &*self.inner;
+        let (country, now) = (phone.country(), inner.clock.now());
+        if !inner.limits.serves(phone, &country) {
+            return Err(Refused(RequestError::NumberNotServed, "not_served"));
+        }
+        let prefixes = [phone.block().to_owned(), country.as_str().to_owned()];
+        if let Some(until) = store::closed_until(&inner.db, &prefixes, now).await? {
+            return Err(Refused(RequestError::Limited(refused_for(until - now)), "closed"));
+        }
+        let limit = inner.limits.take(phone, &country).await?;
+        // In a task of its own: a client that hangs up, or a deadline, must not leave a code that was half sent.
+        let task = self.clone().store_and_dispatch(subject.clone(), phone.clone(), network, language);
+        let dispatched = tokio::spawn(telemetry::in_this_request(task)).await;
+        dispatched.unwrap_or(Err(Refused(RequestError::Unavailable, "panic")))?;
+        Ok(Sent { expires_in: rules::LIFETIME.unsigned_abs(), limit })
+    }
+
+    async fn store_and_dispatch(
+        self,
+        subject: Subject,
+        phone: Phone,
+        network: ClientNetwork,
+        language: Language,
+    ) -> Result<(), Refused> {
+        let inner = &*self.inner;
+        let (country, now) = (phone.country(), inner.clock.now());
+        let code = Code::make(&*inner.random);
+        let sealed = inner.keys.seal(&subject, &phone, &code, random::bytes(&*inner.random));
+        let new = New {
+            subject: &subject.key(),
+            phone: &phone,
+            country: country.as_str(),
+            stored: sealed.ok_or(Refused(RequestError::NoKey, "key"))?,
+            network: &network.to_string(),
+            created_at: now,
+            expires_at: now + rules::LIFETIME,
+        };
+        // Committed before it is sent: a code that arrives is a code that works.
+        let id = store::insert(&inner.db, new).await?;
+        match inner.sms.send_code(id, &phone, &code, language, now, rules::LIFETIME).await {
+            Ok(()) => {
+                let labels = [("purpose", subject.purpose().to_owned()), ("country", country.as_str().to_owned())];
+                metrics::counter!("matchday_codes_sent_total", &labels).increment(1);
+                Ok(())
+            }
+            Err(DispatchError::Number) => {
+                store::delete(&inner.db, id).await?;
+                Err(Refused(RequestError::NumberNotServed, "number"))
+            }
+            Err(DispatchError::NotSent) => {
+                store::delete(&inner.db, id).await?;
+                // Or an outage of the providers would go on until the day's budget is a new one.
+                inner.limits.give_back(&phone, network, &country).await;
+                Err(Refused(RequestError::Unavailable, "provider"))
+            }
+            // It stays: should it arrive, it is right.
+            Err(DispatchError::PerhapsSent) => Err(Refused(RequestError::Unavailable, "provider")),
         }
     }
 
@@ -247,7 +272,7 @@ impl Codes {
         if inner.keys.opens(&guess.stored, subject, phone, code) {
             return Ok(RightCode { id: guess.id, own: guess.own });
         }
-        store::add_failure(&inner.db, phone, guess.own, now).await?;
+        store::add_failure(&inner.db, &key, guess.own, now).await?;
         Err(CheckError::NotGood)
     }
 
@@ -256,15 +281,19 @@ impl Codes {
         &self,
         connection: &mut PgConnection,
         right: RightCode,
-        phone: &Phone,
+        subject: &Subject,
     ) -> sqlx::Result<bool> {
         let consumed = store::consume(connection, right.id, self.inner.clock.now()).await?;
         if consumed {
-            store::forget_failures(connection, phone).await?;
-            let country = phone.country();
-            metrics::counter!("matchday_codes_verified_total", "country" => country.as_str().to_owned()).increment(1);
+            store::forget_failures(connection, &subject.key()).await?;
         }
         Ok(consumed)
+    }
+
+    /// Takes note that a phone was verified, once that is committed.
+    pub fn note_verified(&self, phone: &Phone) {
+        let country = phone.country();
+        metrics::counter!("matchday_codes_verified_total", "country" => country.as_str().to_owned()).increment(1);
     }
 
     /// Lets a right code that could not be used be tried again.
@@ -280,13 +309,13 @@ impl Codes {
         let (from, to) = rules::judged_hour(now);
         let poor = store::poor_conversions(&inner.db, from, to, rules::JUDGED_SENDS, rules::LEAST_PERCENT).await?;
         let mut closed = Vec::new();
-        for (prefix, sends, verified) in poor {
-            let closure = Closure { prefix, closed_until: now + rules::CLOSED_FOR, sends, verified };
+        for poor in poor {
+            let closure = Closure { closed_until: now + rules::CLOSED_FOR, ..poor };
             if store::close(&inner.db, &closure, now).await? {
                 tracing::error!(
                     prefix = closure.prefix,
-                    sends,
-                    verified,
+                    phones = closure.phones,
+                    verified = closure.verified,
                     "too few codes came back: no codes are sent there for a day; `matchday sms open` opens it"
                 );
                 let kind = if closure.prefix.starts_with('+') { "block" } else { "country" };
@@ -312,9 +341,39 @@ impl Codes {
     /// Deletes codes after a day, and failures after a month without any; returns how many.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
         let (db, now) = (&self.inner.db, self.inner.clock.now());
-        let codes = database::sweep(|most| store::sweep(db, now - time::Duration::DAY, most)).await?;
+        let codes = database::sweep(|most| async move {
+            let mut tx = db.begin().await?;
+            let (ids, attempts) = store::old(&mut tx, now - time::Duration::DAY, most).await?;
+            sms::store::keep_attempts(&mut tx, &ids, &attempts).await?;
+            store::delete_all(&mut tx, &ids).await?;
+            tx.commit().await?;
+            Ok::<_, sqlx::Error>(ids.len() as u64)
+        })
+        .await?;
         let failures = database::sweep(|most| store::sweep_failures(db, now - time::Duration::days(30), most)).await?;
         Ok(codes + failures)
+    }
+}
+
+/// Why no code was sent, and what metrics call it.
+struct Refused(RequestError, &'static str);
+
+impl Refused {
+    fn counted(self) -> RequestError {
+        metrics::counter!("matchday_codes_refused_total", "reason" => self.1).increment(1);
+        self.0
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(Refusal { reason, decision }: Refusal) -> Self {
+        Self(RequestError::Limited(decision), reason)
+    }
+}
+
+impl From<sqlx::Error> for Refused {
+    fn from(error: sqlx::Error) -> Self {
+        Self(RequestError::Database(error), "database")
     }
 }
 

@@ -42,9 +42,9 @@ pub(super) async fn insert(executor: impl PgExecutor<'_>, code: New<'_>) -> sqlx
     .map(CodeId)
 }
 
-/// Takes back a code that could not be sent; the one before it counts again.
+/// Takes back a code that could not be sent; the one before it counts again. One that was used was sent after all.
 pub(super) async fn delete(executor: impl PgExecutor<'_>, id: CodeId) -> sqlx::Result<()> {
-    sqlx::query!("delete from codes where id = $1", id.0).execute(executor).await?;
+    sqlx::query!("delete from codes where id = $1 and consumed_at is null", id.0).execute(executor).await?;
     Ok(())
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn failures(
 ) -> sqlx::Result<Option<(i32, OffsetDateTime)>> {
     let row = sqlx::query!(
         "select f.failures, f.last_failed_at
-         from codes c join phone_failures f on f.phone = c.phone and f.own = (c.network = $2)
+         from codes c join code_failures f on f.subject = c.subject and f.own = (c.network = $2)
          where c.id = (select max(id) from codes where subject = $1)",
         subject,
         network,
@@ -143,15 +143,15 @@ pub(super) async fn consume(connection: &mut PgConnection, id: CodeId, now: Offs
 
 pub(super) async fn add_failure(
     executor: impl PgExecutor<'_>,
-    phone: &Phone,
+    subject: &str,
     own: bool,
     now: OffsetDateTime,
 ) -> sqlx::Result<()> {
     sqlx::query!(
-        "insert into phone_failures (phone, own, failures, last_failed_at) values ($1, $2, 1, $3)
-         on conflict (phone, own) do update
-         set failures = phone_failures.failures + 1, last_failed_at = excluded.last_failed_at",
-        phone.as_str(),
+        "insert into code_failures (subject, own, failures, last_failed_at) values ($1, $2, 1, $3)
+         on conflict (subject, own) do update
+         set failures = code_failures.failures + 1, last_failed_at = excluded.last_failed_at",
+        subject,
         own,
         now,
     )
@@ -160,21 +160,31 @@ pub(super) async fn add_failure(
     Ok(())
 }
 
-pub(super) async fn forget_failures(connection: &mut PgConnection, phone: &Phone) -> sqlx::Result<()> {
-    sqlx::query!("delete from phone_failures where phone = $1", phone.as_str()).execute(connection).await?;
+pub(super) async fn forget_failures(connection: &mut PgConnection, subject: &str) -> sqlx::Result<()> {
+    sqlx::query!("delete from code_failures where subject = $1", subject).execute(connection).await?;
     Ok(())
 }
 
-/// Deletes some old codes; returns how many.
-pub(super) async fn sweep(executor: impl PgExecutor<'_>, made_before: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
-    let swept = sqlx::query!(
-        "delete from codes where id in (select id from codes where created_at < $1 order by created_at limit $2)",
+/// Some old codes, with how often each was tried.
+pub(super) async fn old(
+    connection: &mut PgConnection,
+    made_before: OffsetDateTime,
+    most: i64,
+) -> sqlx::Result<(Vec<i64>, Vec<i32>)> {
+    let rows = sqlx::query!(
+        r#"select id, (own_guesses + other_guesses)::integer as "attempts!" from codes
+           where created_at < $1 order by created_at limit $2"#,
         made_before,
         most,
     )
-    .execute(executor)
+    .fetch_all(connection)
     .await?;
-    Ok(swept.rows_affected())
+    Ok(rows.into_iter().map(|row| (row.id, row.attempts)).unzip())
+}
+
+pub(super) async fn delete_all(connection: &mut PgConnection, ids: &[i64]) -> sqlx::Result<()> {
+    sqlx::query!("delete from codes where id = any($1)", ids).execute(connection).await?;
+    Ok(())
 }
 
 pub(super) async fn sweep_failures(
@@ -183,8 +193,8 @@ pub(super) async fn sweep_failures(
     most: i64,
 ) -> sqlx::Result<u64> {
     let swept = sqlx::query!(
-        "delete from phone_failures where last_failed_at < $1 and (phone, own) in
-           (select phone, own from phone_failures where last_failed_at < $1 order by last_failed_at limit $2)",
+        "delete from code_failures where last_failed_at < $1 and (subject, own) in
+           (select subject, own from code_failures where last_failed_at < $1 order by last_failed_at limit $2)",
         failed_before,
         most,
     )
@@ -200,9 +210,9 @@ pub struct Closure {
     pub prefix: String,
     /// Until when.
     pub closed_until: OffsetDateTime,
-    /// How many codes had been sent there in an hour.
-    pub sends: i64,
-    /// How many of them came back.
+    /// How many phones there had been sent codes in an hour.
+    pub phones: i64,
+    /// How many of them sent one back.
     pub verified: i64,
 }
 
@@ -221,23 +231,29 @@ pub(super) async fn closed_until(
     .await
 }
 
-/// Blocks and countries with at least `sends` codes sent after `from` and up to `to`, of which less than `percent`
-/// came back. What was sent before an earlier closure ended was judged already.
+/// Blocks and countries with at least `sends` codes sent after `from` and up to `to`, and less than `percent` of the
+/// phones that got them verified. By phone, because whoever asks again while
+/// a carrier is slow leaves codes behind that nobody could use. What was sent before an earlier closure ended was judged
+/// already.
 pub(super) async fn poor_conversions(
     executor: impl PgExecutor<'_>,
     from: OffsetDateTime,
     to: OffsetDateTime,
     sends: i64,
     percent: i64,
-) -> sqlx::Result<Vec<(String, i64, i64)>> {
+) -> sqlx::Result<Vec<Closure>> {
     let rows = sqlx::query!(
-        r#"select prefix as "prefix!", count(*) as "sends!", count(consumed_at) as "verified!"
-           from (select block as prefix, created_at, consumed_at from codes where created_at > $1 and created_at <= $2
+        r#"select prefix as "prefix!", count(distinct phone) as "phones!",
+                  count(distinct phone) filter (where consumed_at is not null) as "verified!"
+           from (select block as prefix, phone, created_at, consumed_at
+                 from codes where created_at > $1 and created_at <= $2
                  union all
-                 select country, created_at, consumed_at from codes where created_at > $1 and created_at <= $2) sent
+                 select country, phone, created_at, consumed_at
+                 from codes where created_at > $1 and created_at <= $2) sent
            where not exists (select from sms_closures c where c.prefix = sent.prefix and c.closed_until >= sent.created_at)
            group by prefix
-           having count(*) >= $3 and count(consumed_at) * 100 < count(*) * $4"#,
+           having count(*) >= $3
+              and count(distinct phone) filter (where consumed_at is not null) * 100 < count(distinct phone) * $4"#,
         from,
         to,
         sends,
@@ -245,20 +261,21 @@ pub(super) async fn poor_conversions(
     )
     .fetch_all(executor)
     .await?;
-    Ok(rows.into_iter().map(|row| (row.prefix, row.sends, row.verified)).collect())
+    let closure = |prefix, phones, verified| Closure { prefix, closed_until: to, phones, verified };
+    Ok(rows.into_iter().map(|row| closure(row.prefix, row.phones, row.verified)).collect())
 }
 
 /// Closes a prefix; returns whether it was open.
 pub(super) async fn close(executor: impl PgExecutor<'_>, closure: &Closure, now: OffsetDateTime) -> sqlx::Result<bool> {
     let closed = sqlx::query!(
-        "insert into sms_closures (prefix, closed_at, closed_until, sends, verified) values ($1, $2, $3, $4, $5)
+        "insert into sms_closures (prefix, closed_at, closed_until, phones, verified) values ($1, $2, $3, $4, $5)
          on conflict (prefix) do update
-         set closed_at = excluded.closed_at, closed_until = excluded.closed_until, sends = excluded.sends, verified = excluded.verified
+         set closed_at = excluded.closed_at, closed_until = excluded.closed_until, phones = excluded.phones, verified = excluded.verified
          where sms_closures.closed_until <= excluded.closed_at",
         closure.prefix,
         now,
         closure.closed_until,
-        closure.sends,
+        closure.phones,
         closure.verified,
     )
     .execute(executor)
@@ -270,7 +287,7 @@ pub(super) async fn close(executor: impl PgExecutor<'_>, closure: &Closure, now:
 pub(super) async fn closures(executor: impl PgExecutor<'_>, now: OffsetDateTime) -> sqlx::Result<Vec<Closure>> {
     sqlx::query_as!(
         Closure,
-        "select prefix, closed_until, sends, verified from sms_closures where closed_until > $1 order by prefix",
+        "select prefix, closed_until, phones, verified from sms_closures where closed_until > $1 order by prefix",
         now,
     )
     .fetch_all(executor)

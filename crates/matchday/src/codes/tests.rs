@@ -242,6 +242,31 @@ async fn failures_of_a_phone_survive_new_codes_and_slow_guessing_down() {
 }
 
 #[tokio::test]
+async fn guesses_at_a_verification_do_not_slow_down_the_phones_login() {
+    TestApp::run(async |app| {
+        let (attacker, _) = app.log_in("+14155550199").await;
+        let mut failed = 0;
+        while failed < 25 {
+            app.clock.advance(Duration::hours(2));
+            attacker.post("/api/auth/verify-phone/initiate", json!({"phone": PHONE})).await.expect(200);
+            let code = app.codes(PHONE).await.remove(0);
+            for n in 1..=5 {
+                let body = json!({"phone": PHONE, "code": other_than(&code, n)});
+                let answer = attacker.post("/api/auth/verify-phone", body).await;
+                failed += u32::from(answer.status == 401);
+                if answer.status == 429 {
+                    app.clock.advance(Duration::hours(1));
+                }
+            }
+        }
+        app.clock.advance(Duration::days(1));
+        let code = app.code(PHONE).await;
+        guess(app, "192.0.2.1", &code).await.expect(200);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_phone_gets_five_at_once_then_one_a_minute_and_ten_a_day() {
     TestApp::run(async |app| {
         for left in (0..5).rev() {
@@ -276,7 +301,7 @@ async fn an_address_that_anybody_can_write_is_not_believed() {
             app.post_from(address, "/api/code/request", &json!({"phone": phone})).await.status.as_u16()
         };
         // What stands before the last address was written by the client itself.
-        let spoofed = [1, 2, 3, 4].map(|n| (format!("10.9.8.{n}, 203.0.113.5"), 61_000 + n * 10_000 / 10_000));
+        let spoofed = [1, 2, 3, 4].map(|n| (format!("10.9.8.{n}, 203.0.113.5"), 61_000 + n));
         let mut statuses = Vec::new();
         for (address, n) in &spoofed {
             statuses.push(from(address, *n).await);
@@ -365,6 +390,36 @@ async fn many_guesses_at_many_phones_are_limited_by_network() {
     .await;
 }
 
+#[tokio::test]
+async fn a_limit_that_refuses_leaves_the_others_as_they_were() {
+    let changes = [STRICT[0], STRICT[1], ("MATCHDAY_LIMITS__BLOCK_HOURLY", "1")];
+    TestApp::run_with(&changes, async |app| {
+        request(app, "+12024561111").await.expect(200);
+        // More often than the phone, its day or the budget would allow.
+        for _ in 0..20 {
+            request(app, "+12024562222").await.expect(429);
+        }
+        app.clock.advance(Duration::hours(1));
+        let answer = request(app, "+12024562222").await;
+        assert_eq!(answer.header("x-ratelimit-remaining"), Some("4"));
+        answer.expect(200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whether_somebody_is_logging_in_cannot_be_asked_without_end() {
+    let changes = [STRICT[0], STRICT[1], ("MATCHDAY_LIMITS__NETWORK_HOURLY", "3")];
+    TestApp::run_with(&changes, async |app| {
+        let ask = async || {
+            let body = json!({"phone": "+12024561111"});
+            app.post_from(STRANGER, "/api/auth/resend-code", &body).await.status.as_u16()
+        };
+        assert_eq!([ask().await, ask().await, ask().await, ask().await], [422, 422, 422, 429]);
+    })
+    .await;
+}
+
 /// Sends `sends` codes to a block and lets `verified` of them come back.
 async fn traffic(app: &TestApp, block: &str, sends: u32, verified: u32) {
     for n in 0..sends {
@@ -413,6 +468,28 @@ async fn where_too_few_codes_come_back_no_more_are_sent_for_a_day() {
         app.clock.advance(Duration::days(1));
         assert!(judge().await.is_empty());
         request(app, "+12024560001").await.expect(200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_asks_again_and_gets_in_is_no_fraud() {
+    TestApp::run_with(&STRICT, async |app| {
+        for n in 0..12 {
+            let phone = format!("+1202456{n:04}");
+            for _ in 0..5 {
+                let address = format!("203.0.113.{n}");
+                app.post_from(&address, "/api/code/request", &json!({"phone": phone})).await.expect(200);
+            }
+            if n < 3 {
+                let code = app.codes(&phone).await.remove(0);
+                let body = json!({"phone": phone, "code": code});
+                app.post_from(&format!("203.0.113.{n}"), "/api/code/verify", &body).await.expect(200);
+            }
+        }
+        app.clock.advance(Duration::minutes(5));
+        // 3 of 60 codes, but 3 of 12 people.
+        assert!(app.app.codes.judge_conversions().await.expect("judged").is_empty());
     })
     .await;
 }
@@ -495,7 +572,7 @@ async fn what_has_had_its_time_is_swept() {
         app.clock.advance(Duration::days(30));
         assert_eq!(app.app.codes.sweep().await.expect("swept"), 1, "the phone's failures");
         let left: Value = app.anonymous(Method::GET, "/api/logs/sms").await.expect(200);
-        assert_eq!(left["data"][0]["attempts"], 0, "the log outlives the code");
+        assert_eq!(left["data"][0]["attempts"], 1, "the log outlives the code, and remembers");
         assert_eq!(app.app.sms.sweep().await.expect("swept"), 1);
     })
     .await;

@@ -59,7 +59,8 @@ fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAdd
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(&address.to_canonical()));
     let mut address = peer;
     let forwarded = headers.get_all("x-forwarded-for").iter().rev();
-    let mut hops = forwarded.flat_map(|value| value.to_str().unwrap_or_default().rsplit(',').map(str::trim));
+    // Each hop by itself: what a client wrote may not even be text.
+    let mut hops = forwarded.flat_map(|value| value.as_bytes().rsplit(|&byte| byte == b','));
     while is_trusted(address) {
         match hops.next().and_then(read_hop) {
             Some(before) => address = before,
@@ -70,7 +71,8 @@ fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAdd
 }
 
 /// An address as proxies write it: some add the port, and IPv6 then stands in brackets.
-fn read_hop(text: &str) -> Option<IpAddr> {
+fn read_hop(bytes: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(bytes).ok()?.trim();
     let with_port = || text.parse::<std::net::SocketAddr>().ok().map(|address| address.ip());
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
     text.parse().ok().or_else(with_port).or_else(bracketed)
@@ -86,7 +88,7 @@ mod tests {
     fn client(peer: &str, forwarded: &[&str], trusted: &[&str]) -> String {
         let mut headers = HeaderMap::new();
         for value in forwarded {
-            headers.append("x-forwarded-for", HeaderValue::from_str(value).expect("a header"));
+            headers.append("x-forwarded-for", HeaderValue::from_bytes(value.as_bytes()).expect("a header"));
         }
         let trusted: Vec<IpNet> = trusted.iter().map(|network| network.parse().expect("a network")).collect();
         ClientNetwork::of(client_address(peer.parse().expect("an address"), &headers, &trusted)).to_string()
@@ -100,6 +102,7 @@ mod tests {
         assert_eq!(client("10.0.0.1", &["1.2.3.4, 198.51.100.1"], &proxies), "198.51.100.1", "counted from the right");
         assert_eq!(client("10.0.0.1", &["1.2.3.4, 198.51.100.1, 10.9.9.9"], &proxies), "198.51.100.1", "two proxies");
         assert_eq!(client("10.0.0.1", &["1.2.3.4", "198.51.100.1"], &proxies), "198.51.100.1", "one header each");
+        assert_eq!(client("10.0.0.1", &["ñandú, 198.51.100.1"], &proxies), "198.51.100.1", "not even text before it");
         assert_eq!(client("10.0.0.1", &["198.51.100.1, nonsense"], &proxies), "10.0.0.1", "trust ends at nonsense");
         assert_eq!(client("10.0.0.1", &[], &proxies), "10.0.0.1", "never without a limit");
         assert_eq!(client("::ffff:10.0.0.1", &["198.51.100.1:4711"], &proxies), "198.51.100.1");
@@ -115,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_makes_it_panic_or_hides_the_peer_without_a_proxy(value in "[ -~]{0,80}") {
+        fn no_header_makes_it_panic_or_hides_the_peer_without_a_proxy(value in "[ -~\u{80}-\u{fff}]{0,80}") {
             prop_assert_eq!(client("203.0.113.7", &[&value], &["10.0.0.0/8"]), "203.0.113.7");
             let _ = client("10.0.0.1", &[&value], &["10.0.0.0/8"]);
         }

@@ -126,6 +126,13 @@ impl ApiError {
         }
     }
 
+    /// The same, with another time after which to come again.
+    #[must_use]
+    pub fn after(mut self, time: Duration) -> Self {
+        self.more.retry_after = Some(time);
+        self
+    }
+
     /// The same, with what is left of the endpoint's limit.
     #[must_use]
     pub fn limited_by(mut self, decision: Decision) -> Self {

@@ -252,7 +252,7 @@ fn the_description_names_every_operation_and_its_errors() {
     GET /api/auth/events/{event} get_event 200 401 404 500 503
     POST /api/auth/login log_in 200 400 401 413 422 429 500 503
     POST /api/auth/logout log_out 200 401 500 503
-    POST /api/auth/matrix-credentials get_matrix_credentials 200 401 500 503
+    POST /api/auth/matrix-credentials get_matrix_credentials 200 401 429 500 503
     GET /api/auth/me get_me 200 401 500 503
     POST /api/auth/resend-code resend_code 200 400 401 413 422 429 500 503
     GET /api/auth/sessions list_sessions 200 401 422 500 503

@@ -76,9 +76,10 @@ impl Login {
     /// Lets somebody in who has the code.
     pub async fn log_in(&self, attempt: Attempt, permit: GuessPermit, client: &str) -> Result<LoggedIn, LoginError> {
         let Attempt { phone, code, username } = attempt;
-        let right = self.codes.check(&Subject::Login(phone.clone()), &phone, &code, permit).await?;
+        let subject = Subject::Login(phone.clone());
+        let right = self.codes.check(&subject, &phone, &code, permit).await?;
         let (account, is_new, issued, ended) = loop {
-            match self.enter(right, &phone, username.as_ref(), client).await {
+            match self.enter(right, &subject, &phone, username.as_ref(), client).await {
                 Ok(entered) => break entered,
                 // It was rolled back, the code with it; the phone's account is settled now, so this ends.
                 Err(EnterError::Make(MakeError::PhoneMoved)) => {}
@@ -91,11 +92,12 @@ impl Login {
             }
         };
         self.sessions.forget(&ended);
+        self.codes.note_verified(&phone);
         if is_new {
             metrics::counter!("matchday_accounts_made_total").increment(1);
         }
         // After the commit: a homeserver that fails leaves somebody who is logged in without chat, never half an account.
-        let credentials = self.chat.admit(account.id, &account.username, is_new, &issued, client).await;
+        let credentials = self.chat.admit(&account, &issued, client).await;
         Ok(LoggedIn { account, token: issued.token, credentials })
     }
 
@@ -103,18 +105,19 @@ impl Login {
     async fn enter(
         &self,
         right: RightCode,
+        subject: &Subject,
         phone: &Phone,
         username: Option<&Username>,
         client: &str,
     ) -> Result<(Account, bool, Issued, EndedSessions), EnterError> {
         let mut tx = self.db.begin().await?;
-        if !self.codes.consume_in(&mut tx, right, phone).await? {
+        if !self.codes.consume_in(&mut tx, right, subject).await? {
             return Err(LoginError::from(CheckError::NotGood).into());
         }
         let (account, is_new) = self.accounts.find_or_make_in(&mut tx, phone, username).await?;
         let (issued, ended) = if is_new {
             (
-                self.sessions.issue_first_in(&mut tx, account.id, client).await.map_err(LoginError::from)?,
+                self.sessions.start_in(&mut tx, account.id, client).await.map_err(LoginError::from)?,
                 EndedSessions::default(),
             )
         } else {

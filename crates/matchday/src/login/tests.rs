@@ -53,6 +53,8 @@ async fn a_username_can_be_chosen_and_one_that_cannot_be_had_leaves_the_code_goo
             json!(taken.to_uppercase()),
             json!("matchday"),
             json!("x"),
+            json!("support"),
+            json!(taken),
         ] {
             assert_eq!(attempt(&username).await.invalid_fields(), ["username"], "{username}");
         }
@@ -117,6 +119,38 @@ async fn fifty_first_logins_of_one_phone_make_one_account() {
             (10, 40),
             "and the newest ten sessions stay"
         );
+    })
+    .await;
+}
+
+/// A login that found the owner of a phone waits for the owner's row, while the owner moves to another phone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phone_that_moved_while_somebody_logged_in_with_it_is_another_account() {
+    TestApp::run(async |app| {
+        let (owner, _) = app.log_in(PHONE).await;
+        let code = app.code(PHONE).await;
+        let mut moving = app.app.db.begin().await.expect("a transaction");
+        sqlx::query("select from users where user_id = $1 for update")
+            .bind(owner.id)
+            .execute(&mut *moving)
+            .await
+            .expect("held");
+        let body = json!({"phone": PHONE, "code": code});
+        let mut login = Box::pin(app.post("/api/code/verify", &body));
+        let waits = "select exists (select from pg_locks l join pg_stat_activity a using (pid)
+                                    where not l.granted and a.datname = current_database())";
+        while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&app.app.db).await.expect("a look") {
+            let early = tokio::time::timeout(Duration::from_millis(1), &mut login).await;
+            assert!(early.is_err(), "the login passed the held account");
+        }
+        for statement in
+            ["delete from phone_claims where user_id = $1", "update users set phone = null where user_id = $1"]
+        {
+            sqlx::query(statement).bind(owner.id).execute(&mut *moving).await.expect("moved");
+        }
+        moving.commit().await.expect("let go");
+        let id = login.await.expect(200)["data"]["user"]["id"].as_i64().expect("an id");
+        assert_ne!(id, owner.id.0, "the phone is somebody else's now");
     })
     .await;
 }

@@ -69,7 +69,7 @@ settings! {
     matrix: Matrix {
         /// Where this process reaches its client-server interface. Empty: no chat.
         homeserver_url: Option<Url> = "",
-        /// Where chat clients reach it. Empty: at the same address.
+        /// Where chat clients reach it, like `https://chat.example.org`. Empty, in development: at the same address.
         public_url: Option<Url> = "",
         /// What stands behind the colon of its users' ids, as in `@ada:example.org`.
         server_name: Option<String> = "",
@@ -369,8 +369,9 @@ impl Config {
             check(needed, &key);
         }
         check(
-            self.sms_providers().len() <= 1 || self.sms.timeout * 2 < self.http.deadline,
-            "sms.timeout leaves no time for a second provider within http.deadline: make it less than half of that",
+            self.sms.providers.is_empty()
+                || self.sms.timeout * u32::try_from(self.sms.providers.len()).unwrap_or(u32::MAX) < self.http.deadline,
+            "sms.timeout leaves no time to ask all of sms.providers within http.deadline: make it shorter",
         );
         check(
             self.matrix.homeserver_url.is_none() || self.matrix.timeout < self.http.deadline,
@@ -429,6 +430,12 @@ impl Config {
             (vonage, "sms.vonage_api_secret", sms.vonage_api_secret.is_some(), "sms.providers names vonage"),
             (vonage, "sms.vonage_from", sms.vonage_from.is_some(), "sms.providers names vonage"),
             (chat, "matrix.server_name", self.matrix.server_name.is_some(), "matrix.homeserver_url is"),
+            (
+                chat && !self.env.is_development(),
+                "matrix.public_url",
+                self.matrix.public_url.is_some(),
+                "matrix.homeserver_url is, and clients must not be sent to an inner address",
+            ),
             (chat, "matrix.as_token", self.matrix.as_token.is_some(), "matrix.homeserver_url is"),
         ]
         .into_iter()

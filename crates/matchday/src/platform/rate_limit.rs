@@ -109,6 +109,18 @@ redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return { taken, 1 }
 ";
 
+const UNCOUNT: &str = r"
+if tonumber(redis.call('GET', KEYS[1]) or '0') <= 0 then return 0 end
+return redis.call('DECR', KEYS[1])
+";
+
+const UNTAKE: &str = r"
+local arrival = tonumber(redis.call('GET', KEYS[1]) or '0')
+if arrival == 0 then return 0 end
+redis.call('SET', KEYS[1], string.format('%.0f', arrival - tonumber(ARGV[1])), 'KEEPTTL')
+return 1
+";
+
 /// Takes from limits.
 #[derive(Clone)]
 pub struct RateLimiter {
@@ -120,6 +132,8 @@ struct Inner {
     prefix: String,
     script: redis::Script,
     count: redis::Script,
+    uncount: redis::Script,
+    untake: redis::Script,
     clock: Arc<dyn Clock>,
     breaker: Breaker,
     /// Arrival times of the fallback; bounded, because its keys come from clients.
@@ -135,6 +149,8 @@ impl RateLimiter {
                 prefix: prefix.to_owned(),
                 script: redis::Script::new(SCRIPT),
                 count: redis::Script::new(COUNT),
+                uncount: redis::Script::new(UNCOUNT),
+                untake: redis::Script::new(UNTAKE),
                 clock,
                 breaker: Breaker::new(2, Duration::from_secs(1)),
                 own: quick_cache::sync::Cache::new(100_000),
@@ -155,23 +171,58 @@ impl RateLimiter {
 
     /// Counts one towards the quota of `key`.
     pub async fn count(&self, quota: Quota, key: &str) -> Decision {
-        let now = micros(self.inner.clock.now());
-        let per = i64::try_from(quota.per.as_micros()).unwrap_or(i64::MAX).max(1);
-        let until_next = Duration::from_micros(u64::try_from(per - now.rem_euclid(per)).unwrap_or(0));
-        let key = format!("{}:{}:{key}", quota.name, now.div_euclid(per));
+        let (key, until_next) = self.window(quota, key);
         let decision = match self.count_shared(quota, &key, until_next).await {
             Some(decision) => {
-                // What was allowed by all processes together counts for this one too, so that without Redis it does not
+                // What all processes together have taken counts for this one too, so that without Redis it does not
                 // begin anew.
-                if decision.allowed {
-                    let slot = self.own_slot(&key);
-                    *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += 1;
-                }
+                let slot = self.own_slot(&key);
+                let mut own = slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                *own = (*own).max(i64::from(quota.most.saturating_sub(decision.remaining)));
                 decision
             }
             None => self.count_own(quota.strict(), &key, until_next),
         };
         note(quota.name, decision)
+    }
+
+    /// Takes back what was counted for something that did not happen after all. It is a courtesy: where it fails, a
+    /// little less is left.
+    pub async fn uncount(&self, quota: Quota, key: &str) {
+        let (key, _) = self.window(quota, key);
+        {
+            let slot = self.own_slot(&key);
+            let mut own = slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            *own = (*own - 1).max(0);
+        }
+        let answer: redis::RedisResult<i64> = self
+            .inner
+            .uncount
+            .key(format!("{}:quota:{key}", self.inner.prefix))
+            .invoke_async(&mut self.inner.redis.clone())
+            .await;
+        self.heard(quota.name, answer);
+    }
+
+    /// Takes back what was taken for something that did not happen after all.
+    pub async fn untake(&self, limit: Limit, key: &str) {
+        let every = i64::try_from(limit.every.as_micros()).unwrap_or(i64::MAX / 1_000_000).max(1);
+        let answer: redis::RedisResult<i64> = self
+            .inner
+            .untake
+            .key(format!("{}:limit:{}:{key}", self.inner.prefix, limit.name))
+            .arg(every)
+            .invoke_async(&mut self.inner.redis.clone())
+            .await;
+        self.heard(limit.name, answer);
+    }
+
+    /// The key of the present hour or day, and how long it lasts.
+    fn window(&self, quota: Quota, key: &str) -> (String, Duration) {
+        let now = micros(self.inner.clock.now());
+        let per = i64::try_from(quota.per.as_micros()).unwrap_or(i64::MAX).max(1);
+        let until_next = Duration::from_micros(u64::try_from(per - now.rem_euclid(per)).unwrap_or(0));
+        (format!("{}:{}:{key}", quota.name, now.div_euclid(per)), until_next)
     }
 
     async fn count_shared(&self, quota: Quota, key: &str, until_next: Duration) -> Option<Decision> {

@@ -4,6 +4,7 @@ mod lines;
 
 use std::sync::{Arc, OnceLock};
 
+use futures_util::future::Either;
 use http::{HeaderMap, HeaderValue, Method};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -73,6 +74,14 @@ impl RequestId {
             Self::Given(header) => header.clone(),
             Self::Made(digits) => HeaderValue::from_bytes(digits).unwrap_or(HeaderValue::from_static("-")),
         }
+    }
+}
+
+/// A future that goes on in a task of its own, but whose log lines still name the request it began in.
+pub fn in_this_request<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    match CURRENT_REQUEST.try_with(Clone::clone) {
+        Ok(current) => Either::Left(CURRENT_REQUEST.scope(current, future)),
+        Err(_) => Either::Right(future),
     }
 }
 

@@ -87,6 +87,17 @@ pub struct Issued {
 #[must_use = "tokens of ended sessions stay in the cache until they are forgotten"]
 pub struct EndedSessions(Vec<TokenHash>);
 
+/// How a session stands to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceState {
+    /// It is the session's.
+    Current,
+    /// The session has another one by now.
+    Replaced,
+    /// There is no such session any more.
+    SessionOver,
+}
+
 /// A device whose session is over.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct DeviceEnded {
@@ -167,15 +178,15 @@ impl Sessions {
         if !accounts::store::lock(connection, user).await? {
             return Err(SessionError::NoSuchUser(user));
         }
-        let issued = self.issue_first_in(connection, user, user_agent).await?;
+        let issued = self.start_in(connection, user, user_agent).await?;
         let (most, now) = (self.inner.config.max_per_user.into(), self.inner.clock.now());
         let ended = store::delete_oldest(connection, user, most, now).await?;
         Ok((issued, announce(connection, user, &ended).await?))
     }
 
-    /// The first session of a user who is made in the same transaction: nobody else can know of them yet, and there is
-    /// nothing to end.
-    pub async fn issue_first_in(
+    /// Starts a session and ends none. It is enough for a user who is made in the same transaction: nobody else can know
+    /// of them yet, and there is nothing to end.
+    pub async fn start_in(
         &self,
         connection: &mut PgConnection,
         user: UserId,
@@ -208,9 +219,13 @@ impl Sessions {
         Ok(Some(device_id))
     }
 
-    /// Whether the session still stands, with this device.
-    pub async fn has_device(&self, user: UserId, id: SessionId, device_id: &str) -> sqlx::Result<bool> {
-        store::has_device(&self.inner.db, user, id, device_id).await
+    /// How a session stands to a device that was made for it.
+    pub async fn device_state(&self, user: UserId, id: SessionId, device_id: &str) -> sqlx::Result<DeviceState> {
+        Ok(match store::device(&self.inner.db, user, id).await? {
+            None => DeviceState::SessionOver,
+            Some(Some(current)) if current == device_id => DeviceState::Current,
+            Some(_) => DeviceState::Replaced,
+        })
     }
 
     /// Whose token this is, if it is good.

@@ -161,19 +161,13 @@ pub(super) async fn replace_device(
     Ok(before)
 }
 
-/// Whether the session still stands, with this device.
-pub(super) async fn has_device(
+/// The device of a session; `None` if there is no such session.
+pub(super) async fn device(
     executor: impl PgExecutor<'_>,
     user: UserId,
     id: SessionId,
-    device_id: &str,
-) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(
-        r#"select exists (select from sessions where user_id = $1 and id = $2 and device_id = $3) as "has!""#,
-        user.0,
-        id.0,
-        device_id,
-    )
-    .fetch_one(executor)
-    .await
+) -> sqlx::Result<Option<Option<String>>> {
+    sqlx::query_scalar!("select device_id from sessions where user_id = $1 and id = $2", user.0, id.0)
+        .fetch_optional(executor)
+        .await
 }

@@ -152,7 +152,7 @@ pub(super) async fn list_sms_log(
     State(app): State<App>,
     filter: Result<Query<(LogFilter, Paging)>, ApiError>,
 ) -> Result<Json<SmsLog>, ApiError> {
-    // Before anything of the request is judged: where there is no log, nothing may hint at one.
+    // Before anything of the request is judged: in production this is a path like any other that does not exist.
     if !app.sms.log_is_open() {
         return Err(unknown_route().await);
     }

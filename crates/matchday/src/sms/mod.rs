@@ -7,7 +7,7 @@ pub mod gsm7;
 mod handlers;
 pub mod provider;
 pub mod service;
-mod store;
+pub(crate) mod store;
 pub mod templates;
 #[cfg(test)]
 mod tests;

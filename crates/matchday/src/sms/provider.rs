@@ -97,13 +97,6 @@ pub enum SendError {
     },
 }
 
-impl SendError {
-    /// Whether it is the number that cannot be texted, so that no other provider should be tried.
-    pub fn is_about_the_number(&self) -> bool {
-        matches!(self, Self::Number { .. })
-    }
-}
-
 /// Why a provider could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {

@@ -78,10 +78,10 @@ pub enum DispatchError {
     Number,
     /// No provider took it.
     #[error("no provider took the message")]
-    Unavailable,
-    /// The database failed.
-    #[error(transparent)]
-    Database(#[from] sqlx::Error),
+    NotSent,
+    /// No provider said that it took it, but one may have.
+    #[error("no provider said that it took the message")]
+    PerhapsSent,
 }
 
 /// Why a report was not taken.
@@ -171,6 +171,7 @@ impl Sms {
         let text = inner.texts.render(language, code, valid_for);
         let reference = id.0.to_string();
         let message = Outgoing { to: phone.as_str(), text: &text, reference: &reference };
+        let mut verdict = DispatchError::NotSent;
         for Carrier { provider, breaker } in &inner.providers {
             let name = provider.name();
             if !breaker.allows() {
@@ -192,18 +193,23 @@ impl Sms {
                 created_at: made_at,
                 expires_at: made_at + valid_for,
             };
-            store::insert(&inner.db, entry).await?;
+            // A message is on its way, whether it was written down or not.
+            if let Err(error) = store::insert(&inner.db, entry).await {
+                tracing::error!(%error, provider = name, "a message was not written to the log");
+            }
             match outcome {
                 Ok(_) => return Ok(()),
                 Err(error) => {
                     tracing::warn!(provider = name, %phone, %error, "a code was not taken");
-                    if error.is_about_the_number() {
-                        return Err(DispatchError::Number);
+                    match error {
+                        SendError::Number { .. } => return Err(DispatchError::Number),
+                        SendError::TimedOut | SendError::Unreadable { .. } => verdict = DispatchError::PerhapsSent,
+                        _ => {}
                     }
                 }
             }
         }
-        Err(DispatchError::Unavailable)
+        Err(verdict)
     }
 
     /// A page of the log, newest first, and how long the log is.

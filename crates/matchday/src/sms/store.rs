@@ -1,6 +1,6 @@
 //! The SQL of messages.
 
-use sqlx::PgExecutor;
+use sqlx::{PgConnection, PgExecutor};
 use time::{Date, OffsetDateTime};
 
 use crate::{codes::service::CodeId, http::paging::Paging, phone::Phone};
@@ -87,7 +87,7 @@ pub(super) async fn list(
     sqlx::query_as!(
         LogEntry,
         r#"select l.id, l.phone as "phone: Phone", l.code, l.status, l.provider, l.error, l.created_at, l.expires_at,
-                  l.delivered_at, coalesce(c.own_guesses + c.other_guesses, 0) as "attempts!"
+                  l.delivered_at, coalesce(l.attempts, c.own_guesses + c.other_guesses, 0) as "attempts!"
            from sms_log l left join codes c on c.id = l.code_id
            where ($1::text is null or l.phone = $1)
              and ($2::timestamptz is null or l.created_at >= $2)
@@ -161,6 +161,19 @@ pub(super) async fn note_failure(
         error,
     )
     .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// Writes down how often codes were tried that are about to be swept; the log outlives them.
+pub(crate) async fn keep_attempts(connection: &mut PgConnection, codes: &[i64], attempts: &[i32]) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update sms_log l set attempts = c.attempts
+         from unnest($1::bigint[], $2::integer[]) as c (id, attempts) where l.code_id = c.id",
+        codes,
+        attempts,
+    )
+    .execute(connection)
     .await?;
     Ok(())
 }

@@ -12,9 +12,11 @@ use sha1::Sha1;
 use sha2::Sha256;
 
 use self::remote::Remote;
+use super::templates::Language;
 use crate::{
+    codes::service::RequestError,
     platform::clock::Clock as _,
-    testing::{Answer, TestApp},
+    testing::{Answer, TestApp, eventually},
 };
 
 const PHONE: &str = "+12024561111";
@@ -114,11 +116,45 @@ async fn where_no_provider_takes_it_the_answer_is_503_and_the_code_before_stays_
         let phone = crate::phone::Phone::parse(PHONE).expect("a phone");
         let subject = crate::codes::Subject::Login(phone.clone());
         let network = crate::http::ClientNetwork::local();
-        let refused = codes.request(&subject, &phone, network, crate::sms::templates::Language::English).await;
-        assert!(matches!(refused, Err(crate::codes::service::RequestError::Unavailable)), "{refused:?}");
+        let refused = codes.request(&subject, &phone, network, Language::English).await;
+        assert!(matches!(refused, Err(RequestError::Unavailable)), "{refused:?}");
         let answer =
             axum::response::IntoResponse::into_response(crate::http::ApiError::from(refused.expect_err("refused")));
         assert_eq!((answer.status().as_u16(), answer.headers()["retry-after"].as_bytes()), (503, &b"1"[..]));
+        // What nobody took costs nothing.
+        for _ in 0..20 {
+            let refused = codes.request(&subject, &phone, network, Language::English).await;
+            assert!(matches!(refused, Err(RequestError::Unavailable)), "{refused:?}");
+        }
+        app.post("/api/code/verify", &json!({"phone": PHONE, "code": code})).await.expect(200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_code_that_may_have_been_sent_is_the_one_that_counts() {
+    let slow = Remote::stuck_after("").await;
+    TestApp::run_with(&both(slow.as_str(), "http://127.0.0.1:1"), async |app| {
+        assert_eq!(request(app, PHONE).await.expect(503)["code"], "sms_unavailable");
+        let entries = log(app).await;
+        let timed_out = entries.iter().find(|entry| entry["provider"] == "twilio").expect("an entry");
+        assert_eq!(timed_out["error"], "the provider did not answer in time");
+        let body = json!({"phone": PHONE, "code": timed_out["code"]});
+        app.post("/api/code/verify", &body).await.expect(200);
+    })
+    .await;
+}
+
+/// The client hangs up while the provider is being asked.
+#[tokio::test]
+async fn a_client_that_hangs_up_leaves_no_code_that_was_half_sent() {
+    let (slow, vonage) = (Remote::stuck_after("").await, Remote::answering(200, &[], TAKEN_BY_VONAGE).await);
+    TestApp::run_with(&both(slow.as_str(), vonage.base_url.as_str()), async |app| {
+        crate::phone::Phone::prepare();
+        let hung_up = tokio::time::timeout(std::time::Duration::from_millis(300), request(app, PHONE)).await;
+        assert!(hung_up.is_err(), "it was still waiting");
+        eventually("the message is sent and written down all the same", async || log(app).await.len() == 2).await;
+        let code = app.codes(PHONE).await.remove(0);
         app.post("/api/code/verify", &json!({"phone": PHONE, "code": code})).await.expect(200);
     })
     .await;

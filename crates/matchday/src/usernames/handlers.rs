@@ -110,9 +110,10 @@ fn texts(names: &[Username]) -> Vec<String> {
 pub(super) async fn check_username(
     State(app): State<App>,
     permit: NamePermit,
-    ValidJson(UsernameQuestion { username }): ValidJson<UsernameQuestion>,
+    body: Result<ValidJson<UsernameQuestion>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permit.limit;
+    let ValidJson(UsernameQuestion { username }) = body.map_err(|error| error.limited_by(limit))?;
     let answer = match app.usernames.check(&username, permit).await? {
         Availability::Free => {
             UsernameAnswer { available: true, message: "The username is available.", suggestions: None }
@@ -135,9 +136,10 @@ pub(super) async fn check_username(
 pub(super) async fn generate_usernames(
     State(app): State<App>,
     permit: NamePermit,
-    ValidJson(wish): ValidJson<SuggestionWish>,
+    body: Result<ValidJson<SuggestionWish>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permit.limit;
+    let ValidJson(wish) = body.map_err(|error| error.limited_by(limit))?;
     let names = app.usernames.suggest(&wish.base.0, wish.include_numbers, permit).await?;
     Ok((limit_headers(limit), Json(Suggestions { suggestions: texts(&names) })))
 }

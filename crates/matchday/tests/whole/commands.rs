@@ -112,7 +112,7 @@ async fn an_operator_sees_what_is_closed_and_opens_it() {
             .expect("closed");
         assert_eq!(
             setting.expect(&["sms", "closed"], ""),
-            "GB: 3 of 40 codes came back; closed until 2999-01-01T00:00:00Z"
+            "GB: 3 of 40 phones sent their code back; closed until 2999-01-01T00:00:00Z"
         );
         assert_eq!(setting.expect(&["sms", "open", "GB"], ""), "codes are sent to GB again");
         let again = setting.run(&["sms", "open", "GB"], "");

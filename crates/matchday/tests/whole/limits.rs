@@ -20,6 +20,7 @@ async fn a_block_of_numbers_gets_no_more_than_its_share_from_however_many_addres
     with_database(async |options| {
         let process = Setting::new(&options)
             .with("MATCHDAY_ENV", "staging")
+            .with("MATCHDAY_MATRIX__PUBLIC_URL", "https://chat.example.org")
             .with("MATCHDAY_SMS__PROVIDERS", "console")
             .with("MATCHDAY_SMS__COUNTRIES", "US")
             .with("MATCHDAY_HTTP__TRUSTED_PROXIES", "127.0.0.0/8")

@@ -321,6 +321,7 @@ async fn in_production_nothing_but_the_message_itself_holds_a_code() {
             let twilio = Twilio::start().await;
             let setting = talkative(Setting::new(&options))
                 .with("MATCHDAY_ENV", "production")
+                .with("MATCHDAY_MATRIX__PUBLIC_URL", "https://chat.example.org")
                 .with("MATCHDAY_MATRIX__HOMESERVER_URL", &synapse.url)
                 .with("MATCHDAY_SMS__PROVIDERS", "twilio")
                 .with("MATCHDAY_SMS__TWILIO_ACCOUNT_SID", ACCOUNT)

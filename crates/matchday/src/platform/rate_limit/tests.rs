@@ -108,16 +108,39 @@ async fn without_redis_a_process_spends_no_more_than_half_a_quota() {
 }
 
 #[tokio::test]
-async fn what_was_spent_with_redis_counts_without_it() {
+async fn what_all_spent_with_redis_counts_without_it() {
+    let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:20 UTC)));
+    let (redis, prefix) = redis_for_tests();
+    let [one, two] = [(); 2].map(|()| RateLimiter::new(redis.clone(), &prefix, clock.clone()));
+    for _ in 0..2 {
+        assert!(one.count(QUOTA, "k").await.allowed);
+    }
+    assert!(two.count(QUOTA, "k").await.allowed);
+    // Two failures make a process decide by itself.
+    for limiter in [&one, &two] {
+        limiter.inner.breaker.record(false);
+        limiter.inner.breaker.record(false);
+    }
+    assert!(!two.count(QUOTA, "k").await.allowed, "it spent one itself, but has heard of three");
+    assert!(one.count(QUOTA, "k").await.allowed, "it has heard of two, and half of five is three");
+    assert!(!one.count(QUOTA, "k").await.allowed);
+}
+
+#[tokio::test]
+async fn what_did_not_happen_is_given_back() {
     let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:20 UTC)));
     let (redis, prefix) = redis_for_tests();
     let limiter = RateLimiter::new(redis, &prefix, clock.clone());
-    for _ in 0..3 {
-        assert!(limiter.count(QUOTA, "k").await.allowed);
+    for _ in 0..20 {
+        assert!(limiter.count(QUOTA, "k").await.allowed && limiter.take(LIMIT, "k").await.allowed);
+        limiter.uncount(QUOTA, "k").await;
+        limiter.untake(LIMIT, "k").await;
     }
-    // Two failures make the process decide by itself.
-    limiter.inner.breaker.record(false);
-    limiter.inner.breaker.record(false);
-    assert!(!limiter.count(QUOTA, "k").await.allowed);
-    assert!(limiter.count(QUOTA, "another").await.allowed);
+    assert_eq!(limiter.count(QUOTA, "k").await.remaining, 4);
+    assert_eq!(limiter.take(LIMIT, "k").await.remaining, 4);
+    // What was never taken cannot be given back.
+    limiter.uncount(QUOTA, "other").await;
+    limiter.untake(LIMIT, "other").await;
+    assert_eq!(limiter.count(QUOTA, "other").await.remaining, 4);
+    assert_eq!(limiter.take(LIMIT, "other").await.remaining, 4);
 }
