@@ -27,7 +27,7 @@ pub(super) struct LoginBody {
     phone: String,
     #[schema(pattern = "^[0-9]{6}$", example = "271828")]
     code: String,
-    /// What to be called, at the first login; without it a username is made up. Ignored at later logins.
+    /// What to be called, at the first login; without it a username is made up. At later logins it changes nothing.
     #[schema(required = false, min_length = 3, max_length = 30, example = "ada_obi")]
     username: Option<String>,
 }
