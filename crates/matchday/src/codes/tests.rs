@@ -395,10 +395,12 @@ async fn a_limit_that_refuses_leaves_the_others_as_they_were() {
     let changes = [STRICT[0], STRICT[1], ("MATCHDAY_LIMITS__BLOCK_HOURLY", "1")];
     TestApp::run_with(&changes, async |app| {
         request(app, "+12024561111").await.expect(200);
-        // More often than the phone, its day or the budget would allow.
+        telemetry::metrics();
+        // More often than the phone or its day would allow.
         for _ in 0..20 {
             request(app, "+12024562222").await.expect(429);
         }
+        assert_eq!(metric(r#"matchday_codes_refused_total{reason="block"}"#), 20, "always for the same reason");
         app.clock.advance(Duration::hours(1));
         let answer = request(app, "+12024562222").await;
         assert_eq!(answer.header("x-ratelimit-remaining"), Some("4"));

@@ -195,6 +195,9 @@ impl RateLimiter {
             let mut own = slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             *own = (*own - 1).max(0);
         }
+        if !self.inner.breaker.allows() {
+            return;
+        }
         let answer: redis::RedisResult<i64> = self
             .inner
             .uncount
@@ -206,6 +209,9 @@ impl RateLimiter {
 
     /// Takes back what was taken for something that did not happen after all.
     pub async fn untake(&self, limit: Limit, key: &str) {
+        if !self.inner.breaker.allows() {
+            return;
+        }
         let every = i64::try_from(limit.every.as_micros()).unwrap_or(i64::MAX / 1_000_000).max(1);
         let answer: redis::RedisResult<i64> = self
             .inner
