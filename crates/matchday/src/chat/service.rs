@@ -250,10 +250,13 @@ impl Chat {
             }
             RENAMED => {
                 let renamed: Renamed = read(&delivery)?;
-                // First there must be somewhere to go.
+                // First there must be somewhere to go. Where there can be none, the old devices must end all the same.
                 if let Some(account) = self.account(renamed.user_id).await?.filter(|account| !account.has_chat_account)
                 {
-                    self.make_account(homeserver, &account).await.map_err(chat_failure)?;
+                    match self.make_account(homeserver, &account).await {
+                        Ok(()) | Err(ChatError::NotOurs) => {}
+                        Err(error) => return Err(chat_failure(error)),
+                    }
                 }
                 homeserver.deactivate(renamed.from.as_str(), false).await.map_err(failure)?;
                 self.show_name(homeserver, renamed.user_id).await
@@ -288,7 +291,7 @@ fn read<T: DeserializeOwned>(delivery: &Delivery) -> Result<T, Failure> {
 fn chat_failure(error: ChatError) -> Failure {
     match error {
         ChatError::Homeserver(error) => failure(error),
-        // An operator has to see to it; until then the old name stays as it is.
+        // An operator has to see to it.
         ChatError::NotOurs => Failure::GiveUp(error.into()),
         other => Failure::Retry { error: other.into(), after: None },
     }

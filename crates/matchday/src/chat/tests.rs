@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::service::Chat;
 use crate::{
+    accounts::service::RENAMED,
     ids::UserId,
     platform::stream::{Delivery, Failure},
     sessions::service::{DEVICE_ENDED, DeviceState, REVOKED},
@@ -257,12 +258,18 @@ async fn an_account_that_we_did_not_make_is_given_to_nobody() {
         // One without devices is ours, made by a call whose answer was lost.
         assert!(register(11, &lost).await["matrix_credentials"]["access_token"].is_string());
 
-        let (user, _) = app.log_in(&phone(12)).await;
+        let (user, login) = app.log_in(&phone(12)).await;
         let saved = user.post("/api/auth/update-user-info", json!({"username": later})).await.expect(200);
         assert_eq!(saved["data"]["matrix_credentials"], Value::Null, "nor by taking the name later");
         let devices = homeserver.devices(&later).await.expect("a list");
         assert_eq!(devices, ["PHONEOFJANE"], "and she is left alone");
-        app.told().await;
+        for (subject, payload) in app.told().await {
+            let done = perform(&app.app.chat, &subject, &payload).await;
+            assert_eq!(matches!(done, Err(Failure::GiveUp(_))), subject == RENAMED, "{subject}: {done:?}");
+        }
+        let old = login["matrix_credentials"]["access_token"].clone();
+        assert_eq!(whoami(app, &old).await.0, 401, "the old name's devices end all the same");
+        assert_eq!(homeserver.devices(&later).await.expect("a list"), ["PHONEOFJANE"]);
     })
     .await;
 }

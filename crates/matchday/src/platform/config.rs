@@ -388,6 +388,10 @@ impl Config {
             "sms.app_hash does not have 11 characters",
         );
         check(
+            self.sms.app_hash.is_none() || self.sms.web_domain.is_none(),
+            "sms.app_hash and sms.web_domain are both set: each must be the last line of a message, so choose one",
+        );
+        check(
             self.env.is_development() || !self.sms.countries.is_empty(),
             "sms.countries is empty: name the countries that codes may be sent to, like DE,GB",
         );

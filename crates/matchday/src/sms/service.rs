@@ -171,7 +171,7 @@ impl Sms {
         let text = inner.texts.render(language, code, valid_for);
         let reference = id.0.to_string();
         let message = Outgoing { to: phone.as_str(), text: &text, reference: &reference };
-        let mut verdict = DispatchError::NotSent;
+        let mut perhaps_sent = false;
         for Carrier { provider, breaker } in &inner.providers {
             let name = provider.name();
             if !breaker.allows() {
@@ -202,14 +202,16 @@ impl Sms {
                 Err(error) => {
                     tracing::warn!(provider = name, %phone, %error, "a code was not taken");
                     match error {
-                        SendError::Number { .. } => return Err(DispatchError::Number),
-                        SendError::TimedOut | SendError::Unreadable { .. } => verdict = DispatchError::PerhapsSent,
+                        // Unless one before may have taken it all the same.
+                        SendError::Number { .. } if !perhaps_sent => return Err(DispatchError::Number),
+                        SendError::Number { .. } => break,
+                        SendError::TimedOut | SendError::Unreadable { .. } => perhaps_sent = true,
                         _ => {}
                     }
                 }
             }
         }
-        Err(verdict)
+        Err(if perhaps_sent { DispatchError::PerhapsSent } else { DispatchError::NotSent })
     }
 
     /// A page of the log, newest first, and how long the log is.

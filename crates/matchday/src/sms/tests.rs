@@ -145,6 +145,18 @@ async fn a_code_that_may_have_been_sent_is_the_one_that_counts() {
     .await;
 }
 
+#[tokio::test]
+async fn what_the_first_may_have_sent_is_not_taken_back_for_what_the_second_says() {
+    let refusal = r#"{"message-count": "1", "messages": [{"status": "7", "error-text": "Number barred"}]}"#;
+    let (slow, vonage) = (Remote::stuck_after("").await, Remote::answering(200, &[], refusal).await);
+    TestApp::run_with(&both(slow.as_str(), vonage.base_url.as_str()), async |app| {
+        request(app, PHONE).await.expect(503);
+        let code = log(app).await[0]["code"].clone();
+        app.post("/api/code/verify", &json!({"phone": PHONE, "code": code})).await.expect(200);
+    })
+    .await;
+}
+
 /// The client hangs up while the provider is being asked.
 #[tokio::test]
 async fn a_client_that_hangs_up_leaves_no_code_that_was_half_sent() {
