@@ -98,7 +98,13 @@ pub(super) struct UserInfo {
     #[schema(required = false, format = Date, example = "1990-02-28")]
     date_of_birth: Option<String>,
     /// Instead of the username that the service made up; works once. The chat account moves along.
-    #[schema(required = false, min_length = 3, max_length = 30, example = "ada_obi")]
+    #[schema(
+        required = false,
+        min_length = 3,
+        max_length = 30,
+        pattern = "^(?=.*[A-Za-z._])[A-Za-z0-9][A-Za-z0-9._]{1,28}[A-Za-z0-9]$",
+        example = "ada_obi"
+    )]
     username: Option<String>,
 }
 
@@ -151,7 +157,7 @@ struct BegunItem {
 #[derive(ToSchema)]
 pub(super) struct PhoneProof {
     /// The phone that the code was sent to.
-    #[schema(value_type = String, example = "+14155550100")]
+    #[schema(value_type = String, pattern = r"^[ ().-]*\+[ ().-]*[1-9]([ ().-]*[0-9]){6,14}[ ().-]*$", max_length = 40, example = "+14155550100")]
     phone: Phone,
     #[schema(value_type = String, pattern = "^[0-9]{6}$", example = "271828")]
     code: Code,

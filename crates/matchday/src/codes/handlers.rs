@@ -29,7 +29,7 @@ use crate::{
 #[schema(as = PhoneBody)]
 pub(crate) struct PhoneBody {
     /// In the international form; spaces, dashes, dots and parentheses are ignored.
-    #[schema(value_type = String, example = "+14155550100")]
+    #[schema(value_type = String, pattern = r"^[ ().-]*\+[ ().-]*[1-9]([ ().-]*[0-9]){6,14}[ ().-]*$", max_length = 40, example = "+14155550100")]
     pub(crate) phone: Phone,
 }
 

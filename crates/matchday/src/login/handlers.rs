@@ -23,12 +23,22 @@ use crate::{
 #[expect(dead_code, reason = "only its documentation is used; Attempt reads the values")]
 pub(super) struct LoginBody {
     /// The phone that the code was sent to.
-    #[schema(example = "+14155550100")]
+    #[schema(
+        pattern = r"^[ ().-]*\+[ ().-]*[1-9]([ ().-]*[0-9]){6,14}[ ().-]*$",
+        max_length = 40,
+        example = "+14155550100"
+    )]
     phone: String,
     #[schema(pattern = "^[0-9]{6}$", example = "271828")]
     code: String,
     /// What to be called, at the first login; without it a username is made up. At later logins it changes nothing.
-    #[schema(required = false, min_length = 3, max_length = 30, example = "ada_obi")]
+    #[schema(
+        required = false,
+        min_length = 3,
+        max_length = 30,
+        pattern = "^(?=.*[A-Za-z._])[A-Za-z0-9][A-Za-z0-9._]{1,28}[A-Za-z0-9]$",
+        example = "ada_obi"
+    )]
     username: Option<String>,
 }
 

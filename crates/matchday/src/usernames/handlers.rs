@@ -34,7 +34,7 @@ impl FromJson for Username {
 #[derive(ToSchema)]
 pub(super) struct UsernameQuestion {
     /// 3 to 30 letters, digits, dots and underscores. Case is ignored.
-    #[schema(value_type = String, min_length = 3, max_length = 30, example = "striker90")]
+    #[schema(value_type = String, min_length = 3, max_length = 30, pattern = "^(?=.*[A-Za-z._])[A-Za-z0-9][A-Za-z0-9._]{1,28}[A-Za-z0-9]$", example = "striker90")]
     username: Username,
 }
 
