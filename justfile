@@ -11,12 +11,19 @@ parts := "source .dev/env"
 _default:
     @just --list
 
+# Cargo does not tell one clone's crates from another's: what another clone built last is cleared away, the
+# dependencies stay.
+_own:
+    @mkdir -p "$CARGO_TARGET_DIR"
+    @[[ "$(cat "$CARGO_TARGET_DIR/clone" 2>/dev/null)" == "{{ justfile_directory() }}" ]] || \
+        { cargo clean --quiet -p matchday -p matrix-appservice && echo "{{ justfile_directory() }}" > "$CARGO_TARGET_DIR/clone"; }
+
 # Start the service with its workers on the development parts.
-run *ARGS:
+run *ARGS: _own
     {{ parts }} && cargo run --quiet -- serve --migrate {{ ARGS }}
 
 # All tests, or those whose name has one of these in it.
-test *ARGS:
+test *ARGS: _own
     {{ parts }} && cargo nextest run --workspace --all-features {{ ARGS }}
 
 # What must pass before anything lands.
@@ -28,15 +35,15 @@ format:
     shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/check-migrations .ci/run
 
 # No warning of the compiler or of clippy.
-lint:
+lint: _own
     {{ parts }} && cargo clippy --workspace --all-targets --all-features -- --deny warnings
 
 # The checked queries in .sqlx fit the code and the schema.
-queries: migrate
+queries: _own migrate
     {{ parts }} && SQLX_OFFLINE=false cargo sqlx prepare --workspace --check -- --all-targets --all-features
 
 # Write .sqlx anew after a query changed.
-prepare: migrate
+prepare: _own migrate
     {{ parts }} && SQLX_OFFLINE=false cargo sqlx prepare --workspace -- --all-targets --all-features
 
 # Bring the development database up to date.
@@ -57,5 +64,5 @@ advisories:
     cargo deny check advisories
 
 # The code's documentation builds without a warning.
-docs:
+docs: _own
     {{ parts }} && RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --all-features --document-private-items

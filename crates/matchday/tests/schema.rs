@@ -4,7 +4,10 @@
 //! is written by everybody. Every table says in its comment what kind it is (see the first migration); here each is
 //! held to the rules of its kind, and each rule is shown to catch a table that breaks it.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use matchday::testing::with_database;
 use sqlx::PgPool;
@@ -15,6 +18,12 @@ const KINDS: [&str; 6] = ["user", "reference", "claim", "tally", "timed", "queue
 const FIRST_RELEASE: Option<i64> = None;
 
 type Kinds = BTreeMap<String, String>;
+
+/// The clone that runs the tests: several may share what is built.
+fn repository() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
+    Path::new(&package).join("../..")
+}
 
 async fn kinds(db: &PgPool) -> Kinds {
     let rows: Vec<(String, Option<String>)> = sqlx::query_as(
@@ -215,7 +224,7 @@ async fn every_query_keeps_the_rules() {
     with_database(async |options| {
         let db = PgPool::connect_with(options).await.expect("connected");
         let kinds = kinds(&db).await;
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.sqlx");
+        let folder = repository().join(".sqlx");
         let mut seen = 0;
         for entry in std::fs::read_dir(folder).expect("the checked queries") {
             let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("a file");
@@ -232,7 +241,7 @@ async fn every_query_keeps_the_rules() {
 
 #[test]
 fn migrations_after_the_first_release_have_one_statement_each() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
+    let folder = repository().join("migrations");
     for entry in std::fs::read_dir(folder).expect("the migrations") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();

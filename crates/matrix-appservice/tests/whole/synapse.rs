@@ -1,8 +1,7 @@
 //! Against the real homeserver that the variables name: what it answers is what the crate relies on.
 
 use std::{
-    env, fs,
-    path::Path,
+    env,
     sync::atomic::{AtomicU32, Ordering},
     time::SystemTime,
 };
@@ -12,18 +11,14 @@ use reqwest::StatusCode;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-fn variable(name: &str) -> Option<String> {
-    env::var(name).ok().filter(|value| !value.is_empty())
+/// From the environment that `dev/up` writes.
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run dev/up and source .dev/env first"))
 }
 
 fn settings() -> Settings {
-    let url = variable("MATCHDAY_MATRIX__HOMESERVER_URL")
-        .expect("MATCHDAY_MATRIX__HOMESERVER_URL names the homeserver to test against");
-    let server_name = variable("MATCHDAY_MATRIX__SERVER_NAME").unwrap_or_else(|| "matchday.localhost".to_owned());
-    let as_token = variable("MATCHDAY_MATRIX__AS_TOKEN").unwrap_or_else(|| {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.dev/secrets/as_token");
-        fs::read_to_string(file).expect("MATCHDAY_MATRIX__AS_TOKEN or the development's own").trim().to_owned()
-    });
+    let [url, server_name, as_token] =
+        ["HOMESERVER_URL", "SERVER_NAME", "AS_TOKEN"].map(|name| variable(&format!("MATCHDAY_MATRIX__{name}")));
     Settings::new(url.parse().unwrap(), server_name.try_into().unwrap(), as_token.into())
 }
 
