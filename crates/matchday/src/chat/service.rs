@@ -17,10 +17,7 @@ use crate::{
         rate_limit::{Decision, Limit, RateLimiter},
         stream::{Delivery, Failure, Stream, WorkSpec},
     },
-    sessions::{
-        self,
-        service::{DEVICE_ENDED, DeviceEnded, DeviceState, Issued, SessionError, Sessions},
-    },
+    sessions::service::{DEVICE_ENDED, DeviceEnded, DeviceState, Issued, SessionError, Sessions},
 };
 
 /// How many logins this process sends to the homeserver at once. It works on few at a time; the rest would wait there
@@ -196,15 +193,13 @@ impl Chat {
         tokio::time::timeout(self.patience, attempt).await.unwrap_or(Err(ChatError::Unavailable))
     }
 
-    /// Makes the chat account. One that is there already is ours only if it has no devices but those we name: it may
-    /// have been made by a call of ours whose answer was lost, or it is somebody's who was there before us.
+    /// Makes the chat account. One that is there already is this account's only if it has no devices: then it was made
+    /// by a call whose answer was lost, since no device is made before that answer. One with devices is somebody's who
+    /// was there before us, or whom a restored database does not remember.
     async fn make_account(&self, homeserver: &Homeserver, account: &Account) -> Result<(), ChatError> {
         let name = account.username.as_str();
-        if homeserver.register(name).await? == Registered::AlreadyThere {
-            let devices = homeserver.devices(name).await?;
-            if !devices.iter().all(|device| sessions::is_our_device(device.as_str())) {
-                return Err(ChatError::NotOurs);
-            }
+        if homeserver.register(name).await? == Registered::AlreadyThere && !homeserver.devices(name).await?.is_empty() {
+            return Err(ChatError::NotOurs);
         }
         Ok(self.accounts.note_chat_account(account.id, &account.username).await?)
     }

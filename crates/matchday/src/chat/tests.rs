@@ -26,6 +26,15 @@ async fn whoami(app: &TestApp, token: &Value) -> (u16, Value) {
     (answer.status().as_u16(), answer.json().await.expect("JSON"))
 }
 
+/// Names that are made up may be taken on a homeserver that many tests share, so tests choose theirs.
+async fn as_if_made_up(app: &TestApp, user: UserId) {
+    sqlx::query("update users set username_is_generated = true where user_id = $1")
+        .bind(user)
+        .execute(&app.app.db)
+        .await
+        .expect("written");
+}
+
 /// Does the chat work that was told, as a worker would; returns the other messages.
 async fn work(app: &TestApp) -> Vec<String> {
     let mut others = Vec::new();
@@ -136,6 +145,7 @@ async fn new_credentials_end_the_ones_before() {
 async fn another_username_is_another_chat_account_and_the_old_one_is_gone() {
     TestApp::run_with_chat(&[], async |app| {
         let (user, login) = app.log_in(&phone(4)).await;
+        as_if_made_up(app, user.id).await;
         let wanted = unique("ada");
         let body = json!({"username": wanted, "name": "Ada Obi"});
         let saved = user.post("/api/auth/update-user-info", body).await.expect(200);
@@ -237,13 +247,15 @@ async fn an_account_that_we_did_not_make_is_given_to_nobody() {
             matrix.as_token.as_ref().expect("a token").inner().clone(),
         );
         let homeserver = matrix_appservice::Homeserver::new(settings, app.app.web.clone());
-        let (theirs, lost, later) = (unique("jane"), unique("lost"), unique("later"));
-        for name in [&theirs, &lost, &later] {
+        let (theirs, forgotten, lost, later) = (unique("jane"), unique("gone"), unique("lost"), unique("later"));
+        for name in [&theirs, &forgotten, &lost, &later] {
             homeserver.register(name).await.expect("made");
         }
         for name in [&theirs, &later] {
             homeserver.log_in(name, "PHONEOFJANE", "Jane's phone").await.expect("in");
         }
+        // One of this service, whom its database lost.
+        homeserver.log_in(&forgotten, "MD0123456789A", "an app").await.expect("in");
         let register = async |number: u32, username: &str| {
             let phone = phone(number);
             let code = app.code(&phone).await;
@@ -255,10 +267,12 @@ async fn an_account_that_we_did_not_make_is_given_to_nobody() {
         let token = refused["token"].as_str().expect("a token").to_owned();
         let retry = Request::post("/api/auth/matrix-credentials").header("authorization", format!("Bearer {token}"));
         app.send(retry.body(axum::body::Body::empty()).expect("a request")).await.expect(503);
-        // One without devices is ours, made by a call whose answer was lost.
+        assert_eq!(register(13, &forgotten).await["matrix_credentials"], Value::Null);
+        // One without devices was made by a call whose answer was lost.
         assert!(register(11, &lost).await["matrix_credentials"]["access_token"].is_string());
 
         let (user, login) = app.log_in(&phone(12)).await;
+        as_if_made_up(app, user.id).await;
         let saved = user.post("/api/auth/update-user-info", json!({"username": later})).await.expect(200);
         assert_eq!(saved["data"]["matrix_credentials"], Value::Null, "nor by taking the name later");
         let devices = homeserver.devices(&later).await.expect("a list");

@@ -10,7 +10,6 @@ mod tests;
 
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-pub(crate) use self::rules::is_our_device;
 use crate::app::App;
 
 pub(crate) fn routes() -> OpenApiRouter<App> {
