@@ -100,6 +100,9 @@ pub(super) async fn get_matrix_credentials(
     }
     let account = app.accounts.find(user.id).await?.ok_or_else(ApiError::unauthenticated)?;
     let renewed = app.chat.renew(&account, user.session).await;
+    if matches!(renewed, Err(ChatError::Unavailable | ChatError::Homeserver(_))) {
+        app.chat.return_renewal(user.id).await;
+    }
     let credentials = renewed.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let data = CredentialsData { matrix_credentials: credentials.into() };
     Ok((limit_headers(limit), Json(NewCredentials { message: "These are your chat credentials.", data })))

@@ -132,6 +132,11 @@ impl Chat {
         self.limiter.take(RENEWALS, &user.to_string()).await
     }
 
+    /// Gives back what was taken for credentials that there are none of: while chat is away, asking costs nothing.
+    pub async fn return_renewal(&self, user: UserId) {
+        self.limiter.untake(RENEWALS, &user.to_string()).await;
+    }
+
     async fn log_in(
         &self,
         account: &Account,

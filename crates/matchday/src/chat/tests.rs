@@ -209,11 +209,26 @@ async fn while_chat_is_away_asking_again_writes_nothing() {
             user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(503);
         }
         assert!(app.told().await.is_empty());
-        let mut statuses = Vec::new();
-        for _ in 0..5 {
-            statuses.push(user.send(Method::POST, "/api/auth/matrix-credentials", None).await.status.as_u16());
+        // Nor does asking cost anything, however often.
+        for _ in 0..20 {
+            user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(503);
         }
-        assert_eq!(statuses, [503, 503, 503, 429, 429], "ten at once, then one in thirty seconds");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn credentials_are_given_ten_times_at_once_and_then_twice_a_minute() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (user, _) = app.log_in(&phone(9)).await;
+        let ask = async || user.send(Method::POST, "/api/auth/matrix-credentials", None).await.status.as_u16();
+        for _ in 0..10 {
+            assert_eq!(ask().await, 200);
+        }
+        assert_eq!(ask().await, 429);
+        app.clock.advance(time::Duration::seconds(30));
+        assert_eq!([ask().await, ask().await], [200, 429]);
+        app.told().await;
     })
     .await;
 }
