@@ -24,6 +24,7 @@ use crate::{
         shutdown::Shutdown,
         stream::Streams,
     },
+    predictions::service::Predictions,
     sessions::service::Sessions,
     sms::service::Sms,
     teams::service::Teams,
@@ -78,6 +79,8 @@ pub struct Parts {
     pub teams: Teams,
     /// Putting matches in.
     pub fixtures: Fixtures,
+    /// What people say of matches.
+    pub predictions: Predictions,
 }
 
 impl Deref for App {
@@ -127,6 +130,7 @@ impl App {
         };
         let events = Arc::new(Events::new(db.clone(), &config.pages));
         let fixtures = Fixtures::new(db.clone(), clock.clone(), events.clone(), outbox_written.clone());
+        let predictions = Predictions::new(db.clone(), events.clone());
         Ok(Self(Arc::new(Parts {
             limits,
             checks: Checks::default(),
@@ -149,6 +153,7 @@ impl App {
             sessions,
             events,
             fixtures,
+            predictions,
         })))
     }
 }

@@ -57,4 +57,6 @@ id! {
     TeamId,
     /// A match.
     EventId,
+    /// What a user predicts of a match.
+    PredictionId,
 }

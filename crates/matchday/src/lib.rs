@@ -14,6 +14,7 @@ pub mod ids;
 pub mod login;
 pub mod phone;
 pub mod platform;
+pub mod predictions;
 pub mod sessions;
 pub mod sms;
 pub mod teams;

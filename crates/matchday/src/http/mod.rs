@@ -39,8 +39,8 @@ pub use health::Checks;
 
 use self::edge::Edge;
 use crate::{
-    accounts, app::App, chat, codes, events, login, platform::random, platform::telemetry, sessions, sms, teams,
-    usernames,
+    accounts, app::App, chat, codes, events, login, platform::random, platform::telemetry, predictions, sessions, sms,
+    teams, usernames,
 };
 
 /// The routes of every feature, with their description.
@@ -53,6 +53,7 @@ fn features() -> (Router<App>, OpenApi) {
         .merge(chat::routes())
         .merge(events::routes())
         .merge(teams::routes())
+        .merge(predictions::routes())
         .merge(sessions::routes())
         .merge(sms::routes())
         .layer(CompressionLayer::new().quality(CompressionLevel::Fastest));

@@ -29,6 +29,7 @@ use super::error::ErrorBody;
         (name = "Chat", description = "The way into chat, which is on a Matrix homeserver"),
         (name = "Events", description = "Matches, their tournaments and sports"),
         (name = "Teams", description = "Teams, and the caller's favourites"),
+        (name = "Predictions", description = "What people say of matches before they start, and what it earns"),
         (name = "Sessions", description = "The caller's logins"),
         (name = "Providers", description = "What SMS providers report"),
         (name = "Development", description = "Not in production"),

@@ -1,5 +1,9 @@
-//! Pages of lists: `page` and `per_page` in, `meta` out.
+//! Pages of lists: `page` and `per_page` in, `meta` out; or, for lists that grow while they are read, `cursor` and
+//! `per_page`.
 
+use std::fmt;
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -85,6 +89,68 @@ pub struct PageMeta {
     pub total: i64,
 }
 
+/// A place in a list that is ordered by an id, opaque to clients: right after the item with that id. Whatever is added
+/// elsewhere in the list, going on from here neither repeats an item nor leaves one out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor(i64);
+
+impl Cursor {
+    /// The place right after the item with this id.
+    pub fn after(id: i64) -> Self {
+        Self(id)
+    }
+
+    /// The id of the item before the place.
+    pub fn id(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&URL_SAFE_NO_PAD.encode(self.0.to_be_bytes()))
+    }
+}
+
+impl FromQuery for Cursor {
+    const EXPECTED: &'static str = "must be one that an answer gave";
+
+    fn from_query(text: &str) -> Option<Self> {
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+        Some(i64::from_be_bytes(bytes.try_into().ok()?)).filter(|&id| id >= 1).map(Self)
+    }
+}
+
+/// Which part of a list with cursors is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CursorPaging {
+    /// Where it begins; without it, at the beginning.
+    pub after: Option<Cursor>,
+    /// How many items it has at most.
+    pub limit: i64,
+}
+
+impl FromParameters for CursorPaging {
+    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+        let per_page = parameters.optional::<Ordinal>("per_page");
+        let after = parameters.optional("cursor");
+        Some(Self { after: after?, limit: per_page?.map_or(MOST_PER_PAGE, |Ordinal(size)| size.min(MOST_PER_PAGE)) })
+    }
+}
+
+/// The query parameters of every list with cursors, for the documentation.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its documentation is used; CursorPaging reads the values")]
+pub struct CursorParameters {
+    /// How many items to answer with; more than 100 is served as 100.
+    #[param(minimum = 1, default = 100, example = 100)]
+    per_page: Option<i64>,
+    /// The `next_cursor` of the answer before.
+    #[param(example = "AAAAAAAAAGQ")]
+    cursor: Option<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -104,7 +170,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_cursor_is_one_that_was_given() {
+        let read = |query: &str| Parameters::parse::<CursorPaging>(query).ok();
+        assert_eq!(read(""), Some(CursorPaging { after: None, limit: 100 }));
+        assert_eq!(read("per_page=101"), Some(CursorPaging { after: None, limit: 100 }));
+        assert_eq!(
+            read("per_page=7&cursor=AAAAAAAAAGQ"),
+            Some(CursorPaging { after: Some(Cursor::after(100)), limit: 7 })
+        );
+        for bad in ["", "x", "100", "AAAAAAAAAGR", "AAAAAAAAAGQ=", "AAAAAAAAAAA", "__________8", "AAAAAAAAAGQA", "%00"]
+        {
+            assert_eq!(read(&format!("cursor={bad}")), None, "{bad}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_cursor_reads_back(id in 1_i64..) {
+            prop_assert_eq!(Cursor::from_query(&Cursor::after(id).to_string()), Some(Cursor::after(id)));
+        }
+
         #[test]
         fn the_pages_cover_the_list_without_overlap(total in 0_i64..1_000, per_page in 1_i64..=100) {
             let last = Paging { page: 1, per_page }.meta(total).last_page;

@@ -250,10 +250,12 @@ fn the_description_names_every_operation_and_its_errors() {
     GET /.well-known/matrix/client get_client_discovery 200 404 500 503
     GET /api/auth/events list_events 200 304 401 422 500 503
     GET /api/auth/events/{event} get_event 200 401 404 500 503
+    GET /api/auth/events/{event}/predictions list_event_predictions 200 401 404 422 500 503
     POST /api/auth/login log_in 200 400 401 413 422 429 500 503
     POST /api/auth/logout log_out 200 401 500 503
     POST /api/auth/matrix-credentials get_matrix_credentials 200 401 429 500 503
     GET /api/auth/me get_me 200 401 500 503
+    POST /api/auth/predictions save_prediction 200 201 400 401 404 413 422 500 503
     POST /api/auth/resend-code resend_code 200 400 401 413 422 429 500 503
     GET /api/auth/sessions list_sessions 200 401 422 500 503
     DELETE /api/auth/sessions/{id} end_session 200 401 404 500 503

@@ -1,0 +1,156 @@
+//! Making predictions and reading them.
+
+use std::sync::Arc;
+
+use sqlx::PgPool;
+use time::OffsetDateTime;
+
+use super::{
+    rules::{Forecast, Pick},
+    store,
+};
+use crate::{
+    events::{rules::Outcome, service::Events},
+    http::paging::{Cursor, CursorPaging},
+    ids::{EventId, PredictionId, UserId},
+};
+
+/// How many slots a match's tally has. A user always writes the same one, so few ever wait for each other.
+const SLOTS: i64 = 64;
+
+/// The predictions.
+#[derive(Clone)]
+pub struct Predictions {
+    db: PgPool,
+    events: Arc<Events>,
+}
+
+/// A prediction as it was saved.
+#[derive(Clone, Copy, Debug)]
+pub struct Saved {
+    /// The prediction; the same one however often it is replaced.
+    pub id: PredictionId,
+    /// When the user first predicted the match.
+    pub created_at: OffsetDateTime,
+    /// Whether the user had none for this match.
+    pub is_new: bool,
+}
+
+/// Why a prediction was not saved.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    /// There is no such match.
+    #[error("there is no such match")]
+    NoSuchEvent,
+    /// The match started, or is not going to at its time.
+    #[error("the match takes no predictions any more")]
+    Closed,
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+}
+
+/// Which predictions are wanted; all of them by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Filter {
+    /// Of this user.
+    pub user_id: Option<UserId>,
+    /// With this pick.
+    pub prediction: Option<Pick>,
+}
+
+/// A prediction as everybody sees it.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The prediction.
+    pub id: PredictionId,
+    /// Whose it is.
+    pub user_id: UserId,
+    /// What they are called.
+    pub username: String,
+    /// Their name, if they gave it.
+    pub name: Option<String>,
+    /// What it says.
+    pub forecast: Forecast,
+    /// When the user first predicted the match.
+    pub created_at: OffsetDateTime,
+    /// What became of the match.
+    pub outcome: Outcome,
+}
+
+impl Listed {
+    /// What it earned, if the match has a result. It is worked out anew whenever it is read, so a corrected result
+    /// shows at once.
+    pub fn points(&self) -> Option<i32> {
+        self.forecast.points(self.outcome)
+    }
+}
+
+/// All predictions of a match in a few numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// How many say that the home team wins.
+    pub home: i64,
+    /// How many say that nobody does.
+    pub draw: i64,
+    /// How many say that the away team wins.
+    pub away: i64,
+    /// How sure they are on average, in percent; 0 if there are none.
+    pub average_confidence: f64,
+}
+
+impl Summary {
+    /// How many predictions there are.
+    pub fn total(&self) -> i64 {
+        self.home + self.draw + self.away
+    }
+}
+
+impl Predictions {
+    /// Predictions in this database; `events` is told of new ones.
+    pub fn new(db: PgPool, events: Arc<Events>) -> Self {
+        Self { db, events }
+    }
+
+    /// Saves what the user predicts of a match, in place of what they predicted before. The match must be open: it is
+    /// held so until the prediction is committed, so that none is made after the start was written.
+    pub async fn save(&self, user: UserId, event: EventId, forecast: Forecast) -> Result<Saved, SaveError> {
+        let mut tx = self.db.begin().await?;
+        if !store::hold_open(&mut tx, event).await? {
+            let exists = store::event_exists(&mut *tx, event).await?;
+            return Err(if exists { SaveError::Closed } else { SaveError::NoSuchEvent });
+        }
+        let saved = store::save(&mut tx, user, event, forecast).await?;
+        if saved.is_new {
+            let slot = i16::try_from(user.0.rem_euclid(SLOTS)).unwrap_or_default();
+            store::add_to_tally(&mut tx, event, slot).await?;
+        }
+        tx.commit().await?;
+        if saved.is_new {
+            // Other processes are not told: their pages show the new count within their moment anyway.
+            self.events.mark_stale();
+        }
+        Ok(saved)
+    }
+
+    /// A part of a match's predictions, the earliest first, and where the next part begins, if there is one.
+    pub async fn list(
+        &self,
+        event: EventId,
+        filter: Filter,
+        paging: CursorPaging,
+    ) -> sqlx::Result<(Vec<Listed>, Option<Cursor>)> {
+        // One more than wanted shows whether there is a next part.
+        let mut listed = store::list(&self.db, event, filter, paging.after, paging.limit + 1).await?;
+        let wanted = usize::try_from(paging.limit).unwrap_or(usize::MAX);
+        let more = listed.len() > wanted;
+        listed.truncate(wanted);
+        let next = listed.last().filter(|_| more).map(|last| Cursor::after(last.id.0));
+        Ok((listed, next))
+    }
+
+    /// All predictions of a match in a few numbers, or `None` if there is no such match.
+    pub async fn summary(&self, event: EventId) -> sqlx::Result<Option<Summary>> {
+        store::summary(&self.db, event).await
+    }
+}
