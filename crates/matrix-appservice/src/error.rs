@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ruma::OwnedUserId;
+use ruma::{OwnedRoomAliasId, OwnedRoomId, OwnedUserId};
 
 /// Why a call did not do what was asked. No variant holds a token, and none shows the text of an answer that might.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +62,37 @@ pub enum Error {
     /// The user was deactivated, for good.
     #[error("{0} is deactivated")]
     Deactivated(OwnedUserId),
+    /// The user was suspended, and the homeserver lets them read and leave but nothing else.
+    #[error("{0} is suspended")]
+    Suspended(OwnedUserId),
+    /// The homeserver knows no such room, or whoever asks is not in it: it does not always say which.
+    #[error("there is no room {0}, or none that can be seen")]
+    NoSuchRoom(OwnedRoomId),
+    /// The rules of the room forbid it to whoever acts: they are not in it, not invited, banned or not mighty enough.
+    #[error("the room forbids it: {message}")]
+    ForbiddenInRoom {
+        /// What the homeserver says.
+        message: String,
+    },
+    /// The alias exists, but the room behind it has nobody in it who could complete it: another call is at work on it
+    /// at this moment, or died at it.
+    #[error("the room with the alias {0} is half made")]
+    HalfMade(OwnedRoomAliasId),
+    /// The room changed between the two requests of one call.
+    #[error("the room {0} changed meanwhile")]
+    Overtaken(OwnedRoomId),
+    /// The homeserver is there, but does not reach us when it wants to push events.
+    #[error("the homeserver cannot reach us: {reason}")]
+    CannotReachUs {
+        /// Matrix's name for the reason, such as `M_CONNECTION_FAILED`, and what the homeserver says.
+        reason: String,
+    },
+    /// The call needs a server admin, and the settings name none. Nothing was sent.
+    #[error("there is no token of a server admin in the settings")]
+    NoAdmin,
+    /// The homeserver does not take the token of the settings for that of a server admin.
+    #[error("the homeserver does not take our admin token for a server admin's ({0})")]
+    NotAdmin(String),
     /// The homeserver refused for another reason.
     #[error("the homeserver refused with {status} {errcode}: {message}")]
     Refused {
@@ -75,6 +106,9 @@ pub enum Error {
     /// The localpart breaks the grammar. Nothing was sent.
     #[error("not a localpart of a Matrix user: {0}")]
     InvalidLocalpart(&'static str),
+    /// The localpart cannot be that of a room's alias. Nothing was sent.
+    #[error("not a localpart of a room alias: {0}")]
+    InvalidAlias(&'static str),
     /// The device id cannot be sent. Nothing was.
     #[error("not a device id: {0}")]
     InvalidDeviceId(&'static str),
@@ -93,12 +127,21 @@ impl Error {
             | Self::Resting { .. }
             | Self::WrongToken(_)
             | Self::NotAllowed { .. }
+            | Self::HalfMade(_)
+            | Self::Overtaken(_)
+            | Self::CannotReachUs { .. }
+            | Self::NoAdmin
+            | Self::NotAdmin(_)
             | Self::Unreadable { .. }
             | Self::Unsendable(_) => true,
             Self::NoSuchUser(_)
             | Self::Deactivated(_)
+            | Self::Suspended(_)
+            | Self::NoSuchRoom(_)
+            | Self::ForbiddenInRoom { .. }
             | Self::Refused { .. }
             | Self::InvalidLocalpart(_)
+            | Self::InvalidAlias(_)
             | Self::InvalidDeviceId(_) => false,
         }
     }

@@ -33,8 +33,11 @@ use crate::{Error, breaker::Breaker, ids};
 /// The longest device name that Synapse takes, in characters.
 const DEVICE_NAME_LENGTH: usize = 100;
 
-/// No answer to our calls comes near it; whatever is longer comes from something else than a homeserver.
-const ANSWER_BYTES: usize = 1024 * 1024;
+/// No answer to most calls comes near it; whatever is longer comes from something else than a homeserver.
+pub(crate) const ANSWER_BYTES: usize = 1024 * 1024;
+
+/// For answers that grow with the members of a room. Each is about 500 bytes, so that there is room for 30,000.
+pub(crate) const LONG_ANSWER_BYTES: usize = 16 * ANSWER_BYTES;
 
 /// How much of a homeserver's own words is kept.
 const MESSAGE_LENGTH: usize = 300;
@@ -48,6 +51,10 @@ pub struct Settings {
     pub server_name: OwnedServerName,
     /// The `as_token` of the registration that the homeserver has of us.
     pub as_token: SecretString,
+    /// The `sender_localpart` of that registration: the user that makes and keeps the rooms.
+    pub bot: String,
+    /// The access token of a server admin. Only [`Homeserver::set_suspended`] needs it.
+    pub admin_token: Option<SecretString>,
     /// How long one call may take, with its whole answer.
     pub deadline: Duration,
     /// After how many failures in a row it is left alone for a while.
@@ -57,12 +64,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// With a deadline of 10 s and a pause of 2 s after 3 failures.
+    /// With `matchday` for a bot, no admin, a deadline of 10 s and a pause of 2 s after 3 failures.
     pub fn new(url: Url, server_name: OwnedServerName, as_token: SecretString) -> Self {
         Self {
             url,
             server_name,
             as_token,
+            bot: "matchday".to_owned(),
+            admin_token: None,
             deadline: Duration::from_secs(10),
             tolerated_failures: 3,
             pause: Duration::from_secs(2),
@@ -94,14 +103,14 @@ pub struct Credentials {
 /// A homeserver that knows us as an application service.
 #[derive(Clone)]
 pub struct Homeserver {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
-    settings: Settings,
+pub(crate) struct Inner {
+    pub(crate) settings: Settings,
     http: Client,
     versions: SupportedVersions,
-    breaker: Breaker,
+    pub(crate) breaker: Breaker,
 }
 
 impl fmt::Debug for Homeserver {
@@ -115,8 +124,10 @@ impl Homeserver {
     /// The homeserver of these settings. Nothing is sent yet. The client had better follow no redirections: a
     /// homeserver sends none, and what follows one may not be the call that was meant.
     pub fn new(settings: Settings, http: Client) -> Self {
-        // All paths used here are the same since 1.1, so there is no need to ask which versions the server knows.
-        let versions = SupportedVersions { versions: [MatrixVersion::V1_1].into(), features: [].into() };
+        // All paths used here are the same since 1.1, so there is no need to ask which versions the server knows. Only
+        // the ping is younger, and its path of before that is gone.
+        let features = ["fi.mau.msc2659.stable".into()].into();
+        let versions = SupportedVersions { versions: [MatrixVersion::V1_1].into(), features };
         let breaker = Breaker::new(settings.tolerated_failures, settings.pause);
         Self { inner: Arc::new(Inner { settings, http, versions, breaker }) }
     }
@@ -220,24 +231,67 @@ impl Homeserver {
         })
     }
 
-    async fn call<R>(&self, request: R, user_id: &UserId, acting: Acting) -> Result<R::IncomingResponse, Error>
+    pub(crate) async fn call<R>(
+        &self,
+        request: R,
+        user_id: &UserId,
+        acting: Acting<'_>,
+    ) -> Result<R::IncomingResponse, Error>
+    where
+        R: OutgoingRequest,
+        for<'a> R::Authentication: AuthScheme<Input<'a> = SendAccessToken<'a>>,
+        for<'a> R::PathBuilder: PathBuilder<Input<'a> = Cow<'a, SupportedVersions>>,
+    {
+        self.call_up_to(ANSWER_BYTES, request, user_id, acting).await
+    }
+
+    /// A call whose answer may have this many bytes.
+    pub(crate) async fn call_up_to<R>(
+        &self,
+        bytes: usize,
+        request: R,
+        user_id: &UserId,
+        acting: Acting<'_>,
+    ) -> Result<R::IncomingResponse, Error>
     where
         R: OutgoingRequest,
         for<'a> R::Authentication: AuthScheme<Input<'a> = SendAccessToken<'a>>,
         for<'a> R::PathBuilder: PathBuilder<Input<'a> = Cow<'a, SupportedVersions>>,
     {
         let request = self.prepare(request, user_id, acting)?;
-        let answer = self.exchange(request).await?;
-        let answer = http::Response::from_parts(answer.0, answer.1.as_slice());
-        if answer.status().as_u16() >= 400 {
-            return Err(self.refusal(answer, user_id));
-        }
-        let status = answer.status().as_u16();
+        let answer = self.exchange(request, bytes).await?;
+        self.understand::<R>(&answer, user_id, acting)
+    }
+
+    /// What an answer other than 5xx says.
+    pub(crate) fn understand<R: OutgoingRequest>(
+        &self,
+        answer: &WholeAnswer,
+        user_id: &UserId,
+        acting: Acting<'_>,
+    ) -> Result<R::IncomingResponse, Error> {
+        self.expect_no_refusal(answer, user_id, acting)?;
+        let (parts, body) = answer;
+        let status = parts.status.as_u16();
+        let answer = http::Response::from_parts(parts.clone(), body.as_slice());
         <R::IncomingResponse as IncomingResponseExt>::try_from_http_response(answer)
             .map_err(|error| Error::Unreadable { status, reason: describe(&error) })
     }
 
-    fn prepare<R>(&self, request: R, user_id: &UserId, acting: Acting) -> Result<reqwest::Request, Error>
+    /// Whether an answer is one of 4xx, and then what it means.
+    pub(crate) fn expect_no_refusal(
+        &self,
+        (parts, body): &WholeAnswer,
+        user_id: &UserId,
+        acting: Acting<'_>,
+    ) -> Result<(), Error> {
+        if parts.status.as_u16() < 400 {
+            return Ok(());
+        }
+        Err(self.refusal(http::Response::from_parts(parts.clone(), body.as_slice()), user_id, acting))
+    }
+
+    pub(crate) fn prepare<R>(&self, request: R, user_id: &UserId, acting: Acting<'_>) -> Result<reqwest::Request, Error>
     where
         R: OutgoingRequest,
         for<'a> R::Authentication: AuthScheme<Input<'a> = SendAccessToken<'a>>,
@@ -245,10 +299,10 @@ impl Homeserver {
     {
         let Inner { settings, versions, .. } = &*self.inner;
         let identity = match acting {
-            Acting::AsTheService => AppserviceUserIdentity::default(),
+            Acting::AsTheService | Acting::With(_) => AppserviceUserIdentity::default(),
             Acting::AsTheUser => AppserviceUserIdentity::new(user_id),
         };
-        let token = SendAccessToken::Appservice(settings.as_token.expose_secret());
+        let token = SendAccessToken::Appservice(self.token(acting).expose_secret());
         let request = request
             .try_into_http_request_with_identity::<Vec<u8>>(
                 settings.url.as_str(),
@@ -271,19 +325,42 @@ impl Homeserver {
         Ok(request)
     }
 
+    /// The token that such a call is made with.
+    fn token<'a>(&'a self, acting: Acting<'a>) -> &'a SecretString {
+        match acting {
+            Acting::AsTheService | Acting::AsTheUser => &self.inner.settings.as_token,
+            Acting::With(token) => token,
+        }
+    }
+
     /// Sends the request, if the breaker allows, and takes the whole answer.
-    async fn exchange(&self, request: reqwest::Request) -> Result<(http::response::Parts, Vec<u8>), Error> {
-        let Inner { settings, http, breaker, .. } = &*self.inner;
-        breaker.admit().map_err(|remaining| Error::Resting { remaining })?;
-        let exchanged = tokio::time::timeout(settings.deadline, send(http, request))
-            .await
-            .unwrap_or(Err(Error::TooSlow(settings.deadline)));
-        breaker.record(!exchanged.as_ref().is_err_and(Error::speaks_of_an_absent_server));
+    pub(crate) async fn exchange(&self, request: reqwest::Request, bytes: usize) -> Result<WholeAnswer, Error> {
+        self.admit()?;
+        let exchanged = self.attempt(request, bytes, Failures::AreAllAlike).await;
+        self.inner.breaker.record(!exchanged.as_ref().is_err_and(Error::speaks_of_an_absent_server));
         exchanged
     }
 
+    /// Whether the breaker lets a caller ask.
+    pub(crate) fn admit(&self) -> Result<(), Error> {
+        self.inner.breaker.admit().map_err(|remaining| Error::Resting { remaining })
+    }
+
+    /// Sends the request within the deadline, past the breaker.
+    pub(crate) async fn attempt(
+        &self,
+        request: reqwest::Request,
+        bytes: usize,
+        failures: Failures,
+    ) -> Result<WholeAnswer, Error> {
+        let Inner { settings, http, .. } = &*self.inner;
+        tokio::time::timeout(settings.deadline, send(http, request, bytes, failures))
+            .await
+            .unwrap_or(Err(Error::TooSlow(settings.deadline)))
+    }
+
     /// What an answer of 4xx means.
-    fn refusal(&self, answer: http::Response<&[u8]>, user_id: &UserId) -> Error {
+    fn refusal(&self, answer: http::Response<&[u8]>, user_id: &UserId, acting: Acting<'_>) -> Error {
         let status = answer.status();
         let retry_after_header = answer.headers().get(header::RETRY_AFTER).and_then(wait_of_header);
         let body = MatrixError::from_http_response(answer).body;
@@ -296,10 +373,11 @@ impl Homeserver {
             ErrorBody::Json(_) => return unreadable("it is JSON without an errcode"),
             ErrorBody::NotJson { .. } => return unreadable("it is not JSON"),
         };
-        let message = self.without_token(&message);
+        let message = self.without_token(&message, acting);
         match kind {
             ErrorKind::UnknownToken(_) | ErrorKind::MissingToken => Error::WrongToken(message),
             ErrorKind::UserDeactivated => Error::Deactivated(user_id.to_owned()),
+            ErrorKind::UserSuspended => Error::Suspended(user_id.to_owned()),
             ErrorKind::Unrecognized => unreadable("the server does not know this endpoint; is the URL right?"),
             // Synapse tells an unknown user from a user outside our namespace by words alone. Should they change, this
             // becomes NotAllowed, which nobody takes for success.
@@ -312,37 +390,61 @@ impl Homeserver {
             }
             kind => Error::Refused {
                 status: status.as_u16(),
-                errcode: self.without_token(kind.errcode().as_str()),
+                errcode: self.without_token(kind.errcode().as_str(), acting),
                 message,
             },
         }
     }
 
-    /// A server's own words, fit to be logged: short, on one line, and without our token should it be sent back.
-    fn without_token(&self, words: &str) -> String {
-        let token = self.inner.settings.as_token.expose_secret();
-        let words = if token.is_empty() { words.to_owned() } else { words.replace(token, "…") };
+    /// A server's own words, fit to be logged: short, on one line, and without our tokens should they be sent back.
+    pub(crate) fn without_token(&self, words: &str, acting: Acting<'_>) -> String {
+        let mut words = words.to_owned();
+        for token in [&self.inner.settings.as_token, self.token(acting)].map(ExposeSecret::expose_secret) {
+            if !token.is_empty() {
+                words = words.replace(token, "…");
+            }
+        }
         words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_LENGTH).collect()
     }
 }
 
 /// For whom a call is made.
 #[derive(Clone, Copy)]
-enum Acting {
+pub(crate) enum Acting<'a> {
+    /// For the bot, or for nobody in particular.
     AsTheService,
     AsTheUser,
+    /// With another token than ours, for whoever owns it.
+    With(&'a SecretString),
 }
 
-async fn send(http: &Client, request: reqwest::Request) -> Result<(http::response::Parts, Vec<u8>), Error> {
+/// An answer with all its bytes.
+pub(crate) type WholeAnswer = (http::response::Parts, Vec<u8>);
+
+/// What to make of an answer of 5xx.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failures {
+    /// An error, whatever it says: mostly the words are a proxy's.
+    AreAllAlike,
+    /// An answer as any other.
+    AreRead,
+}
+
+async fn send(
+    http: &Client,
+    request: reqwest::Request,
+    bytes: usize,
+    failures: Failures,
+) -> Result<WholeAnswer, Error> {
     let unreachable = |error: reqwest::Error| Error::Unreachable(error.without_url());
     let mut answer = http.execute(request).await.map_err(unreachable)?;
     let status = answer.status();
-    if status.is_server_error() {
+    if status.is_server_error() && failures == Failures::AreAllAlike {
         return Err(Error::Failing { status: status.as_u16() });
     }
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
-        if body.len() + chunk.len() > ANSWER_BYTES {
+        if body.len() + chunk.len() > bytes {
             return Err(Error::Unreadable { status: status.as_u16(), reason: "it is too long".to_owned() });
         }
         body.extend_from_slice(&chunk);

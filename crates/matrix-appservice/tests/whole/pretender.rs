@@ -1,7 +1,10 @@
 //! A server that answers what a test tells it to, byte for byte, or not at all. A framework would refuse to send half
 //! of what is needed here.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
 
 use matrix_appservice::{Homeserver, Settings};
 use tokio::{
@@ -55,26 +58,37 @@ impl Answer {
 /// The server. It ends with the test's runtime.
 pub(crate) struct Pretender {
     pub(crate) url: Url,
-    answer: Arc<Mutex<Answer>>,
+    answers: Arc<Mutex<Answers>>,
     received: Arc<Mutex<Vec<Received>>>,
+}
+
+/// Those of `first` come once each, in their order, and then always the same.
+struct Answers {
+    first: VecDeque<Answer>,
+    always: Answer,
 }
 
 impl Pretender {
     pub(crate) async fn start(answer: Answer) -> Self {
+        Self::start_with([], answer).await
+    }
+
+    pub(crate) async fn start_with(first: impl IntoIterator<Item = Answer>, always: Answer) -> Self {
+        let answers = Answers { first: first.into_iter().collect(), always };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
-        let server = Self { url, answer: Arc::new(Mutex::new(answer)), received: Arc::default() };
-        let (answer, received) = (server.answer.clone(), server.received.clone());
+        let server = Self { url, answers: Arc::new(Mutex::new(answers)), received: Arc::default() };
+        let (answers, received) = (server.answers.clone(), server.received.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, answer.clone(), received.clone()));
+                tokio::spawn(serve(stream, answers.clone(), received.clone()));
             }
         });
         server
     }
 
     pub(crate) fn answers(&self, answer: Answer) {
-        *self.answer.lock().unwrap() = answer;
+        self.answers.lock().unwrap().always = answer;
     }
 
     pub(crate) fn received(&self) -> Vec<Received> {
@@ -90,7 +104,7 @@ impl Pretender {
     }
 }
 
-async fn serve(stream: TcpStream, answer: Arc<Mutex<Answer>>, received: Arc<Mutex<Vec<Received>>>) {
+async fn serve(stream: TcpStream, answers: Arc<Mutex<Answers>>, received: Arc<Mutex<Vec<Received>>>) {
     let mut stream = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -111,7 +125,10 @@ async fn serve(stream: TcpStream, answer: Arc<Mutex<Answer>>, received: Arc<Mute
         body: String::from_utf8(body).unwrap(),
     });
 
-    let answer = answer.lock().unwrap().clone();
+    let answer = {
+        let mut answers = answers.lock().unwrap();
+        answers.first.pop_front().unwrap_or_else(|| answers.always.clone())
+    };
     // Whoever asked may be gone by now; that is part of some tests.
     match answer {
         Answer::Bytes(bytes) => {

@@ -12,28 +12,28 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 /// From the environment that `dev/up` writes.
-fn variable(name: &str) -> String {
+pub(crate) fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run dev/up and source .dev/env first"))
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     let [url, server_name, as_token] =
         ["HOMESERVER_URL", "SERVER_NAME", "AS_TOKEN"].map(|name| variable(&format!("MATCHDAY_MATRIX__{name}")));
     Settings::new(url.parse().unwrap(), server_name.try_into().unwrap(), as_token.into())
 }
 
-fn homeserver() -> Homeserver {
+pub(crate) fn homeserver() -> Homeserver {
     Homeserver::new(settings(), reqwest::Client::new())
 }
 
 /// A localpart that no other test and no other run uses: users are for ever.
-fn fresh_localpart() -> String {
+pub(crate) fn fresh_localpart() -> String {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     let micros = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros();
     format!("t{micros:x}p{:x}n{:x}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
-async fn get(path: &str, token: &SecretString) -> (StatusCode, Value) {
+pub(crate) async fn get(path: &str, token: &SecretString) -> (StatusCode, Value) {
     let url = settings().url.join(path).unwrap();
     let answer = reqwest::Client::new().get(url).bearer_auth(token.expose_secret()).send().await.unwrap();
     (answer.status(), answer.json().await.unwrap())

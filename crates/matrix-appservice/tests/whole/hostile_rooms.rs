@@ -1,0 +1,539 @@
+//! What a caller learns about rooms and pings from a server that is confused, hostile or cut off, and what is sent to
+//! it.
+
+use std::{fmt::Write, time::Duration};
+
+use matrix_appservice::{Error, EventId, HalfMade, Homeserver, NewRoom, RoomId, Settings, UserId};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::pretender::{AS_TOKEN, Answer, Pretender};
+
+const ROOM: NewRoom<'_> =
+    NewRoom { alias: "match_1", name: "Ajax – PSV", topic: "", private: true, moderator: Some("zoe") };
+
+fn room_id() -> &'static RoomId {
+    "!room:matrix.example".try_into().unwrap()
+}
+
+fn alice() -> &'static UserId {
+    "@alice:matrix.example".try_into().unwrap()
+}
+
+fn event_id() -> &'static EventId {
+    "$event".try_into().unwrap()
+}
+
+fn refusal(status: u16, errcode: &str) -> Answer {
+    Answer::json(status, &json!({"errcode": errcode, "error": "no"}).to_string())
+}
+
+fn found_room() -> Answer {
+    Answer::json(200, r#"{"room_id":"!room:matrix.example","servers":[]}"#)
+}
+
+/// What was sent: method, path and body.
+fn sent(server: &Pretender) -> Vec<(String, Value)> {
+    let received = server.received();
+    let sent = received.iter().map(|r| {
+        let mut target = format!("{} {}", r.method, r.url.path().trim_start_matches("/_matrix/client/v3"));
+        for (name, value) in r.url.query_pairs() {
+            write!(target, " {name}={value}").unwrap();
+        }
+        (target, serde_json::from_str(&r.body).unwrap_or(Value::Null))
+    });
+    sent.collect()
+}
+
+fn targets(server: &Pretender) -> Vec<String> {
+    sent(server).into_iter().map(|(target, _)| target).collect()
+}
+
+const CREATE: &str = "POST /createRoom";
+const FIND: &str = "GET /directory/room/%23match_1:matrix.example";
+const FORGET: &str = "DELETE /directory/room/%23match_1:matrix.example";
+const STATE: &str = "GET /rooms/!room:matrix.example/state";
+
+#[tokio::test]
+async fn an_alias_in_use_that_nobody_knows_is_tried_once_more() {
+    let in_use = || refusal(400, "M_ROOM_IN_USE");
+    let unknown = || refusal(404, "M_NOT_FOUND");
+    for half_made in [HalfMade::Wait, HalfMade::Discard] {
+        // Somebody took it away meanwhile.
+        let made = Answer::json(200, r#"{"room_id":"!new:matrix.example"}"#);
+        let server = Pretender::start_with([in_use(), unknown()], made).await;
+        assert_eq!(server.homeserver().ensure_room(&ROOM, half_made).await.unwrap(), "!new:matrix.example");
+        assert_eq!(targets(&server), [CREATE, FIND, CREATE]);
+
+        // A server that contradicts itself is not asked for ever.
+        let server = Pretender::start_with([in_use(), unknown(), in_use()], unknown()).await;
+        let error = server.homeserver().ensure_room(&ROOM, half_made).await.unwrap_err();
+        assert!(matches!(error, Error::HalfMade(_)), "{error:?}");
+        assert_eq!(targets(&server), [CREATE, FIND, CREATE, FIND]);
+    }
+}
+
+#[tokio::test]
+async fn of_two_that_make_the_room_the_slower_one_waits_or_takes_the_alias() {
+    // Synapse's answer when both passed its check for the alias.
+    let lost = || refusal(409, "M_UNKNOWN");
+    let not_in_it = || refusal(403, "M_FORBIDDEN");
+    let server = Pretender::start_with([lost(), found_room()], not_in_it()).await;
+    let error = server.homeserver().ensure_room(&ROOM, HalfMade::Wait).await.unwrap_err();
+    assert!(matches!(&error, Error::HalfMade(alias) if *alias == "#match_1:matrix.example"), "{error:?}");
+    assert_eq!(targets(&server), [CREATE, FIND, STATE]);
+
+    let answers = [lost(), found_room(), not_in_it(), Answer::json(200, "{}"), lost(), found_room(), not_in_it()];
+    let server = Pretender::start_with(answers, Answer::json(200, "{}")).await;
+    let error = server.homeserver().ensure_room(&ROOM, HalfMade::Discard).await.unwrap_err();
+    assert!(matches!(error, Error::HalfMade(_)), "{error:?}");
+    assert_eq!(targets(&server), [CREATE, FIND, STATE, FORGET, CREATE, FIND, STATE, FORGET]);
+}
+
+#[tokio::test]
+async fn who_loses_the_alias_while_making_the_room_looks_again() {
+    let lost = || refusal(400, "M_BAD_ALIAS");
+    let state = Answer::json(200, &json!([member("@matchday:matrix.example", "join")]).to_string());
+    // Lost to another one that made it, and then lost once more while completing that one.
+    let server = Pretender::start_with([lost(), found_room(), state], lost()).await;
+    let error = server.homeserver().ensure_room(&ROOM, HalfMade::Wait).await.unwrap_err();
+    assert!(matches!(error, Error::HalfMade(_)), "{error:?}");
+    let levels = "PUT /rooms/!room:matrix.example/state/m.room.power_levels/";
+    assert_eq!(targets(&server), [CREATE, FIND, STATE, levels]);
+}
+
+#[tokio::test]
+async fn an_alias_is_taken_away_only_when_the_server_says_that_nobody_is_there() {
+    let in_use = || refusal(400, "M_ROOM_IN_USE");
+    for state in [
+        Answer::html(502),
+        Answer::html(403),
+        Answer::json(200, "{}"),
+        refusal(429, "M_LIMIT_EXCEEDED"),
+        refusal(401, "M_UNKNOWN_TOKEN"),
+        refusal(400, "M_UNKNOWN"),
+    ] {
+        let server = Pretender::start_with([in_use(), found_room()], state).await;
+        let error = server.homeserver().ensure_room(&ROOM, HalfMade::Discard).await.unwrap_err();
+        assert!(!matches!(error, Error::HalfMade(_)), "{error:?}");
+        assert_eq!(targets(&server), [CREATE, FIND, STATE]);
+    }
+}
+
+#[tokio::test]
+async fn a_room_is_asked_for_as_the_specification_says() {
+    let server = Pretender::start(Answer::json(200, r#"{"room_id":"!room:matrix.example"}"#)).await;
+    let settings = Settings { bot: "keeper".to_owned(), ..server.settings() };
+    let homeserver = Homeserver::new(settings, reqwest::Client::new());
+    homeserver.ensure_room(&ROOM, HalfMade::Wait).await.unwrap();
+    let (target, mut body) = sent(&server).pop().unwrap();
+    assert_eq!(target, CREATE, "as the bot, which needs no name");
+    let levels = body["power_level_content_override"].take();
+    assert_eq!(levels["users"], json!({"@keeper:matrix.example": 100, "@zoe:matrix.example": 50}));
+    assert_eq!(
+        body,
+        json!({
+            "room_alias_name": "match_1",
+            "room_version": "11",
+            "preset": "private_chat",
+            "name": "Ajax – PSV",
+            "power_level_content_override": null,
+            "initial_state": [
+                {"type": "m.room.join_rules", "state_key": "", "content": {"join_rule": "invite"}},
+                {"type": "m.room.guest_access", "state_key": "", "content": {"guest_access": "forbidden"}},
+                {"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}},
+            ],
+        })
+    );
+}
+
+#[tokio::test]
+async fn what_belongs_to_a_room_goes_to_its_own_place() {
+    let server = Pretender::start(Answer::json(200, r#"{"event_id":"$event"}"#)).await;
+    let homeserver = server.homeserver();
+    // Ids of rooms come from servers, and may hold whatever a server likes.
+    let odd: &RoomId = "!a/../b?c#d%2e:matrix.example".try_into().unwrap();
+    homeserver.join(odd, "al/ice").await.unwrap();
+    homeserver.members(odd).await.unwrap_err();
+    homeserver.event(odd, "$e%2f".try_into().unwrap()).await.unwrap_err();
+    homeserver.kick(odd, "@a%2f:b".try_into().unwrap(), "").await.unwrap_err();
+    homeserver.leave(room_id(), "alice").await.unwrap();
+    homeserver.invite(room_id(), None, "alice").await.unwrap();
+    homeserver.invite(room_id(), Some("zoe"), "alice").await.unwrap();
+    homeserver.set_room_name(room_id(), "Zoë").await.unwrap();
+    homeserver.kick(room_id(), alice(), "spam").await.unwrap_err();
+    let member = |membership: &str| json!({"membership": membership});
+    let state = "/rooms/!room:matrix.example/state";
+    let odd = "/rooms/!a%2F..%2Fb%3Fc%23d%252e:matrix.example";
+    assert_eq!(
+        sent(&server),
+        [
+            (
+                format!("PUT {odd}/state/m.room.member/@al%2Fice:matrix.example user_id=@al/ice:matrix.example"),
+                member("join")
+            ),
+            (format!("GET {odd}/members not_membership=leave"), Value::Null),
+            (format!("GET {odd}/event/$e%252f"), Value::Null),
+            (format!("POST {odd}/kick"), json!({"user_id": "@a%2f:b"})),
+            (format!("GET {odd}/state/m.room.member/@a%252f:b format=event"), Value::Null),
+            (format!("PUT {state}/m.room.member/@alice:matrix.example user_id=@alice:matrix.example"), member("leave")),
+            (format!("PUT {state}/m.room.member/@alice:matrix.example"), member("invite")),
+            (format!("PUT {state}/m.room.member/@alice:matrix.example user_id=@zoe:matrix.example"), member("invite")),
+            (format!("PUT {state}/m.room.name/"), json!({"name": "Zoë"})),
+            (
+                "POST /rooms/!room:matrix.example/kick".to_owned(),
+                json!({"user_id": "@alice:matrix.example", "reason": "spam"})
+            ),
+            (format!("GET {state}/m.room.member/@alice:matrix.example format=event"), Value::Null),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_hostile_alias_never_leaves_the_house() {
+    let server = Pretender::start(Answer::json(200, "{}")).await;
+    let homeserver = server.homeserver();
+    let long = "a".repeat(255);
+    for alias in ["", "..", "a/b", "a?b", "%2e", "A", "a b", "#a", "a:b", "a\r\nb", "é", &long] {
+        for error in [
+            homeserver.ensure_room(&NewRoom { alias, ..ROOM }, HalfMade::Discard).await.unwrap_err(),
+            homeserver.find_room(alias).await.unwrap_err(),
+            homeserver.discard_room(alias, None).await.unwrap_err(),
+            homeserver.discard_room(alias, Some(room_id())).await.unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::InvalidAlias(_)), "{alias}: {error:?}");
+            assert!(!error.is_worth_retrying());
+        }
+    }
+    assert!(server.received().is_empty());
+}
+
+#[tokio::test]
+async fn a_hostile_localpart_never_leaves_the_house() {
+    let server = Pretender::start(Answer::json(200, "{}")).await;
+    let homeserver = server.homeserver();
+    let bad_bot = Settings { bot: "Bot".to_owned(), ..server.settings() };
+    let bad_bot = Homeserver::new(bad_bot, reqwest::Client::new());
+    let admin = Settings { admin_token: Some("t".into()), ..server.settings() };
+    let admin = Homeserver::new(admin, reqwest::Client::new());
+    for localpart in ["", "A", "a b", "a?b", "a:b", "é"] {
+        for error in [
+            homeserver.join(room_id(), localpart).await.unwrap_err(),
+            homeserver.leave(room_id(), localpart).await.unwrap_err(),
+            homeserver.invite(room_id(), None, localpart).await.unwrap_err(),
+            homeserver.invite(room_id(), Some(localpart), "alice").await.unwrap_err(),
+            homeserver.joined_rooms(localpart).await.unwrap_err(),
+            homeserver.set_power_level(room_id(), localpart, 50).await.unwrap_err(),
+            homeserver.set_ignored(localpart, alice(), true).await.unwrap_err(),
+            homeserver.ensure_room(&NewRoom { moderator: Some(localpart), ..ROOM }, HalfMade::Wait).await.unwrap_err(),
+            admin.set_suspended(localpart, true).await.unwrap_err(),
+            bad_bot.ensure_bot().await.unwrap_err(),
+            bad_bot.members(room_id()).await.unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::InvalidLocalpart(_)), "{error:?}");
+        }
+    }
+    assert!(server.received().is_empty());
+}
+
+/// A member event as Synapse answers it.
+fn member(user_id: &str, membership: &str) -> Value {
+    json!({
+        "type": "m.room.member", "state_key": user_id, "sender": user_id, "room_id": "!room:matrix.example",
+        "event_id": format!("${}", user_id.trim_start_matches('@')), "origin_server_ts": 1,
+        "content": {"membership": membership, "displayname": "x".repeat(200)},
+    })
+}
+
+#[tokio::test]
+async fn members_that_are_none_are_unreadable() {
+    let mut without_id = member("@a:b", "join");
+    without_id["event_id"].take();
+    let mut odd_name = member("@a:b", "join");
+    odd_name["content"]["displayname"] = json!([{"not": "a name"}]);
+    odd_name["unsigned"] = json!(7);
+    for garbage in [
+        json!([]),
+        json!({}),
+        json!({"chunk": {}}),
+        json!({"chunk": [7]}),
+        json!({"chunk": [{}]}),
+        json!({"chunk": [member("@a:b", "join"), member("a:b", "join")]}),
+        json!({"chunk": [member("@a:b", "queue")]}),
+        json!({"chunk": [without_id]}),
+    ] {
+        let server = Pretender::start(Answer::json(200, &garbage.to_string())).await;
+        let error = server.homeserver().members(room_id()).await.unwrap_err();
+        assert!(matches!(error, Error::Unreadable { .. }), "{garbage}: {error:?}");
+    }
+    // What is somebody else's to fill in may be anything.
+    let server = Pretender::start(Answer::json(200, &json!({"chunk": [odd_name]}).to_string())).await;
+    assert_eq!(server.homeserver().members(room_id()).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_large_room_is_listed_and_an_endless_one_is_not() {
+    let many: Vec<_> = (0..20_000).map(|n| member(&format!("@user{n}:matrix.example"), "join")).collect();
+    let answer = json!({"chunk": many}).to_string();
+    assert!(answer.len() > 4 * 1024 * 1024);
+    let server = Pretender::start(Answer::json(200, &answer)).await;
+    assert_eq!(server.homeserver().members(room_id()).await.unwrap().len(), 20_000);
+
+    let endless = format!(r#"{{"chunk":[]{}}}"#, " ".repeat(17 * 1024 * 1024));
+    let server = Pretender::start(Answer::json(200, &endless)).await;
+    let error = server.homeserver().members(room_id()).await.unwrap_err();
+    assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
+    // Others are not given that much room.
+    let long = format!(r#"{{"joined_rooms":[]{}}}"#, " ".repeat(2 * 1024 * 1024));
+    let server = Pretender::start(Answer::json(200, &long)).await;
+    server.homeserver().joined_rooms("alice").await.unwrap_err();
+}
+
+#[tokio::test]
+async fn an_event_that_is_none_or_another_is_unreadable() {
+    let good = json!({
+        "event_id": "$event", "sender": "@a:b", "type": "m.x", "origin_server_ts": 1, "content": {}, "room_id": "!r:b",
+    });
+    let with = |name: &str, value: Value| {
+        let mut event = good.clone();
+        event[name] = value;
+        event
+    };
+    let server = Pretender::start(Answer::json(200, &good.to_string())).await;
+    assert_eq!(server.homeserver().event(room_id(), event_id()).await.unwrap().unwrap().timestamp_ms, 1);
+    for garbage in [
+        json!([]),
+        json!({}),
+        with("event_id", json!("$other")),
+        with("sender", json!("a")),
+        with("type", json!(1)),
+        with("origin_server_ts", json!(-1)),
+        with("content", json!("x")),
+        with("state_key", json!({})),
+    ] {
+        server.answers(Answer::json(200, &garbage.to_string()));
+        let error = server.homeserver().event(room_id(), event_id()).await.unwrap_err();
+        assert!(matches!(error, Error::Unreadable { .. }), "{garbage}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_in_a_room_is_told_from_one_of_the_server() {
+    let masquerade =
+        json!({"errcode": "M_FORBIDDEN", "error": "Application service cannot masquerade as this user (@a:b)."});
+    let server = Pretender::start(Answer::json(403, &masquerade.to_string())).await;
+    let error = server.homeserver().join(room_id(), "alice").await.unwrap_err();
+    assert!(matches!(error, Error::NotAllowed { .. }), "{error:?}");
+    for errcode in ["M_FORBIDDEN", "M_BAD_STATE", "M_UNKNOWN"] {
+        server.answers(refusal(403, errcode));
+        let error = server.homeserver().join(room_id(), "alice").await.unwrap_err();
+        assert!(matches!(&error, Error::ForbiddenInRoom { message } if message == "no"), "{error:?}");
+        assert!(!error.is_worth_retrying());
+    }
+    server.answers(refusal(404, "M_NOT_FOUND"));
+    assert!(matches!(server.homeserver().join(room_id(), "alice").await, Err(Error::NoSuchRoom(_))));
+    assert_eq!(server.homeserver().leave(room_id(), "alice").await.unwrap(), None);
+    assert_eq!(server.homeserver().event(room_id(), event_id()).await.unwrap(), None);
+    server.answers(refusal(403, "M_USER_SUSPENDED"));
+    assert!(matches!(server.homeserver().join(room_id(), "alice").await, Err(Error::Suspended(_))));
+
+    // A server that does not know the endpoint says nothing about rooms, and neither does a proxy.
+    for answer in [refusal(404, "M_UNRECOGNIZED"), Answer::html(404), Answer::html(403)] {
+        server.answers(answer);
+        let homeserver = server.homeserver();
+        for error in [
+            homeserver.join(room_id(), "alice").await.unwrap_err(),
+            homeserver.leave(room_id(), "alice").await.unwrap_err(),
+            homeserver.find_room("match_1").await.unwrap_err(),
+            homeserver.event(room_id(), event_id()).await.unwrap_err(),
+            homeserver.room_name(room_id()).await.unwrap_err(),
+            homeserver.discard_room("match_1", Some(room_id())).await.unwrap_err(),
+            homeserver.kick(room_id(), alice(), "").await.unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_comes_back_before_one_looks_is_told() {
+    let back = Answer::json(200, &member("@alice:matrix.example", "join").to_string());
+    let server = Pretender::start_with([Answer::json(200, "{}")], back).await;
+    let error = server.homeserver().kick(room_id(), alice(), "").await.unwrap_err();
+    assert!(matches!(error, Error::Overtaken(_)), "{error:?}");
+    assert!(error.is_worth_retrying());
+
+    let other = Answer::json(200, &member("@bob:matrix.example", "leave").to_string());
+    let server = Pretender::start_with([Answer::json(200, "{}")], other).await;
+    let error = server.homeserver().kick(room_id(), alice(), "").await.unwrap_err();
+    assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_list_of_ignored_users_that_is_none_is_begun_anew() {
+    for (stored, expected) in [
+        (json!({"ignored_users": [], "k": 1}), json!({"ignored_users": {"@alice:matrix.example": {}}, "k": 1})),
+        (json!({}), json!({"ignored_users": {"@alice:matrix.example": {}}})),
+    ] {
+        let stored = Answer::json(200, &stored.to_string());
+        let server = Pretender::start_with([stored], Answer::json(200, "{}")).await;
+        server.homeserver().set_ignored("zoe", alice(), true).await.unwrap();
+        let list = "/user/@zoe:matrix.example/account_data/m.ignored_user_list user_id=@zoe:matrix.example";
+        assert_eq!(sent(&server), [(format!("GET {list}"), Value::Null), (format!("PUT {list}"), expected)]);
+    }
+    let server = Pretender::start(Answer::json(200, "[]")).await;
+    let error = server.homeserver().set_ignored("zoe", alice(), true).await.unwrap_err();
+    assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
+}
+
+const PUSH_TOKEN: &str = "push-token-fedcba9876543210";
+
+async fn ping(homeserver: &Homeserver) -> Result<Duration, Error> {
+    homeserver.ping("push", &PUSH_TOKEN.into(), "transaction 1").await
+}
+
+#[tokio::test]
+async fn a_ping_is_made_with_the_token_it_is_given() {
+    let server = Pretender::start(Answer::json(200, r#"{"duration_ms":123}"#)).await;
+    assert_eq!(ping(&server.homeserver()).await.unwrap(), Duration::from_millis(123));
+    let received = server.received().pop().unwrap();
+    assert_eq!((received.method.as_str(), received.url.path()), ("POST", "/_matrix/client/v1/appservice/push/ping"));
+    assert_eq!(received.url.query(), None);
+    assert!(received.headers.contains(&format!("authorization: Bearer {PUSH_TOKEN}\r\n")), "{}", received.headers);
+    assert_eq!(received.body, r#"{"transaction_id":"transaction 1"}"#);
+}
+
+#[tokio::test]
+async fn a_ping_that_does_not_arrive_speaks_of_us_and_not_of_the_homeserver() {
+    let server = Pretender::start(Answer::html(502)).await;
+    let homeserver = server.homeserver();
+    for (status, errcode) in [
+        (400, "M_URL_NOT_SET"),
+        (502, "M_CONNECTION_FAILED"),
+        (504, "M_CONNECTION_TIMEOUT"),
+        (502, "M_BAD_STATUS"),
+        // By the specification.
+        (400, "M_CONNECTION_FAILED"),
+    ] {
+        server.answers(Answer::json(
+            status,
+            &json!({"errcode": errcode, "error": format!("with {PUSH_TOKEN}"), "status": 500, "body": "x"}).to_string(),
+        ));
+        for _ in 0..4 {
+            let error = ping(&homeserver).await.unwrap_err();
+            let Error::CannotReachUs { reason } = &error else { panic!("{error:?}") };
+            assert_eq!(*reason, format!("{errcode}: with …"));
+            assert!(error.is_worth_retrying());
+        }
+        assert!(!homeserver.is_resting());
+    }
+}
+
+#[tokio::test]
+async fn a_ping_notices_an_absent_homeserver() {
+    for answer in [Answer::html(502), Answer::html(504), refusal(500, "M_UNKNOWN"), Answer::Bytes(String::new())] {
+        let server = Pretender::start(answer).await;
+        let homeserver = server.homeserver();
+        for _ in 0..3 {
+            let error = ping(&homeserver).await.unwrap_err();
+            assert!(matches!(error, Error::Failing { .. } | Error::Unreachable(_)), "{error:?}");
+        }
+        assert!(matches!(ping(&homeserver).await, Err(Error::Resting { .. })));
+        assert_eq!(server.received().len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn silence_upon_a_ping_may_be_ours() {
+    let server = Pretender::start(Answer::silence()).await;
+    let settings = Settings { deadline: Duration::from_millis(50), ..server.settings() };
+    let homeserver = Homeserver::new(settings, reqwest::Client::new());
+    for _ in 0..4 {
+        assert!(matches!(ping(&homeserver).await, Err(Error::TooSlow(_))));
+    }
+    assert!(!homeserver.is_resting());
+}
+
+#[tokio::test]
+async fn other_answers_to_a_ping_are_what_they_always_are() {
+    let server = Pretender::start(Answer::html(200)).await;
+    for (answer, expected) in [
+        (Answer::html(200), "Unreadable"),
+        (Answer::json(200, "{}"), "Unreadable"),
+        (Answer::json(200, r#"{"duration_ms":-1}"#), "Unreadable"),
+        (refusal(404, "M_UNRECOGNIZED"), "Unreadable"),
+        (refusal(429, "M_LIMIT_EXCEEDED"), "Busy"),
+        (refusal(401, "M_UNKNOWN_TOKEN"), "WrongToken"),
+        (refusal(403, "M_FORBIDDEN"), "WrongToken"),
+    ] {
+        server.answers(answer);
+        let error = ping(&server.homeserver()).await.unwrap_err();
+        assert!(format!("{error:?}").starts_with(expected), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_suspension_is_sent_to_the_admins_place_with_the_admins_token() {
+    const ADMIN_TOKEN: &str = "admin-token-0123";
+    let said = |suspended: bool| json!({"user_@al/ice:matrix.example_suspended": suspended}).to_string();
+    let server = Pretender::start(Answer::json(200, &said(true))).await;
+    let url = server.url.join("/below/").unwrap();
+    let settings = Settings { url, admin_token: Some(ADMIN_TOKEN.into()), ..server.settings() };
+    let homeserver = Homeserver::new(settings, reqwest::Client::new());
+    assert!(!format!("{homeserver:?}").contains(ADMIN_TOKEN));
+    homeserver.set_suspended("al/ice", true).await.unwrap();
+    let received = server.received().pop().unwrap();
+    let path = "/below/_synapse/admin/v1/suspend/@al%2Fice:matrix.example";
+    assert_eq!((received.method.as_str(), received.url.path()), ("PUT", path));
+    assert!(received.headers.contains(&format!("authorization: Bearer {ADMIN_TOKEN}\r\n")), "{}", received.headers);
+    assert!(!received.headers.contains(AS_TOKEN));
+    assert_eq!(received.body, r#"{"suspend":true}"#);
+
+    for answer in [Answer::json(200, &said(false)), Answer::json(200, "{}"), Answer::html(200)] {
+        server.answers(answer);
+        let error = homeserver.set_suspended("al/ice", true).await.unwrap_err();
+        assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
+    }
+    for (status, errcode) in [(401, "M_UNKNOWN_TOKEN"), (403, "M_FORBIDDEN")] {
+        let body = json!({"errcode": errcode, "error": format!("{ADMIN_TOKEN} {AS_TOKEN}")});
+        server.answers(Answer::json(status, &body.to_string()));
+        let error = homeserver.set_suspended("al/ice", true).await.unwrap_err();
+        assert!(matches!(&error, Error::NotAdmin(message) if message == "… …"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_homeserver_that_answers_nothing_else_is_not_there() {
+    let versions = Answer::json(200, r#"{"versions":["v1.11"]}"#);
+    let server = Pretender::start(versions).await;
+    assert!(server.homeserver().is_there().await);
+    assert!(!server.received()[0].headers.contains("authorization"), "it needs no token");
+    for answer in
+        [Answer::html(200), Answer::html(502), Answer::html(404), Answer::json(200, "{}"), refusal(400, "M_X")]
+    {
+        server.answers(answer);
+        assert!(!server.homeserver().is_there().await);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gone =
+        Settings { url: format!("http://{}", listener.local_addr().unwrap()).parse().unwrap(), ..server.settings() };
+    drop(listener);
+    assert!(!Homeserver::new(gone, reqwest::Client::new()).is_there().await);
+}
+
+#[tokio::test]
+async fn asking_whether_it_is_there_begins_and_ends_a_rest() {
+    let server = Pretender::start(Answer::html(502)).await;
+    let homeserver = server.homeserver();
+    for _ in 0..3 {
+        assert!(!homeserver.is_there().await);
+    }
+    assert!(homeserver.is_resting());
+    assert!(matches!(homeserver.joined_rooms("alice").await, Err(Error::Resting { .. })));
+
+    server.answers(Answer::json(200, r#"{"versions":[]}"#));
+    assert!(homeserver.is_there().await, "it is asked all the same");
+    assert!(!homeserver.is_resting());
+    server.answers(Answer::json(200, r#"{"joined_rooms":[]}"#));
+    assert!(homeserver.joined_rooms("alice").await.unwrap().is_empty());
+}
