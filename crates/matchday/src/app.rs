@@ -9,12 +9,13 @@ use tokio::sync::Notify;
 
 use crate::{
     accounts::service::Accounts,
-    chat::service::Chat,
+    chat::{service::Chat, work::ChatWork},
     codes::service::Codes,
     events::service::Events,
     fixtures::service::Fixtures,
     http::Checks,
     login::service::Login,
+    mirror::service::Mirror,
     platform::{
         clock::{Clock, SystemClock},
         config::Config,
@@ -25,6 +26,8 @@ use crate::{
         stream::Streams,
     },
     predictions::service::Predictions,
+    rooms::service::Rooms,
+    safety::service::Safety,
     sessions::service::Sessions,
     sms::service::Sms,
     teams::service::Teams,
@@ -69,6 +72,14 @@ pub struct Parts {
     pub accounts: Accounts,
     /// The way into chat.
     pub chat: Chat,
+    /// What is to be done there.
+    pub chat_work: ChatWork,
+    /// What happens there.
+    pub mirror: Mirror,
+    /// Where it happens.
+    pub rooms: Rooms,
+    /// What keeps people safe.
+    pub safety: Safety,
     /// The way in.
     pub login: Login,
     /// Logins.
@@ -129,7 +140,30 @@ impl App {
             chat: chat.clone(),
         };
         let events = Arc::new(Events::new(db.clone(), &config.pages));
-        let fixtures = Fixtures::new(db.clone(), clock.clone(), events.clone(), outbox_written.clone());
+        let mirror = Mirror::new(db.clone(), chat.clone(), &config.matrix, clock.clone(), outbox_written.clone());
+        let rooms = Rooms::new(
+            db.clone(),
+            &config,
+            chat.clone(),
+            mirror.clone(),
+            accounts.clone(),
+            events.clone(),
+            limits.clone(),
+            clock.clone(),
+            random.clone(),
+            outbox_written.clone(),
+        );
+        let chat_work = ChatWork { chat: chat.clone(), rooms: rooms.clone(), accounts: accounts.clone() };
+        let safety = Safety::new(
+            db.clone(),
+            &config,
+            chat.clone(),
+            sessions.clone(),
+            limits.clone(),
+            clock.clone(),
+            outbox_written.clone(),
+        );
+        let fixtures = Fixtures::new(db.clone(), clock.clone(), events.clone(), rooms.clone(), outbox_written.clone());
         let predictions = Predictions::new(db.clone(), events.clone());
         Ok(Self(Arc::new(Parts {
             limits,
@@ -149,6 +183,10 @@ impl App {
             usernames,
             accounts,
             chat,
+            chat_work,
+            mirror,
+            rooms,
+            safety,
             login,
             sessions,
             events,

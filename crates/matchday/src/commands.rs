@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use matchday::{
     app::App,
@@ -18,7 +18,7 @@ use matchday::{
         service::{Counts, ImportError, Mode, Report},
     },
     http,
-    ids::UserId,
+    ids::{TournamentId, UserId},
     phone::Phone,
     platform::{
         config::{Config, Loaded},
@@ -26,10 +26,11 @@ use matchday::{
         settings::Faults,
         shutdown, telemetry,
     },
+    safety::service::{Report as MessageReport, Restriction, SafetyError},
     workers,
 };
 use secrecy::ExposeSecret as _;
-use time::format_description::well_known::Rfc3339;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::net::TcpListener;
 
 use crate::{Arguments, Command};
@@ -57,6 +58,9 @@ pub(crate) enum FixturesCommand {
         /// Only say what would change.
         #[arg(long)]
         dry_run: bool,
+        /// Do not wait for the matches' chat rooms; workers make them.
+        #[arg(long)]
+        no_wait: bool,
     },
 }
 
@@ -69,6 +73,52 @@ pub(crate) enum SmsCommand {
         /// As listed: a block like +44207946, or a country like GB.
         prefix: String,
     },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum UsersCommand {
+    /// Keep somebody out: every request of theirs is refused, and they are taken out of all rooms.
+    Ban(RestrictionArguments),
+    /// Let somebody in again.
+    Unban(RestrictionArguments),
+    /// Keep somebody from speaking in chat; all else they may do.
+    Mute(RestrictionArguments),
+    /// Let somebody speak again.
+    Unmute(RestrictionArguments),
+}
+
+#[derive(Args)]
+pub(crate) struct RestrictionArguments {
+    /// An id or a username.
+    user: String,
+    /// Why; it is kept.
+    #[arg(long)]
+    reason: String,
+    /// Who does it; it is kept too.
+    #[arg(long = "by", default_value = "the command line")]
+    operator: String,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ReportsCommand {
+    /// List reports of messages that nobody has looked at, oldest first.
+    List,
+    /// Close a report.
+    Close {
+        /// As listed.
+        id: i64,
+        /// What was done about it; it is kept.
+        #[arg(long)]
+        resolution: String,
+    },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum MirrorCommand {
+    /// Say how far the mirror of the homeserver's rooms is behind, and what was set aside.
+    Status,
+    /// Ask the workers to compare all rooms with the homeserver.
+    Compare,
 }
 
 #[derive(Subcommand)]
@@ -96,7 +146,12 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Serve { no_workers, migrate } => serve(config, !no_workers, migrate).await,
             Command::Worker => worker(config).await,
             Command::Migrate { direction } => migrate(&config, &direction.unwrap_or(Direction::Up)).await,
-            Command::Fixtures(FixturesCommand::Import { file, dry_run }) => import(config, &file, dry_run).await,
+            Command::Fixtures(FixturesCommand::Import { file, dry_run, no_wait }) => {
+                import(config, &file, dry_run, !no_wait).await
+            }
+            Command::Users(command) => restrict(config, command).await,
+            Command::Reports(command) => reports(config, command).await,
+            Command::Mirror(command) => mirror(config, command).await,
             Command::Sessions(SessionsCommand::Issue { user }) => issue_session(config, user.map(UserId)).await,
             Command::Sms(SmsCommand::Closed) => list_closures(config).await,
             Command::Sms(SmsCommand::Open { prefix }) => open_closure(config, &prefix).await,
@@ -225,7 +280,7 @@ async fn migrate(config: &Config, direction: &Direction) -> anyhow::Result<()> {
     }
 }
 
-async fn import(config: Config, file: &Path, dry_run: bool) -> anyhow::Result<()> {
+async fn import(config: Config, file: &Path, dry_run: bool, wait: bool) -> anyhow::Result<()> {
     let mut text = String::new();
     if file == Path::new("-") {
         io::stdin().read_to_string(&mut text).context("standard input")?;
@@ -243,7 +298,137 @@ async fn import(config: Config, file: &Path, dry_run: bool) -> anyhow::Result<()
         ImportError::Conflict(faults) => refusal(&faults),
         other => other.into(),
     })?;
-    print(&told(&report, dry_run))
+    print(&told(&report, dry_run))?;
+    match report.tournament_id {
+        Some(tournament) if !dry_run => rooms_of(&app, tournament, wait).await,
+        _ => Ok(()),
+    }
+}
+
+/// Waits until workers have made the rooms of a tournament's matches, as long as there is progress.
+async fn rooms_of(app: &App, tournament: TournamentId, wait: bool) -> anyhow::Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(15);
+    let (planned, before) = app.rooms.progress(tournament).await?;
+    if planned == before {
+        return Ok(());
+    }
+    let bar = progress_bar(usize::try_from(planned - before)?, "rooms");
+    let (mut open, mut moved) = (before, std::time::Instant::now());
+    while wait && open < planned && moved.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let (_, now) = app.rooms.progress(tournament).await?;
+        if now > open {
+            (open, moved) = (now, std::time::Instant::now());
+            bar.set_position(u64::try_from(open - before)?);
+        }
+    }
+    bar.finish_and_clear();
+    let (made, queued) = (usize::try_from(open - before)?, usize::try_from(planned - open)?);
+    if queued == 0 {
+        return print(&format!("  chat: {} made", counted(made, "room")));
+    }
+    print(&format!(
+        "  chat: {} made, {} queued: `matchday serve` or `matchday worker` makes them when the homeserver answers",
+        counted(made, "room"),
+        counted(queued, "room"),
+    ))
+}
+
+async fn restrict(config: Config, command: UsersCommand) -> anyhow::Result<()> {
+    let (restriction, arguments, done) = match command {
+        UsersCommand::Ban(arguments) => (Restriction::Ban, arguments, "banned"),
+        UsersCommand::Unban(arguments) => (Restriction::Unban, arguments, "not banned any more"),
+        UsersCommand::Mute(arguments) => (Restriction::Mute, arguments, "muted"),
+        UsersCommand::Unmute(arguments) => (Restriction::Unmute, arguments, "not muted any more"),
+    };
+    let app = App::connect(config).await?;
+    check_schema(&app).await?;
+    let named = &arguments.user;
+    let user = app.safety.user(named).await.with_context(|| named.clone())?;
+    match app.safety.restrict(user, restriction, &arguments.reason, &arguments.operator).await {
+        Err(SafetyError::AlreadySo) => bail!("{named} (user {user}) is {done} already"),
+        outcome => outcome?,
+    }
+    print(&format!("{named} (user {user}) is {done}; workers carry it to the homeserver"))
+}
+
+async fn reports(config: Config, command: ReportsCommand) -> anyhow::Result<()> {
+    let app = App::connect(config).await?;
+    check_schema(&app).await?;
+    match command {
+        ReportsCommand::List => {
+            let reports = app.safety.open_reports(100).await?;
+            if reports.is_empty() {
+                return print("there are no open reports");
+            }
+            print(&reports.iter().map(report_lines).collect::<Vec<_>>().join("\n"))
+        }
+        ReportsCommand::Close { id, resolution } => {
+            if !app.safety.close_report(id, &resolution).await? {
+                bail!("there is no open report {id}: `matchday reports list` lists them");
+            }
+            print(&format!("report {id} is closed"))
+        }
+    }
+}
+
+/// What a user wrote may be anything; on a terminal it must not move the cursor.
+fn report_lines(report: &MessageReport) -> String {
+    let plain = |text: &str| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
+    let when = report.created_at.replace_nanosecond(0).unwrap_or(report.created_at);
+    format!(
+        "{} {} by {} in \"{}\": {}\n    {} {} {}",
+        report.id,
+        when.format(&Rfc3339).unwrap_or_default(),
+        report.reporter,
+        plain(&report.room),
+        plain(&report.reason),
+        report.event_id,
+        report.sender.as_deref().map_or_else(|| "(sender unknown)".to_owned(), plain),
+        report.content.as_deref().map_or_else(|| "(not seen: the homeserver was away)".to_owned(), plain),
+    )
+}
+
+async fn mirror(config: Config, command: MirrorCommand) -> anyhow::Result<()> {
+    let app = App::connect(config).await?;
+    check_schema(&app).await?;
+    if app.config.matrix.homeserver_url.is_none() {
+        bail!("there is no chat here: matrix.homeserver_url is not set");
+    }
+    match command {
+        MirrorCommand::Compare => {
+            app.mirror.ask_for_comparison().await?;
+            print("workers compare all rooms with the homeserver now; `matchday mirror status` says how far they are")
+        }
+        MirrorCommand::Status => {
+            let status = app.mirror.status().await?;
+            let time = |at: Option<OffsetDateTime>| {
+                at.and_then(|at| at.replace_nanosecond(0).ok()?.format(&Rfc3339).ok())
+                    .unwrap_or_else(|| "never".to_owned())
+            };
+            let mut lines = vec![
+                format!("last push: {}", time(status.last_received)),
+                format!("waiting: {}, the oldest since {}", counted_events(status.waiting), time(status.waiting_since)),
+                format!("all rooms compared since: {}", time(status.compared_since)),
+                format!("set aside: {}", counted_events(status.set_aside)),
+            ];
+            for event in app.mirror.set_aside(20).await? {
+                lines.push(format!(
+                    "  {} {} {} from {}: {}",
+                    time(Some(event.received_at)),
+                    event.event_id,
+                    event.kind,
+                    event.sender,
+                    event.fault
+                ));
+            }
+            print(&lines.join("\n"))
+        }
+    }
+}
+
+fn counted_events(number: i64) -> String {
+    counted(usize::try_from(number).unwrap_or_default(), "event")
 }
 
 fn refusal(faults: &[Fault]) -> anyhow::Error {

@@ -59,4 +59,6 @@ id! {
     EventId,
     /// What a user predicts of a match.
     PredictionId,
+    /// A chat room, as this service counts them. Apps know it by the homeserver's id.
+    RoomId,
 }

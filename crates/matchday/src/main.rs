@@ -47,6 +47,15 @@ enum Command {
     /// Where no codes are sent, and sending them there again.
     #[command(subcommand)]
     Sms(commands::SmsCommand),
+    /// Keep somebody out of the service or out of chat, or let them in again.
+    #[command(subcommand)]
+    Users(commands::UsersCommand),
+    /// Messages that users reported.
+    #[command(subcommand)]
+    Reports(commands::ReportsCommand),
+    /// How well the service knows what happens in chat.
+    #[command(subcommand)]
+    Mirror(commands::MirrorCommand),
     /// Print the description of the interface (OpenAPI 3.1, JSON).
     Openapi,
     /// Print the effective settings, where each came from and what it means.

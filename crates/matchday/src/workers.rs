@@ -10,10 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     app::App,
-    chat::service::Chat,
+    chat::work::ChatWork,
     events,
     platform::{lease::Lease, outbox::Relay, random, stream::TransportError, telemetry},
-    sessions,
+    rooms::service::Rooms,
+    safety, sessions,
 };
 
 /// Begins to hear what other processes tell, and to tidy up metrics.
@@ -31,6 +32,8 @@ pub fn work(app: &App) {
     let closing = app.shutdown.closing().clone();
     app.shutdown.spawn(relay(app.clone(), closing.clone()));
     app.shutdown.spawn(work_in_chat(app.clone(), closing.clone()));
+    app.shutdown.spawn(work_on_rooms(app.clone(), closing.clone()));
+    mirror(app, &closing);
     let codes = app.codes.clone();
     app.shutdown.spawn(every(Duration::from_secs(30), closing.clone(), async move || {
         if let Err(error) = codes.judge_conversions().await {
@@ -43,12 +46,85 @@ pub fn work(app: &App) {
 
 async fn work_in_chat(app: App, closing: CancellationToken) {
     ensure_streams(&app, &closing).await;
-    let chat = app.chat.clone();
+    let chat = app.chat_work.clone();
     let perform = move |delivery| {
         let chat = chat.clone();
         async move { chat.perform(delivery).await }
     };
-    app.streams.consume(Chat::work(), perform, closing).await;
+    app.streams.consume(ChatWork::spec(), perform, closing).await;
+}
+
+async fn work_on_rooms(app: App, closing: CancellationToken) {
+    ensure_streams(&app, &closing).await;
+    let rooms = app.rooms.clone();
+    let perform = move |delivery| {
+        let rooms = rooms.clone();
+        async move { rooms.perform(delivery).await }
+    };
+    app.streams.consume(Rooms::work(), perform, closing).await;
+}
+
+/// Keeps the mirror true, and tidies up after rooms that came to nothing.
+fn mirror(app: &App, closing: &CancellationToken) {
+    if app.config.matrix.homeserver_url.is_none() {
+        return;
+    }
+    let (watching, closing_watch) = (app.mirror.clone(), closing.clone());
+    app.shutdown.spawn(async move { watching.watch(closing_watch).await });
+    app.shutdown.spawn(apply_pushes(app.clone(), closing.clone()));
+    let lease = Lease::new("mirror comparison", random::uuid_v7(&*app.random, &*app.clock), Duration::from_secs(30));
+    let compared = app.clone();
+    app.shutdown.spawn(every(Duration::from_secs(2), closing.clone(), async move || {
+        compare(&compared, &lease).await;
+    }));
+    let tidied = app.clone();
+    app.shutdown.spawn(every(Duration::from_mins(1), closing.clone(), async move || {
+        if let Err(error) = tidied.rooms.tidy().await {
+            tracing::warn!(%error, "rooms that came to nothing were not removed");
+        }
+    }));
+    let planned = app.clone();
+    app.shutdown.spawn(every(Duration::from_hours(1), closing.clone(), async move || {
+        match planned.rooms.plan_missing().await {
+            Ok(0) => {}
+            Ok(rooms) => tracing::info!(rooms, "matches without a room get one"),
+            Err(error) => tracing::warn!(%error, "nobody looked for matches without a room"),
+        }
+    }));
+}
+
+/// Applies what the homeserver pushed: at once what came to this process, soon what came to one without workers.
+async fn apply_pushes(app: App, closing: CancellationToken) {
+    loop {
+        let pause = match app.mirror.apply_waiting().await {
+            Ok(_) => Duration::from_millis(500),
+            Err(error) => {
+                tracing::warn!(%error, "what the homeserver pushed waits");
+                Duration::from_secs(2)
+            }
+        };
+        tokio::select! {
+            () = closing.cancelled() => return,
+            () = app.mirror.arrived() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Compares rooms that are due, as long as this process is the one to do it.
+async fn compare(app: &App, lease: &Lease) {
+    loop {
+        let compared = match lease.hold(&app.db).await {
+            Ok(true) => app.mirror.compare_some().await,
+            Ok(false) => return,
+            Err(error) => Err(error),
+        };
+        match compared {
+            Ok(0) => return,
+            Ok(rooms) => tracing::debug!(rooms, "rooms were compared with the homeserver"),
+            Err(error) => return tracing::warn!(%error, "rooms were not compared with the homeserver"),
+        }
+    }
 }
 
 /// Removes what has had its time.
@@ -56,7 +132,8 @@ async fn sweep(app: &App) {
     let sessions = app.sessions.sweep().await.map_err(|error| error.to_string());
     let codes = app.codes.sweep().await.map_err(|error| error.to_string());
     let messages = app.sms.sweep().await.map_err(|error| error.to_string());
-    for (what, outcome) in [("sessions", sessions), ("codes", codes), ("messages", messages)] {
+    let pushes = app.mirror.sweep().await.map_err(|error| error.to_string());
+    for (what, outcome) in [("sessions", sessions), ("codes", codes), ("messages", messages), ("pushes", pushes)] {
         match outcome {
             Ok(0) => {}
             Ok(swept) => tracing::info!(swept, what, "what was over was removed"),
@@ -102,6 +179,7 @@ async fn hear_until_closing(app: &App, closing: &CancellationToken) -> Result<()
     let mut revocations = app.streams.hear(sessions::service::REVOKED).await?;
     let mut changes = app.streams.hear(events::service::FACTS).await?;
     let mut catalogue = app.streams.hear(events::service::CATALOGUE).await?;
+    let mut restrictions = app.streams.hear(safety::service::CHANGED).await?;
     loop {
         tokio::select! {
             () = closing.cancelled() => return Ok(()),
@@ -114,6 +192,7 @@ async fn hear_until_closing(app: &App, closing: &CancellationToken) -> Result<()
             Some(message) = revocations.next() => app.sessions.heard(&message.payload),
             Some(_) = changes.next() => app.events.mark_stale(),
             Some(_) = catalogue.next() => app.events.mark_stale(),
+            Some(_) = restrictions.next() => app.safety.heard(),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use matchday::testing::with_database;
 use sqlx::PgPool;
 
-const KINDS: [&str; 6] = ["user", "reference", "claim", "tally", "timed", "queue"];
+const KINDS: [&str; 7] = ["user", "reference", "room", "claim", "tally", "timed", "queue"];
 
 /// The newest migration of the first release. Until there is one, migrations may have several statements.
 const FIRST_RELEASE: Option<i64> = None;
@@ -92,6 +92,9 @@ async fn violations(db: &PgPool) -> Vec<String> {
                         found.push(format!("{table}: {} is unique without user_id", index.name));
                     }
                 }
+            }
+            "room" if first != "room_id" || first_type != "bigint" => {
+                found.push(format!("{table}: room_id bigint does not stand first in its primary key"));
             }
             "claim" if key.len() != 1 || first == "user_id" => {
                 found.push(format!("{table}: a claim is keyed by the claimed value alone"));
@@ -309,6 +312,10 @@ async fn each_rule_catches_a_table_that_breaks_it() {
         (
             "create table bad (id bigint primary key, created_at timestamptz); comment on table bad is 'timed: x'",
             "bad: neither partitioned nor indexed by its time",
+        ),
+        (
+            "create table bad (matrix_user text, room_id bigint, primary key (matrix_user, room_id)); comment on table bad is 'room: x'",
+            "bad: room_id bigint does not stand first in its primary key",
         ),
         (
             "create table bad (name text primary key); comment on table bad is 'queue: x'",

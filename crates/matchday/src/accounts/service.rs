@@ -63,6 +63,10 @@ pub struct Account {
     pub date_of_birth: Option<Date>,
     /// Whether the homeserver's account of that username was made by us.
     pub has_chat_account: bool,
+    /// Since when they may not use the service.
+    pub banned_at: Option<OffsetDateTime>,
+    /// Since when they may not speak in chat.
+    pub muted_at: Option<OffsetDateTime>,
 }
 
 /// What a person wants changed.
@@ -215,6 +219,8 @@ impl Accounts {
             email: None,
             date_of_birth: None,
             has_chat_account: false,
+            banned_at: None,
+            muted_at: None,
         };
         store::insert(connection, &account).await?;
         Ok(account)

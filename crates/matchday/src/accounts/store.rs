@@ -42,7 +42,8 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::R
     sqlx::query_as!(
         Account,
         r#"select user_id as "id: UserId", created_at, username as "username: Username", username_is_generated,
-                  phone as "phone: Phone", name, email, date_of_birth, has_chat_account
+                  phone as "phone: Phone", name, email, date_of_birth, has_chat_account,
+                  banned_at, muted_at
            from users where user_id = $1"#,
         user.0,
     )

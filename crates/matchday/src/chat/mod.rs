@@ -5,6 +5,7 @@ mod handlers;
 pub mod service;
 #[cfg(test)]
 mod tests;
+pub mod work;
 
 use utoipa_axum::{router::OpenApiRouter, routes};
 

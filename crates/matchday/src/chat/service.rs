@@ -5,19 +5,17 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 pub use matrix_appservice::Credentials;
 use matrix_appservice::{Homeserver, OwnedServerName, Registered, Settings};
-use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::{
-    accounts::service::{Account, Accounts, NAME_CHANGED, NameChanged, RENAMED, Renamed},
+    accounts::service::{Account, Accounts},
     ids::{SessionId, UserId},
     platform::{
         config,
         rate_limit::{Decision, Limit, RateLimiter},
-        stream::{Delivery, Failure, Stream, WorkSpec},
     },
-    sessions::service::{DEVICE_ENDED, DeviceEnded, DeviceState, Issued, SessionError, Sessions},
+    sessions::service::{DeviceState, Issued, SessionError, Sessions},
 };
 
 /// How many logins this process sends to the homeserver at once. It works on few at a time; the rest would wait there
@@ -86,6 +84,8 @@ impl Chat {
                 // A little shorter than anybody's patience, so that a call that takes too long is noticed by who counts.
                 let settings = Settings {
                     deadline: config.timeout * 3 / 4,
+                    bot: config.bot.clone(),
+                    admin_token: config.admin_token.as_ref().map(|token| token.inner().clone()),
                     ..Settings::new(url.clone(), name, token.inner().clone())
                 };
                 Some(Homeserver::new(settings, web))
@@ -101,6 +101,24 @@ impl Chat {
             patience: config.timeout,
             logins: Arc::new(Semaphore::new(LOGINS_AT_ONCE)),
         })
+    }
+
+    /// The homeserver, where there is one.
+    pub fn homeserver(&self) -> Option<&Homeserver> {
+        self.homeserver.as_ref()
+    }
+
+    /// An account that has a chat account, made first if it has none yet.
+    pub async fn account(&self, user: UserId) -> Result<Account, ChatError> {
+        let homeserver = self.homeserver.as_ref().ok_or(ChatError::None)?;
+        let account = self.accounts.find(user).await?.ok_or(ChatError::SessionOver)?;
+        if !account.has_chat_account {
+            if homeserver.is_resting() {
+                return Err(ChatError::Unavailable);
+            }
+            self.make_account(homeserver, &account).await?;
+        }
+        Ok(account)
     }
 
     /// Where chat clients find the homeserver.
@@ -201,7 +219,7 @@ impl Chat {
     /// Makes the chat account. One that is there already is this account's only if it has no devices: then it was made
     /// by a call whose answer was lost, since no device is made before that answer. One with devices is somebody's who
     /// was there before us, or whom a restored database does not remember.
-    async fn make_account(&self, homeserver: &Homeserver, account: &Account) -> Result<(), ChatError> {
+    pub(super) async fn make_account(&self, homeserver: &Homeserver, account: &Account) -> Result<(), ChatError> {
         let name = account.username.as_str();
         if homeserver.register(name).await? == Registered::AlreadyThere && !homeserver.devices(name).await?.is_empty() {
             return Err(ChatError::NotOurs);
@@ -226,81 +244,5 @@ impl Chat {
         };
         homeserver.delete_device(account.username.as_str(), device_id).await?;
         Err(verdict)
-    }
-
-    /// The work that other features leave for the homeserver, to be done by a worker.
-    pub fn work() -> WorkSpec {
-        WorkSpec {
-            // A homeserver may be away for a day, and all of this must be done when it is back.
-            attempts: 10_000,
-            longest_pause: Duration::from_mins(1),
-            ..WorkSpec::new("chat", Stream::Work, "work.chat.>")
-        }
-    }
-
-    /// Does a piece of that work. Doing it twice changes nothing.
-    pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
-        // Without chat there is nothing to be done in it.
-        let Some(homeserver) = &self.homeserver else { return Ok(()) };
-        match delivery.subject.as_str() {
-            DEVICE_ENDED => {
-                let ended: DeviceEnded = read(&delivery)?;
-                let Some(account) = self.account(ended.user_id).await? else { return Ok(()) };
-                homeserver.delete_device(account.username.as_str(), &ended.device_id).await.map_err(failure)
-            }
-            RENAMED => {
-                let renamed: Renamed = read(&delivery)?;
-                // First there must be somewhere to go. Where there can be none, the old devices must end all the same.
-                if let Some(account) = self.account(renamed.user_id).await?.filter(|account| !account.has_chat_account)
-                {
-                    match self.make_account(homeserver, &account).await {
-                        Ok(()) | Err(ChatError::NotOurs) => {}
-                        Err(error) => return Err(chat_failure(error)),
-                    }
-                }
-                homeserver.deactivate(renamed.from.as_str(), false).await.map_err(failure)?;
-                self.show_name(homeserver, renamed.user_id).await
-            }
-            NAME_CHANGED => {
-                let changed: NameChanged = read(&delivery)?;
-                self.show_name(homeserver, changed.user_id).await
-            }
-            other => Err(Failure::GiveUp(anyhow::anyhow!("nobody knows how to do {other}"))),
-        }
-    }
-
-    /// Shows the person's name in chat, or the username where there is none.
-    async fn show_name(&self, homeserver: &Homeserver, user: UserId) -> Result<(), Failure> {
-        let Some(account) = self.account(user).await? else { return Ok(()) };
-        if !account.has_chat_account {
-            self.make_account(homeserver, &account).await.map_err(chat_failure)?;
-        }
-        let shown = account.name.as_deref().unwrap_or(account.username.as_str());
-        homeserver.set_display_name(account.username.as_str(), shown).await.map_err(failure)
-    }
-
-    async fn account(&self, user: UserId) -> Result<Option<Account>, Failure> {
-        self.accounts.find(user).await.map_err(|error| Failure::Retry { error: error.into(), after: None })
-    }
-}
-
-fn read<T: DeserializeOwned>(delivery: &Delivery) -> Result<T, Failure> {
-    serde_json::from_slice(&delivery.payload).map_err(|error| Failure::GiveUp(error.into()))
-}
-
-fn chat_failure(error: ChatError) -> Failure {
-    match error {
-        ChatError::Homeserver(error) => failure(error),
-        // An operator has to see to it.
-        ChatError::NotOurs => Failure::GiveUp(error.into()),
-        other => Failure::Retry { error: other.into(), after: None },
-    }
-}
-
-fn failure(error: matrix_appservice::Error) -> Failure {
-    if error.is_worth_retrying() {
-        Failure::Retry { error: error.into(), after: None }
-    } else {
-        Failure::GiveUp(error.into())
     }
 }

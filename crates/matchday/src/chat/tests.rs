@@ -4,7 +4,7 @@ use http::{Method, Request};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
-use super::service::Chat;
+use super::{service::Chat, work::ChatWork};
 use crate::{
     accounts::service::RENAMED,
     ids::UserId,
@@ -40,9 +40,9 @@ async fn work(app: &TestApp) -> Vec<String> {
     let mut others = Vec::new();
     for (subject, payload) in app.told().await {
         if subject.starts_with("work.chat.") {
-            perform(&app.app.chat, &subject, &payload).await.expect("done");
+            perform(&app.app.chat_work, &subject, &payload).await.expect("done");
             // Work may come twice.
-            perform(&app.app.chat, &subject, &payload).await.expect("done again");
+            perform(&app.app.chat_work, &subject, &payload).await.expect("done again");
         } else {
             others.push(subject);
         }
@@ -50,7 +50,7 @@ async fn work(app: &TestApp) -> Vec<String> {
     others
 }
 
-async fn perform(chat: &Chat, subject: &str, payload: &Value) -> Result<(), Failure> {
+async fn perform(chat: &ChatWork, subject: &str, payload: &Value) -> Result<(), Failure> {
     let delivery = Delivery {
         subject: subject.to_owned(),
         id: None,
@@ -103,7 +103,7 @@ async fn without_the_homeserver_a_login_succeeds_and_credentials_come_later() {
         assert_eq!(refused.expect(503)["code"], "chat_unavailable");
         let told = app.told().await;
         assert_eq!((told.len(), told[0].0.as_str()), (1, DEVICE_ENDED), "the device that never was is cleaned up too");
-        assert!(matches!(perform(&app.app.chat, &told[0].0, &told[0].1).await, Err(Failure::Retry { .. })));
+        assert!(matches!(perform(&app.app.chat_work, &told[0].0, &told[0].1).await, Err(Failure::Retry { .. })));
 
         // The same account, once the homeserver is there.
         let config = crate::testing::test_config(&[]);
@@ -293,7 +293,7 @@ async fn an_account_that_we_did_not_make_is_given_to_nobody() {
         let devices = homeserver.devices(&later).await.expect("a list");
         assert_eq!(devices, ["PHONEOFJANE"], "and she is left alone");
         for (subject, payload) in app.told().await {
-            let done = perform(&app.app.chat, &subject, &payload).await;
+            let done = perform(&app.app.chat_work, &subject, &payload).await;
             assert_eq!(matches!(done, Err(Failure::GiveUp(_))), subject == RENAMED, "{subject}: {done:?}");
         }
         let old = login["matrix_credentials"]["access_token"].clone();
@@ -333,11 +333,11 @@ async fn clients_find_the_homeserver() {
 async fn work_that_nobody_understands_is_set_aside_and_work_for_nobody_is_done() {
     TestApp::run(async |app| {
         let nothing = json!({"user_id": 1, "device_id": "MDx"});
-        perform(&app.app.chat, DEVICE_ENDED, &nothing).await.expect("without chat there is nothing to do");
+        perform(&app.app.chat_work, DEVICE_ENDED, &nothing).await.expect("without chat there is nothing to do");
     })
     .await;
     TestApp::run_with_chat(&[], async |app| {
-        let chat = &app.app.chat;
+        let chat = &app.app.chat_work;
         assert!(matches!(perform(chat, "work.chat.unheard_of", &json!({})).await, Err(Failure::GiveUp(_))));
         assert!(matches!(perform(chat, DEVICE_ENDED, &json!({"user_id": "x"})).await, Err(Failure::GiveUp(_))));
         let gone = json!({"user_id": UserId(999_999), "device_id": "MDx"});

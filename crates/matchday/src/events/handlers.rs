@@ -156,7 +156,7 @@ impl From<Event> for EventItem {
             venue: event.venue,
             home_score: event.home_score,
             away_score: event.away_score,
-            chat_room_id: None,
+            chat_room_id: event.chat_room_id,
             predictions_count: event.predictions_count,
         }
     }

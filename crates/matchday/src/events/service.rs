@@ -63,6 +63,8 @@ pub struct Event {
     pub away_score: Option<i32>,
     /// How many predictions it has.
     pub predictions_count: i64,
+    /// Its first chat room, once it is open.
+    pub chat_room_id: Option<String>,
 }
 
 /// A tournament.

@@ -30,6 +30,7 @@ struct Row {
     home_score: Option<i32>,
     away_score: Option<i32>,
     predictions_count: i64,
+    chat_room_id: Option<String>,
 }
 
 impl TryFrom<Row> for Event {
@@ -50,6 +51,7 @@ impl TryFrom<Row> for Event {
             home_score: row.home_score,
             away_score: row.away_score,
             predictions_count: row.predictions_count,
+            chat_room_id: row.chat_room_id,
         })
     }
 }
@@ -87,7 +89,8 @@ async fn select(
                   t.id as "tournament_id: TournamentId", t.name as tournament_name, t.logo as tournament_logo,
                   h.id as "home_id: TeamId", h.name as home_name, h.logo as home_logo,
                   a.id as "away_id: TeamId", a.name as away_name, a.logo as away_logo,
-                  coalesce((select sum(predictions) from event_tallies where event_id = e.id), 0)::bigint as "predictions_count!"
+                  coalesce((select sum(predictions) from event_tallies where event_id = e.id), 0)::bigint as "predictions_count!",
+                  r.matrix_id as "chat_room_id?"
            from (select * from events
                  where ($1::bigint is null or tournament_id = $1)
                    and ($2::bigint is null or home_team_id = $2 or away_team_id = $2)
@@ -99,6 +102,7 @@ async fn select(
            join tournaments t on t.id = e.tournament_id
            join teams h on h.id = e.home_team_id
            join teams a on a.id = e.away_team_id
+           left join rooms r on r.event_id = e.id and r.stand = 1 and r.opened_at is not null
            order by e.phase, e.list_order, e.id"#,
         filter.tournament_id.map(|id| id.0),
         filter.team_id.map(|id| id.0),

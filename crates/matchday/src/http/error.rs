@@ -11,7 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::fields::{Faults, one};
-use crate::platform::{rate_limit::Decision, telemetry::CURRENT_REQUEST};
+use crate::platform::{database, rate_limit::Decision, telemetry::CURRENT_REQUEST};
 
 /// What every error answer holds.
 #[derive(Debug, Serialize, ToSchema)]
@@ -59,6 +59,11 @@ impl ApiError {
     /// 401: no token, or none that is good.
     pub fn unauthenticated() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "A valid token is needed.")
+    }
+
+    /// 403: the account may not use the service.
+    pub fn suspended() -> Self {
+        Self::new(StatusCode::FORBIDDEN, "account_suspended", "This account is suspended.")
     }
 
     /// 404, with what was not found.
@@ -109,17 +114,7 @@ impl ApiError {
 
     /// What a failure of the database means to a client: 503 where another try may well succeed, or else 500.
     pub fn database(error: &sqlx::Error) -> Self {
-        /// Connection lost; out of connections, memory or disk; being shut down or started; a statement that took too
-        /// long; a primary that is one no more; serialisation, deadlock, lock not available.
-        const PASSING: [&str; 8] = ["08", "53", "57P", "57014", "25006", "40001", "40P01", "55P03"];
-        let passing = match error {
-            sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Io(_) | sqlx::Error::Tls(_) => true,
-            sqlx::Error::Database(inner) => {
-                inner.code().is_some_and(|code| PASSING.iter().any(|class| code.starts_with(class)))
-            }
-            _ => false,
-        };
-        if passing {
+        if database::is_passing(error) {
             Self::unavailable("database_unavailable", "The database does not answer. Try again shortly.")
         } else {
             Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "Something went wrong on our side.")

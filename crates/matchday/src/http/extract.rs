@@ -30,6 +30,9 @@ impl FromRequestParts<App> for CurrentUser {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let token = bearer(parts).ok_or_else(ApiError::unauthenticated)?;
         let session = app.sessions.check(token).await?.ok_or_else(ApiError::unauthenticated)?;
+        if session.is_banned {
+            return Err(ApiError::suspended());
+        }
         Ok(Self { id: session.user_id, session: session.id })
     }
 }

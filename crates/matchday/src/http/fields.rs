@@ -201,6 +201,14 @@ impl FromJson for bool {
     }
 }
 
+impl FromQuery for bool {
+    const EXPECTED: &'static str = "must be true or false";
+
+    fn from_query(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
 impl FromJson for Date {
     const EXPECTED: &'static str = <Self as FromQuery>::EXPECTED;
 

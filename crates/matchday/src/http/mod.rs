@@ -39,8 +39,8 @@ pub use health::Checks;
 
 use self::edge::Edge;
 use crate::{
-    accounts, app::App, chat, codes, events, login, platform::random, platform::telemetry, predictions, sessions, sms,
-    teams, usernames,
+    accounts, app::App, chat, codes, events, login, mirror, platform::random, platform::telemetry, predictions, rooms,
+    safety, sessions, sms, teams, usernames,
 };
 
 /// The routes of every feature, with their description.
@@ -54,6 +54,8 @@ fn features() -> (Router<App>, OpenApi) {
         .merge(events::routes())
         .merge(teams::routes())
         .merge(predictions::routes())
+        .merge(rooms::routes())
+        .merge(safety::routes())
         .merge(sessions::routes())
         .merge(sms::routes())
         .layer(CompressionLayer::new().quality(CompressionLevel::Fastest));
@@ -128,9 +130,11 @@ pub fn private(app: &App) -> Edge {
     let router = health()
         .0
         .route("/metrics", get(|| std::future::ready(telemetry::metrics().render())))
+        .merge(mirror::private_routes())
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method);
-    edge(app, router, ["/healthz", "/readyz", "/metrics"].map(str::to_owned).to_vec())
+    let paths = ["/healthz", "/readyz", "/metrics"].into_iter().chain(mirror::PRIVATE_PATHS);
+    edge(app, router, paths.map(str::to_owned).collect())
 }
 
 fn cors(origins: &[String]) -> CorsLayer {

@@ -27,6 +27,8 @@ use super::error::ErrorBody;
         (name = "Login", description = "From a phone to a token"),
         (name = "Account", description = "Who the caller is"),
         (name = "Chat", description = "The way into chat, which is on a Matrix homeserver"),
+        (name = "Chat rooms", description = "A room for every match, and rooms that fans open"),
+        (name = "Safety", description = "Blocking users and reporting messages"),
         (name = "Events", description = "Matches, their tournaments and sports"),
         (name = "Teams", description = "Teams, and the caller's favourites"),
         (name = "Predictions", description = "What people say of matches before they start, and what it earns"),
@@ -75,7 +77,7 @@ struct Common {
     applies: fn(&Operation) -> bool,
 }
 
-const COMMON: [Common; 6] = [
+const COMMON: [Common; 7] = [
     Common {
         name: "Malformed",
         status: "400",
@@ -88,6 +90,13 @@ const COMMON: [Common; 6] = [
         status: "401",
         description: "The token is missing, unknown, expired or revoked",
         example: r#"{"message": "A valid token is needed.", "code": "unauthenticated"}"#,
+        applies: |operation| operation.security.is_some(),
+    },
+    Common {
+        name: "Suspended",
+        status: "403",
+        description: "The account is suspended",
+        example: r#"{"message": "This account is suspended.", "code": "account_suspended"}"#,
         applies: |operation| operation.security.is_some(),
     },
     Common {

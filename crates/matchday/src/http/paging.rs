@@ -43,13 +43,27 @@ impl Paging {
 
 impl FromParameters for Paging {
     fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let page = parameters.optional::<Ordinal>("page");
-        let per_page = parameters.optional::<Ordinal>("per_page");
-        Some(Self {
-            page: page?.map_or(1, |Ordinal(page)| page),
-            per_page: per_page?.map_or(20, |Ordinal(size)| size.min(MOST_PER_PAGE)),
-        })
+        read(parameters, 20)
     }
+}
+
+/// The same for a list whose items are small: 50 a page where nothing else is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct LongPaging(pub Paging);
+
+impl FromParameters for LongPaging {
+    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+        read(parameters, 50).map(Self)
+    }
+}
+
+fn read(parameters: &mut Parameters, usual: i64) -> Option<Paging> {
+    let page = parameters.optional::<Ordinal>("page");
+    let per_page = parameters.optional::<Ordinal>("per_page");
+    Some(Paging {
+        page: page?.map_or(1, |Ordinal(page)| page),
+        per_page: per_page?.map_or(usual, |Ordinal(size)| size.min(MOST_PER_PAGE)),
+    })
 }
 
 struct Ordinal(i64);
@@ -72,6 +86,19 @@ pub struct PagingParameters {
     page: Option<i64>,
     /// How many items a page has; more than 100 is served as 100.
     #[param(minimum = 1, default = 20, example = 20)]
+    per_page: Option<i64>,
+}
+
+/// The same for a list with [`LongPaging`].
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its documentation is used; LongPaging reads the values")]
+pub struct LongPagingParameters {
+    /// Which page; the first is 1.
+    #[param(minimum = 1, default = 1, example = 1)]
+    page: Option<i64>,
+    /// How many items a page has; more than 100 is served as 100.
+    #[param(minimum = 1, default = 50, example = 50)]
     per_page: Option<i64>,
 }
 

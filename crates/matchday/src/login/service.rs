@@ -61,6 +61,9 @@ pub enum LoginError {
     /// Somebody has or had it, or it is reserved. The code is still good.
     #[error("the username is taken")]
     UsernameTaken,
+    /// The account may not use the service.
+    #[error("the account is suspended")]
+    Suspended,
     /// The session.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -115,6 +118,9 @@ impl Login {
             return Err(LoginError::from(CheckError::NotGood).into());
         }
         let (account, is_new) = self.accounts.find_or_make_in(&mut tx, phone, username).await?;
+        if account.banned_at.is_some() {
+            return Err(LoginError::Suspended.into());
+        }
         let (issued, ended) = if is_new {
             (
                 self.sessions.start_in(&mut tx, account.id, client).await.map_err(LoginError::from)?,

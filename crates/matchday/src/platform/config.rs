@@ -73,10 +73,27 @@ settings! {
         public_url: Option<Url> = "",
         /// What stands behind the colon of its users' ids, as in `@ada:example.org`.
         server_name: Option<String> = "",
-        /// The `as_token` of this service's registration file on the homeserver.
+        /// The `as_token` of this service's registration on the homeserver, by which it acts for users.
         as_token: Option<Secret> = "",
+        /// The localpart of the service's own chat user, the registration's `sender_localpart`. It makes all rooms.
+        bot: String = "matchday",
+        /// The `id` of the registration by which the homeserver pushes what happens in rooms.
+        push_id: String = "matchday_push",
+        /// Its `as_token`.
+        push_token: Option<Secret> = "",
+        /// Its `hs_token`: what the homeserver shows when it pushes.
+        hs_token: Option<Secret> = "",
+        /// The access token of an administrator of the homeserver, who suspends users. Empty: users that are banned or
+        /// muted here lose their chat devices instead.
+        admin_token: Option<Secret> = "",
         /// How long one call may take.
         timeout: Duration = "4s",
+    }
+    /// Chat rooms.
+    rooms: Rooms {
+        /// How many members one room of a match holds. The next one opens a further stand of the same match. A room is
+        /// as slow as its homeserver's one process for it.
+        match_capacity: u32 = "2000",
     }
     /// The codes that people log in with.
     codes: Codes {
@@ -352,6 +369,7 @@ impl Config {
             self.sessions.idle <= self.sessions.lifetime,
             "sessions.idle is longer than sessions.lifetime: an idle session could not last that long",
         );
+        check(self.rooms.match_capacity > 0, "rooms.match_capacity is 0: nobody could join a match's room");
         check(self.sessions.max_per_user > 0, "sessions.max_per_user is 0: nobody could log in");
         check((0.0..=1.0).contains(&self.traces.sample), "traces.sample is not between 0 and 1");
         check(!self.outbox.poll.is_zero(), "outbox.poll is 0: the relay would never rest");
@@ -441,6 +459,8 @@ impl Config {
                 "matrix.homeserver_url is, and clients must not be sent to an inner address",
             ),
             (chat, "matrix.as_token", self.matrix.as_token.is_some(), "matrix.homeserver_url is"),
+            (chat, "matrix.push_token", self.matrix.push_token.is_some(), "matrix.homeserver_url is"),
+            (chat, "matrix.hs_token", self.matrix.hs_token.is_some(), "matrix.homeserver_url is"),
         ]
         .into_iter()
         .map(|(wanted, key, set, because)| (!wanted || set, format!("{key} is not set, but {because}")))

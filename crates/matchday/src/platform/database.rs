@@ -72,6 +72,19 @@ pub async fn schema(pool: &PgPool) -> sqlx::Result<Schema> {
     Ok(if missing == 0 { Schema::Current } else { Schema::Behind(missing) })
 }
 
+/// Whether the same statement may well succeed soon: connection lost; out of connections, memory or disk; being shut down
+/// or started; a statement that took too long; a primary that is one no more; serialisation, deadlock, lock not available.
+pub fn is_passing(error: &sqlx::Error) -> bool {
+    const PASSING: [&str; 8] = ["08", "53", "57P", "57014", "25006", "40001", "40P01", "55P03"];
+    match error {
+        sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Io(_) | sqlx::Error::Tls(_) => true,
+        sqlx::Error::Database(inner) => {
+            inner.code().is_some_and(|code| PASSING.iter().any(|class| code.starts_with(class)))
+        }
+        _ => false,
+    }
+}
+
 /// Removes what is over, a thousand rows at a time, so that nobody waits long for a lock; returns how many there were.
 /// `step` removes at most as many as it is given, and returns how many it removed.
 pub async fn sweep<F, E>(step: impl Fn(i64) -> F) -> Result<u64, E>

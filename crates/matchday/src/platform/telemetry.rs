@@ -200,5 +200,11 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     metrics::describe_counter!("matchday_accounts_made_total", "Accounts made by a first login");
     metrics::describe_histogram!("matchday_chat_login_seconds", "Time to get chat credentials from the homeserver");
     metrics::describe_counter!("matchday_chat_logins_total", "Chat credentials asked for, by outcome");
+    metrics::describe_counter!("matchday_rooms_opened_total", "Chat rooms that were made and opened");
+    metrics::describe_counter!("matchday_mirror_events_total", "Events that the homeserver pushed, by outcome");
+    metrics::describe_counter!("matchday_mirror_comparisons_total", "Rooms compared with the homeserver");
+    metrics::describe_counter!("matchday_mirror_corrections_total", "Memberships that a comparison put right");
+    metrics::describe_counter!("matchday_restrictions_total", "What operators did to accounts, by action");
+    metrics::describe_counter!("matchday_reports_total", "Messages that were reported");
     metrics::describe_counter!("matchday_pages_built_total", "Pages built from the database, for all who ask for them");
 }

@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     rules::{Confidence, Forecast, Pick, Score},
-    service::{Filter, Listed, SaveError, Summary},
+    service::{Filter, Listed, RoomView, SaveError, Summary, View},
 };
 use crate::{
     app::App,
@@ -19,6 +19,7 @@ use crate::{
         paging::{Cursor, CursorPaging, CursorParameters},
     },
     ids::{EventId, PredictionId, UserId},
+    rooms::{ReadableRoom, RoomPath},
 };
 
 #[derive(ToSchema)]
@@ -132,7 +133,7 @@ impl From<SaveError> for ApiError {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "only its documentation is used; Filter reads the values")]
-pub(crate) struct FilterParameters {
+pub(super) struct FilterParameters {
     /// Only the prediction of this user.
     #[param(value_type = Option<i64>, minimum = 1)]
     user_id: Option<UserId>,
@@ -149,14 +150,14 @@ impl FromParameters for Filter {
 
 /// Predictions of one match.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct PredictionList {
+pub(super) struct PredictionList {
     data: Vec<ListedItem>,
     meta: PredictionMeta,
 }
 
 impl PredictionList {
     /// The answer with some of a match's predictions.
-    pub(crate) fn new(listed: Vec<Listed>, next: Option<Cursor>, summary: Summary) -> Self {
+    fn new(listed: Vec<Listed>, next: Option<Cursor>, summary: Summary) -> Self {
         let meta = PredictionMeta {
             total_predictions: summary.total(),
             prediction_distribution: Distribution { home: summary.home, draw: summary.draw, away: summary.away },
@@ -278,11 +279,71 @@ pub(super) async fn save_prediction(
     ))]
 pub(super) async fn list_event_predictions(
     State(app): State<App>,
-    _: CurrentUser,
+    user: CurrentUser,
     Path(event): Path<EventId>,
     Query((filter, paging)): Query<(Filter, CursorPaging)>,
 ) -> Result<Json<PredictionList>, ApiError> {
-    let summary = app.predictions.summary(event).await?.ok_or_else(|| ApiError::not_found("The event"))?;
-    let (listed, next) = app.predictions.list(event, filter, paging).await?;
+    let summary = app.predictions.summary(event, None).await?.ok_or_else(|| ApiError::not_found("The event"))?;
+    let view = View { viewer: user.id, room: None };
+    let (listed, next) = app.predictions.list(event, view, filter, paging).await?;
     Ok(Json(PredictionList::new(listed, next, summary)))
+}
+
+/// Predictions of a room's members on its match.
+#[derive(Serialize, ToSchema)]
+pub(super) struct RoomPredictionList {
+    data: Vec<ListedItem>,
+    meta: RoomPredictionMeta,
+}
+
+/// Speaks of all predictions of the room, whatever the filter.
+#[derive(Serialize, ToSchema)]
+struct RoomPredictionMeta {
+    #[schema(example = 120)]
+    total_predictions: i64,
+    #[schema(example = 70)]
+    home_predictions: i64,
+    #[schema(example = 20)]
+    draw_predictions: i64,
+    #[schema(example = 30)]
+    away_predictions: i64,
+    /// Where the list goes on; null at its end.
+    #[schema(example = "AAAAAAAAAGQ")]
+    next_cursor: Option<String>,
+}
+
+/// List the predictions of a room's members on its match, the earliest first.
+///
+/// All stands of a match are one crowd. A room without a match has none.
+#[utoipa::path(get, path = "/api/auth/chat-rooms/{room}/predictions", tag = "Predictions", security(("token" = [])),
+    params(RoomPath, FilterParameters, CursorParameters),
+    responses(
+        (status = 200, body = RoomPredictionList),
+        (status = 403, description = "A private room, and the caller is no member", body = ErrorBody),
+        (status = 404, description = "There is no such room", body = ErrorBody),
+    ))]
+pub(super) async fn list_room_predictions(
+    State(app): State<App>,
+    looked_at: ReadableRoom,
+    Query((filter, paging)): Query<(Filter, CursorPaging)>,
+) -> Result<Json<RoomPredictionList>, ApiError> {
+    let ReadableRoom { user, room } = looked_at;
+    let (listed, next, summary) = match room.event_id {
+        None => (Vec::new(), None, Summary::default()),
+        Some(event) => {
+            let of = RoomView { id: room.id, with_all_stands: room.stand.is_some() };
+            let summary = app.predictions.summary(event, Some(of)).await?.unwrap_or_default();
+            let view = View { viewer: user.id, room: Some(of) };
+            let (listed, next) = app.predictions.list(event, view, filter, paging).await?;
+            (listed, next, summary)
+        }
+    };
+    let meta = RoomPredictionMeta {
+        total_predictions: summary.total(),
+        home_predictions: summary.home,
+        draw_predictions: summary.draw,
+        away_predictions: summary.away,
+        next_cursor: next.map(|cursor| cursor.to_string()),
+    };
+    Ok(Json(RoomPredictionList { data: listed.into_iter().map(ListedItem::from).collect(), meta }))
 }

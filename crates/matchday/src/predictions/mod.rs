@@ -12,5 +12,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::app::App;
 
 pub(crate) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(handlers::save_prediction)).routes(routes!(handlers::list_event_predictions))
+    OpenApiRouter::new()
+        .routes(routes!(handlers::save_prediction))
+        .routes(routes!(handlers::list_event_predictions))
+        .routes(routes!(handlers::list_room_predictions))
 }

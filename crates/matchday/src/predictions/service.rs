@@ -12,7 +12,7 @@ use super::{
 use crate::{
     events::{rules::Outcome, service::Events},
     http::paging::{Cursor, CursorPaging},
-    ids::{EventId, PredictionId, UserId},
+    ids::{EventId, PredictionId, RoomId, UserId},
 };
 
 /// How many slots a match's tally has. A user always writes the same one, so few ever wait for each other.
@@ -59,6 +59,24 @@ pub struct Filter {
     pub prediction: Option<Pick>,
 }
 
+/// Who looks at predictions, and from where.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    /// Who. Whom they have blocked they do not see.
+    pub viewer: UserId,
+    /// Only those of the members of this room.
+    pub room: Option<RoomView>,
+}
+
+/// A room whose members' predictions are looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct RoomView {
+    /// Which.
+    pub id: RoomId,
+    /// Whether it is one of the match's own, whose stands are one crowd.
+    pub with_all_stands: bool,
+}
+
 /// A prediction as everybody sees it.
 #[derive(Clone, Debug)]
 pub struct Listed {
@@ -87,7 +105,7 @@ impl Listed {
 }
 
 /// All predictions of a match in a few numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
     /// How many say that the home team wins.
     pub home: i64,
@@ -137,11 +155,12 @@ impl Predictions {
     pub async fn list(
         &self,
         event: EventId,
+        view: View,
         filter: Filter,
         paging: CursorPaging,
     ) -> sqlx::Result<(Vec<Listed>, Option<Cursor>)> {
         // One more than wanted shows whether there is a next part.
-        let mut listed = store::list(&self.db, event, filter, paging.after, paging.limit + 1).await?;
+        let mut listed = store::list(&self.db, event, view, filter, paging.after, paging.limit + 1).await?;
         let wanted = usize::try_from(paging.limit).unwrap_or(usize::MAX);
         let more = listed.len() > wanted;
         listed.truncate(wanted);
@@ -149,8 +168,8 @@ impl Predictions {
         Ok((listed, next))
     }
 
-    /// All predictions of a match in a few numbers, or `None` if there is no such match.
-    pub async fn summary(&self, event: EventId) -> sqlx::Result<Option<Summary>> {
-        store::summary(&self.db, event).await
+    /// All predictions of a match, or of a room's members on it, in a few numbers; `None` if there is no such match.
+    pub async fn summary(&self, event: EventId, room: Option<RoomView>) -> sqlx::Result<Option<Summary>> {
+        store::summary(&self.db, event, room).await
     }
 }

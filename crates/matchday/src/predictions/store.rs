@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::{
     rules::{Confidence, Forecast, Pick, Score},
-    service::{Filter, Listed, Saved, Summary},
+    service::{Filter, Listed, RoomView, Saved, Summary, View},
 };
 use crate::{
     events::rules::Status,
@@ -112,10 +112,11 @@ impl TryFrom<Row> for Listed {
     }
 }
 
-/// The first predictions of a match after the cursor, by id.
+/// The first predictions of a match after the cursor, by id. Those of users whom the viewer has blocked are left out.
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
     event: EventId,
+    view: View,
     filter: Filter,
     after: Option<Cursor>,
     limit: i64,
@@ -132,6 +133,11 @@ pub(super) async fn list(
              and p.id > $2
              and ($3::bigint is null or p.user_id = $3)
              and ($4::text is null or p.prediction = $4)
+             and ($6::bigint is null or exists (
+               select from room_members m join rooms r on r.id = m.room_id
+               where m.user_id = p.user_id and m.membership = 'join'
+                 and (r.id = $6 or ($7 and r.event_id = $1 and r.stand is not null))))
+             and not exists (select from blocks b where b.user_id = $8 and b.blocked_id = p.user_id)
            order by p.id
            limit $5"#,
         event.0,
@@ -139,13 +145,21 @@ pub(super) async fn list(
         filter.user_id.map(|id| id.0),
         filter.prediction.map(Pick::name),
         limit,
+        view.room.map(|room| room.id.0),
+        view.room.is_some_and(|room| room.with_all_stands),
+        view.viewer.0,
     )
     .fetch_all(executor)
     .await?;
     rows.into_iter().map(Listed::try_from).collect()
 }
 
-pub(super) async fn summary(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Option<Summary>> {
+/// All predictions of a match, or of a room's members on it.
+pub(super) async fn summary(
+    executor: impl PgExecutor<'_>,
+    event: EventId,
+    room: Option<RoomView>,
+) -> sqlx::Result<Option<Summary>> {
     sqlx::query_as!(
         Summary,
         r#"select count(*) filter (where p.prediction = 'home') as "home!",
@@ -153,9 +167,15 @@ pub(super) async fn summary(executor: impl PgExecutor<'_>, event: EventId) -> sq
                   count(*) filter (where p.prediction = 'away') as "away!",
                   coalesce(avg(p.confidence), 0)::double precision as "average_confidence!"
            from events e left join predictions p on p.event_id = e.id
+             and ($2::bigint is null or exists (
+               select from room_members m join rooms r on r.id = m.room_id
+               where m.user_id = p.user_id and m.membership = 'join'
+                 and (r.id = $2 or ($3 and r.event_id = $1 and r.stand is not null))))
            where e.id = $1
            group by e.id"#,
         event.0,
+        room.map(|room| room.id.0),
+        room.is_some_and(|room| room.with_all_stands),
     )
     .fetch_optional(executor)
     .await

@@ -67,6 +67,8 @@ pub struct Checked {
     pub user_id: UserId,
     /// Which of their sessions.
     pub id: SessionId,
+    /// Whether they may not use the service.
+    pub is_banned: bool,
     expires_at: OffsetDateTime,
 }
 
@@ -254,7 +256,7 @@ impl Sessions {
             expires_at = rules::expiry(row.created_at, now, inner.config.idle, inner.config.lifetime);
             store::note_use(&inner.db, user, hash, now, expires_at).await?;
         }
-        let checked = Checked { user_id: user, id: row.id, expires_at };
+        let checked = Checked { user_id: user, id: row.id, is_banned: row.is_banned, expires_at };
         inner.checked.insert(hash, (checked, looked_up));
         // The session may have ended between our reading it and now. An eviction counts before it removes: so either it
         // removes what we inserted, or we see here that something was evicted, and remember nothing this time.

@@ -14,6 +14,8 @@ pub(super) struct Row {
     pub(super) last_used_at: OffsetDateTime,
     pub(super) expires_at: OffsetDateTime,
     pub(super) user_agent: String,
+    /// Whether its user may not use the service.
+    pub(super) is_banned: bool,
 }
 
 /// A session that was ended.
@@ -84,8 +86,9 @@ pub(super) async fn delete(connection: &mut PgConnection, user: UserId, id: Sess
 pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId, hash: TokenHash) -> sqlx::Result<Option<Row>> {
     sqlx::query_as!(
         Row,
-        r#"select id as "id: SessionId", created_at, last_used_at, expires_at, user_agent
-           from sessions where user_id = $1 and token_hash = $2"#,
+        r#"select s.id as "id: SessionId", s.created_at, s.last_used_at, s.expires_at, s.user_agent,
+                  u.banned_at is not null as "is_banned!"
+           from sessions s join users u on u.user_id = s.user_id where s.user_id = $1 and s.token_hash = $2"#,
         user.0,
         &hash.0[..],
     )
@@ -96,7 +99,7 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId, hash: Toke
 pub(super) async fn list(executor: impl PgExecutor<'_>, user: UserId, now: OffsetDateTime) -> sqlx::Result<Vec<Row>> {
     sqlx::query_as!(
         Row,
-        r#"select id as "id: SessionId", created_at, last_used_at, expires_at, user_agent
+        r#"select id as "id: SessionId", created_at, last_used_at, expires_at, user_agent, false as "is_banned!"
            from sessions where user_id = $1 and expires_at > $2 order by created_at desc, id desc"#,
         user.0,
         now,

@@ -32,9 +32,10 @@ async fn an_import_reaches_every_process_by_message() {
             assert_eq!(first(&process.public).await, Value::Null);
         }
         let told = setting.expect(&["fixtures", "import", "-"], &document("scheduled", (None, None)));
-        assert_eq!(told, "Cup: imported\n  teams: 2 new, 0 changed, 0 as they were\n  matches: 1 new, 0 changed, 0 as they were\n  results: 0 new or corrected");
+        assert_eq!(told, "Cup: imported\n  teams: 2 new, 0 changed, 0 as they were\n  matches: 1 new, 0 changed, 0 as they were\n  results: 0 new or corrected\n  chat: 1 room made");
         for process in &processes {
             eventually("the match is listed", async || first(&process.public).await["home_team"]["name"] == "Rovers").await;
+            eventually("its room is listed", async || first(&process.public).await["chat_room_id"].is_string()).await;
         }
         let told = setting.expect(&["fixtures", "import", "-", "--dry-run"], &document("finished", (Some(2), Some(1))));
         assert!(told.starts_with("Cup: would be imported; nothing was written") && told.contains("final: status scheduled → finished, score none → 2:1"), "{told}");

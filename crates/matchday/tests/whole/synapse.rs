@@ -17,6 +17,8 @@ use sqlx::{Connection as _, Executor as _, PgConnection, postgres::PgConnectOpti
 pub(crate) struct Synapse {
     /// Where clients reach it, also after it was started again.
     pub(crate) url: String,
+    /// Where it pushes what happens: for the `http.private_listen` of the process under test.
+    pub(crate) pushes_to: String,
     directory: PathBuf,
     process: Option<Child>,
 }
@@ -54,22 +56,25 @@ impl Synapse {
         let directory = std::env::temp_dir().join(database);
         // Its settings hold secrets.
         fs::DirBuilder::new().mode(0o700).create(&directory).expect("a directory");
-        let (port, path) = (free_port(), |name: &str| format!("\"{}\"", directory.join(name).display()));
+        let ([port, push_port], path) = (free_ports(), |name: &str| format!("\"{}\"", directory.join(name).display()));
+        let pushes_to = format!("127.0.0.1:{push_port}");
         let url = format!("http://127.0.0.1:{port}");
         let settings = [
             ("public_baseurl", format!("\"{url}\"")),
             ("- port", port.to_string()),
             ("dbname", database.to_owned()),
             ("log_config", path("log.yaml")),
-            ("app_service_config_files", format!("[{}]", path("appservice.yaml"))),
+            ("app_service_config_files", format!("[{}, {}]", path("appservice.yaml"), path("appservice-push.yaml"))),
             ("media_store_path", path("media")),
         ];
         let settings = settings.iter().fold(read("homeserver.yaml"), |text, (key, value)| with(&text, key, value));
         fs::write(directory.join("homeserver.yaml"), settings).expect("written");
+        fs::write(directory.join("appservice.yaml"), read("appservice.yaml")).expect("written");
         // What happens in this homeserver is not for the service that may be listening where the other one reports.
-        fs::write(directory.join("appservice.yaml"), with(&read("appservice.yaml"), "url", "null")).expect("written");
+        let push = with(&read("appservice-push.yaml"), "url", &format!("\"http://{pushes_to}\""));
+        fs::write(directory.join("appservice-push.yaml"), push).expect("written");
         fs::write(directory.join("log.yaml"), read("log.yaml")).expect("written");
-        Self { url, directory, process: None }
+        Self { url, pushes_to, directory, process: None }
     }
 
     /// Starts it, for the first time or again, and waits until it answers.
@@ -131,10 +136,11 @@ fn with(settings: &str, key: &str, value: &str) -> String {
     lines.collect()
 }
 
-/// A port that stays free while the homeserver is down: not one of those that the system hands out (from 32768 on),
-/// and different for the processes that tests are.
-fn free_port() -> u16 {
-    let first = u16::try_from(std::process::id() % 10_000).expect("below 10,000");
-    let mut candidates = (0..10_000).map(|step| 20_000 + (first + step) % 10_000);
-    candidates.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
+/// Two ports that stay free while nobody listens there: none of those that the system hands out (from 32768 on), and
+/// different for the processes that tests are.
+fn free_ports() -> [u16; 2] {
+    let first = u16::try_from(std::process::id() * 2 % 10_000).expect("below 10,000");
+    let candidates = (0..10_000).map(|step| 20_000 + (first + step) % 10_000);
+    let mut free = candidates.filter(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    [free.next().expect("a free port"), free.next().expect("another one")]
 }

@@ -1,0 +1,165 @@
+//! What other features leave to be done in chat, by a worker.
+
+use std::time::Duration;
+
+use matrix_appservice::{Error as MatrixError, Homeserver};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::service::{Chat, ChatError};
+use crate::{
+    accounts::service::{Account, Accounts, NAME_CHANGED, NameChanged, RENAMED, Renamed},
+    ids::UserId,
+    platform::stream::{Delivery, Failure, Stream, WorkSpec},
+    rooms::service::{RoomError, Rooms},
+    sessions::service::{DEVICE_ENDED, DeviceEnded},
+};
+
+/// The subject on which users are told who may do less than before, or more again.
+pub const RESTRICTED: &str = "work.chat.restricted";
+/// The subject on which a block is told, made or lifted.
+pub const IGNORED: &str = "work.chat.ignored";
+
+/// Somebody may do less than before, or more again.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Restricted {
+    /// Who.
+    pub user_id: UserId,
+}
+
+/// Somebody does not want to meet somebody else, or does again.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Ignored {
+    /// Who.
+    pub user_id: UserId,
+    /// Whom.
+    pub other_id: UserId,
+    /// Whether they do not want to.
+    pub is_ignored: bool,
+}
+
+/// Does that work.
+#[derive(Clone)]
+pub struct ChatWork {
+    /// The way in.
+    pub chat: Chat,
+    /// Where everybody is.
+    pub rooms: Rooms,
+    /// Who everybody is.
+    pub accounts: Accounts,
+}
+
+impl ChatWork {
+    /// Which work it is, and how patiently it is done.
+    pub fn spec() -> WorkSpec {
+        WorkSpec {
+            // A homeserver may be away for a day, and all of this must be done when it is back.
+            attempts: 10_000,
+            longest_pause: Duration::from_mins(1),
+            ..WorkSpec::new("chat", Stream::Work, "work.chat.>")
+        }
+    }
+
+    /// Does a piece of it. Doing it twice changes nothing.
+    pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
+        // Without chat there is nothing to be done in it.
+        let Some(homeserver) = self.chat.homeserver() else { return Ok(()) };
+        match delivery.subject.as_str() {
+            DEVICE_ENDED => {
+                let ended: DeviceEnded = read(&delivery)?;
+                let Some(account) = self.account(ended.user_id).await? else { return Ok(()) };
+                homeserver.delete_device(account.username.as_str(), &ended.device_id).await.map_err(failure)
+            }
+            RENAMED => self.rename(homeserver, &read(&delivery)?).await,
+            NAME_CHANGED => {
+                let changed: NameChanged = read(&delivery)?;
+                self.show_name(homeserver, changed.user_id).await
+            }
+            RESTRICTED => {
+                let restricted: Restricted = read(&delivery)?;
+                self.restrict(homeserver, restricted.user_id).await
+            }
+            IGNORED => self.ignore(homeserver, &read(&delivery)?).await,
+            other => Err(Failure::GiveUp(anyhow::anyhow!("nobody knows how to do {other}"))),
+        }
+    }
+
+    /// Moves somebody to the chat account of their new name: it is made, joins the rooms, and the old one ends.
+    async fn rename(&self, homeserver: &Homeserver, renamed: &Renamed) -> Result<(), Failure> {
+        // First there must be somewhere to go. Where there can be none, the old devices must end all the same.
+        match self.chat.account(renamed.user_id).await {
+            Ok(_) => self.rooms.follow(renamed.user_id, &renamed.from).await.map_err(room_failure)?,
+            Err(ChatError::NotOurs | ChatError::SessionOver) => {}
+            Err(error) => return Err(chat_failure(error)),
+        }
+        homeserver.deactivate(renamed.from.as_str(), false).await.map_err(failure)?;
+        self.show_name(homeserver, renamed.user_id).await
+    }
+
+    /// Shows the person's name in chat, or the username where there is none.
+    async fn show_name(&self, homeserver: &Homeserver, user: UserId) -> Result<(), Failure> {
+        let Some(account) = self.account(user).await? else { return Ok(()) };
+        if !account.has_chat_account {
+            self.chat.make_account(homeserver, &account).await.map_err(chat_failure)?;
+        }
+        let shown = account.name.as_deref().unwrap_or(account.username.as_str());
+        homeserver.set_display_name(account.username.as_str(), shown).await.map_err(failure)
+    }
+
+    /// Lets somebody do in chat what they may do here. What they may is read now: of several changes the last one counts,
+    /// in whatever order they are told.
+    async fn restrict(&self, homeserver: &Homeserver, user: UserId) -> Result<(), Failure> {
+        let Some(account) = self.account(user).await?.filter(|account| account.has_chat_account) else { return Ok(()) };
+        let name = account.username.as_str();
+        let silent = account.banned_at.is_some() || account.muted_at.is_some();
+        // Before they are suspended: then they may still be taken out.
+        if account.banned_at.is_some() {
+            self.rooms.expel(user, "suspended").await.map_err(room_failure)?;
+        }
+        match homeserver.set_suspended(name, silent).await {
+            // Nobody here can suspend: whoever has no device can say nothing.
+            Err(MatrixError::NoAdmin) if silent => {
+                for device in homeserver.devices(name).await.map_err(failure)? {
+                    homeserver.delete_device(name, device.as_str()).await.map_err(failure)?;
+                }
+                Ok(())
+            }
+            Ok(()) | Err(MatrixError::NoAdmin | MatrixError::NoSuchUser(_)) => Ok(()),
+            Err(error) => Err(failure(error)),
+        }
+    }
+
+    /// Hides, or shows again, what somebody says in chat to whoever blocked them.
+    async fn ignore(&self, homeserver: &Homeserver, ignored: &Ignored) -> Result<(), Failure> {
+        let Some(account) = self.account(ignored.user_id).await?.filter(|account| account.has_chat_account) else {
+            return Ok(());
+        };
+        let Some(other) = self.account(ignored.other_id).await? else { return Ok(()) };
+        let other = homeserver.user_id(other.username.as_str()).map_err(failure)?;
+        homeserver.set_ignored(account.username.as_str(), &other, ignored.is_ignored).await.map_err(failure)
+    }
+
+    async fn account(&self, user: UserId) -> Result<Option<Account>, Failure> {
+        self.accounts.find(user).await.map_err(Failure::retry)
+    }
+}
+
+fn read<T: DeserializeOwned>(delivery: &Delivery) -> Result<T, Failure> {
+    serde_json::from_slice(&delivery.payload).map_err(|error| Failure::GiveUp(error.into()))
+}
+
+fn chat_failure(error: ChatError) -> Failure {
+    match error {
+        ChatError::Homeserver(error) => failure(error),
+        // An operator has to see to it.
+        ChatError::NotOurs => Failure::GiveUp(error.into()),
+        other => Failure::retry(other),
+    }
+}
+
+fn room_failure(error: RoomError) -> Failure {
+    Failure::retry(error)
+}
+
+fn failure(error: MatrixError) -> Failure {
+    if error.is_worth_retrying() { Failure::retry(error) } else { Failure::GiveUp(error.into()) }
+}

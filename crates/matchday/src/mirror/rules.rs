@@ -1,0 +1,327 @@
+//! What a pushed event says; no I/O.
+
+use std::{fmt, str::FromStr};
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+use time::{Duration, OffsetDateTime};
+
+/// The longest id and name of a type that is kept; the specification allows 255 bytes.
+const NAME_BYTES: usize = 255;
+
+/// How much of an event that nobody understands is kept for whoever looks at it.
+const EVIDENCE_LENGTH: usize = 2_000;
+
+/// What somebody is to a room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Membership {
+    /// In it.
+    Join,
+    /// Asked to come.
+    Invite,
+    /// Not in it, or not any more.
+    Leave,
+    /// Kept out.
+    Ban,
+}
+
+impl Membership {
+    /// As it is stored, and as Matrix says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Join => "join",
+            Self::Invite => "invite",
+            Self::Leave => "leave",
+            Self::Ban => "ban",
+        }
+    }
+}
+
+impl fmt::Display for Membership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A membership that is none.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is no membership")]
+pub struct UnknownMembership(String);
+
+impl FromStr for Membership {
+    type Err = UnknownMembership;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMembership> {
+        match name {
+            "join" => Ok(Self::Join),
+            "invite" => Ok(Self::Invite),
+            // Whoever knocks stands outside.
+            "leave" | "knock" => Ok(Self::Leave),
+            "ban" => Ok(Self::Ban),
+            other => Err(UnknownMembership(other.chars().take(40).collect())),
+        }
+    }
+}
+
+impl TryFrom<String> for Membership {
+    type Error = UnknownMembership;
+
+    fn try_from(name: String) -> Result<Self, UnknownMembership> {
+        name.parse()
+    }
+}
+
+/// An event as it goes into the inbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pushed {
+    pub(super) event_id: String,
+    pub(super) matrix_room: String,
+    pub(super) kind: String,
+    pub(super) sender: String,
+    pub(super) state_key: Option<String>,
+    pub(super) sent_at: OffsetDateTime,
+    /// Of what the mirror reads, and no more.
+    pub(super) content: Option<String>,
+    /// Why it cannot even be read.
+    pub(super) fault: Option<String>,
+}
+
+impl Pushed {
+    /// Reads what came. Whatever it is, something comes out: what cannot be read has a fault, and a name made from its
+    /// bytes, so that it is recognised when it comes again.
+    pub(super) fn read(raw: &str) -> Self {
+        let value: Value = serde_json::from_str(raw).unwrap_or_default();
+        match read(&value) {
+            Ok(pushed) => pushed,
+            Err(fault) => Self {
+                event_id: text(&value, "event_id").unwrap_or_else(|_| unnamed(raw)),
+                matrix_room: text(&value, "room_id").unwrap_or_default(),
+                kind: text(&value, "type").unwrap_or_default(),
+                sender: text(&value, "sender").unwrap_or_default(),
+                state_key: None,
+                sent_at: OffsetDateTime::UNIX_EPOCH,
+                content: Some(evidence(value)),
+                fault: Some(fault),
+            },
+        }
+    }
+}
+
+fn read(value: &Value) -> Result<Pushed, String> {
+    let kind = text(value, "type")?;
+    let state_key = match value.get("state_key") {
+        None => None,
+        Some(_) => Some(text(value, "state_key")?),
+    };
+    // A clock of another server may say anything.
+    let millis = value.get("origin_server_ts").and_then(Value::as_i64).ok_or("origin_server_ts is no number")?;
+    let sent_at = OffsetDateTime::UNIX_EPOCH
+        .checked_add(Duration::milliseconds(millis.max(0)))
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    Ok(Pushed {
+        event_id: text(value, "event_id")?,
+        matrix_room: text(value, "room_id")?,
+        content: excerpt(&kind, value.get("content").unwrap_or(&Value::Null)),
+        kind,
+        sender: text(value, "sender")?,
+        state_key,
+        sent_at,
+        fault: None,
+    })
+}
+
+fn text(value: &Value, field: &str) -> Result<String, String> {
+    let text = value.get(field).and_then(Value::as_str).ok_or_else(|| format!("{field} is no text"))?;
+    if text.len() > NAME_BYTES || text.contains('\0') || (text.is_empty() && field != "state_key") {
+        return Err(format!("{field} is empty, too long or has characters that no name has"));
+    }
+    Ok(text.to_owned())
+}
+
+/// The fields of the content that the mirror reads. What people say is not among them.
+fn excerpt(kind: &str, content: &Value) -> Option<String> {
+    let field = match kind {
+        "m.room.member" => "membership",
+        "m.room.name" => "name",
+        "m.room.topic" => "topic",
+        _ => return None,
+    };
+    let mut kept = Map::new();
+    if let Some(value) = content.get(field) {
+        kept.insert(field.to_owned(), value.clone());
+    }
+    Some(Value::Object(kept).to_string())
+}
+
+/// An unreadable event without what may have been said in it.
+fn evidence(mut value: Value) -> String {
+    if let Some(event) = value.as_object_mut() {
+        for field in ["content", "unsigned", "prev_content"] {
+            if event.contains_key(field) {
+                event.insert(field.to_owned(), json!("…"));
+            }
+        }
+    }
+    value.to_string().chars().take(EVIDENCE_LENGTH).collect()
+}
+
+fn unnamed(raw: &str) -> String {
+    format!("unnamed:{}", hex::encode(Sha256::digest(raw)))
+}
+
+/// What an event means to the mirror.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// Somebody is something to the room.
+    Member { who: String, membership: Membership },
+    /// It is called something else.
+    Name(String),
+    /// It is about something else.
+    Topic(String),
+    /// Somebody said or showed something.
+    Spoken,
+    /// Nothing.
+    Nothing,
+}
+
+impl Meaning {
+    /// What an event of this type with this content means, or what is wrong with it.
+    pub(super) fn of(kind: &str, state_key: Option<&str>, content: Option<&str>) -> Result<Self, String> {
+        let content: Value =
+            content.map_or(Ok(Value::Null), serde_json::from_str).map_err(|_| "the content is no JSON".to_owned())?;
+        let said = |field: &str, most: usize| -> Result<String, String> {
+            match content.get(field) {
+                // A name may be taken away.
+                None | Some(Value::Null) => Ok(String::new()),
+                Some(Value::String(text)) => Ok(text.chars().filter(|c| !c.is_control()).take(most).collect()),
+                Some(_) => Err(format!("{field} is no text")),
+            }
+        };
+        match (kind, state_key) {
+            ("m.room.member", Some(who)) => {
+                let membership = content.get("membership").and_then(Value::as_str).ok_or("membership is no text")?;
+                if !is_user_id(who) {
+                    return Err("the state key is no user".to_owned());
+                }
+                let membership = membership.parse().map_err(|error: UnknownMembership| error.to_string())?;
+                Ok(Self::Member { who: who.to_owned(), membership })
+            }
+            ("m.room.member", None) => Err("a membership without a state key".to_owned()),
+            ("m.room.name", Some("")) => said("name", 255).map(Self::Name),
+            ("m.room.topic", Some("")) => said("topic", 1_000).map(Self::Topic),
+            ("m.room.message" | "m.room.encrypted" | "m.sticker" | "m.reaction", None) => Ok(Self::Spoken),
+            _ => Ok(Self::Nothing),
+        }
+    }
+}
+
+fn is_user_id(text: &str) -> bool {
+    text.strip_prefix('@').and_then(|rest| rest.split_once(':')).is_some_and(|(_, server)| !server.is_empty())
+}
+
+/// The username of a chat user of this homeserver.
+pub(super) fn localpart<'a>(matrix_user: &'a str, server_name: &str) -> Option<&'a str> {
+    let (localpart, server) = matrix_user.strip_prefix('@')?.split_once(':')?;
+    (server == server_name).then_some(localpart)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn event(changes: &Value) -> String {
+        let mut event = json!({"event_id": "$1", "room_id": "!r:s", "type": "m.room.member", "sender": "@a:s",
+            "state_key": "@b:s", "origin_server_ts": 1_700_000_000_000_i64,
+            "content": {"membership": "join", "displayname": "B"}});
+        for (field, value) in changes.as_object().expect("an object") {
+            event[field] = value.clone();
+        }
+        event.to_string()
+    }
+
+    #[test]
+    fn only_what_the_mirror_reads_is_kept() {
+        let member = Pushed::read(&event(&json!({})));
+        assert_eq!(member.content.as_deref(), Some(r#"{"membership":"join"}"#));
+        assert_eq!(member.sent_at.unix_timestamp(), 1_700_000_000);
+        let message = event(&json!({"type": "m.room.message", "content": {"body": "a secret"}}));
+        assert_eq!(Pushed::read(&message).content, None);
+        let broken = Pushed::read(&event(&json!({"sender": 5, "content": {"body": "a secret"}})));
+        assert!(broken.fault.is_some());
+        assert!(!format!("{broken:?}").contains("a secret"), "{broken:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_has_a_fault_and_keeps_its_name() {
+        for change in [
+            json!({"room_id": null}),
+            json!({"sender": ""}),
+            json!({"type": 7}),
+            json!({"state_key": 7}),
+            json!({"origin_server_ts": "now"}),
+            json!({"type": "a\u{0}b"}),
+            json!({"room_id": "x".repeat(300)}),
+        ] {
+            let pushed = Pushed::read(&event(&change));
+            assert!(pushed.fault.is_some(), "{change}");
+            assert_eq!(pushed.event_id, "$1", "{change}");
+        }
+        for nameless in [event(&json!({"event_id": 5})), "[]".to_owned(), "5".to_owned(), "null".to_owned()] {
+            let pushed = Pushed::read(&nameless);
+            assert!(pushed.fault.is_some() && pushed.event_id.starts_with("unnamed:"), "{nameless}");
+            assert_eq!(Pushed::read(&nameless).event_id, pushed.event_id, "the same when it comes again");
+        }
+    }
+
+    #[test]
+    fn what_events_mean() {
+        let of = |kind, key, content: Value| Meaning::of(kind, key, Some(&content.to_string()));
+        let member = |membership| of("m.room.member", Some("@b:s"), json!({"membership": membership}));
+        let is = |membership| Ok(Meaning::Member { who: "@b:s".to_owned(), membership });
+        assert_eq!(member("join"), is(Membership::Join));
+        assert_eq!(member("invite"), is(Membership::Invite));
+        assert_eq!(member("leave"), is(Membership::Leave));
+        assert_eq!(member("knock"), is(Membership::Leave));
+        assert_eq!(member("ban"), is(Membership::Ban));
+        assert!(member("owner").is_err());
+        assert!(of("m.room.member", Some("nobody"), json!({"membership": "join"})).is_err());
+        assert!(of("m.room.member", None, json!({"membership": "join"})).is_err());
+        assert!(of("m.room.member", Some("@b:s"), json!({"membership": 5})).is_err());
+        assert_eq!(of("m.room.name", Some(""), json!({"name": "De\u{0}rby"})), Ok(Meaning::Name("Derby".to_owned())));
+        assert_eq!(of("m.room.name", Some(""), json!({})), Ok(Meaning::Name(String::new())));
+        assert!(of("m.room.topic", Some(""), json!({"topic": []})).is_err());
+        assert_eq!(of("m.room.topic", Some("x"), json!({"topic": "t"})), Ok(Meaning::Nothing));
+        for spoken in ["m.room.message", "m.room.encrypted", "m.sticker", "m.reaction"] {
+            assert_eq!(Meaning::of(spoken, None, None), Ok(Meaning::Spoken));
+        }
+        assert_eq!(Meaning::of("org.example.custom", None, None), Ok(Meaning::Nothing));
+    }
+
+    #[test]
+    fn only_users_of_this_homeserver_have_accounts() {
+        assert_eq!(localpart("@ada:example.org", "example.org"), Some("ada"));
+        assert_eq!(localpart("@ada:example.org.evil", "example.org"), None);
+        assert_eq!(localpart("@ada:example.org:8448", "example.org"), None);
+        assert_eq!(localpart("ada", "example.org"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_event_makes_the_mirror_panic(raw in ".*", kind in ".*", key in proptest::option::of(".*"), content in ".*") {
+            let pushed = Pushed::read(&raw);
+            prop_assert!(!pushed.event_id.is_empty());
+            let _ = Meaning::of(&kind, key.as_deref(), Some(&content));
+        }
+
+        #[test]
+        fn what_is_read_can_be_stored(event_id in any::<String>(), kind in any::<String>(), millis in any::<i64>()) {
+            let raw = event(&json!({"event_id": event_id, "type": kind, "origin_server_ts": millis}));
+            let pushed = Pushed::read(&raw);
+            for text in [&pushed.event_id, &pushed.kind, &pushed.matrix_room, &pushed.sender] {
+                prop_assert!(!text.contains('\0') && text.len() <= 300);
+            }
+        }
+    }
+}

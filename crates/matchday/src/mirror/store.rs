@@ -1,0 +1,470 @@
+//! The SQL of the mirror.
+
+use std::collections::HashMap;
+
+use sqlx::{PgConnection, PgExecutor};
+use time::OffsetDateTime;
+
+use super::rules::{Membership, Pushed};
+use crate::ids::{RoomId, UserId};
+
+/// Whoever changes what the mirror knows from the inbox does it alone: events of one room keep their order.
+pub(super) async fn lock(connection: &mut PgConnection) -> sqlx::Result<()> {
+    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday mirror', 0))").fetch_one(connection).await?;
+    Ok(())
+}
+
+/// Keeps events that are not known yet; returns how many those are.
+pub(super) async fn receive(
+    executor: impl PgExecutor<'_>,
+    events: &[Pushed],
+    now: OffsetDateTime,
+) -> sqlx::Result<u64> {
+    let column = |read: fn(&Pushed) -> &str| events.iter().map(read).collect::<Vec<_>>();
+    let ids = column(|event| &event.event_id);
+    let rooms = column(|event| &event.matrix_room);
+    let kinds = column(|event| &event.kind);
+    let senders = column(|event| &event.sender);
+    let keys: Vec<Option<&str>> = events.iter().map(|event| event.state_key.as_deref()).collect();
+    let sent: Vec<OffsetDateTime> = events.iter().map(|event| event.sent_at).collect();
+    let contents: Vec<Option<&str>> = events.iter().map(|event| event.content.as_deref()).collect();
+    let faults: Vec<Option<&str>> = events.iter().map(|event| event.fault.as_deref()).collect();
+    let inserted = sqlx::query!(
+        "insert into chat_inbox (event_id, matrix_room, type, sender, state_key, sent_at, content, received_at, outcome, fault)
+         select event_id, room, type, sender, state_key, sent_at, content, $9,
+                case when fault is null then null else 'set_aside' end, fault
+         from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[], $8::text[])
+           with ordinality as e (event_id, room, type, sender, state_key, sent_at, content, fault, position)
+         order by position
+         on conflict (event_id) do nothing",
+        &ids as &[&str],
+        &rooms as &[&str],
+        &kinds as &[&str],
+        &senders as &[&str],
+        &keys as &[Option<&str>],
+        &sent,
+        &contents as &[Option<&str>],
+        &faults as &[Option<&str>],
+        now,
+    )
+    .execute(executor)
+    .await?;
+    Ok(inserted.rows_affected())
+}
+
+/// An event that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) id: i64,
+    pub(super) event_id: String,
+    pub(super) matrix_room: String,
+    pub(super) kind: String,
+    pub(super) sender: String,
+    pub(super) state_key: Option<String>,
+    pub(super) sent_at: OffsetDateTime,
+    pub(super) content: Option<String>,
+}
+
+pub(super) async fn waiting(connection: &mut PgConnection, most: i64) -> sqlx::Result<Vec<Waiting>> {
+    sqlx::query_as!(
+        Waiting,
+        "select id, event_id, matrix_room, type as kind, sender, state_key, sent_at, content
+         from chat_inbox where outcome is null order by id limit $1",
+        most,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// What became of an event that waited.
+#[derive(Clone, Debug)]
+pub(super) struct Settled {
+    pub(super) id: i64,
+    pub(super) outcome: &'static str,
+    pub(super) fault: Option<String>,
+}
+
+pub(super) async fn settle(connection: &mut PgConnection, settled: &[Settled]) -> sqlx::Result<()> {
+    let ids: Vec<i64> = settled.iter().map(|row| row.id).collect();
+    let outcomes: Vec<&str> = settled.iter().map(|row| row.outcome).collect();
+    let faults: Vec<Option<&str>> = settled.iter().map(|row| row.fault.as_deref()).collect();
+    sqlx::query!(
+        "update chat_inbox i set outcome = s.outcome, fault = s.fault
+         from unnest($1::bigint[], $2::text[], $3::text[]) as s (id, outcome, fault) where i.id = s.id",
+        &ids,
+        &outcomes as &[&str],
+        &faults as &[Option<&str>],
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// What became of an event, if it came: `Some(None)` while it waits.
+pub(super) async fn outcome(connection: &mut PgConnection, event_id: &str) -> sqlx::Result<Option<Option<String>>> {
+    sqlx::query_scalar!("select outcome from chat_inbox where event_id = $1", event_id).fetch_optional(connection).await
+}
+
+/// Whether events of a room wait.
+pub(super) async fn is_waiting(connection: &mut PgConnection, matrix_room: &str) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select from chat_inbox where outcome is null and matrix_room = $1) as "waits!""#,
+        matrix_room,
+    )
+    .fetch_one(connection)
+    .await
+}
+
+/// The rooms that the homeserver knows by these ids.
+pub(super) async fn rooms(connection: &mut PgConnection, matrix_ids: &[&str]) -> sqlx::Result<HashMap<String, RoomId>> {
+    let rows = sqlx::query!(
+        r#"select id as "id: RoomId", matrix_id as "matrix_id!" from rooms where matrix_id = any($1)"#,
+        matrix_ids as &[&str],
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.matrix_id, row.id)).collect())
+}
+
+/// Whose usernames these are now. A name that somebody once had is nobody's.
+pub(super) async fn users(connection: &mut PgConnection, usernames: &[&str]) -> sqlx::Result<HashMap<String, UserId>> {
+    let rows = sqlx::query!(
+        r#"select u.user_id as "id: UserId", u.username
+           from username_claims c join users u on u.user_id = c.user_id and u.username = c.username
+           where c.username = any($1)"#,
+        usernames as &[&str],
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.username, row.id)).collect())
+}
+
+/// Makes changes of one room's members take turns, until the transaction ends. Returns whether there is such a room.
+pub(super) async fn lock_room(connection: &mut PgConnection, room: RoomId) -> sqlx::Result<bool> {
+    let found = sqlx::query_scalar!("select room_id from room_activity where room_id = $1 for update", room.0)
+        .fetch_optional(connection)
+        .await?;
+    Ok(found.is_some())
+}
+
+/// What is known of a member.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) membership: Membership,
+    pub(super) changed_at: OffsetDateTime,
+    pub(super) awaits: Option<String>,
+}
+
+pub(super) async fn member(connection: &mut PgConnection, room: RoomId, user: UserId) -> sqlx::Result<Option<Known>> {
+    let row = sqlx::query!(
+        "select membership, changed_at, awaits from room_members where user_id = $1 and room_id = $2",
+        user.0,
+        room.0,
+    )
+    .fetch_optional(connection)
+    .await?;
+    row.map(|row| {
+        let membership = row.membership.parse().map_err(decode)?;
+        Ok(Known { membership, changed_at: row.changed_at, awaits: row.awaits })
+    })
+    .transpose()
+}
+
+pub(super) async fn remote_member(
+    connection: &mut PgConnection,
+    room: RoomId,
+    matrix_user: &str,
+) -> sqlx::Result<Option<Known>> {
+    let row = sqlx::query!(
+        "select membership, changed_at from remote_members where room_id = $1 and matrix_user_id = $2",
+        room.0,
+        matrix_user,
+    )
+    .fetch_optional(connection)
+    .await?;
+    row.map(|row| {
+        let membership = row.membership.parse().map_err(decode)?;
+        Ok(Known { membership, changed_at: row.changed_at, awaits: None })
+    })
+    .transpose()
+}
+
+fn decode(error: super::rules::UnknownMembership) -> sqlx::Error {
+    sqlx::Error::Decode(error.into())
+}
+
+/// What is to be known of a member.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change<'a> {
+    pub(super) membership: Membership,
+    pub(super) invited_by: Option<UserId>,
+    /// When they joined, if they did.
+    pub(super) active_at: Option<OffsetDateTime>,
+    pub(super) changed_at: OffsetDateTime,
+    pub(super) awaits: Option<&'a str>,
+}
+
+pub(super) async fn save_member(
+    connection: &mut PgConnection,
+    room: RoomId,
+    user: UserId,
+    change: Change<'_>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into room_members (user_id, room_id, membership, invited_by, active_at, changed_at, awaits)
+         values ($1, $2, $3, $4, $5, $6, $7)
+         on conflict (user_id, room_id) do update
+           set membership = excluded.membership, invited_by = excluded.invited_by,
+               active_at = greatest(room_members.active_at, excluded.active_at),
+               changed_at = excluded.changed_at, awaits = excluded.awaits",
+        user.0,
+        room.0,
+        change.membership.name(),
+        change.invited_by.map(|user| user.0),
+        change.active_at,
+        change.changed_at,
+        change.awaits,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn save_remote_member(
+    connection: &mut PgConnection,
+    room: RoomId,
+    matrix_user: &str,
+    change: Change<'_>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into remote_members (room_id, matrix_user_id, membership, changed_at) values ($1, $2, $3, $4)
+         on conflict (room_id, matrix_user_id) do update
+           set membership = excluded.membership, changed_at = excluded.changed_at",
+        room.0,
+        matrix_user,
+        change.membership.name(),
+        change.changed_at,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn add_to_count(connection: &mut PgConnection, room: RoomId, step: i64) -> sqlx::Result<()> {
+    sqlx::query!("update room_activity set member_count = member_count + $2 where room_id = $1", room.0, step)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Whoever has joined needs no place kept.
+pub(super) async fn free_seat(connection: &mut PgConnection, room: RoomId, user: UserId) -> sqlx::Result<()> {
+    sqlx::query!("delete from seats where user_id = $1 and room_id = $2", user.0, room.0).execute(connection).await?;
+    Ok(())
+}
+
+/// Whether a user does not want to meet another one.
+pub(super) async fn blocks(connection: &mut PgConnection, user: UserId, other: UserId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select from blocks where user_id = $1 and blocked_id = $2) as "blocks!""#,
+        user.0,
+        other.0,
+    )
+    .fetch_one(connection)
+    .await
+}
+
+/// Rooms in which somebody spoke, and when last.
+pub(super) async fn note_activity(
+    connection: &mut PgConnection,
+    spoken: &[(RoomId, OffsetDateTime)],
+) -> sqlx::Result<()> {
+    let rooms: Vec<i64> = spoken.iter().map(|(room, _)| room.0).collect();
+    let times: Vec<OffsetDateTime> = spoken.iter().map(|(_, at)| *at).collect();
+    sqlx::query!(
+        "update room_activity a set last_activity = s.at
+         from unnest($1::bigint[], $2::timestamptz[]) as s (room_id, at)
+         where a.room_id = s.room_id and a.last_activity < s.at",
+        &rooms,
+        &times,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Who spoke where, and when last. Once a minute is often enough: it is only asked who was active in a week.
+pub(super) async fn note_speakers(
+    connection: &mut PgConnection,
+    spoken: &[(UserId, RoomId, OffsetDateTime)],
+) -> sqlx::Result<()> {
+    let users: Vec<i64> = spoken.iter().map(|(user, ..)| user.0).collect();
+    let rooms: Vec<i64> = spoken.iter().map(|(_, room, _)| room.0).collect();
+    let times: Vec<OffsetDateTime> = spoken.iter().map(|(.., at)| *at).collect();
+    sqlx::query!(
+        "update room_members m set active_at = s.at
+         from unnest($1::bigint[], $2::bigint[], $3::timestamptz[]) as s (user_id, room_id, at)
+         where m.user_id = s.user_id and m.room_id = s.room_id
+           and (m.active_at is null or m.active_at < s.at - interval '1 minute')",
+        &users,
+        &rooms,
+        &times,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Calls a room something else. Names of a match's rooms are the service's to give.
+pub(super) async fn rename(
+    connection: &mut PgConnection,
+    room: RoomId,
+    name: Option<&str>,
+    topic: Option<&str>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update rooms set name = coalesce($2, name), topic = coalesce($3, topic)
+         where id = $1 and stand is null and (name <> coalesce($2, name) or topic <> coalesce($3, topic))",
+        room.0,
+        name,
+        topic,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Everybody who is something to a room: users and others.
+pub(super) async fn members(
+    connection: &mut PgConnection,
+    room: RoomId,
+) -> sqlx::Result<(HashMap<UserId, Known>, HashMap<String, Known>)> {
+    let users = sqlx::query!(
+        r#"select user_id as "user_id: UserId", membership, changed_at from room_members
+           where room_id = $1 and membership <> 'leave'"#,
+        room.0,
+    )
+    .fetch_all(&mut *connection)
+    .await?;
+    let remote = sqlx::query!(
+        "select matrix_user_id, membership, changed_at from remote_members where room_id = $1 and membership <> 'leave'",
+        room.0,
+    )
+    .fetch_all(connection)
+    .await?;
+    let known = |membership: String, changed_at| {
+        Ok::<_, sqlx::Error>(Known { membership: membership.parse().map_err(decode)?, changed_at, awaits: None })
+    };
+    let users = users.into_iter().map(|row| Ok((row.user_id, known(row.membership, row.changed_at)?)));
+    let remote = remote.into_iter().map(|row| Ok((row.matrix_user_id, known(row.membership, row.changed_at)?)));
+    Ok((users.collect::<sqlx::Result<_>>()?, remote.collect::<sqlx::Result<_>>()?))
+}
+
+/// Counts the members anew, and notes when they were compared.
+pub(super) async fn recount(connection: &mut PgConnection, room: RoomId, now: OffsetDateTime) -> sqlx::Result<()> {
+    let here = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from room_members where room_id = $1 and membership = 'join'"#,
+        room.0,
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    let remote = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from remote_members where room_id = $1 and membership = 'join'"#,
+        room.0,
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    sqlx::query!(
+        "update room_activity set member_count = $2, compared_at = greatest(compared_at, $3) where room_id = $1",
+        room.0,
+        here + remote,
+        now,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Rooms that were not compared with the homeserver since then, the liveliest first.
+pub(super) async fn uncompared(
+    executor: impl PgExecutor<'_>,
+    since: OffsetDateTime,
+    most: i64,
+) -> sqlx::Result<Vec<(RoomId, String)>> {
+    let rows = sqlx::query!(
+        r#"select r.id as "id: RoomId", r.matrix_id as "matrix_id!"
+           from room_activity a join rooms r on r.id = a.room_id
+           where a.compared_at < $1 and r.matrix_id is not null
+           order by a.last_activity desc, r.id desc limit $2"#,
+        since,
+        most,
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.matrix_id)).collect())
+}
+
+/// When something was last noted under a name.
+pub(super) async fn mark(executor: impl PgExecutor<'_>, name: &str) -> sqlx::Result<Option<OffsetDateTime>> {
+    sqlx::query_scalar!("select at from mirror_marks where name = $1", name).fetch_optional(executor).await
+}
+
+pub(super) async fn set_mark(executor: impl PgExecutor<'_>, name: &str, at: OffsetDateTime) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into mirror_marks (name, at) values ($1, $2)
+         on conflict (name) do update set at = greatest(mirror_marks.at, excluded.at)",
+        name,
+        at,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// How the mirror stands.
+pub(super) async fn status(executor: impl PgExecutor<'_>) -> sqlx::Result<super::service::Status> {
+    sqlx::query_as!(
+        super::service::Status,
+        r#"select (select count(*) from chat_inbox where outcome is null) as "waiting!",
+                  (select count(*) from chat_inbox where outcome = 'set_aside') as "set_aside!",
+                  (select min(received_at) from chat_inbox where outcome is null) as waiting_since,
+                  (select max(received_at) from chat_inbox) as last_received,
+                  (select min(a.compared_at) from room_activity a join rooms r on r.id = a.room_id
+                   where r.matrix_id is not null) as compared_since"#,
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// Events that were set aside, newest first.
+pub(super) async fn set_aside(executor: impl PgExecutor<'_>, most: i64) -> sqlx::Result<Vec<super::service::SetAside>> {
+    sqlx::query_as!(
+        super::service::SetAside,
+        r#"select event_id, matrix_room, type as kind, sender, content, coalesce(fault, '') as "fault!", received_at
+           from chat_inbox where outcome = 'set_aside' order by received_at desc, id desc limit $1"#,
+        most,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Removes some events that were dealt with before then; those set aside stay longer.
+pub(super) async fn sweep(
+    executor: impl PgExecutor<'_>,
+    before: OffsetDateTime,
+    set_aside_before: OffsetDateTime,
+    most: i64,
+) -> sqlx::Result<u64> {
+    let swept = sqlx::query!(
+        "delete from chat_inbox where event_id in
+           (select event_id from chat_inbox
+            where received_at < $1 and outcome is not null and (outcome <> 'set_aside' or received_at < $2)
+            order by received_at limit $3)",
+        before,
+        set_aside_before,
+        most,
+    )
+    .execute(executor)
+    .await?;
+    Ok(swept.rows_affected())
+}

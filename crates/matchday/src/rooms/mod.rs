@@ -1,0 +1,26 @@
+//! Chat rooms: a room for every match, with further stands when it is full, and rooms that fans open. They live on the
+//! homeserver, made by the service's bot; who may see and join them is decided here.
+
+mod handlers;
+mod rules;
+pub mod service;
+mod stands;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub(crate) use self::handlers::{ReadableRoom, RoomPath};
+pub use self::rules::RoomAddress;
+use crate::app::App;
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(handlers::create_room))
+        .routes(routes!(handlers::list_rooms))
+        .routes(routes!(handlers::join_room))
+        .routes(routes!(handlers::leave_room))
+        .routes(routes!(handlers::invite_to_room))
+        .routes(routes!(handlers::get_member_stats))
+}

@@ -1,0 +1,19 @@
+//! Safety: operators ban and mute users, users block each other and report what was said to them.
+
+mod handlers;
+mod rules;
+pub mod service;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::app::App;
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(handlers::list_blocks))
+        .routes(routes!(handlers::block_user, handlers::unblock_user))
+        .routes(routes!(handlers::report_message))
+}

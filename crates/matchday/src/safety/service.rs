@@ -1,0 +1,305 @@
+//! Restricting, blocking and reporting.
+
+use std::{sync::Arc, time::Duration};
+
+use matrix_appservice::{EventId as MatrixEventId, RoomId as MatrixRoomId};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+
+use super::{
+    rules::{MessageId, Reason},
+    store::{self, Evidence},
+};
+use crate::{
+    accounts,
+    chat::{
+        service::Chat,
+        work::{IGNORED, Ignored, RESTRICTED, Restricted},
+    },
+    http::paging::Paging,
+    ids::UserId,
+    platform::{
+        clock::Clock,
+        config::Config,
+        outbox::{self, Message},
+        rate_limit::{Decision, Limit, RateLimiter},
+    },
+    rooms::service::Room,
+    sessions::service::Sessions,
+};
+
+/// The subject on which every process is told that somebody may do less than before, or more again.
+pub const CHANGED: &str = "fact.user.restricted";
+
+/// How many users somebody may block.
+const MOST_BLOCKS: i64 = 1_000;
+
+/// How much of a reported message is kept.
+const EVIDENCE_LENGTH: usize = 10_000;
+
+/// Safety.
+#[derive(Clone)]
+pub struct Safety {
+    db: PgPool,
+    chat: Chat,
+    sessions: Sessions,
+    limiter: RateLimiter,
+    leniency: u32,
+    clock: Arc<dyn Clock>,
+    outbox_written: Arc<Notify>,
+}
+
+/// What an operator does to a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restriction {
+    /// Keeps them out of the service.
+    Ban,
+    /// Lets them in again.
+    Unban,
+    /// Keeps them from speaking in chat.
+    Mute,
+    /// Lets them speak again.
+    Unmute,
+}
+
+impl Restriction {
+    /// As it is stored.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ban => "ban",
+            Self::Unban => "unban",
+            Self::Mute => "mute",
+            Self::Unmute => "unmute",
+        }
+    }
+}
+
+/// Somebody whom the caller does not want to meet.
+#[derive(Clone, Debug)]
+pub struct Blocked {
+    /// Who.
+    pub id: UserId,
+    /// What they are called.
+    pub username: String,
+    /// Since when.
+    pub created_at: OffsetDateTime,
+}
+
+/// A message that was reported.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// To close it by.
+    pub id: i64,
+    /// Who reported it.
+    pub reporter: String,
+    /// Where it was said.
+    pub room: String,
+    /// Which message.
+    pub event_id: String,
+    /// Why.
+    pub reason: String,
+    /// Who said it.
+    pub sender: Option<String>,
+    /// What was said, as the homeserver has it.
+    pub content: Option<String>,
+    /// When it was reported.
+    pub created_at: OffsetDateTime,
+}
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum SafetyError {
+    /// There is no such user.
+    #[error("there is no such user")]
+    NoSuchUser,
+    /// Nobody blocks themselves.
+    #[error("nobody blocks themselves")]
+    Oneself,
+    /// They block too many already.
+    #[error("too many users are blocked already")]
+    TooMany,
+    /// It is so already.
+    #[error("it is so already")]
+    AlreadySo,
+    /// There is no such message in the room.
+    #[error("there is no such message")]
+    NoSuchMessage,
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    /// A message could not be written.
+    #[error(transparent)]
+    Message(#[from] serde_json::Error),
+}
+
+#[derive(Serialize, Deserialize)]
+struct RestrictionFact {
+    user_id: UserId,
+    action: String,
+}
+
+impl Safety {
+    /// Safety in this database.
+    pub fn new(
+        db: PgPool,
+        config: &Config,
+        chat: Chat,
+        sessions: Sessions,
+        limiter: RateLimiter,
+        clock: Arc<dyn Clock>,
+        outbox_written: Arc<Notify>,
+    ) -> Self {
+        Self { db, chat, sessions, limiter, leniency: config.env.leniency(), clock, outbox_written }
+    }
+
+    /// Who that is: an id, or a username.
+    pub async fn user(&self, named: &str) -> Result<UserId, SafetyError> {
+        let found = match named.parse::<UserId>() {
+            Ok(id) => store::user_with_id(&self.db, id).await?,
+            Err(()) => store::user_named(&self.db, &named.to_lowercase()).await?,
+        };
+        found.ok_or(SafetyError::NoSuchUser)
+    }
+
+    /// Restricts somebody, or lets them do again what they might not. Who did it and why is kept.
+    pub async fn restrict(
+        &self,
+        user: UserId,
+        restriction: Restriction,
+        reason: &str,
+        operator: &str,
+    ) -> Result<(), SafetyError> {
+        let now = self.clock.now();
+        let mut tx = self.db.begin().await?;
+        if !accounts::store::lock(&mut tx, user).await? {
+            return Err(SafetyError::NoSuchUser);
+        }
+        let changed = match restriction {
+            Restriction::Ban => store::set_banned(&mut tx, user, Some(now)).await?,
+            Restriction::Unban => store::set_banned(&mut tx, user, None).await?,
+            Restriction::Mute => store::set_muted(&mut tx, user, Some(now)).await?,
+            Restriction::Unmute => store::set_muted(&mut tx, user, None).await?,
+        };
+        if !changed {
+            return Err(SafetyError::AlreadySo);
+        }
+        store::note_restriction(&mut tx, user, restriction.name(), reason, operator, now).await?;
+        let key = format!("user:{user}");
+        let fact = RestrictionFact { user_id: user, action: restriction.name().to_owned() };
+        let messages =
+            [Message::new(CHANGED, key.clone(), &fact)?, Message::new(RESTRICTED, key, &Restricted { user_id: user })?];
+        outbox::enqueue(&mut tx, &messages).await?;
+        tx.commit().await?;
+        self.sessions.forget_all();
+        self.outbox_written.notify_one();
+        metrics::counter!("matchday_restrictions_total", "action" => restriction.name()).increment(1);
+        Ok(())
+    }
+
+    /// Somebody was restricted, here or elsewhere: tokens that were checked before may be another matter now.
+    pub fn heard(&self) {
+        self.sessions.forget_all();
+    }
+
+    /// Keeps somebody out of a user's sight.
+    pub async fn block(&self, user: UserId, other: UserId) -> Result<(), SafetyError> {
+        if user == other {
+            return Err(SafetyError::Oneself);
+        }
+        if store::user_with_id(&self.db, other).await?.is_none() {
+            return Err(SafetyError::NoSuchUser);
+        }
+        let mut tx = self.db.begin().await?;
+        accounts::store::lock(&mut tx, user).await?;
+        if store::count_blocks(&mut tx, user).await? >= MOST_BLOCKS {
+            return Err(SafetyError::TooMany);
+        }
+        if store::block(&mut tx, user, other, self.clock.now()).await? {
+            outbox::enqueue(&mut tx, &[ignored(user, other, true)?]).await?;
+        }
+        tx.commit().await?;
+        self.outbox_written.notify_one();
+        Ok(())
+    }
+
+    /// Lets a user meet somebody again.
+    pub async fn unblock(&self, user: UserId, other: UserId) -> Result<(), SafetyError> {
+        let mut tx = self.db.begin().await?;
+        accounts::store::lock(&mut tx, user).await?;
+        if store::unblock(&mut tx, user, other).await? {
+            outbox::enqueue(&mut tx, &[ignored(user, other, false)?]).await?;
+        }
+        tx.commit().await?;
+        self.outbox_written.notify_one();
+        Ok(())
+    }
+
+    /// Whom a user has blocked, and how many there are.
+    pub async fn blocks(&self, user: UserId, paging: Paging) -> sqlx::Result<(Vec<Blocked>, i64)> {
+        let mut connection = self.db.acquire().await?;
+        let total = store::count_blocks(&mut connection, user).await?;
+        Ok((store::blocks(&mut connection, user, paging).await?, total))
+    }
+
+    /// Takes from how often a user may report.
+    pub async fn permit_report(&self, user: UserId) -> Decision {
+        let every = Duration::from_mins(1) / self.leniency;
+        let limit = Limit { name: "report", burst: 20 * self.leniency, every };
+        self.limiter.take(limit, &user.to_string()).await
+    }
+
+    /// Keeps a report of a message, with what the homeserver has of it: its sender may take it back. While the homeserver
+    /// is away it is kept without. Returns whether it is the user's first of that message.
+    pub async fn report(
+        &self,
+        user: UserId,
+        room: &Room,
+        message: &MessageId,
+        reason: &Reason,
+    ) -> Result<bool, SafetyError> {
+        let evidence = self.evidence(room, message).await?;
+        let now = self.clock.now();
+        let is_new = store::report(&self.db, user, room.id, message.as_str(), reason.as_str(), &evidence, now).await?;
+        if is_new {
+            metrics::counter!("matchday_reports_total").increment(1);
+        }
+        Ok(is_new)
+    }
+
+    async fn evidence(&self, room: &Room, message: &MessageId) -> Result<Evidence, SafetyError> {
+        let nothing = Evidence::default();
+        let (Some(homeserver), Some(room)) = (self.chat.homeserver(), &room.matrix_id) else { return Ok(nothing) };
+        let (Ok(room), Ok(event)) = (MatrixRoomId::parse(room.as_str()), MatrixEventId::parse(message.as_str())) else {
+            return Err(SafetyError::NoSuchMessage);
+        };
+        match homeserver.event(&room, &event).await {
+            Ok(Some(seen)) => {
+                let millis = i64::try_from(seen.timestamp_ms).unwrap_or_default();
+                let sent_at = OffsetDateTime::UNIX_EPOCH.checked_add(time::Duration::milliseconds(millis));
+                let content: String = seen.content.to_string().chars().take(EVIDENCE_LENGTH).collect();
+                Ok(Evidence { sender: Some(seen.sender.to_string()), sent_at, content: Some(content) })
+            }
+            Ok(None) => Err(SafetyError::NoSuchMessage),
+            Err(error) => {
+                tracing::warn!(%error, "a report is kept without what was reported");
+                Ok(nothing)
+            }
+        }
+    }
+
+    /// Reports that nobody has looked at, oldest first.
+    pub async fn open_reports(&self, most: i64) -> sqlx::Result<Vec<Report>> {
+        store::open_reports(&self.db, most).await
+    }
+
+    /// Closes a report; returns whether it was open.
+    pub async fn close_report(&self, id: i64, resolution: &str) -> sqlx::Result<bool> {
+        store::close_report(&self.db, id, resolution, self.clock.now()).await
+    }
+}
+
+fn ignored(user_id: UserId, other_id: UserId, is_ignored: bool) -> serde_json::Result<Message> {
+    Message::new(IGNORED, format!("user:{user_id}"), &Ignored { user_id, other_id, is_ignored })
+}

@@ -1,0 +1,11 @@
+drop table reports;
+drop table blocks;
+drop table restrictions;
+alter table users drop column banned_at, drop column muted_at;
+drop table mirror_marks;
+drop table chat_inbox;
+drop table seats;
+drop table remote_members;
+drop table room_members;
+drop table room_activity;
+drop table rooms;
