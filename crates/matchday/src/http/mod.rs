@@ -37,6 +37,9 @@ pub use error::{ApiError, ErrorBody, limit_headers};
 pub use extract::{CurrentUser, MaybeUser, Path, Query, RawBody, ValidJson};
 pub use health::Checks;
 
+/// The private interface.
+pub use self::edge::Edge as Private;
+
 use self::edge::Edge;
 use crate::{
     accounts, app::App, chat, codes, events, login, mirror, platform::random, platform::telemetry, predictions, rooms,

@@ -19,7 +19,7 @@ use time::macros::datetime;
 use super::{MockClock, SeededRandom, TestFixtures, test_config, unique};
 use crate::{
     app::App,
-    http::{PEER, Public, public, server::Answers as _},
+    http::{PEER, Private, Public, private, public, server::Answers as _},
     ids::UserId,
     platform::{database::MIGRATIONS, outbox},
 };
@@ -31,6 +31,7 @@ pub struct TestApp {
     /// Its clock, at 15:00 UTC on 20 November 2026 to begin with.
     pub clock: Arc<MockClock>,
     public: Public,
+    private: Private,
 }
 
 impl TestApp {
@@ -64,7 +65,7 @@ impl TestApp {
             let random = Arc::new(SeededRandom::new(seed));
             let db = sqlx::postgres::PgPoolOptions::new().max_connections(64).connect_lazy_with(options);
             let app = App::assemble(config, db, clock.clone(), random).await.expect("the parts are there");
-            let test_app = Self { public: public(&app), app, clock };
+            let test_app = Self { public: public(&app), private: private(&app), app, clock };
             test(&test_app).await;
             let left = test_app.told().await;
             assert!(left.is_empty(), "the test left messages that it did not look at: {left:?}");
@@ -101,6 +102,24 @@ impl TestApp {
         let (parts, body) = PEER.scope(peer, self.public.answer(request)).await.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         Answer { status: parts.status, headers: parts.headers, bytes: bytes.to_vec() }
+    }
+
+    /// Sends a request to the listener that operators and the homeserver reach.
+    pub async fn send_privately(&self, request: Request<Body>) -> Answer {
+        let (parts, body) = self.private.answer(request).await.into_parts();
+        let bytes = body.collect().await.expect("a body").to_bytes();
+        Answer { status: parts.status, headers: parts.headers, bytes: bytes.to_vec() }
+    }
+
+    /// Pushes events as the homeserver does, and applies them.
+    pub async fn push(&self, events: &[Value]) {
+        let token = self.app.config.matrix.hs_token.as_ref().expect("a token").inner().expose_secret().to_owned();
+        let request = Request::put("/_matrix/app/v1/transactions/1")
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .body(Body::from(json!({"events": events}).to_string()))
+            .expect("a request");
+        assert_eq!(self.send_privately(request).await.expect(200), json!({}));
+        self.app.mirror.apply_waiting().await.expect("applied");
     }
 
     /// Sends a request without a token.

@@ -60,10 +60,15 @@ impl<'a> TestFixtures<'a> {
 
     /// Imports matches and takes note of what was told of them.
     pub async fn import(&self, matches: &[Value]) -> Report {
-        let document = Document::parse(&self.document(matches).to_string()).expect("a valid document");
-        let report = self.app.app.fixtures.import(&document, Mode::Write, |_| {}).await.expect("imported");
+        let report = self.write(matches).await;
         self.app.told().await;
         report
+    }
+
+    /// Imports matches; what was told of them is left for the test to look at.
+    pub async fn write(&self, matches: &[Value]) -> Report {
+        let document = Document::parse(&self.document(matches).to_string()).expect("a valid document");
+        self.app.app.fixtures.import(&document, Mode::Write, |_| {}).await.expect("imported")
     }
 
     /// The teams only.
