@@ -158,6 +158,7 @@ impl App {
             db.clone(),
             &config,
             chat.clone(),
+            accounts.clone(),
             sessions.clone(),
             limits.clone(),
             clock.clone(),

@@ -171,6 +171,16 @@ impl Accounts {
         store::find(&self.db, user).await
     }
 
+    /// The account with this username.
+    pub async fn named(&self, username: &str) -> sqlx::Result<Option<Account>> {
+        let mut connection = self.db.acquire().await?;
+        let owner = store::named(&mut connection, &[username]).await?.into_values().next();
+        match owner {
+            Some(owner) => store::find(&mut *connection, owner).await,
+            None => Ok(None),
+        }
+    }
+
     /// The account that a phone logs in to, made if there is none; and whether it was made. In the caller's
     /// transaction, which must be given up on any error.
     pub async fn find_or_make_in(

@@ -1,5 +1,7 @@
 //! The SQL of accounts.
 
+use std::collections::HashMap;
+
 use sqlx::{PgConnection, PgExecutor};
 use time::{Date, OffsetDateTime};
 
@@ -49,6 +51,28 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::R
     )
     .fetch_optional(executor)
     .await
+}
+
+/// Whose usernames these are now. A name that somebody once had is nobody's. Claims and users lie apart, so this is two
+/// questions.
+pub(crate) async fn named(connection: &mut PgConnection, usernames: &[&str]) -> sqlx::Result<HashMap<String, UserId>> {
+    let owners =
+        sqlx::query_scalar!("select user_id from username_claims where username = any($1)", usernames as &[&str])
+            .fetch_all(&mut *connection)
+            .await?;
+    let rows = sqlx::query!(r#"select user_id as "id: UserId", username from users where user_id = any($1)"#, &owners)
+        .fetch_all(connection)
+        .await?;
+    let asked = |name: &str| usernames.contains(&name);
+    Ok(rows.into_iter().filter(|row| asked(&row.username)).map(|row| (row.username, row.id)).collect())
+}
+
+/// What these users are called.
+pub(crate) async fn usernames(connection: &mut PgConnection, users: &[i64]) -> sqlx::Result<HashMap<UserId, String>> {
+    let rows = sqlx::query!(r#"select user_id as "id: UserId", username from users where user_id = any($1)"#, users)
+        .fetch_all(connection)
+        .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.username)).collect())
 }
 
 /// Takes note that the homeserver's account of that name is ours, unless the name is another one by now.

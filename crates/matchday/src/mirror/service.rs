@@ -17,6 +17,7 @@ use super::{
     store::{self, Change, Known, Settled, Waiting},
 };
 use crate::{
+    accounts,
     chat::service::Chat,
     ids::{RoomId, UserId},
     platform::{
@@ -283,7 +284,7 @@ impl Mirror {
             .collect();
         names.sort_unstable();
         names.dedup();
-        store::users(connection, &names).await
+        accounts::store::named(connection, &names).await
     }
 
     fn username<'a>(&self, matrix_user: &'a str) -> Option<&'a str> {
@@ -472,7 +473,7 @@ impl Mirror {
             return Ok(false);
         }
         let names: Vec<&str> = members.iter().filter_map(|member| self.username(member.user_id.as_str())).collect();
-        let users = store::users(&mut tx, &names).await?;
+        let users = accounts::store::named(&mut tx, &names).await?;
         let (mut known_users, mut known_remotes) = store::members(&mut tx, room).await?;
         let mut corrected = 0_u64;
         for member in &members {

@@ -126,19 +126,6 @@ pub(super) async fn rooms(connection: &mut PgConnection, matrix_ids: &[&str]) ->
     Ok(rows.into_iter().map(|row| (row.matrix_id, row.id)).collect())
 }
 
-/// Whose usernames these are now. A name that somebody once had is nobody's.
-pub(super) async fn users(connection: &mut PgConnection, usernames: &[&str]) -> sqlx::Result<HashMap<String, UserId>> {
-    let rows = sqlx::query!(
-        r#"select u.user_id as "id: UserId", u.username
-           from username_claims c join users u on u.user_id = c.user_id and u.username = c.username
-           where c.username = any($1)"#,
-        usernames as &[&str],
-    )
-    .fetch_all(connection)
-    .await?;
-    Ok(rows.into_iter().map(|row| (row.username, row.id)).collect())
-}
-
 /// Makes changes of one room's members take turns, until the transaction ends. Returns whether there is such a room.
 pub(super) async fn lock_room(connection: &mut PgConnection, room: RoomId) -> sqlx::Result<bool> {
     let found = sqlx::query_scalar!("select room_id from room_activity where room_id = $1 for update", room.0)

@@ -159,8 +159,10 @@ impl Predictions {
         filter: Filter,
         paging: CursorPaging,
     ) -> sqlx::Result<(Vec<Listed>, Option<Cursor>)> {
+        let unseen = store::blocked(&self.db, view.viewer).await?;
         // One more than wanted shows whether there is a next part.
-        let mut listed = store::list(&self.db, event, view, filter, paging.after, paging.limit + 1).await?;
+        let mut listed =
+            store::list(&self.db, event, view.room, &unseen, filter, paging.after, paging.limit + 1).await?;
         let wanted = usize::try_from(paging.limit).unwrap_or(usize::MAX);
         let more = listed.len() > wanted;
         listed.truncate(wanted);

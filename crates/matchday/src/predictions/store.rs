@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::{
     rules::{Confidence, Forecast, Pick, Score},
-    service::{Filter, Listed, RoomView, Saved, Summary, View},
+    service::{Filter, Listed, RoomView, Saved, Summary},
 };
 use crate::{
     events::rules::Status,
@@ -112,11 +112,17 @@ impl TryFrom<Row> for Listed {
     }
 }
 
-/// The first predictions of a match after the cursor, by id. Those of users whom the viewer has blocked are left out.
+/// Whom a user does not want to meet.
+pub(super) async fn blocked(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!("select blocked_id from blocks where user_id = $1", user.0).fetch_all(executor).await
+}
+
+/// The first predictions of a match after the cursor, by id; but for those of the unseen.
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
     event: EventId,
-    view: View,
+    room: Option<RoomView>,
+    unseen: &[i64],
     filter: Filter,
     after: Option<Cursor>,
     limit: i64,
@@ -137,7 +143,7 @@ pub(super) async fn list(
                select from room_members m join rooms r on r.id = m.room_id
                where m.user_id = p.user_id and m.membership = 'join'
                  and (r.id = $6 or ($7 and r.event_id = $1 and r.stand is not null))))
-             and not exists (select from blocks b where b.user_id = $8 and b.blocked_id = p.user_id)
+             and p.user_id <> all($8::bigint[])
            order by p.id
            limit $5"#,
         event.0,
@@ -145,9 +151,9 @@ pub(super) async fn list(
         filter.user_id.map(|id| id.0),
         filter.prediction.map(Pick::name),
         limit,
-        view.room.map(|room| room.id.0),
-        view.room.is_some_and(|room| room.with_all_stands),
-        view.viewer.0,
+        room.map(|room| room.id.0),
+        room.is_some_and(|room| room.with_all_stands),
+        unseen,
     )
     .fetch_all(executor)
     .await?;

@@ -49,9 +49,15 @@ const CERTAINLY_OVER: time::Duration = time::Duration::minutes(2);
 /// How long somebody who asked for a room in vain may ask again for the same one.
 const KEPT_FOR_ANOTHER_TRY: time::Duration = time::Duration::minutes(10);
 
-/// How many joins this process sends to the homeserver at once. It takes ten membership changes at a time and one at a
-/// time in a room; more would only wait there, longer than anybody here waits for them.
+/// How many joins this process sends to the homeserver at once. It takes ten membership changes at a time; more would
+/// only wait there, longer than anybody here waits for them, and look as if it were away.
 const JOINS_AT_ONCE: usize = 10;
+
+/// How many of them into one room, where the homeserver takes one at a time, also from other processes of ours.
+const JOINS_AT_ONCE_IN_A_ROOM: usize = 3;
+
+/// Rooms share that many gates.
+const GATES: usize = 64;
 
 /// Who did something in this time is active.
 const ACTIVE_FOR: time::Duration = time::Duration::days(7);
@@ -76,6 +82,7 @@ pub(super) struct Inner {
     random: Arc<dyn Random>,
     outbox_written: Arc<Notify>,
     joins: Semaphore,
+    gates: [Semaphore; GATES],
     /// Whether the homeserver knows the bot.
     bot: OnceCell<()>,
 }
@@ -250,6 +257,7 @@ impl From<MatrixError> for RoomError {
         match error {
             MatrixError::Suspended(_) => Self::Muted,
             MatrixError::ForbiddenInRoom { .. } => Self::NotAllowed,
+            MatrixError::NoSuchRoom(_) => Self::NotFound,
             other => Self::Chat(other.to_string()),
         }
     }
@@ -303,6 +311,7 @@ impl Rooms {
             random,
             outbox_written,
             joins: Semaphore::new(JOINS_AT_ONCE),
+            gates: std::array::from_fn(|_| Semaphore::new(JOINS_AT_ONCE_IN_A_ROOM)),
             bot: OnceCell::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -480,8 +489,10 @@ impl Rooms {
     ) -> Result<(), RoomError> {
         let inner = &*self.inner;
         // Who cannot be sent soon is told so, instead of being sent when nobody waits for the answer any more.
-        let place = tokio::time::timeout(inner.patience, inner.joins.acquire()).await;
-        let Ok(Ok(_place)) = place else { return Err(RoomError::Chat("too many are joining".to_owned())) };
+        let gate = &inner.gates[usize::try_from(room.0.unsigned_abs()).unwrap_or_default() % GATES];
+        let places = async { Some((gate.acquire().await.ok()?, inner.joins.acquire().await.ok()?)) };
+        let places = tokio::time::timeout(inner.patience, places).await;
+        let Ok(Some(_places)) = places else { return Err(RoomError::Chat("too many are joining".to_owned())) };
         let event_id = self.homeserver()?.join(matrix_id, account.username.as_str()).await?;
         let told = Told {
             room,
@@ -528,10 +539,10 @@ impl Rooms {
         }
         let account = self.speaker(user).await?;
         let guest = match invitee {
-            Invitee::Id(id) => *id,
-            Invitee::Name(name) => store::user_named(&inner.db, name.as_str()).await?.ok_or(RoomError::NoSuchUser)?,
+            Invitee::Id(id) => inner.accounts.find(*id).await?,
+            Invitee::Name(name) => inner.accounts.named(name.as_str()).await?,
         };
-        let guest = inner.accounts.find(guest).await?.ok_or(RoomError::NoSuchUser)?;
+        let guest = guest.ok_or(RoomError::NoSuchUser)?;
         match self.membership(guest.id, room.id).await? {
             Some(Membership::Join) => return Err(RoomError::AlreadyMember),
             Some(Membership::Ban) => return Err(RoomError::NotAllowed),
@@ -688,14 +699,18 @@ impl Rooms {
             outcome => outcome?,
         };
         for matrix_id in joined {
+            // Not one of ours, such as a conversation of two.
             let Some(room) = store::find(&inner.db, matrix_id.as_str()).await? else { continue };
-            if room.is_private {
-                homeserver.invite(&matrix_id, None, account.username.as_str()).await?;
-            }
-            if room.creator_id == Some(user) {
-                homeserver.set_power_level(&matrix_id, account.username.as_str(), 50).await?;
-            }
-            self.enter(&account, room.id, &matrix_id).await?;
+            let followed = async {
+                if room.is_private {
+                    homeserver.invite(&matrix_id, None, account.username.as_str()).await?;
+                }
+                if room.creator_id == Some(user) {
+                    homeserver.set_power_level(&matrix_id, account.username.as_str(), 50).await?;
+                }
+                self.enter(&account, room.id, &matrix_id).await
+            };
+            Self::pass_over_refusals(room.id, followed.await)?;
         }
         for (room, membership) in store::of_user(&inner.db, user).await? {
             if membership == Membership::Invite
@@ -714,17 +729,31 @@ impl Rooms {
         let matrix_user = homeserver.user_id(account.username.as_str())?;
         for (room, _) in store::of_user(&self.inner.db, user).await? {
             let matrix_id = address_of(room.matrix_id.as_deref().unwrap_or_default())?;
-            let event_id = homeserver.kick(&matrix_id, &matrix_user, reason).await?;
-            let told = Told {
-                room: room.id,
-                user,
-                membership: Membership::Leave,
-                event_id: event_id.as_ref().map(|id| id.as_str()),
-                invited_by: None,
+            let expelled = async {
+                let event_id = homeserver.kick(&matrix_id, &matrix_user, reason).await?;
+                let told = Told {
+                    room: room.id,
+                    user,
+                    membership: Membership::Leave,
+                    event_id: event_id.as_ref().map(|id| id.as_str()),
+                    invited_by: None,
+                };
+                Ok(self.inner.mirror.note(told).await?)
             };
-            self.inner.mirror.note(told).await?;
+            Self::pass_over_refusals(room.id, expelled.await)?;
         }
         Ok(())
+    }
+
+    /// One room that refuses keeps nobody from being dealt with in the others.
+    fn pass_over_refusals(room: RoomId, outcome: Result<(), RoomError>) -> Result<(), RoomError> {
+        match outcome {
+            Err(error @ (RoomError::NotAllowed | RoomError::NotFound)) => {
+                tracing::error!(%error, room = room.0, "a room was passed over");
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
     /// The work that is left for workers.
@@ -762,6 +791,8 @@ impl Rooms {
         match outcome {
             // Gone meanwhile.
             Ok(()) | Err(RoomError::NotFound) => Ok(()),
+            // An operator has to see to it.
+            Err(error @ (RoomError::NotAllowed | RoomError::Muted)) => Err(Failure::GiveUp(error.into())),
             Err(error) => Err(Failure::retry(error)),
         }
     }

@@ -246,18 +246,6 @@ pub(super) async fn event_exists(executor: impl PgExecutor<'_>, event: EventId) 
         .await
 }
 
-/// The account with this username now.
-pub(super) async fn user_named(executor: impl PgExecutor<'_>, username: &str) -> sqlx::Result<Option<UserId>> {
-    sqlx::query_scalar!(
-        r#"select u.user_id as "user_id: UserId"
-           from username_claims c join users u on u.user_id = c.user_id and u.username = c.username
-           where c.username = $1"#,
-        username,
-    )
-    .fetch_optional(executor)
-    .await
-}
-
 /// Whether a user does not want to meet another one.
 pub(super) async fn blocks(executor: impl PgExecutor<'_>, user: UserId, other: UserId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(

@@ -716,7 +716,46 @@ async fn nobody_opens_or_joins_without_bound() {
     .await;
 }
 
-/// What members do and are, without a homeserver: the numbers come from the database alone.
+/// A match's room with five members, one of whom left, and a stranger: no homeserver is needed to count them.
+async fn a_crowd<'a>(app: &'a TestApp, fixtures: &crate::testing::TestFixtures<'_>, event: i64) -> Vec<TestUser<'a>> {
+    let now = app.clock.now();
+    let old = now - time::Duration::days(8);
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+        "insert into rooms (matrix_id, alias, name, event_id, stand, created_at, made_until, opened_at)
+           values ('!stats:example.org', 'stats', 'Stats', {event}, 1, '{now}', '{now}', '{now}');
+         insert into room_activity (room_id, last_activity, compared_at) select id, '{now}', '{now}' from rooms;
+         insert into remote_members select id, '@ada:elsewhere.example', 'join', '{now}' from rooms"
+    )))
+    .execute(&app.app.db)
+    .await
+    .expect("a room");
+    let mut users = Vec::new();
+    for (team, active, membership) in [
+        (Some("rovers"), now, "join"),
+        (Some("city"), old, "join"),
+        (Some("albion"), old, "join"),
+        (None, old, "join"),
+        (Some("rovers"), now, "leave"),
+    ] {
+        let user = app.user().await;
+        if let Some(team) = team {
+            let id = fixtures.team_id(team).await;
+            user.post("/api/auth/teams/primary", json!({"team_id": id})).await.expect(200);
+        }
+        sqlx::query(
+            "insert into room_members (user_id, room_id, membership, active_at, changed_at) select $1, id, $2, $3, $3 from rooms",
+        )
+        .bind(user.id)
+        .bind(membership)
+        .bind(active)
+        .execute(&app.app.db)
+        .await
+        .expect("a member");
+        users.push(user);
+    }
+    users
+}
+
 #[tokio::test]
 async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_right() {
     TestApp::run(async |app| {
@@ -724,56 +763,7 @@ async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_rig
         let decade = time::Duration::days(3_650);
         let event = fixtures.a_match("m").starting_in(decade).put().await;
         let other = fixtures.a_match("n").between("albion", "wanderers").starting_in(decade).put().await;
-        app.told().await;
-        let now = app.clock.now();
-        let room: i64 = sqlx::query_scalar(
-            "insert into rooms (matrix_id, alias, name, event_id, stand, created_at, made_until, opened_at)
-             values ('!stats:example.org', 'stats', 'Stats', $1, 1, $2, $2, $2) returning id",
-        )
-        .bind(event)
-        .bind(now)
-        .fetch_one(&app.app.db)
-        .await
-        .expect("a room");
-        sqlx::query("insert into room_activity (room_id, last_activity, compared_at) values ($1, $2, $2)")
-            .bind(room)
-            .bind(now)
-            .execute(&app.app.db)
-            .await
-            .expect("its activity");
-        let old = now - time::Duration::days(8);
-        let mut users = Vec::new();
-        for (team, active) in
-            [(Some("rovers"), now), (Some("city"), old), (Some("albion"), old), (None, old), (Some("rovers"), now)]
-        {
-            let user = app.user().await;
-            if let Some(team) = team {
-                let id = fixtures.team_id(team).await;
-                user.post("/api/auth/teams/primary", json!({"team_id": id})).await.expect(200);
-            }
-            sqlx::query(
-                "insert into room_members (user_id, room_id, membership, active_at, changed_at) values ($1, $2, 'join', $3, $3)",
-            )
-            .bind(user.id)
-            .bind(room)
-            .bind(active)
-            .execute(&app.app.db)
-            .await
-            .expect("a member");
-            users.push(user);
-        }
-        // Somebody who left does not count, and somebody from elsewhere does.
-        sqlx::query("update room_members set membership = 'leave' where user_id = $1")
-            .bind(users[4].id)
-            .execute(&app.app.db)
-            .await
-            .expect("gone");
-        sqlx::query("insert into remote_members values ($1, '@ada:elsewhere.example', 'join', $2)")
-            .bind(room)
-            .bind(now)
-            .execute(&app.app.db)
-            .await
-            .expect("a stranger");
+        let users = a_crowd(app, &fixtures, event).await;
         let stats = async || {
             let answer = users[0].get("/api/auth/chat-rooms/!stats:example.org/member-stats").await;
             answer.expect(200)["data"].clone()
@@ -828,7 +818,10 @@ async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_rig
         assert_eq!(top, json!([line(1, 1, 1.0).await, line(2, 1, 1.0).await, line(0, 0, 0.0).await]));
 
         // In a room without a match everybody's own team counts.
-        sqlx::query("update rooms set event_id = null, stand = null, creator_id = 1").execute(&app.app.db).await.expect("no match");
+        sqlx::query("update rooms set event_id = null, stand = null, creator_id = 1")
+            .execute(&app.app.db)
+            .await
+            .expect("no match");
         assert_eq!(
             stats().await["team_distribution"],
             json!({fixtures.slug("rovers"): 1, fixtures.slug("city"): 1, fixtures.slug("albion"): 1, "neutral": 2})

@@ -13,7 +13,7 @@ use super::{
     store::{self, Evidence},
 };
 use crate::{
-    accounts,
+    accounts::{self, service::Accounts},
     chat::{
         service::Chat,
         work::{IGNORED, Ignored, RESTRICTED, Restricted},
@@ -44,6 +44,7 @@ const EVIDENCE_LENGTH: usize = 10_000;
 pub struct Safety {
     db: PgPool,
     chat: Chat,
+    accounts: Accounts,
     sessions: Sessions,
     limiter: RateLimiter,
     leniency: u32,
@@ -142,25 +143,27 @@ struct RestrictionFact {
 
 impl Safety {
     /// Safety in this database.
+    #[expect(clippy::too_many_arguments, reason = "the parts are named where they are handed in")]
     pub fn new(
         db: PgPool,
         config: &Config,
         chat: Chat,
+        accounts: Accounts,
         sessions: Sessions,
         limiter: RateLimiter,
         clock: Arc<dyn Clock>,
         outbox_written: Arc<Notify>,
     ) -> Self {
-        Self { db, chat, sessions, limiter, leniency: config.env.leniency(), clock, outbox_written }
+        Self { db, chat, accounts, sessions, limiter, leniency: config.env.leniency(), clock, outbox_written }
     }
 
     /// Who that is: an id, or a username.
     pub async fn user(&self, named: &str) -> Result<UserId, SafetyError> {
         let found = match named.parse::<UserId>() {
-            Ok(id) => store::user_with_id(&self.db, id).await?,
-            Err(()) => store::user_named(&self.db, &named.to_lowercase()).await?,
+            Ok(id) => self.accounts.find(id).await?,
+            Err(()) => self.accounts.named(&named.to_ascii_lowercase()).await?,
         };
-        found.ok_or(SafetyError::NoSuchUser)
+        found.map(|account| account.id).ok_or(SafetyError::NoSuchUser)
     }
 
     /// Restricts somebody, or lets them do again what they might not. Who did it and why is kept.
@@ -208,7 +211,7 @@ impl Safety {
         if user == other {
             return Err(SafetyError::Oneself);
         }
-        if store::user_with_id(&self.db, other).await?.is_none() {
+        if self.accounts.find(other).await?.is_none() {
             return Err(SafetyError::NoSuchUser);
         }
         let mut tx = self.db.begin().await?;
@@ -240,7 +243,11 @@ impl Safety {
     pub async fn blocks(&self, user: UserId, paging: Paging) -> sqlx::Result<(Vec<Blocked>, i64)> {
         let mut connection = self.db.acquire().await?;
         let total = store::count_blocks(&mut connection, user).await?;
-        Ok((store::blocks(&mut connection, user, paging).await?, total))
+        let blocked = store::blocks(&mut connection, user, paging).await?;
+        let ids: Vec<i64> = blocked.iter().map(|(id, _)| id.0).collect();
+        let names = accounts::store::usernames(&mut connection, &ids).await?;
+        let named = |(id, created_at)| Some(Blocked { id, username: names.get(&id)?.clone(), created_at });
+        Ok((blocked.into_iter().filter_map(named).collect(), total))
     }
 
     /// Takes from how often a user may report.

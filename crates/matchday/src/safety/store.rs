@@ -3,28 +3,11 @@
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 
-use super::service::{Blocked, Report};
+use super::service::Report;
 use crate::{
     http::paging::Paging,
     ids::{RoomId, UserId},
 };
-
-pub(super) async fn user_with_id(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Option<UserId>> {
-    sqlx::query_scalar!(r#"select user_id as "user_id: UserId" from users where user_id = $1"#, user.0)
-        .fetch_optional(executor)
-        .await
-}
-
-pub(super) async fn user_named(executor: impl PgExecutor<'_>, username: &str) -> sqlx::Result<Option<UserId>> {
-    sqlx::query_scalar!(
-        r#"select u.user_id as "user_id: UserId"
-           from username_claims c join users u on u.user_id = c.user_id and u.username = c.username
-           where c.username = $1"#,
-        username,
-    )
-    .fetch_optional(executor)
-    .await
-}
 
 /// Bans, or lets in again; returns whether that is a change.
 pub(super) async fn set_banned(
@@ -111,19 +94,22 @@ pub(super) async fn count_blocks(connection: &mut PgConnection, user: UserId) ->
         .await
 }
 
-/// Whom a user has blocked, the newest first.
-pub(super) async fn blocks(connection: &mut PgConnection, user: UserId, paging: Paging) -> sqlx::Result<Vec<Blocked>> {
-    sqlx::query_as!(
-        Blocked,
-        r#"select u.user_id as "id: UserId", u.username, b.created_at
-           from blocks b join users u on u.user_id = b.blocked_id
-           where b.user_id = $1 order by b.created_at desc, b.blocked_id desc limit $2 offset $3"#,
+/// Whom a user has blocked and since when, the newest first.
+pub(super) async fn blocks(
+    connection: &mut PgConnection,
+    user: UserId,
+    paging: Paging,
+) -> sqlx::Result<Vec<(UserId, OffsetDateTime)>> {
+    let rows = sqlx::query!(
+        r#"select blocked_id as "id: UserId", created_at from blocks
+           where user_id = $1 order by created_at desc, blocked_id desc limit $2 offset $3"#,
         user.0,
         paging.limit(),
         paging.offset(),
     )
     .fetch_all(connection)
-    .await
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.created_at)).collect())
 }
 
 /// What the homeserver had of a message.
