@@ -84,7 +84,7 @@ settings! {
         /// Its `hs_token`: what the homeserver shows when it pushes.
         hs_token: Option<Secret> = "",
         /// The access token of an administrator of the homeserver, who suspends users. Empty: users that are banned or
-        /// muted here lose their chat devices instead.
+        /// muted here lose their chat devices instead, and get no new ones until that is over.
         admin_token: Option<Secret> = "",
         /// How long one call may take.
         timeout: Duration = "4s",

@@ -267,6 +267,7 @@ impl From<ChatError> for RoomError {
     fn from(error: ChatError) -> Self {
         match error {
             ChatError::Homeserver(error) => error.into(),
+            ChatError::Muted => Self::Muted,
             other => Self::Chat(other.to_string()),
         }
     }

@@ -409,6 +409,9 @@ async fn what_a_room_may_be_is_checked() {
             fan.user.get(&format!("/api/auth/chat-rooms?{query}")).await.expect(422);
         }
         assert!(rooms_in_database(app).await.is_empty());
+        let longest = json!({"name": "⚽".repeat(100), "topic": "⚽".repeat(500)});
+        let room = fan.opens(longest.clone()).await;
+        assert_eq!(fan.state(&room, "m.room.name", "").await["name"], longest["name"]);
     })
     .await;
 }

@@ -245,8 +245,8 @@ impl Safety {
         let total = store::count_blocks(&mut connection, user).await?;
         let blocked = store::blocks(&mut connection, user, paging).await?;
         let ids: Vec<i64> = blocked.iter().map(|(id, _)| id.0).collect();
-        let names = accounts::store::usernames(&mut connection, &ids).await?;
-        let named = |(id, created_at)| Some(Blocked { id, username: names.get(&id)?.clone(), created_at });
+        let usernames = accounts::store::usernames(&mut connection, &ids).await?;
+        let named = |(id, created_at)| Some(Blocked { id, username: usernames.get(&id)?.clone(), created_at });
         Ok((blocked.into_iter().filter_map(named).collect(), total))
     }
 
