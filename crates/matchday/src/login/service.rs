@@ -91,6 +91,11 @@ impl Login {
                     return Err(LoginError::UsernameTaken);
                 }
                 Err(EnterError::Make(MakeError::Database(error))) => return Err(error.into()),
+                Err(EnterError::Login(LoginError::Suspended)) => {
+                    // Once the suspension is over, it is as good as it was.
+                    self.codes.give_back(right).await?;
+                    return Err(LoginError::Suspended);
+                }
                 Err(EnterError::Login(error)) => return Err(error),
             }
         };
