@@ -335,18 +335,18 @@ async fn rooms_of(app: &App, tournament: TournamentId, wait: bool) -> anyhow::Re
 }
 
 async fn restrict(config: Config, command: UsersCommand) -> anyhow::Result<()> {
-    let (restriction, arguments, done) = match command {
-        UsersCommand::Ban(arguments) => (Restriction::Ban, arguments, "banned"),
-        UsersCommand::Unban(arguments) => (Restriction::Unban, arguments, "not banned any more"),
-        UsersCommand::Mute(arguments) => (Restriction::Mute, arguments, "muted"),
-        UsersCommand::Unmute(arguments) => (Restriction::Unmute, arguments, "not muted any more"),
+    let (restriction, arguments, done, so) = match command {
+        UsersCommand::Ban(arguments) => (Restriction::Ban, arguments, "banned", "banned already"),
+        UsersCommand::Unban(arguments) => (Restriction::Unban, arguments, "not banned any more", "not banned"),
+        UsersCommand::Mute(arguments) => (Restriction::Mute, arguments, "muted", "muted already"),
+        UsersCommand::Unmute(arguments) => (Restriction::Unmute, arguments, "not muted any more", "not muted"),
     };
     let app = App::connect(config).await?;
     check_schema(&app).await?;
     let named = &arguments.user;
     let user = app.safety.user(named).await.with_context(|| named.clone())?;
     match app.safety.restrict(user, restriction, &arguments.reason, &arguments.operator).await {
-        Err(SafetyError::AlreadySo) => bail!("{named} (user {user}) is {done} already"),
+        Err(SafetyError::AlreadySo) => bail!("{named} (user {user}) is {so}"),
         outcome => outcome?,
     }
     print(&format!("{named} (user {user}) is {done}; workers carry it to the homeserver"))
