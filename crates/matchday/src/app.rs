@@ -153,7 +153,8 @@ impl App {
             random.clone(),
             outbox_written.clone(),
         );
-        let chat_work = ChatWork { chat: chat.clone(), rooms: rooms.clone(), accounts: accounts.clone() };
+        let chat_work =
+            ChatWork { db: db.clone(), chat: chat.clone(), rooms: rooms.clone(), accounts: accounts.clone() };
         let safety = Safety::new(
             db.clone(),
             &config,

@@ -69,6 +69,13 @@ pub struct Account {
     pub muted_at: Option<OffsetDateTime>,
 }
 
+impl Account {
+    /// Whether they may say nothing in chat, for whatever reason.
+    pub fn is_silenced(&self) -> bool {
+        self.banned_at.is_some() || self.muted_at.is_some()
+    }
+}
+
 /// What a person wants changed.
 #[derive(Clone, Debug)]
 pub struct ProfileChange {

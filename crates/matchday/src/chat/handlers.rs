@@ -1,7 +1,7 @@
 //! HTTP for chat.
 
 use axum::{Json, extract::State, response::IntoResponse};
-use http::{HeaderValue, header};
+use http::{HeaderValue, StatusCode, header};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -69,6 +69,9 @@ impl From<ChatError> for ApiError {
         match error {
             ChatError::SessionOver => Self::unauthenticated(),
             ChatError::Session(error) => error.into(),
+            ChatError::Muted => {
+                Self::new(StatusCode::FORBIDDEN, "muted", "You may not take part in chat at the moment.")
+            }
             ChatError::None
             | ChatError::Unavailable
             | ChatError::NotOurs
@@ -87,6 +90,7 @@ impl From<ChatError> for ApiError {
 #[utoipa::path(post, path = "/api/auth/matrix-credentials", tag = "Chat", security(("token" = [])),
     responses(
         (status = 200, body = NewCredentials),
+        (status = 403, description = "The caller is muted (`muted`), where the homeserver cannot keep them silent by itself", body = ErrorBody),
         (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
         (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]

@@ -3,6 +3,7 @@
 
 mod handlers;
 pub mod service;
+mod store;
 #[cfg(test)]
 mod tests;
 pub mod work;

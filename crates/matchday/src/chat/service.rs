@@ -34,6 +34,8 @@ pub struct Chat {
     accounts: Accounts,
     limiter: RateLimiter,
     patience: Duration,
+    /// Whether users can be kept from speaking and still have devices.
+    can_suspend: bool,
     logins: Arc<Semaphore>,
 }
 
@@ -52,6 +54,9 @@ pub enum ChatError {
     /// The homeserver's account of that name is somebody else's.
     #[error("the chat account is not ours")]
     NotOurs,
+    /// They may not speak, and with credentials they could.
+    #[error("the user is muted")]
+    Muted,
     /// Newer credentials were asked for meanwhile.
     #[error("the session has newer credentials")]
     Replaced,
@@ -99,6 +104,7 @@ impl Chat {
             accounts,
             limiter,
             patience: config.timeout,
+            can_suspend: config.admin_token.is_some(),
             logins: Arc::new(Semaphore::new(LOGINS_AT_ONCE)),
         })
     }
@@ -129,19 +135,27 @@ impl Chat {
     /// The credentials of a session that was just issued. What goes wrong is logged and counted here: a login without
     /// chat is still a login.
     pub async fn admit(&self, account: &Account, session: &Issued, client: &str) -> Option<Credentials> {
-        let device_id = session.device_id.as_deref()?;
+        let device_id = session.device_id.as_deref().filter(|_| self.may_have_device(account))?;
         self.log_in(account, session.id, device_id, client).await.ok()
     }
 
     /// New credentials for a session; those before are not good any more.
     pub async fn renew(&self, account: &Account, session: SessionId) -> Result<Credentials, ChatError> {
         let Some(homeserver) = &self.homeserver else { return Err(ChatError::None) };
+        if !self.may_have_device(account) {
+            return Err(ChatError::Muted);
+        }
         // Before anything is written: while chat is away, apps ask again and again.
         if homeserver.is_resting() {
             return Err(ChatError::Unavailable);
         }
         let device_id = self.sessions.renew_device(account.id, session).await?.ok_or(ChatError::SessionOver)?;
         self.log_in(account, session, &device_id, "").await
+    }
+
+    /// Where nobody can be suspended, whoever may not speak has no device.
+    fn may_have_device(&self, account: &Account) -> bool {
+        self.can_suspend || !account.is_silenced()
     }
 
     /// Takes from how often a user may ask for credentials: every time makes a device, and there are places for few
@@ -224,7 +238,21 @@ impl Chat {
         if homeserver.register(name).await? == Registered::AlreadyThere && !homeserver.devices(name).await?.is_empty() {
             return Err(ChatError::NotOurs);
         }
-        Ok(self.accounts.note_chat_account(account.id, &account.username).await?)
+        self.silence(homeserver, account).await?;
+        self.accounts.note_chat_account(account.id, &account.username).await?;
+        // Once more: workers pass by whoever has no chat account yet.
+        match self.accounts.find(account.id).await? {
+            Some(now) if now.is_silenced() && !account.is_silenced() => self.silence(homeserver, &now).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Suspends the chat account of somebody who may not speak.
+    async fn silence(&self, homeserver: &Homeserver, account: &Account) -> Result<(), ChatError> {
+        if self.can_suspend && account.is_silenced() {
+            homeserver.set_suspended(account.username.as_str(), true).await?;
+        }
+        Ok(())
     }
 
     /// Looks once more after a device was made: one whose session ended, or whose user has another name by now, would

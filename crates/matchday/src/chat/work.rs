@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use matrix_appservice::{Error as MatrixError, Homeserver};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use sqlx::PgPool;
 
-use super::service::{Chat, ChatError};
+use super::{
+    service::{Chat, ChatError},
+    store,
+};
 use crate::{
     accounts::service::{Account, Accounts, NAME_CHANGED, NameChanged, RENAMED, Renamed},
     ids::UserId,
@@ -33,13 +37,13 @@ pub struct Ignored {
     pub user_id: UserId,
     /// Whom.
     pub other_id: UserId,
-    /// Whether they do not want to.
-    pub is_ignored: bool,
 }
 
 /// Does that work.
 #[derive(Clone)]
 pub struct ChatWork {
+    /// Where it stands what is to be so.
+    pub db: PgPool,
     /// The way in.
     pub chat: Chat,
     /// Where everybody is.
@@ -87,7 +91,19 @@ impl ChatWork {
     async fn rename(&self, homeserver: &Homeserver, renamed: &Renamed) -> Result<(), Failure> {
         // First there must be somewhere to go. Where there can be none, the old devices must end all the same.
         match self.chat.account(renamed.user_id).await {
-            Ok(_) => self.rooms.follow(renamed.user_id, &renamed.from).await.map_err(room_failure)?,
+            Ok(account) => {
+                let mut followed = Ok(());
+                // Whoever is banned is in no room, by whatever name.
+                if account.banned_at.is_none() {
+                    if account.muted_at.is_some() {
+                        // Whoever is suspended joins nothing.
+                        self.suspend(homeserver, account.username.as_str(), false).await?;
+                    }
+                    followed = self.rooms.follow(renamed.user_id, &renamed.from).await;
+                }
+                self.restrict(homeserver, renamed.user_id).await?;
+                followed.map_err(room_failure)?;
+            }
             Err(ChatError::NotOurs | ChatError::SessionOver) => {}
             Err(error) => return Err(chat_failure(error)),
         }
@@ -102,22 +118,34 @@ impl ChatWork {
             self.chat.make_account(homeserver, &account).await.map_err(chat_failure)?;
         }
         let shown = account.name.as_deref().unwrap_or(account.username.as_str());
-        homeserver.set_display_name(account.username.as_str(), shown).await.map_err(failure)
+        match homeserver.set_display_name(account.username.as_str(), shown).await {
+            // It is shown when they may speak again.
+            Ok(()) | Err(MatrixError::Suspended(_)) => Ok(()),
+            Err(error) => Err(failure(error)),
+        }
     }
 
     /// Lets somebody do in chat what they may do here. What they may is read now: of several changes the last one counts,
     /// in whatever order they are told.
     async fn restrict(&self, homeserver: &Homeserver, user: UserId) -> Result<(), Failure> {
+        let mut tx = self.db.begin().await.map_err(Failure::retry)?;
+        store::take_turns(&mut tx, user).await.map_err(Failure::retry)?;
         let Some(account) = self.account(user).await?.filter(|account| account.has_chat_account) else { return Ok(()) };
-        let name = account.username.as_str();
-        let silent = account.banned_at.is_some() || account.muted_at.is_some();
-        // Before they are suspended: then they may still be taken out.
+        // First, or they would be back in the first room before they are out of the last.
+        self.suspend(homeserver, account.username.as_str(), account.is_silenced()).await?;
         if account.banned_at.is_some() {
             self.rooms.expel(user, "suspended").await.map_err(room_failure)?;
         }
-        match homeserver.set_suspended(name, silent).await {
+        if !account.is_silenced() {
+            self.show_name(homeserver, user).await?;
+        }
+        tx.commit().await.map_err(Failure::retry)
+    }
+
+    async fn suspend(&self, homeserver: &Homeserver, name: &str, suspended: bool) -> Result<(), Failure> {
+        match homeserver.set_suspended(name, suspended).await {
             // Nobody here can suspend: whoever has no device can say nothing.
-            Err(MatrixError::NoAdmin) if silent => {
+            Err(MatrixError::NoAdmin) if suspended => {
                 for device in homeserver.devices(name).await.map_err(failure)? {
                     homeserver.delete_device(name, device.as_str()).await.map_err(failure)?;
                 }
@@ -128,14 +156,18 @@ impl ChatWork {
         }
     }
 
-    /// Hides, or shows again, what somebody says in chat to whoever blocked them.
+    /// Hides, or shows again, what somebody says in chat to whoever blocked them; as it is now, not as it was told.
     async fn ignore(&self, homeserver: &Homeserver, ignored: &Ignored) -> Result<(), Failure> {
+        let mut tx = self.db.begin().await.map_err(Failure::retry)?;
+        store::take_turns(&mut tx, ignored.user_id).await.map_err(Failure::retry)?;
+        let is_ignored = store::blocks(&mut tx, ignored.user_id, ignored.other_id).await.map_err(Failure::retry)?;
         let Some(account) = self.account(ignored.user_id).await?.filter(|account| account.has_chat_account) else {
             return Ok(());
         };
         let Some(other) = self.account(ignored.other_id).await? else { return Ok(()) };
         let other = homeserver.user_id(other.username.as_str()).map_err(failure)?;
-        homeserver.set_ignored(account.username.as_str(), &other, ignored.is_ignored).await.map_err(failure)
+        homeserver.set_ignored(account.username.as_str(), &other, is_ignored).await.map_err(failure)?;
+        tx.commit().await.map_err(Failure::retry)
     }
 
     async fn account(&self, user: UserId) -> Result<Option<Account>, Failure> {

@@ -728,7 +728,21 @@ impl Rooms {
         let homeserver = self.homeserver()?;
         let Some(account) = self.inner.accounts.find(user).await? else { return Ok(()) };
         let matrix_user = homeserver.user_id(account.username.as_str())?;
-        for (room, _) in store::of_user(&self.inner.db, user).await? {
+        let known = store::of_user(&self.inner.db, user).await?;
+        let mut rooms: Vec<Room> = known.into_iter().map(|(room, _)| room).collect();
+        // Also those that they joined by a chat client so lately that nobody here has heard of it.
+        let joined = match homeserver.joined_rooms(account.username.as_str()).await {
+            Err(MatrixError::NoSuchUser(_) | MatrixError::Deactivated(_)) => Vec::new(),
+            outcome => outcome?,
+        };
+        for matrix_id in joined {
+            if let Some(room) = store::find(&self.inner.db, matrix_id.as_str()).await?
+                && rooms.iter().all(|known| known.id != room.id)
+            {
+                rooms.push(room);
+            }
+        }
+        for room in rooms {
             let matrix_id = address_of(room.matrix_id.as_deref().unwrap_or_default())?;
             let expelled = async {
                 let event_id = homeserver.kick(&matrix_id, &matrix_user, reason).await?;

@@ -216,11 +216,11 @@ impl Safety {
         }
         let mut tx = self.db.begin().await?;
         accounts::store::lock(&mut tx, user).await?;
-        if store::count_blocks(&mut tx, user).await? >= MOST_BLOCKS {
-            return Err(SafetyError::TooMany);
-        }
         if store::block(&mut tx, user, other, self.clock.now()).await? {
-            outbox::enqueue(&mut tx, &[ignored(user, other, true)?]).await?;
+            if store::count_blocks(&mut tx, user).await? > MOST_BLOCKS {
+                return Err(SafetyError::TooMany);
+            }
+            outbox::enqueue(&mut tx, &[ignored(user, other)?]).await?;
         }
         tx.commit().await?;
         self.outbox_written.notify_one();
@@ -232,7 +232,7 @@ impl Safety {
         let mut tx = self.db.begin().await?;
         accounts::store::lock(&mut tx, user).await?;
         if store::unblock(&mut tx, user, other).await? {
-            outbox::enqueue(&mut tx, &[ignored(user, other, false)?]).await?;
+            outbox::enqueue(&mut tx, &[ignored(user, other)?]).await?;
         }
         tx.commit().await?;
         self.outbox_written.notify_one();
@@ -307,6 +307,6 @@ impl Safety {
     }
 }
 
-fn ignored(user_id: UserId, other_id: UserId, is_ignored: bool) -> serde_json::Result<Message> {
-    Message::new(IGNORED, format!("user:{user_id}"), &Ignored { user_id, other_id, is_ignored })
+fn ignored(user_id: UserId, other_id: UserId) -> serde_json::Result<Message> {
+    Message::new(IGNORED, format!("user:{user_id}"), &Ignored { user_id, other_id })
 }

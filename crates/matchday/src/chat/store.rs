@@ -1,0 +1,25 @@
+//! The SQL of chat.
+
+use sqlx::PgConnection;
+
+use crate::ids::UserId;
+
+/// What is done to one user on the homeserver is done by one worker at a time, until the transaction ends: whoever reads
+/// what is to be so and then makes it so must not be overtaken by somebody who read it later.
+pub(super) async fn take_turns(connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
+    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday chat user', $1))", user.0)
+        .fetch_one(connection)
+        .await?;
+    Ok(())
+}
+
+/// Whether a user does not want to meet another one.
+pub(super) async fn blocks(connection: &mut PgConnection, user: UserId, other: UserId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select from blocks where user_id = $1 and blocked_id = $2) as "blocks!""#,
+        user.0,
+        other.0,
+    )
+    .fetch_one(connection)
+    .await
+}
