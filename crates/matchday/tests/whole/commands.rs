@@ -125,3 +125,88 @@ async fn an_operator_sees_what_is_closed_and_opens_it() {
     })
     .await;
 }
+
+/// What a command that was refused said.
+fn refused(setting: &Setting, arguments: &[&str]) -> String {
+    let output = setting.run(arguments, "");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{arguments:?}");
+    String::from_utf8_lossy(&output.stderr).trim().to_owned()
+}
+
+#[tokio::test]
+async fn an_operator_bans_and_mutes_by_id_or_name() {
+    with_database(async |options| {
+        let setting = Setting::new(&options);
+        setting.expect(&["sessions", "issue"], "");
+        let db = sqlx::PgPool::connect_with(options.clone()).await.expect("connected");
+        let name: String = sqlx::query_scalar("select username from users").fetch_one(&db).await.expect("read");
+        for (command, user, done, already) in [
+            ("ban", "1", "banned", "banned already"),
+            ("mute", name.as_str(), "muted", "muted already"),
+            ("unban", &name.to_uppercase(), "not banned any more", "not banned"),
+            ("unmute", "1", "not muted any more", "not muted"),
+        ] {
+            let arguments = ["users", command, user, "--reason", "spam", "--by", "ola"];
+            assert_eq!(
+                setting.expect(&arguments, ""),
+                format!("{user} (user 1) is {done}; workers carry it to the homeserver")
+            );
+            assert_eq!(refused(&setting, &arguments), format!("matchday: {user} (user 1) is {already}"));
+        }
+        for nobody in ["2", "nobody_here"] {
+            let told = refused(&setting, &["users", "ban", nobody, "--reason", "spam"]);
+            assert_eq!(told, format!("matchday: {nobody}: there is no such user"));
+        }
+        let without_reason = setting.run(&["users", "ban", "1"], "");
+        assert_eq!(without_reason.status.code(), Some(2));
+        let kept: Vec<(String, String, String)> =
+            sqlx::query_as("select action, reason, operator from restrictions order by id")
+                .fetch_all(&db)
+                .await
+                .expect("read");
+        let one = |action: &str| (action.to_owned(), "spam".to_owned(), "ola".to_owned());
+        assert_eq!(kept, ["ban", "mute", "unban", "unmute"].map(one));
+        db.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_operator_sees_reports_and_closes_them() {
+    with_database(async |options| {
+        let setting = Setting::new(&options);
+        assert_eq!(setting.expect(&["reports", "list"], ""), "there are no open reports");
+        setting.expect(&["sessions", "issue"], "");
+        let db = sqlx::PgPool::connect_with(options.clone()).await.expect("connected");
+        // What people write may be meant for the terminal of whoever reads it.
+        for statement in [
+            "insert into rooms (matrix_id, alias, name, creator_id, created_at, made_until, opened_at)
+             values ('!derby:example.org', 'room_derby', E'Derby\x1b[2J', 1, now(), now(), now())",
+            "insert into reports (user_id, room_id, event_id, reason, sender, content, created_at)
+             values (1, 1, '$one', E'insults\n9 closed', '@ben:example.org', '{\"body\":\"a bad word\"}', '2026-11-20T15:00:00.5Z'),
+                    (1, 1, '$two', 'spam', null, null, '2026-11-20T15:01:00Z')",
+        ] {
+            sqlx::query(statement).execute(&db).await.expect("written");
+        }
+        let name: String = sqlx::query_scalar("select username from users").fetch_one(&db).await.expect("read");
+        let second = format!(
+            "2 2026-11-20T15:01:00Z by {name} in \"Derby [2J\": spam\n    $two (sender unknown) (not seen: the homeserver was away)"
+        );
+        assert_eq!(
+            setting.expect(&["reports", "list"], ""),
+            format!(
+                "1 2026-11-20T15:00:00Z by {name} in \"Derby [2J\": insults 9 closed\n    $one @ben:example.org {{\"body\":\"a bad word\"}}\n{second}"
+            )
+        );
+        let close = ["reports", "close", "1", "--resolution", "ben is banned"];
+        assert_eq!(setting.expect(&close, ""), "report 1 is closed");
+        let told = "matchday: there is no open report 1: `matchday reports list` lists them";
+        assert_eq!(refused(&setting, &close), told);
+        assert_eq!(setting.expect(&["reports", "list"], ""), second);
+        let kept: String =
+            sqlx::query_scalar("select resolution from reports where id = 1").fetch_one(&db).await.expect("read");
+        assert_eq!(kept, "ben is banned");
+        db.close().await;
+    })
+    .await;
+}
