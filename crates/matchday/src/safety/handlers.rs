@@ -103,7 +103,10 @@ pub(super) async fn block_user(
 /// Lift a block. That there is none is fine.
 #[utoipa::path(delete, path = "/api/auth/blocks/{user}", tag = "Safety", security(("token" = [])),
     params(("user" = UserId, Path, description = "Whom to meet again")),
-    responses((status = 200, body = BlockAnswer)))]
+    responses(
+        (status = 200, body = BlockAnswer),
+        (status = 404, description = "That cannot be a user", body = ErrorBody),
+    ))]
 pub(super) async fn unblock_user(
     State(app): State<App>,
     user: CurrentUser,
