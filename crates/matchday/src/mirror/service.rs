@@ -39,8 +39,11 @@ const AWAITED_FOR: time::Duration = time::Duration::seconds(60);
 /// How many rooms are compared at once. The homeserver has other things to do.
 const COMPARED_AT_ONCE: usize = 4;
 
-/// Longer than that without a look at the homeserver, and nobody knows what it went through.
-const GAP: time::Duration = time::Duration::minutes(1);
+/// Longer than that without a look at the homeserver, and nobody knows what it went through: it may have been restarted.
+const GAP: time::Duration = time::Duration::seconds(15);
+
+/// How often a look at it is noted.
+const NOTED_EVERY: Duration = Duration::from_secs(5);
 
 /// When rooms are compared every day, by UTC.
 const NIGHTLY_AT: time::Time = time::macros::time!(03:30);
@@ -535,7 +538,7 @@ impl Mirror {
         let since = |then: Option<Instant>, pause: Duration| then.is_none_or(|then| then.elapsed() > pause);
         loop {
             if homeserver.is_there().await {
-                if was_away || since(noted, Duration::from_secs(10)) {
+                if was_away || since(noted, NOTED_EVERY) {
                     match self.saw_homeserver(was_away).await {
                         Ok(()) => noted = Some(Instant::now()),
                         Err(error) => tracing::warn!(%error, "nobody noted that the homeserver is there"),

@@ -519,11 +519,11 @@ async fn a_gap_asks_for_a_comparison_and_a_quiet_watch_does_not() {
         };
         let mirror = &app.app.mirror;
         mirror.saw_homeserver(false).await.expect("noted");
-        app.clock.advance(time::Duration::seconds(30));
+        app.clock.advance(time::Duration::seconds(10));
         mirror.saw_homeserver(false).await.expect("noted");
         assert_eq!(asked().await, None);
-        // Nobody looked for two minutes: no worker ran.
-        app.clock.advance(time::Duration::minutes(2));
+        // Nobody looked for a while: no worker ran.
+        app.clock.advance(time::Duration::seconds(20));
         mirror.saw_homeserver(false).await.expect("noted");
         assert_eq!(asked().await, Some(app.clock.now()));
         app.clock.advance(time::Duration::seconds(1));
