@@ -311,7 +311,8 @@ impl Mirror {
                 let invited_by = account(&event.sender).filter(|_| membership == Membership::Invite);
                 let user = account(&who);
                 let who = user.map_or(Who::Remote(&who), Who::User);
-                let told = Source::Pushed { event_id: &event.event_id, at, invited_by };
+                let by_bot = event.sender == self.inner.bot;
+                let told = Source::Pushed { event_id: &event.event_id, at, invited_by, by_bot };
                 let learnt = self.learn(connection, room, who, membership, told).await?;
                 if let (true, Some(user), Some(sender)) = (learnt, user, invited_by)
                     && store::blocks(connection, user, sender).await?
@@ -354,7 +355,7 @@ impl Mirror {
             Who::Remote(id) => store::remote_member(connection, room, id).await?,
         };
         let now = self.inner.clock.now();
-        if known.as_ref().is_some_and(|known| source.is_old_news(known, now)) {
+        if known.as_ref().is_some_and(|known| source.is_old_news(known, membership, now)) {
             return Ok(false);
         }
         let before = known.as_ref().map(|known| known.membership);
@@ -589,7 +590,7 @@ struct Batch {
 #[derive(Clone, Copy)]
 enum Source<'a> {
     /// By a push.
-    Pushed { event_id: &'a str, at: OffsetDateTime, invited_by: Option<UserId> },
+    Pushed { event_id: &'a str, at: OffsetDateTime, invited_by: Option<UserId>, by_bot: bool },
     /// By the answer to a call of ours; the push of it may be still to come.
     Told { awaits: Option<&'a str>, invited_by: Option<UserId> },
     /// By asking who is there; `began` before asking.
@@ -598,10 +599,18 @@ enum Source<'a> {
 
 impl Source<'_> {
     /// Whether more is known already.
-    fn is_old_news(self, known: &Known, now: OffsetDateTime) -> bool {
+    fn is_old_news(self, known: &Known, membership: Membership, now: OffsetDateTime) -> bool {
         match self {
-            Self::Pushed { event_id, .. } => {
+            // The bot invites nobody who is there, except to follow themselves under another name.
+            Self::Pushed { by_bot: true, .. }
+                if (known.membership, membership) == (Membership::Join, Membership::Invite) =>
+            {
+                true
+            }
+            // What happened after the service was told is newer, also if the push of that was lost.
+            Self::Pushed { event_id, at, .. } => {
                 known.awaits.as_deref().is_some_and(|awaited| awaited != event_id)
+                    && at <= known.changed_at
                     && now - known.changed_at < AWAITED_FOR
             }
             Self::Told { .. } => false,

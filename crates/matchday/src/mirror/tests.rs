@@ -369,10 +369,18 @@ async fn what_the_service_did_itself_shows_at_once_and_older_pushes_do_not_undo_
         stage.note(user, Membership::Leave, &left).await;
         assert_eq!((stage.membership(user).await, stage.count().await), (Some(Membership::Join), 1));
 
-        // A push that was lost is not awaited for ever.
+        // A push that was lost is not awaited for ever, and what happened later counts at once.
+        let earlier = stage.member(&here, "join");
+        stage.note(user, Membership::Leave, &stage.member(&here, "leave")).await;
+        app.clock.advance(time::Duration::seconds(1));
+        app.push(&[earlier]).await;
+        assert_eq!((stage.membership(user).await, stage.count().await), (Some(Membership::Leave), 0));
+        app.push(&[stage.member(&here, "join")]).await;
+        assert_eq!((stage.membership(user).await, stage.count().await), (Some(Membership::Join), 1));
+        let earlier = stage.member(&here, "join");
         stage.note(user, Membership::Leave, &stage.member(&here, "leave")).await;
         app.clock.advance(time::Duration::minutes(2));
-        app.push(&[stage.member(&here, "join")]).await;
+        app.push(&[earlier]).await;
         assert_eq!((stage.membership(user).await, stage.count().await), (Some(Membership::Join), 1));
     })
     .await;
