@@ -1,13 +1,15 @@
 //! What an app does with a process, and a chat client with the homeserver.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
     time::{Duration, Instant},
 };
 
 use http::{HeaderMap, Method, StatusCode, header};
-use matchday::testing::Answer;
+use matchday::testing::{Answer, unique};
 use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::process::Process;
 
@@ -31,7 +33,20 @@ pub(crate) struct Person {
     pub(crate) chat: Value,
 }
 
+/// A room as a list shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    pub(crate) members: i64,
+    pub(crate) is_joined: bool,
+}
+
 impl Person {
+    /// What the homeserver calls them.
+    pub(crate) fn user_id(&self) -> String {
+        user_id(&self.username)
+    }
+
     /// The token of the chat client.
     pub(crate) fn chat_token(&self) -> &str {
         self.chat["access_token"].as_str().expect("chat credentials")
@@ -101,6 +116,45 @@ impl Client {
         person(phone, &self.post("/api/code/verify", "", body).await.expect(200))
     }
 
+    /// Opens a room; returns what the homeserver calls it.
+    pub(crate) async fn open_room(&self, who: &Person, name: &str, is_private: bool) -> String {
+        let wish = json!({"name": name, "is_private": is_private});
+        let opened = self.post("/api/auth/chat-room", &who.token, wish).await.expect(201);
+        opened["data"]["room_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Does something to a room through the service: join, leave, invite.
+    pub(crate) async fn act(&self, verb: &str, room: &str, who: &Person, body: Value) -> Answer {
+        self.post(&format!("/api/auth/chat-rooms/{room}/{verb}"), &who.token, body).await
+    }
+
+    /// The rooms in somebody's list, by the homeserver's ids.
+    pub(crate) async fn rooms(&self, who: &Person) -> BTreeMap<String, Listed> {
+        let list = self.get("/api/auth/chat-rooms?per_page=100", &who.token).await.expect(200);
+        let rooms = list["data"].as_array().expect("a list").iter().map(|room| {
+            let listed = Listed {
+                name: room["name"].as_str().expect("a name").to_owned(),
+                members: room["member_count"].as_i64().expect("a number"),
+                is_joined: room["is_joined"].as_bool().expect("yes or no"),
+            };
+            (room["room_id"].as_str().expect("an id").to_owned(), listed)
+        });
+        rooms.collect()
+    }
+
+    /// How many members a room has in somebody's list, and whether they are one. None if it is not there.
+    pub(crate) async fn room(&self, who: &Person, room: &str) -> Option<(i64, bool)> {
+        self.rooms(who).await.get(room).map(|listed| (listed.members, listed.is_joined))
+    }
+
+    /// When somebody last spoke in a room, by somebody's list.
+    pub(crate) async fn last_activity(&self, who: &Person, room: &str) -> OffsetDateTime {
+        let list = self.get("/api/auth/chat-rooms?per_page=100", &who.token).await.expect(200);
+        let listed = list["data"].as_array().expect("a list").iter().find(|listed| listed["room_id"] == room);
+        let time = listed.expect("it is listed")["last_activity"].as_str().expect("a time");
+        OffsetDateTime::parse(time, &Rfc3339).expect("a time")
+    }
+
     /// Asks for new chat credentials.
     pub(crate) async fn renew_chat(&self, token: &str) -> Answer {
         self.post("/api/auth/matrix-credentials", token, json!({})).await
@@ -142,13 +196,51 @@ impl Homeserver {
         Self::at(&std::env::var("MATCHDAY_MATRIX__HOMESERVER_URL").expect("run dev/up and source .dev/env first"))
     }
 
-    async fn get(&self, path: &str, token: &str) -> (u16, Value) {
+    /// Status and body.
+    pub(crate) async fn get(&self, path: &str, token: &str) -> (u16, Value) {
         self.ask(self.http.get(format!("{}{path}", self.url)).bearer_auth(token)).await
     }
 
     /// Status and body.
     pub(crate) async fn post(&self, path: &str, token: &str, body: Value) -> (u16, Value) {
         self.ask(self.http.post(format!("{}{path}", self.url)).bearer_auth(token).json(&body)).await
+    }
+
+    /// The same, while the homeserver may die.
+    pub(crate) async fn try_post(&self, path: &str, token: &str, body: Value) -> Option<u16> {
+        let request = self.http.post(format!("{}{path}", self.url)).bearer_auth(token).json(&body);
+        Some(request.send().await.ok()?.status().as_u16())
+    }
+
+    /// Status and body.
+    pub(crate) async fn put(&self, path: &str, token: &str, body: Value) -> (u16, Value) {
+        self.ask(self.http.put(format!("{}{path}", self.url)).bearer_auth(token).json(&body)).await
+    }
+
+    /// Enters a room with a chat client.
+    pub(crate) async fn join(&self, room: &str, token: &str) -> (u16, Value) {
+        self.post(&format!("/_matrix/client/v3/join/{room}"), token, json!({})).await
+    }
+
+    /// Does something to a room that it has a verb for: leave, invite, kick, ban.
+    pub(crate) async fn act(&self, verb: &str, room: &str, token: &str, body: Value) -> (u16, Value) {
+        self.post(&format!("/_matrix/client/v3/rooms/{room}/{verb}"), token, body).await
+    }
+
+    /// Says something in a room; the answer names the event.
+    pub(crate) async fn say(&self, room: &str, token: &str, text: &str) -> (u16, Value) {
+        let path = format!("/_matrix/client/v3/rooms/{room}/send/m.room.message/{}", unique("said"));
+        self.put(&path, token, json!({"msgtype": "m.text", "body": text})).await
+    }
+
+    /// Everybody who ever had something to do with a room, except the service's bot, and what they are to it.
+    pub(crate) async fn members(&self, room: &str, token: &str) -> BTreeMap<String, String> {
+        let (status, told) = self.get(&format!("/_matrix/client/v3/rooms/{room}/members"), token).await;
+        assert_eq!(status, 200, "{told}");
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        let members = told["chunk"].as_array().expect("a list").iter();
+        let members = members.map(|event| (text(&event["state_key"]), text(&event["content"]["membership"])));
+        members.filter(|(who, _)| *who != user_id("matchday")).collect()
     }
 
     async fn ask(&self, request: reqwest::RequestBuilder) -> (u16, Value) {
@@ -171,7 +263,7 @@ impl Homeserver {
 
     /// Holds the homeserver's word against credentials.
     pub(crate) async fn confirm(&self, username: &str, credentials: &Value) {
-        let id = format!("@{username}:{}", server_name());
+        let id = user_id(username);
         assert_eq!(credentials["user_id"], json!(id), "credentials of another user");
         let (status, told) = self.whoami(credentials["access_token"].as_str().expect("a token")).await;
         assert_eq!((status, &told["user_id"], &told["device_id"]), (200, &json!(id), &credentials["device_id"]));
@@ -193,6 +285,30 @@ impl Homeserver {
 /// What stands behind the colon of every chat user's id.
 pub(crate) fn server_name() -> String {
     std::env::var("MATCHDAY_MATRIX__SERVER_NAME").expect("run dev/up and source .dev/env first")
+}
+
+/// What the homeserver calls a user.
+pub(crate) fn user_id(username: &str) -> String {
+    format!("@{username}:{}", server_name())
+}
+
+/// Waits until a look shows what it should, for as long as that may take; returns how long it took.
+pub(crate) async fn shows<T: PartialEq + Debug>(
+    most: Duration,
+    what: &str,
+    expected: &T,
+    look: impl AsyncFn() -> T,
+) -> Duration {
+    let began = Instant::now();
+    loop {
+        let seen = look().await;
+        let took = began.elapsed();
+        if seen == *expected && took <= most {
+            return took;
+        }
+        assert!(took < most, "not within {most:?}: {what}\n    seen: {seen:?}\nexpected: {expected:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Waits until something holds, for as long as it may take.

@@ -119,6 +119,15 @@ impl Process {
         self.log.lock().expect("not poisoned").clone()
     }
 
+    /// What the process has counted under this name, whatever the labels.
+    pub(crate) async fn counted(&self, name: &str) -> f64 {
+        let metrics = reqwest::get(format!("{}/metrics", self.private)).await.expect("an answer");
+        let metrics = metrics.text().await.expect("text");
+        let of_that_name = |line: &&str| line.split(['{', ' ']).next() == Some(name);
+        let number = |line: &str| line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok());
+        metrics.lines().filter(of_that_name).map(|line| number(line).expect("a number")).sum()
+    }
+
     /// Ends it without warning.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("killed");

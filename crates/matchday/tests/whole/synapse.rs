@@ -10,8 +10,13 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use matchday::testing::unique;
+use serde_json::{Value, json};
+use sha1::Sha1;
 use sqlx::{Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
+
+use crate::process::Setting;
 
 /// A Synapse with a database and a port of its own, set up like the one of `dev/up`; killed when it is dropped.
 pub(crate) struct Synapse {
@@ -97,6 +102,32 @@ impl Synapse {
             assert!(ended.is_none() && began.elapsed() < Duration::from_mins(1), "Synapse is not up: {}", log());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// The settings of a process that chats here, and that it pushes to. Nobody is an admin.
+    pub(crate) fn setting(&self, database: &PgConnectOptions) -> Setting {
+        Setting::new(database)
+            .with("MATCHDAY_MATRIX__HOMESERVER_URL", &self.url)
+            .with("MATCHDAY_HTTP__PRIVATE_LISTEN", &self.pushes_to)
+            .without("MATCHDAY_MATRIX__ADMIN_TOKEN")
+    }
+
+    /// Makes an admin; returns their token. The one of `dev/up` is none here.
+    pub(crate) async fn make_admin(&self) -> String {
+        let settings = fs::read_to_string(self.directory.join("homeserver.yaml")).expect("its settings");
+        let secret = settings.lines().find_map(|line| line.strip_prefix("registration_shared_secret: "));
+        let secret = secret.expect("a secret").trim_matches('"');
+        let (web, register) = (reqwest::Client::new(), format!("{}/_synapse/admin/v1/register", self.url));
+        let offered: Value = web.get(&register).send().await.expect("an answer").json().await.expect("JSON");
+        let nonce = offered["nonce"].as_str().expect("a nonce");
+        // No user's name has a hyphen.
+        let (username, password) = ("the-admin", unique("password"));
+        let mut mac = Hmac::<Sha1>::new_from_slice(secret.as_bytes()).expect("any length will do");
+        mac.update(format!("{nonce}\0{username}\0{password}\0admin").as_bytes());
+        let body = json!({"nonce": nonce, "username": username, "password": password, "admin": true,
+            "mac": hex::encode(mac.finalize().into_bytes())});
+        let made: Value = web.post(&register).json(&body).send().await.expect("an answer").json().await.expect("JSON");
+        made["access_token"].as_str().unwrap_or_else(|| panic!("no admin: {made}")).to_owned()
     }
 
     /// Ends it without warning.

@@ -1,0 +1,276 @@
+//! Chat rooms, as people use them: some with the app, some with a chat client.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use futures_util::{StreamExt as _, stream};
+use matchday::testing::{Answer, with_database};
+use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+
+use crate::{
+    client::{Client, Homeserver, server_name, shows, user_id},
+    process::Setting,
+    synapse::with_synapse,
+};
+
+/// How soon a list shows what somebody did with a chat client.
+const SOON: Duration = Duration::from_secs(2);
+
+#[tokio::test]
+async fn what_people_do_with_a_chat_client_shows_in_lists_within_two_seconds() {
+    with_database(async |options| {
+        with_synapse(&options, async |synapse| {
+            let process = synapse.setting(&options).start(&["serve"]);
+            let (client, chat) = (Client::new(&process), Homeserver::at(&synapse.url));
+            let ada = client.log_in("+14155550100", None).await;
+            let bob = client.log_in("+14155550101", None).await;
+            let done = |(status, told): (u16, Value)| assert_eq!(status, 200, "{told}");
+            let becomes = async |what: &str, who, room: &str, expected| {
+                shows(SOON, what, &expected, async || client.room(who, room).await).await
+            };
+
+            let open = client.open_room(&ada, "Derby talk", false).await;
+            assert_eq!(client.room(&ada, &open).await, Some((1, true)), "its creator is in it");
+            assert_eq!(client.room(&bob, &open).await, Some((1, false)), "everybody sees it");
+            done(chat.join(&open, bob.chat_token()).await);
+            becomes("somebody joined", &bob, &open, Some((2, true))).await;
+            assert_eq!(client.room(&ada, &open).await, Some((2, true)));
+            for speaker in [&ada, &bob, &ada] {
+                let before = client.last_activity(&ada, &open).await;
+                done(chat.say(&open, speaker.chat_token(), "What a goal!").await);
+                shows(SOON, "somebody spoke", &true, async || client.last_activity(&bob, &open).await > before).await;
+            }
+            done(chat.act("leave", &open, bob.chat_token(), json!({})).await);
+            becomes("somebody left", &bob, &open, Some((1, false))).await;
+            assert_eq!(client.room(&ada, &open).await, Some((1, true)));
+
+            let closed = client.open_room(&ada, "Only us", true).await;
+            assert_eq!(client.room(&bob, &closed).await, None, "a private room is not for everybody to see");
+            done(chat.act("invite", &closed, ada.chat_token(), json!({"user_id": bob.user_id()})).await);
+            becomes("somebody was invited", &bob, &closed, Some((1, false))).await;
+            client.act("join", &closed, &bob, json!({})).await.expect(200);
+            assert_eq!(client.room(&bob, &closed).await, Some((2, true)), "at once where the service was asked");
+            let name = format!("/_matrix/client/v3/rooms/{closed}/state/m.room.name");
+            done(chat.put(&name, ada.chat_token(), json!({"name": "The two of us"})).await);
+            let named = async || client.rooms(&bob).await.get(&closed).map(|room| room.name.clone());
+            shows(SOON, "the room was renamed", &Some("The two of us".to_owned()), named).await;
+            done(chat.act("kick", &closed, ada.chat_token(), json!({"user_id": bob.user_id()})).await);
+            becomes("somebody was removed", &bob, &closed, None).await;
+            assert_eq!(client.room(&ada, &closed).await, Some((1, true)));
+
+            client.act("join", &open, &bob, json!({})).await.expect(200);
+            done(chat.act("ban", &open, ada.chat_token(), json!({"user_id": bob.user_id()})).await);
+            becomes("somebody was banned", &bob, &open, Some((1, false))).await;
+            let refused = client.act("join", &open, &bob, json!({})).await.expect(403);
+            assert_eq!(refused["code"], "not_allowed");
+            assert_eq!(client.room(&ada, &open).await, Some((1, true)));
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nobody_gets_into_a_private_room_uninvited() {
+    with_database(async |options| {
+        with_synapse(&options, async |synapse| {
+            let process = synapse.setting(&options).start(&["serve"]);
+            let (client, chat) = (Client::new(&process), Homeserver::at(&synapse.url));
+            let ada = client.log_in("+14155550100", None).await;
+            let eve = client.log_in("+14155550101", None).await;
+            let room = client.open_room(&ada, "Only me", true).await;
+            let (status, said) = chat.say(&room, ada.chat_token(), "Nobody hears me.").await;
+            assert_eq!(status, 200, "{said}");
+
+            let is_refused = |answer: Answer| assert_eq!(answer.expect(403)["code"], "not_allowed");
+            let oneself = json!({"username": eve.username});
+            is_refused(client.act("join", &room, &eve, json!({})).await);
+            is_refused(client.act("invite", &room, &eve, oneself).await);
+            is_refused(client.act("invite", &room, &eve, json!({"username": ada.username})).await);
+            is_refused(client.act("leave", &room, &eve, json!({})).await);
+            is_refused(client.act("reports", &room, &eve, json!({"event_id": said["event_id"], "reason": "!"})).await);
+            for look in ["member-stats", "predictions"] {
+                is_refused(client.get(&format!("/api/auth/chat-rooms/{room}/{look}"), &eve.token).await);
+            }
+            assert_eq!(client.room(&eve, &room).await, None);
+
+            let aliases = chat.get(&format!("/_matrix/client/v3/rooms/{room}/aliases"), ada.chat_token()).await.1;
+            let alias = aliases["aliases"][0].as_str().expect("an alias").replace('#', "%23");
+            for address in [&room, &alias] {
+                assert_eq!(chat.join(address, eve.chat_token()).await.0, 403, "by {address}");
+                let knock = format!("/_matrix/client/v3/knock/{address}?via={}", server_name());
+                assert_eq!(chat.post(&knock, eve.chat_token(), json!({})).await.0, 403, "by {address}");
+            }
+            for verb in ["join", "leave"] {
+                assert_eq!(chat.act(verb, &room, eve.chat_token(), json!({})).await.0, 403, "{verb}");
+            }
+            let oneself = json!({"user_id": eve.user_id()});
+            assert_eq!(chat.act("invite", &room, eve.chat_token(), oneself).await.0, 403);
+            let myself = format!("/_matrix/client/v3/rooms/{room}/state/m.room.member/{}", eve.user_id());
+            assert_eq!(chat.put(&myself, eve.chat_token(), json!({"membership": "join"})).await.0, 403);
+            assert_eq!(chat.say(&room, eve.chat_token(), "I am in.").await.0, 403);
+            for look in ["state", "members", "messages?dir=b"] {
+                let path = format!("/_matrix/client/v3/rooms/{room}/{look}");
+                assert_eq!(chat.get(&path, eve.chat_token()).await.0, 403, "{look}");
+            }
+
+            let members = chat.members(&room, ada.chat_token()).await;
+            assert_eq!(members, BTreeMap::from([(ada.user_id(), "join".to_owned())]), "nobody else left a trace");
+            assert_eq!(client.room(&ada, &room).await, Some((1, true)));
+        })
+        .await;
+    })
+    .await;
+}
+
+/// Everything that the old chat account was in its rooms, the new one is, and nobody is counted twice or not at all.
+#[tokio::test]
+async fn a_replaced_username_takes_its_rooms_along() {
+    with_database(async |options| {
+        with_synapse(&options, async |synapse| {
+            let process = synapse.setting(&options).start(&["serve"]);
+            let (client, chat) = (Client::new(&process), Homeserver::at(&synapse.url));
+            let ada = client.log_in("+14155550100", None).await;
+            let bob = client.log_in("+14155550101", None).await;
+            let mut rooms = BTreeMap::new();
+            for (owner, guest) in [(&ada, &bob), (&bob, &ada)] {
+                let (open, closed) = (client.open_room(owner, "Open", false), client.open_room(owner, "Closed", true));
+                for (room, is_private) in [(open.await, false), (closed.await, true)] {
+                    if is_private {
+                        client.act("invite", &room, owner, json!({"username": guest.username})).await.expect(200);
+                    }
+                    client.act("join", &room, guest, json!({})).await.expect(200);
+                    rooms.insert(room, owner);
+                }
+            }
+            let before = client.rooms(&ada).await;
+            assert!(before.len() == 4 && before.values().all(|room| room.members == 2 && room.is_joined), "{before:?}");
+
+            let change = json!({"username": "ada.of.the.cup"});
+            let saved = client.post("/api/auth/update-user-info", &ada.token, change).await.expect(200);
+            let (old, new) = (ada.user_id(), user_id("ada.of.the.cup"));
+            let new_token = saved["data"]["matrix_credentials"]["access_token"].as_str().expect("chat credentials");
+            for (room, owner) in &rooms {
+                let moved = BTreeMap::from([
+                    (new.clone(), "join".to_owned()),
+                    (old.clone(), "leave".to_owned()),
+                    (bob.user_id(), "join".to_owned()),
+                ]);
+                shows(Duration::from_secs(10), "they moved", &moved, async || {
+                    for viewer in [&ada, &bob] {
+                        assert_eq!(client.room(viewer, room).await, Some((2, true)), "at every moment");
+                    }
+                    chat.members(room, bob.chat_token()).await
+                })
+                .await;
+                let levels = format!("/_matrix/client/v3/rooms/{room}/state/m.room.power_levels");
+                let levels = chat.get(&levels, new_token).await.1;
+                let power = levels["users"][&new].as_i64();
+                assert_eq!(power, (owner.username == ada.username).then_some(50), "{levels}");
+                assert_eq!(chat.say(room, new_token, "It is me.").await.0, 200);
+            }
+            chat.refuses(ada.chat_token()).await;
+            for viewer in [&ada, &bob] {
+                assert_eq!(client.rooms(viewer).await, before);
+            }
+        })
+        .await;
+    })
+    .await;
+}
+
+const STANDS: usize = 3;
+const CAPACITY: usize = 100;
+const EVERYBODY: usize = CAPACITY * STANDS;
+const AT_ONCE: usize = 32;
+
+#[tokio::test]
+async fn three_hundred_who_join_a_match_at_once_fill_three_stands_of_a_hundred() {
+    with_database(async |options| {
+        with_synapse(&options, async |synapse| {
+            let setting = synapse.setting(&options).with("MATCHDAY_ROOMS__MATCH_CAPACITY", &CAPACITY.to_string());
+            let process = setting.start(&["serve"]);
+            let (client, chat) = (Client::new(&process), Homeserver::at(&synapse.url));
+            let document = json!({
+                "sport": {"slug": "football", "name": "Football"},
+                "tournament": {"slug": "cup", "name": "Cup"},
+                "teams": [{"slug": "rovers", "name": "Rovers"}, {"slug": "city", "name": "City"}],
+                "matches": [{"key": "final", "home": "rovers", "away": "city", "start_time": "2030-05-01T18:00:00Z", "status": "scheduled"}],
+            });
+            let told = setting.expect(&["fixtures", "import", "-"], &document.to_string());
+            assert!(told.ends_with("chat: 1 room made"), "{told}");
+
+            let began = Instant::now();
+            let tokens: Vec<String> = stream::iter(0..EVERYBODY).map(|_| issued(&setting)).buffered(4).collect().await;
+            let issued_in = began.elapsed();
+            let events = client.get("/api/auth/events", &tokens[0]).await.expect(200);
+            let (event, asked) = (&events["data"][0]["id"], events["data"][0]["chat_room_id"].as_str().expect("a room"));
+
+            let began = Instant::now();
+            let join = |token: String| {
+                let client = &client;
+                async move {
+                    let (mut tries, path) = (1, format!("/api/auth/chat-rooms/{asked}/join"));
+                    loop {
+                        let answer = client.post(&path, &token, json!({})).await;
+                        if answer.status != 503 {
+                            let joined = answer.expect(200);
+                            return (joined["data"]["room_id"].as_str().expect("an id").to_owned(), tries);
+                        }
+                        let pause = answer.header("retry-after").and_then(|seconds| seconds.parse().ok());
+                        tokio::time::sleep(Duration::from_secs(pause.expect("when to try again"))).await;
+                        tries += 1;
+                    }
+                }
+            };
+            let joined: Vec<(String, u32)> =
+                stream::iter(tokens.clone()).map(join).buffer_unordered(AT_ONCE).collect().await;
+            let joined_in = began.elapsed();
+            let again = joined.iter().map(|(_, tries)| tries - 1).sum::<u32>();
+            crate::report(&format!(
+                "{EVERYBODY} users were issued in {issued_in:.1?}, joined in {joined_in:.1?} with {again} repeated tries"
+            ));
+
+            let full: Vec<(i64, i64)> = (1..).take(STANDS).map(|stand| (stand, i64::try_from(CAPACITY).expect("small"))).collect();
+            let rooms = format!("/api/auth/chat-rooms?event_id={event}");
+            shows(SOON, "three stands, and all of them full", &full, async || {
+                let list = client.get(&rooms, &tokens[0]).await.expect(200);
+                let stands = list["data"].as_array().expect("a list").iter();
+                let number = |value: &Value| value.as_i64().expect("a number");
+                let mut stands: Vec<_> =
+                    stands.map(|room| (number(&room["stand"]), number(&room["member_count"]))).collect();
+                stands.sort_unstable();
+                stands
+            })
+            .await;
+
+            let told: BTreeSet<&String> = joined.iter().map(|(room, _)| room).collect();
+            assert_eq!(told.len(), STANDS, "{told:?}");
+            let service = &setting.variables()["MATCHDAY_MATRIX__AS_TOKEN"];
+            let mut in_rooms = BTreeSet::new();
+            for room in told {
+                let members = chat.members(room, service).await;
+                assert!(members.values().all(|membership| membership == "join"), "{members:?}");
+                assert_eq!(members.len(), CAPACITY, "on the homeserver itself");
+                assert_eq!(members.len(), joined.iter().filter(|(joined, _)| joined == room).count(), "as was told");
+                for who in members.into_keys() {
+                    assert!(in_rooms.insert(who.clone()), "{who} is in two rooms");
+                }
+                let stats = client.get(&format!("/api/auth/chat-rooms/{room}/member-stats"), &tokens[0]).await;
+                assert_eq!(stats.expect(200)["data"]["total_members"], json!(EVERYBODY));
+            }
+            assert_eq!(in_rooms.len(), EVERYBODY);
+        })
+        .await;
+    })
+    .await;
+}
+
+/// A new user's token, as the command prints it.
+async fn issued(setting: &Setting) -> String {
+    let setting = setting.clone();
+    spawn_blocking(move || setting.expect(&["sessions", "issue"], "")).await.expect("it ran")
+}
