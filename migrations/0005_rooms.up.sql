@@ -21,6 +21,10 @@ create table rooms (
     created_at   timestamptz not null,
     -- Who makes it on the homeserver makes it alone until then.
     made_until   timestamptz not null,
+    -- Since when the homeserver has the alias and no more. It may be at work on it, or have died over it.
+    half_made_at timestamptz,
+    -- Since when it is being removed, because its making came to nothing.
+    discarded_at timestamptz,
     -- Null until all of its making is done. Before that nobody sees it.
     opened_at    timestamptz,
     unique (event_id, stand),
@@ -29,6 +33,8 @@ create table rooms (
 );
 comment on table rooms is 'reference: chat rooms';
 create index rooms_unfinished on rooms (created_at) where opened_at is null;
+-- Serves finding a wish that is asked for again.
+create index rooms_by_creator on rooms (creator_id, created_at) where creator_id is not null;
 -- Serves searching any part of a name, ignoring case.
 create index rooms_name_trgm on rooms using gin (lower(name) gin_trgm_ops);
 
@@ -58,7 +64,7 @@ create table room_members (
     primary key (user_id, room_id)
 );
 comment on table room_members is 'user: who is in which room, as the homeserver says';
-create index room_members_joined on room_members (room_id, user_id) where membership = 'join';
+create index room_members_of_room on room_members (room_id, membership);
 
 create table remote_members (
     room_id        bigint      not null references rooms on delete cascade,
@@ -134,6 +140,8 @@ create table blocks (
     constraint blocks_somebody_else check (user_id <> blocked_id)
 );
 comment on table blocks is 'user: whom a user does not want to meet';
+-- Serves telling chat when somebody who is blocked has another name.
+create index blocks_by_blocked on blocks (blocked_id);
 
 create table reports (
     user_id      bigint      not null references users,
@@ -154,3 +162,5 @@ create table reports (
 );
 comment on table reports is 'user: messages that users reported';
 create index reports_open on reports (created_at) where closed_at is null;
+-- Operators close them by this.
+create index reports_by_id on reports (id);

@@ -327,8 +327,9 @@ async fn rooms_of(app: &App, tournament: TournamentId, wait: bool) -> anyhow::Re
     if queued == 0 {
         return print(&format!("  chat: {} made", counted(made, "room")));
     }
+    let why = if wait { ", when the homeserver answers" } else { "" };
     print(&format!(
-        "  chat: {} made, {} queued: `matchday serve` or `matchday worker` makes them when the homeserver answers",
+        "  chat: {} made, {} queued; `matchday serve` or `matchday worker` makes them{why}",
         counted(made, "room"),
         counted(queued, "room"),
     ))
@@ -373,8 +374,11 @@ async fn reports(config: Config, command: ReportsCommand) -> anyhow::Result<()> 
 }
 
 /// What a user wrote may be anything; on a terminal it must not move the cursor.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 fn report_lines(report: &MessageReport) -> String {
-    let plain = |text: &str| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
     let when = report.created_at.replace_nanosecond(0).unwrap_or(report.created_at);
     format!(
         "{} {} by {} in \"{}\": {}\n    {} {} {}",
@@ -408,7 +412,10 @@ async fn mirror(config: Config, command: MirrorCommand) -> anyhow::Result<()> {
             };
             let mut lines = vec![
                 format!("last push: {}", time(status.last_received)),
-                format!("waiting: {}, the oldest since {}", counted_events(status.waiting), time(status.waiting_since)),
+                match status.waiting_since {
+                    None => "waiting: nothing".to_owned(),
+                    since => format!("waiting: {}, the oldest since {}", counted_events(status.waiting), time(since)),
+                },
                 format!("all rooms compared since: {}", time(status.compared_since)),
                 format!("set aside: {}", counted_events(status.set_aside)),
             ];
@@ -416,10 +423,10 @@ async fn mirror(config: Config, command: MirrorCommand) -> anyhow::Result<()> {
                 lines.push(format!(
                     "  {} {} {} from {}: {}",
                     time(Some(event.received_at)),
-                    event.event_id,
-                    event.kind,
-                    event.sender,
-                    event.fault
+                    plain(&event.event_id),
+                    plain(&event.kind),
+                    plain(&event.sender),
+                    plain(&event.fault)
                 ));
             }
             print(&lines.join("\n"))
@@ -452,6 +459,9 @@ fn told(report: &Report, dry_run: bool) -> String {
         line("matches", report.matches),
         format!("  results: {} new or corrected", report.results),
     ];
+    if dry_run && report.rooms > 0 {
+        lines.push(format!("  chat: {} to be made", counted(report.rooms, "room")));
+    }
     lines.extend(report.changes.iter().take(SHOWN).map(|change| format!("    {change}")));
     if report.changes.len() > SHOWN {
         lines.push(format!("    and {} more", report.changes.len() - SHOWN));

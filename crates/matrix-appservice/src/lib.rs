@@ -15,7 +15,7 @@ mod service;
 
 pub use error::Error;
 pub use homeserver::{Credentials, Homeserver, Registered, Settings};
-pub use members::{Member, Membership};
+pub use members::{Invited, Member, Membership};
 pub use rooms::{HalfMade, NewRoom, SeenEvent};
 pub use ruma::{
     EventId, OwnedDeviceId, OwnedEventId, OwnedRoomAliasId, OwnedRoomId, OwnedServerName, OwnedUserId, RoomId, UserId,

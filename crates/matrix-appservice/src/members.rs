@@ -55,6 +55,15 @@ pub struct Member {
     pub event_id: OwnedEventId,
 }
 
+/// What became of an invitation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Invited {
+    /// They are invited, now or since before.
+    Invited(OwnedEventId),
+    /// They are in the room already, by this event.
+    AlreadyIn(OwnedEventId),
+}
+
 // A membership is set as the state that it is, because the answer to that names the event. Synapse handles it as it does
 // `/join` and the like: it fills in the profile, and answers with the event of before if nothing would change.
 impl Homeserver {
@@ -91,7 +100,7 @@ impl Homeserver {
     /// Invites a user; by this user, or else by the bot. The id is that of the invited user's member event, also when
     /// they were invited already. If they are in the room already, that is fine, and the id is that of their joining.
     /// A ban is not lifted. Synapse does not ask whether there is such a user.
-    pub async fn invite(&self, room: &RoomId, by: Option<&str>, localpart: &str) -> Result<OwnedEventId, Error> {
+    pub async fn invite(&self, room: &RoomId, by: Option<&str>, localpart: &str) -> Result<Invited, Error> {
         let user_id = self.user_id(localpart)?;
         let invited = match by {
             Some(by) => {
@@ -102,10 +111,10 @@ impl Homeserver {
         };
         let refusal = match invited {
             Err(refusal @ Error::ForbiddenInRoom { .. }) => refusal,
-            invited => return invited,
+            invited => return invited.map(Invited::Invited),
         };
         match self.member(room, &user_id).await {
-            Ok(Some(Member { membership: Membership::Join, event_id, .. })) => Ok(event_id),
+            Ok(Some(Member { membership: Membership::Join, event_id, .. })) => Ok(Invited::AlreadyIn(event_id)),
             Ok(_) | Err(Error::NoSuchRoom(_)) => Err(refusal),
             Err(error) => Err(error),
         }
@@ -131,7 +140,8 @@ impl Homeserver {
         Ok(answer.joined_rooms)
     }
 
-    /// Everybody's membership except those who left, as the bot sees it now; or as it saw it last, if it left.
+    /// Everybody's membership except those who left, as the bot sees it now; or as it saw it last, if it left. What cannot
+    /// be read is left out.
     pub async fn members(&self, room: &RoomId) -> Result<Vec<Member>, Error> {
         let bot = self.bot()?;
         let mut request = get_member_events::v3::Request::new(ids::room_in_path(room)?);
@@ -140,7 +150,8 @@ impl Homeserver {
             .call_up_to(LONG_ANSWER_BYTES, request, &bot, Acting::AsTheService)
             .await
             .map_err(|error| no_view(error, room))?;
-        answer.chunk.iter().map(read).collect()
+        // One that makes no sense must not hide all the others.
+        Ok(answer.chunk.iter().filter_map(|event| read(event).ok()).collect())
     }
 
     /// How one user stands to the room. None if they never had anything to do with it.

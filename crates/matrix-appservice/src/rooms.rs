@@ -33,7 +33,7 @@ const MODERATOR_LEVEL: i64 = 50;
 pub struct NewRoom<'a> {
     /// The localpart of its alias, in a namespace that is ours. It says which room it is.
     pub alias: &'a str,
-    /// What members see. Synapse takes 255 bytes.
+    /// What members see.
     pub name: &'a str,
     /// What it is about. If empty, there is none.
     pub topic: &'a str,
@@ -402,6 +402,7 @@ impl<'a> Wanted<'a> {
         let mut state = vec![
             ("m.room.join_rules", join_rules(self.room.private)),
             ("m.room.guest_access", json!({"guest_access": "forbidden"})),
+            ("m.room.history_visibility", json!({"history_visibility": "shared"})),
         ];
         if self.room.private {
             state.push(("m.room.encryption", json!({"algorithm": "m.megolm.v1.aes-sha2"})));
@@ -413,7 +414,6 @@ impl<'a> Wanted<'a> {
     fn first_state(&self) -> Vec<(&'static str, Value)> {
         let mut state = vec![
             ("m.room.canonical_alias", json!({"alias": self.alias})),
-            ("m.room.history_visibility", json!({"history_visibility": "shared"})),
             ("m.room.name", json!({"name": self.room.name})),
         ];
         if !self.room.topic.is_empty() {

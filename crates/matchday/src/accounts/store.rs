@@ -1,6 +1,6 @@
 //! The SQL of accounts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sqlx::{PgConnection, PgExecutor};
 use time::{Date, OffsetDateTime};
@@ -63,8 +63,8 @@ pub(crate) async fn named(connection: &mut PgConnection, usernames: &[&str]) -> 
     let rows = sqlx::query!(r#"select user_id as "id: UserId", username from users where user_id = any($1)"#, &owners)
         .fetch_all(connection)
         .await?;
-    let asked = |name: &str| usernames.contains(&name);
-    Ok(rows.into_iter().filter(|row| asked(&row.username)).map(|row| (row.username, row.id)).collect())
+    let asked: HashSet<&str> = usernames.iter().copied().collect();
+    Ok(rows.into_iter().filter(|row| asked.contains(row.username.as_str())).map(|row| (row.username, row.id)).collect())
 }
 
 /// What these users are called.

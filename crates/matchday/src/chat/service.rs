@@ -235,6 +235,9 @@ impl Chat {
     /// was there before us, or whom a restored database does not remember.
     pub(super) async fn make_account(&self, homeserver: &Homeserver, account: &Account) -> Result<(), ChatError> {
         let name = account.username.as_str();
+        if homeserver.bot().is_ok_and(|bot| bot.localpart() == name) {
+            return Err(ChatError::NotOurs);
+        }
         if homeserver.register(name).await? == Registered::AlreadyThere && !homeserver.devices(name).await?.is_empty() {
             return Err(ChatError::NotOurs);
         }

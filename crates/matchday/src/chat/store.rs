@@ -13,6 +13,18 @@ pub(super) async fn take_turns(connection: &mut PgConnection, user: UserId) -> s
     Ok(())
 }
 
+/// Everybody between whom and a user there is a block, as (who blocks, whom).
+pub(super) async fn blocks_around(connection: &mut PgConnection, user: UserId) -> sqlx::Result<Vec<(UserId, UserId)>> {
+    let theirs = sqlx::query_scalar!(r#"select blocked_id as "id: UserId" from blocks where user_id = $1"#, user.0)
+        .fetch_all(&mut *connection)
+        .await?;
+    let of_them = sqlx::query_scalar!(r#"select user_id as "id: UserId" from blocks where blocked_id = $1"#, user.0)
+        .fetch_all(connection)
+        .await?;
+    let (theirs, of_them) = (theirs.into_iter().map(|other| (user, other)), of_them.into_iter().map(|by| (by, user)));
+    Ok(theirs.chain(of_them).collect())
+}
+
 /// Whether a user does not want to meet another one.
 pub(super) async fn blocks(connection: &mut PgConnection, user: UserId, other: UserId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(

@@ -101,11 +101,20 @@ impl ChatWork {
                     }
                     followed = self.rooms.follow(renamed.user_id, &renamed.from).await;
                 }
-                self.restrict(homeserver, renamed.user_id).await?;
+                if account.is_silenced() {
+                    self.restrict(homeserver, renamed.user_id).await?;
+                }
                 followed.map_err(room_failure)?;
             }
             Err(ChatError::NotOurs | ChatError::SessionOver) => {}
             Err(error) => return Err(chat_failure(error)),
+        }
+        let around = {
+            let mut connection = self.db.acquire().await.map_err(Failure::retry)?;
+            store::blocks_around(&mut connection, renamed.user_id).await.map_err(Failure::retry)?
+        };
+        for (user_id, other_id) in around {
+            self.ignore(homeserver, &Ignored { user_id, other_id }).await?;
         }
         homeserver.deactivate(renamed.from.as_str(), false).await.map_err(failure)?;
         self.show_name(homeserver, renamed.user_id).await

@@ -178,6 +178,11 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0 || time.is_zero())
 }
 
+/// Goes on where the limit allows it, and else answers 429.
+pub fn permitted(decision: Decision) -> Result<Decision, ApiError> {
+    if decision.allowed { Ok(decision) } else { Err(ApiError::rate_limited(decision)) }
+}
+
 /// What a limited endpoint says of its limit, on every answer.
 pub fn limit_headers(decision: Decision) -> [(http::HeaderName, HeaderValue); 2] {
     [

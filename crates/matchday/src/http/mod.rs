@@ -33,7 +33,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use cached::{Wanted, page_response};
 pub use client::{ClientNetwork, PEER};
-pub use error::{ApiError, ErrorBody, limit_headers};
+pub use error::{ApiError, ErrorBody, limit_headers, permitted};
 pub use extract::{CurrentUser, MaybeUser, Path, Query, RawBody, ValidJson};
 pub use health::Checks;
 

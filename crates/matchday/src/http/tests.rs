@@ -249,8 +249,8 @@ fn the_description_names_every_operation_and_its_errors() {
     insta::assert_snapshot!(listed.join("\n"), @r"
     GET /.well-known/matrix/client get_client_discovery 200 404 500 503
     GET /api/auth/blocks list_blocks 200 401 403 422 500 503
-    DELETE /api/auth/blocks/{user} unblock_user 200 401 403 404 500 503
-    POST /api/auth/blocks/{user} block_user 200 401 403 404 409 422 500 503
+    DELETE /api/auth/blocks/{user} unblock_user 200 401 403 404 429 500 503
+    POST /api/auth/blocks/{user} block_user 200 401 403 404 409 422 429 500 503
     POST /api/auth/chat-room create_room 201 400 401 403 413 422 429 500 503
     GET /api/auth/chat-rooms list_rooms 200 401 403 422 500 503
     POST /api/auth/chat-rooms/{room}/invite invite_to_room 200 400 401 403 404 409 413 422 429 500 503

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::{
     rules::{self, Meaning, Membership, Pushed},
-    store::{self, Change, Known, Settled, Waiting},
+    store::{self, Change, Known, Settled, Uncompared, Waiting},
 };
 use crate::{
     accounts,
@@ -38,6 +38,12 @@ const AWAITED_FOR: time::Duration = time::Duration::seconds(60);
 
 /// How many rooms are compared at once. The homeserver has other things to do.
 const COMPARED_AT_ONCE: usize = 4;
+
+/// How many in a row, before it is asked again who is to do it.
+const COMPARED_IN_A_ROW: i64 = 16;
+
+/// How often in a row the homeserver must not answer, a second apart, to have been away. No restart is quicker.
+const MISSED: u32 = 2;
 
 /// Longer than that without a look at the homeserver, and nobody knows what it went through: it may have been restarted.
 const GAP: time::Duration = time::Duration::seconds(15);
@@ -143,6 +149,25 @@ pub enum CompareError {
     NoRoom(String),
 }
 
+impl CompareError {
+    /// Whether the next room would fare no better.
+    fn concerns_all_rooms(&self) -> bool {
+        use matrix_appservice::Error;
+        match self {
+            Self::Homeserver(error) => matches!(
+                error,
+                Error::Unreachable(_)
+                    | Error::Failing { .. }
+                    | Error::Busy { .. }
+                    | Error::Resting { .. }
+                    | Error::WrongToken(_)
+            ),
+            Self::Database(_) => true,
+            Self::NoRoom(_) => false,
+        }
+    }
+}
+
 /// Somebody, as a room sees them.
 #[derive(Clone, Copy, Debug)]
 enum Who<'a> {
@@ -209,27 +234,35 @@ impl Mirror {
     /// One at a time, so that one that cannot be applied harms no other: it is set aside.
     async fn apply_singly(&self, most: i64) -> sqlx::Result<usize> {
         let mut done = 0;
-        while i64::try_from(done).unwrap_or(i64::MAX) < most {
-            let applied = match self.apply(1).await {
-                Err(error) if !database::is_passing(&error) => self.set_next_aside(&error).await?,
-                outcome => outcome?,
-            };
-            if applied == 0 {
-                break;
-            }
-            done += applied;
+        while i64::try_from(done).unwrap_or(i64::MAX) < most && self.apply_next().await? {
+            done += 1;
         }
         Ok(done)
     }
 
-    async fn set_next_aside(&self, error: &sqlx::Error) -> sqlx::Result<usize> {
+    /// Applies the next event, or sets that very one aside; returns whether there was one.
+    async fn apply_next(&self) -> sqlx::Result<bool> {
         let mut tx = self.inner.db.begin().await?;
         store::lock(&mut tx).await?;
-        let Some(event) = store::waiting(&mut tx, 1).await?.pop() else { return Ok(0) };
-        let settled = [set_aside(&event, format!("it cannot be applied: {error}"))];
-        store::settle(&mut tx, &settled).await?;
+        let waiting = store::waiting(&mut tx, 1).await?;
+        let Some(event) = waiting.first() else { return Ok(false) };
+        let mut attempt = sqlx::Connection::begin(&mut *tx).await?;
+        let applied = match self.apply_in(&mut attempt, &waiting).await {
+            Ok(applied) => {
+                attempt.commit().await?;
+                applied
+            }
+            Err(error) if database::is_passing(&error) => return Err(error),
+            Err(error) => {
+                attempt.rollback().await?;
+                let fault = set_aside(event, format!("it cannot be applied: {error}"));
+                store::settle(&mut tx, std::slice::from_ref(&fault)).await?;
+                Applied { settled: vec![fault], told: false }
+            }
+        };
         tx.commit().await?;
-        Ok(1)
+        self.conclude(&applied);
+        Ok(true)
     }
 
     async fn apply(&self, most: i64) -> sqlx::Result<usize> {
@@ -240,38 +273,49 @@ impl Mirror {
         if waiting.is_empty() {
             return Ok(0);
         }
+        let applied = self.apply_in(&mut tx, &waiting).await?;
+        tx.commit().await?;
+        self.conclude(&applied);
+        Ok(waiting.len())
+    }
+
+    /// Applies events in a transaction of the caller's.
+    async fn apply_in(&self, connection: &mut PgConnection, waiting: &[Waiting]) -> sqlx::Result<Applied> {
         let rooms: Vec<&str> = waiting.iter().map(|event| event.matrix_room.as_str()).collect();
-        let rooms = store::rooms(&mut tx, &rooms).await?;
-        let mut batch = Batch { users: self.users_in(&mut tx, &waiting).await?, ..Batch::default() };
+        let rooms = store::rooms(connection, &rooms).await?;
+        let mut batch = Batch { users: self.users_in(connection, waiting).await?, ..Batch::default() };
         let mut settled = Vec::with_capacity(waiting.len());
-        for event in &waiting {
+        for event in waiting {
             let Some(&room) = rooms.get(&event.matrix_room) else {
                 settled.push(Settled { id: event.id, outcome: "ignored", fault: None });
                 continue;
             };
             settled.push(match Meaning::of(&event.kind, event.state_key.as_deref(), event.content.as_deref()) {
                 Ok(meaning) => {
-                    self.apply_one(&mut tx, &mut batch, room, event, meaning).await?;
+                    self.apply_one(connection, &mut batch, room, event, meaning).await?;
                     Settled { id: event.id, outcome: "applied", fault: None }
                 }
                 Err(fault) => set_aside(event, fault),
             });
         }
         let spoken: Vec<_> = batch.spoken.into_iter().collect();
-        store::note_activity(&mut tx, &spoken).await?;
+        store::note_activity(connection, &spoken).await?;
         let speakers: Vec<_> = batch.speakers.into_iter().map(|((user, room), at)| (user, room, at)).collect();
-        store::note_speakers(&mut tx, &speakers).await?;
-        outbox::enqueue(&mut tx, &batch.messages).await?;
-        store::settle(&mut tx, &settled).await?;
-        tx.commit().await?;
-        if !batch.messages.is_empty() {
-            inner.outbox_written.notify_one();
+        store::note_speakers(connection, &speakers).await?;
+        outbox::enqueue(connection, &batch.messages).await?;
+        store::settle(connection, &settled).await?;
+        Ok(Applied { settled, told: !batch.messages.is_empty() })
+    }
+
+    /// Takes note of what was applied and is committed now.
+    fn conclude(&self, applied: &Applied) {
+        if applied.told {
+            self.inner.outbox_written.notify_one();
         }
         for outcome in ["applied", "ignored", "set_aside"] {
-            let count = settled.iter().filter(|row| row.outcome == outcome).count() as u64;
+            let count = applied.settled.iter().filter(|row| row.outcome == outcome).count() as u64;
             metrics::counter!("matchday_mirror_events_total", "outcome" => outcome).increment(count);
         }
-        Ok(waiting.len())
     }
 
     /// The accounts of those whom the events speak of.
@@ -322,8 +366,8 @@ impl Mirror {
                     batch.messages.push(message.map_err(|error| sqlx::Error::Encode(error.into()))?);
                 }
             }
-            Meaning::Name(name) => store::rename(connection, room, Some(&name), None).await?,
-            Meaning::Topic(topic) => store::rename(connection, room, None, Some(&topic)).await?,
+            Meaning::Name(name) => self.rename(connection, room, Some(&name), None).await?,
+            Meaning::Topic(topic) => self.rename(connection, room, None, Some(&topic)).await?,
             Meaning::Spoken if event.sender == self.inner.bot => {}
             Meaning::Spoken => {
                 let latest = batch.spoken.entry(room).or_insert(at);
@@ -336,6 +380,18 @@ impl Mirror {
             Meaning::Nothing => {}
         }
         Ok(())
+    }
+
+    /// Calls a room what its moderators call it. What changes with its members is locked first, by everybody.
+    async fn rename(
+        &self,
+        connection: &mut PgConnection,
+        room: RoomId,
+        name: Option<&str>,
+        topic: Option<&str>,
+    ) -> sqlx::Result<()> {
+        store::lock_room(connection, room).await?;
+        store::rename(connection, room, name, topic).await
     }
 
     /// Writes down what somebody is to a room; returns whether that is news.
@@ -430,12 +486,11 @@ impl Mirror {
         let nightly = if now.time() < NIGHTLY_AT { now - time::Duration::DAY } else { now }.replace_time(NIGHTLY_AT);
         let asked = store::mark(&inner.db, COMPARE).await?;
         let due = asked.map_or(nightly, |asked| asked.max(nightly));
-        let rooms = store::uncompared(&inner.db, due, 64).await?;
+        let rooms = store::uncompared(&inner.db, due, COMPARED_IN_A_ROW).await?;
         let mut compared = 0;
         for some in rooms.chunks(COMPARED_AT_ONCE) {
-            let outcomes =
-                futures_util::future::join_all(some.iter().map(|(room, id)| self.compare(homeserver, *room, id))).await;
-            for (outcome, (room, _)) in outcomes.into_iter().zip(some) {
+            let outcomes = futures_util::future::join_all(some.iter().map(|room| self.compare(homeserver, room))).await;
+            for (outcome, Uncompared { room, .. }) in outcomes.into_iter().zip(some) {
                 match outcome {
                     Ok(true) => compared += 1,
                     // Later, when what waits has been applied.
@@ -443,12 +498,11 @@ impl Mirror {
                     Err(CompareError::Database(error)) => return Err(error),
                     Err(error) => {
                         tracing::warn!(%error, room = room.0, "a room was not compared with the homeserver");
-                        if matches!(&error, CompareError::Homeserver(error) if error.is_worth_retrying()) {
+                        if error.concerns_all_rooms() {
                             return Ok(compared);
                         }
-                        // Trying again now would not help: its turn comes again tomorrow.
-                        let mut connection = inner.db.acquire().await?;
-                        store::recount(&mut connection, *room, now).await?;
+                        // It must not keep the others from their turn; its own comes again tomorrow.
+                        store::note_compared(&inner.db, *room, now).await?;
                         compared += 1;
                     }
                 }
@@ -461,14 +515,18 @@ impl Mirror {
     async fn compare(
         &self,
         homeserver: &matrix_appservice::Homeserver,
-        room: RoomId,
-        matrix_id: &str,
+        &Uncompared { room, ref matrix_id, is_stand }: &Uncompared,
     ) -> Result<bool, CompareError> {
         let inner = &*self.inner;
         let began = inner.clock.now();
-        let id = MatrixRoomId::parse(matrix_id).map_err(|_| CompareError::NoRoom(matrix_id.to_owned()))?;
+        if store::is_waiting(&mut *inner.db.acquire().await?, matrix_id).await? {
+            return Ok(false);
+        }
+        let id = MatrixRoomId::parse(matrix_id.as_str()).map_err(|_| CompareError::NoRoom(matrix_id.clone()))?;
         let members = homeserver.members(&id).await?;
-        let (name, topic) = (homeserver.room_name(&id).await?, homeserver.room_topic(&id).await?);
+        // A stand is called what the service calls it.
+        let (name, topic) =
+            if is_stand { (None, None) } else { (homeserver.room_name(&id).await?, homeserver.room_topic(&id).await?) };
         let mut tx = inner.db.begin().await?;
         if !store::lock_room(&mut tx, room).await? {
             return Ok(true);
@@ -535,22 +593,23 @@ impl Mirror {
     /// new happens.
     pub async fn watch(&self, closing: tokio_util::sync::CancellationToken) {
         let Some(homeserver) = self.inner.chat.homeserver() else { return };
-        let (mut was_away, mut asked, mut noted) = (false, None::<Instant>, None::<Instant>);
+        let (mut missed, mut asked, mut noted) = (0_u32, None::<Instant>, None::<Instant>);
         let since = |then: Option<Instant>, pause: Duration| then.is_none_or(|then| then.elapsed() > pause);
         loop {
             if homeserver.is_there().await {
+                let was_away = missed >= MISSED;
                 if was_away || since(noted, NOTED_EVERY) {
                     match self.saw_homeserver(was_away).await {
                         Ok(()) => noted = Some(Instant::now()),
                         Err(error) => tracing::warn!(%error, "nobody noted that the homeserver is there"),
                     }
                 }
-                if was_away || since(asked, Duration::from_mins(1)) {
+                if missed > 0 || since(asked, Duration::from_mins(1)) {
                     asked = self.ask_for_pushes().await.then(Instant::now);
                 }
-                was_away = false;
+                missed = 0;
             } else {
-                was_away = true;
+                missed = missed.saturating_add(1);
             }
             tokio::select! {
                 () = closing.cancelled() => return,
@@ -569,12 +628,22 @@ impl Mirror {
         store::set_aside(&self.inner.db, most).await
     }
 
-    /// Removes events of more than a week ago; those that were set aside after a month.
+    /// Removes what was said more than an hour ago, other events after a week, and those that were set aside after a
+    /// month.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
         let now = self.inner.clock.now();
-        let (before, set_aside_before) = (now - time::Duration::days(7), now - time::Duration::days(30));
-        database::sweep(|most| store::sweep(&self.inner.db, before, set_aside_before, most)).await
+        let ago = |time: time::Duration| now - time;
+        let (said, others, aside) =
+            (ago(time::Duration::hours(1)), ago(time::Duration::days(7)), ago(time::Duration::days(30)));
+        database::sweep(|most| store::sweep(&self.inner.db, said, others, aside, most)).await
     }
+}
+
+/// What became of a batch of events.
+struct Applied {
+    settled: Vec<Settled>,
+    /// Whether there are messages for others.
+    told: bool,
 }
 
 /// What a batch of events adds up to.

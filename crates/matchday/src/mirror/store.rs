@@ -372,14 +372,23 @@ pub(super) async fn recount(connection: &mut PgConnection, room: RoomId, now: Of
     Ok(())
 }
 
+/// A room that is to be compared with the homeserver.
+pub(super) struct Uncompared {
+    pub(super) room: RoomId,
+    pub(super) matrix_id: String,
+    /// Whether it is one of a match's own.
+    pub(super) is_stand: bool,
+}
+
 /// Rooms that were not compared with the homeserver since then, the liveliest first.
 pub(super) async fn uncompared(
     executor: impl PgExecutor<'_>,
     since: OffsetDateTime,
     most: i64,
-) -> sqlx::Result<Vec<(RoomId, String)>> {
-    let rows = sqlx::query!(
-        r#"select r.id as "id: RoomId", r.matrix_id as "matrix_id!"
+) -> sqlx::Result<Vec<Uncompared>> {
+    sqlx::query_as!(
+        Uncompared,
+        r#"select r.id as "room: RoomId", r.matrix_id as "matrix_id!", r.stand is not null as "is_stand!"
            from room_activity a join rooms r on r.id = a.room_id
            where a.compared_at < $1 and r.matrix_id is not null
            order by a.last_activity desc, r.id desc limit $2"#,
@@ -387,8 +396,19 @@ pub(super) async fn uncompared(
         most,
     )
     .fetch_all(executor)
-    .await?;
-    Ok(rows.into_iter().map(|row| (row.id, row.matrix_id)).collect())
+    .await
+}
+
+/// Notes that a room had its turn.
+pub(super) async fn note_compared(
+    executor: impl PgExecutor<'_>,
+    room: RoomId,
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!("update room_activity set compared_at = greatest(compared_at, $2) where room_id = $1", room.0, now)
+        .execute(executor)
+        .await?;
+    Ok(())
 }
 
 /// When something was last noted under a name.
@@ -435,9 +455,11 @@ pub(super) async fn set_aside(executor: impl PgExecutor<'_>, most: i64) -> sqlx:
     .await
 }
 
-/// Removes some events that were dealt with before then; those set aside stay longer.
+/// Removes some events that were dealt with: what was said soon, because hearing of it again changes nothing; who came
+/// and went later, and what was set aside last.
 pub(super) async fn sweep(
     executor: impl PgExecutor<'_>,
+    said_before: OffsetDateTime,
     before: OffsetDateTime,
     set_aside_before: OffsetDateTime,
     most: i64,
@@ -445,8 +467,12 @@ pub(super) async fn sweep(
     let swept = sqlx::query!(
         "delete from chat_inbox where event_id in
            (select event_id from chat_inbox
-            where received_at < $1 and outcome is not null and (outcome <> 'set_aside' or received_at < $2)
-            order by received_at limit $3)",
+            where outcome is not null and received_at < case when outcome = 'set_aside' then $3::timestamptz
+                                                             when state_key is null then $1::timestamptz
+                                                             else $2::timestamptz end
+              and received_at < $1
+            order by received_at limit $4)",
+        said_before,
         before,
         set_aside_before,
         most,

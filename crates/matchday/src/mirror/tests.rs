@@ -318,6 +318,36 @@ async fn poison_is_set_aside_and_harms_nothing_else() {
     .await;
 }
 
+/// Two processes that meet the same poison set that one aside, and not what comes after it.
+#[tokio::test]
+async fn of_several_who_apply_nobody_sets_aside_what_is_good() {
+    TestApp::run(async |app| {
+        let stage = Stage::new(app).await;
+        sqlx::query("alter table rooms add constraint no_curse check (name <> 'curse')")
+            .execute(&app.app.db)
+            .await
+            .expect("a rule");
+        let mut events = Vec::new();
+        for number in 0..40 {
+            let who = format!("@fan{number}:elsewhere.example");
+            let mut cursed = stage.event("m.room.name", &who, &json!({"name": "curse"}));
+            cursed["state_key"] = json!("");
+            events.push(cursed);
+            events.push(stage.member(&who, "join"));
+        }
+        let body = json!({"events": events});
+        app.send_privately(transaction("1", Some(&hs_token(app)), &body)).await.expect(200);
+        let appliers = (0..4).map(|_| app.app.mirror.apply_waiting());
+        for outcome in futures_util::future::join_all(appliers).await {
+            outcome.expect("applied");
+        }
+        assert_eq!(stage.count().await, 40);
+        let status = app.app.mirror.status().await.expect("a status");
+        assert_eq!((status.waiting, status.set_aside), (0, 40));
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_hundred_large_events_fit_into_a_transaction() {
     TestApp::run(async |app| {
@@ -505,7 +535,12 @@ async fn an_invitation_by_somebody_blocked_is_to_be_refused() {
 async fn what_was_dealt_with_is_swept_after_a_week_and_what_was_not_after_a_month() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
-        app.push(&[stage.message("@a:elsewhere.example"), json!({"event_id": "$poison"})]).await;
+        let join = stage.member("@a:elsewhere.example", "join");
+        app.push(&[stage.message("@a:elsewhere.example"), join, json!({"event_id": "$poison"})]).await;
+        app.clock.advance(time::Duration::minutes(59));
+        assert_eq!(app.app.mirror.sweep().await.expect("swept"), 0);
+        app.clock.advance(time::Duration::hours(1));
+        assert_eq!(app.app.mirror.sweep().await.expect("swept"), 1, "what was said, after an hour");
         app.clock.advance(time::Duration::days(8));
         assert_eq!(app.app.mirror.sweep().await.expect("swept"), 1);
         assert_eq!(outcomes(app).await, [("$poison".to_owned(), "set_aside".to_owned())]);

@@ -362,8 +362,8 @@ impl Config {
         check(self.http.max_connections > 0, "http.max_connections is 0: nobody could ever connect");
         check(!self.http.deadline.is_zero(), "http.deadline is 0: every request would fail");
         check(
-            self.database.max_connections >= 2,
-            "database.max_connections is below 2: workers and requests need one each at least",
+            self.database.max_connections >= 8,
+            "database.max_connections is below 8: workers alone may need that many at once",
         );
         check(
             self.sessions.idle <= self.sessions.lifetime,
@@ -394,6 +394,15 @@ impl Config {
         check(
             self.matrix.homeserver_url.is_none() || self.matrix.timeout < self.http.deadline,
             "matrix.timeout is not shorter than http.deadline: nobody would hear that chat is away",
+        );
+        check(
+            !self.matrix.bot.is_empty()
+                && self
+                    .matrix
+                    .bot
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._=-/+".contains(&byte)),
+            "matrix.bot is no localpart of a Matrix user: only a-z, 0-9 and . _ = - / + are allowed",
         );
         let versions: Vec<u16> = self.codes.keys.iter().map(CodeKey::version).collect();
         check(!versions.is_empty(), "codes.keys is empty: codes could not be stored");

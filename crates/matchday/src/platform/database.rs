@@ -23,7 +23,9 @@ pub fn pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
     let statement_timeout = config.statement_timeout.as_millis();
     let options = bounded(config).after_connect(move |connection, _| {
         Box::pin(async move {
-            let set = format!("set statement_timeout = {statement_timeout}");
+            // A process that is paused in the middle of something must not keep everybody else from it.
+            let set =
+                format!("set statement_timeout = {statement_timeout}; set idle_in_transaction_session_timeout = '60s'");
             connection.execute(sqlx::AssertSqlSafe(set)).await.map(|_| ())
         })
     });

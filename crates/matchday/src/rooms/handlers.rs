@@ -23,10 +23,10 @@ use crate::{
         fields::{Body, FromBody, FromParameters, Parameters},
         limit_headers,
         paging::{LongPaging, LongPagingParameters, PageMeta},
+        permitted,
     },
     ids::{EventId, UserId},
     mirror::Membership,
-    platform::rate_limit::Decision,
     usernames::Username,
 };
 
@@ -163,8 +163,8 @@ impl From<Room> for RoomItem {
 
 /// Open a room.
 ///
-/// The caller has joined it when this answers. After a 503 the same request goes on where it ended; no second room is
-/// made.
+/// The caller has joined it when this answers. The same request again within a minute, or after a 503, goes on where the
+/// first one is, or answers the same room; no second one is made.
 #[utoipa::path(post, path = "/api/auth/chat-room", tag = "Chat rooms", security(("token" = [])),
     request_body = RoomWish,
     responses(
@@ -179,14 +179,13 @@ pub(super) async fn create_room(
     ValidJson(wish): ValidJson<RoomWish>,
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permitted(app.rooms.permit(Action::Create, user.id).await)?;
-    let room =
-        app.rooms.create(user.id, &wish.into()).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let created = app.rooms.create(user.id, &wish.into()).await;
+    if matches!(created, Err(RoomError::Chat(_))) {
+        app.rooms.give_back(Action::Create, user.id).await;
+    }
+    let room = created.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let answer = RoomCreated { message: "The room is open.", data: room.into() };
     Ok((StatusCode::CREATED, limit_headers(limit), Json(answer)))
-}
-
-fn permitted(decision: Decision) -> Result<Decision, ApiError> {
-    if decision.allowed { Ok(decision) } else { Err(ApiError::rate_limited(decision)) }
 }
 
 #[derive(IntoParams)]
@@ -360,7 +359,9 @@ pub(super) async fn leave_room(
 }
 
 #[derive(ToSchema)]
-pub(super) struct Invitation {
+#[schema(as = Invitation)]
+#[expect(dead_code, reason = "only its documentation is used; Invitation reads the values")]
+pub(super) struct InvitationBody {
     /// Whom to invite: by id, or by `username`.
     user_id: Option<UserId>,
     /// Whom to invite: by name, or by `user_id`.
@@ -368,14 +369,20 @@ pub(super) struct Invitation {
     username: Option<Username>,
 }
 
+/// Whom to invite.
+pub(super) struct Invitation {
+    invitee: Invitee,
+}
+
 impl FromBody for Invitation {
     fn from_body(body: &mut Body) -> Option<Self> {
         let (user_id, username) = (body.optional("user_id"), body.optional("username"));
-        let (user_id, username) = (user_id?, username?);
-        if user_id.is_some() == username.is_some() {
-            return body.fault("user_id", "or the username is required, and not both");
-        }
-        Some(Self { user_id, username })
+        let invitee = match (user_id?, username?) {
+            (Some(id), None) => Invitee::Id(id),
+            (None, Some(name)) => Invitee::Name(name),
+            _ => return body.fault("user_id", "or the username is required, and not both"),
+        };
+        Some(Self { invitee })
     }
 }
 
@@ -390,7 +397,7 @@ pub(super) struct Invited {
 ///
 /// In a private room its creator invites; in a public one every member may.
 #[utoipa::path(post, path = "/api/auth/chat-rooms/{room}/invite", tag = "Chat rooms", security(("token" = [])),
-    params(RoomPath), request_body = Invitation,
+    params(RoomPath), request_body = InvitationBody,
     responses(
         (status = 200, body = Invited),
         (status = 403, description = "The caller is not a member (`not_a_member`), may not invite (`not_allowed`), is muted (`muted`), or is not heard by whom they invite (`invitation_refused`)", body = ErrorBody),
@@ -406,12 +413,11 @@ pub(super) async fn invite_to_room(
     ValidJson(invitation): ValidJson<Invitation>,
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permitted(app.rooms.permit(Action::Invite, user.id).await)?;
-    let (field, invitee) = match (invitation.user_id, invitation.username) {
-        (Some(id), _) => ("user_id", Invitee::Id(id)),
-        (None, Some(name)) => ("username", Invitee::Name(name)),
-        (None, None) => return Err(ApiError::invalid_field("user_id", "is required")),
+    let field = match &invitation.invitee {
+        Invitee::Id(_) => "user_id",
+        Invitee::Name(_) => "username",
     };
-    app.rooms.invite(user.id, &address, &invitee).await.map_err(|error| {
+    app.rooms.invite(user.id, &address, &invitation.invitee).await.map_err(|error| {
         let error = match error {
             RoomError::NoSuchUser => ApiError::invalid_field(field, "must be that of a user"),
             other => other.into(),

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use matrix_appservice::{Error as MatrixError, HalfMade, Homeserver, NewRoom, OwnedRoomId, RoomId as MatrixRoomId};
+use matrix_appservice::{
+    Error as MatrixError, HalfMade, Homeserver, Invited, NewRoom, OwnedRoomId, RoomId as MatrixRoomId,
+};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
@@ -13,11 +15,14 @@ use super::{
     store::{self, MatchRow, NewRow},
 };
 use crate::{
-    accounts::service::{Account, Accounts},
+    accounts::{
+        self,
+        service::{Account, Accounts},
+    },
     chat::service::{Chat, ChatError},
     events::{rules::Status, service::Events},
     http::{fields::Search, paging::Paging},
-    ids::{EventId, RoomId, TournamentId, UserId},
+    ids::{EventId, RoomId, TeamId, TournamentId, UserId},
     mirror::{
         Membership,
         service::{Mirror, Told, UNWANTED, Unwanted},
@@ -29,7 +34,9 @@ use crate::{
         random::{self, Random},
         rate_limit::{Decision, Limit, RateLimiter},
         stream::{Delivery, Failure, Stream, WorkSpec},
+        telemetry,
     },
+    sessions::service::SessionError,
     usernames::Username,
 };
 
@@ -43,8 +50,11 @@ pub const OPENED: &str = "fact.event.room_opened";
 /// How long the making of a room may take. Afterwards somebody else tries.
 const MAKING: time::Duration = time::Duration::seconds(30);
 
-/// How old a planned room is when the homeserver is certainly not at work on an earlier call for it any more.
+/// How long an alias may stand for a room without the bot before the homeserver is certainly not at work on it any more.
 const CERTAINLY_OVER: time::Duration = time::Duration::minutes(2);
+
+/// How long the same wish of the same user is the same room: for a tap too many, and for an answer that got lost.
+const SAME_WISH_FOR: time::Duration = time::Duration::minutes(1);
 
 /// How long somebody who asked for a room in vain may ask again for the same one.
 const KEPT_FOR_ANOTHER_TRY: time::Duration = time::Duration::minutes(10);
@@ -112,6 +122,8 @@ pub struct Room {
     pub created_at: OffsetDateTime,
     /// When it was there for everybody.
     pub opened_at: Option<OffsetDateTime>,
+    /// Since when the homeserver has its alias and no more.
+    pub half_made_at: Option<OffsetDateTime>,
 }
 
 /// What somebody wants a room to be.
@@ -268,6 +280,7 @@ impl From<ChatError> for RoomError {
         match error {
             ChatError::Homeserver(error) => error.into(),
             ChatError::Muted => Self::Muted,
+            ChatError::Session(SessionError::Database(error)) => Self::Database(error),
             other => Self::Chat(other.to_string()),
         }
     }
@@ -320,13 +333,21 @@ impl Rooms {
 
     /// Takes from how often a user may do something.
     pub async fn permit(&self, action: Action, user: UserId) -> Decision {
+        self.inner.limiter.take(self.limit(action), &user.to_string()).await
+    }
+
+    fn limit(&self, action: Action) -> Limit {
         let (name, burst, every) = match action {
             Action::Create => ("room_create", 10, Duration::from_mins(1)),
             Action::Move => ("room_move", 60, Duration::from_secs(2)),
             Action::Invite => ("room_invite", 30, Duration::from_secs(10)),
         };
-        let limit = Limit { name, burst: burst * self.inner.leniency, every: every / self.inner.leniency };
-        self.inner.limiter.take(limit, &user.to_string()).await
+        Limit { name, burst: burst * self.inner.leniency, every: every / self.inner.leniency }
+    }
+
+    /// Gives back what was taken for something that chat did not do.
+    pub async fn give_back(&self, action: Action, user: UserId) {
+        self.inner.limiter.untake(self.limit(action), &user.to_string()).await;
     }
 
     /// The room that the homeserver calls so.
@@ -359,7 +380,8 @@ impl Rooms {
         store::member_stats(&self.inner.db, room, self.inner.clock.now() - ACTIVE_FOR).await
     }
 
-    /// Opens a room; its creator has joined it afterwards. Asked again after a failure, it goes on where that one ended.
+    /// Opens a room; its creator has joined it afterwards. The same wish again, while it is being granted, after it failed
+    /// or just after it was granted, is the same room.
     pub async fn create(&self, user: UserId, wish: &Wish) -> Result<Room, RoomError> {
         let inner = &*self.inner;
         if let Some(event) = wish.event_id
@@ -379,24 +401,31 @@ impl Rooms {
             is_private: wish.is_private,
         };
         let now = inner.clock.now();
-        let room = if let Some(begun) = store::take_over(&inner.db, &row, now, now + MAKING).await? {
+        let mut tx = inner.db.begin().await?;
+        // One user's wishes take turns, so that of two at once the second finds the first.
+        accounts::store::lock(&mut tx, user).await?;
+        let room = if let Some(begun) = store::same_wish(&mut tx, &row, now - SAME_WISH_FOR).await? {
             begun
         } else {
-            let mut tx = inner.db.begin().await?;
-            let mut made = store::insert(&mut tx, &[row], now, now + MAKING).await?;
-            tx.commit().await?;
-            made.pop().ok_or(sqlx::Error::RowNotFound)?
+            let mut made = store::insert(&mut tx, &[row], now, now).await?;
+            made.pop().ok_or(sqlx::Error::RowNotFound)?.id
         };
-        self.make_claimed(&room).await?;
-        store::get(&inner.db, room.id).await?.ok_or(RoomError::NotFound)
+        tx.commit().await?;
+        // In a task, which outlives whoever asked: one who hangs up leaves a room that is made, not half of one.
+        let making = self.clone();
+        let making = async move { making.made(room).await };
+        tokio::spawn(telemetry::in_this_request(making))
+            .await
+            .map_err(|_| RoomError::Chat("the making broke off".to_owned()))??;
+        store::get(&inner.db, room).await?.ok_or(RoomError::NotFound)
     }
 
-    /// Makes a room whose making was claimed, and gives the claim back if that fails.
-    async fn make_claimed(&self, room: &Room) -> Result<String, RoomError> {
+    /// Makes a room whose making was claimed until then, and gives the claim back if that fails.
+    async fn make_claimed(&self, room: &Room, claimed_until: OffsetDateTime) -> Result<String, RoomError> {
         let outcome = self.make(room).await;
         if outcome.is_err() {
             let inner = &*self.inner;
-            if let Err(error) = store::release(&inner.db, room.id, inner.clock.now()).await {
+            if let Err(error) = store::release(&inner.db, room.id, claimed_until, inner.clock.now()).await {
                 tracing::warn!(%error, room = room.id.0, "the claim to a room was not given back; it runs out");
             }
         }
@@ -415,9 +444,16 @@ impl Rooms {
         let moderator = creator.as_ref().map(|account| account.username.as_str());
         let wanted =
             NewRoom { alias: &room.alias, name: &room.name, topic: &room.topic, private: room.is_private, moderator };
-        let over = inner.clock.now() - room.created_at > CERTAINLY_OVER;
+        let now = inner.clock.now();
+        let over = room.half_made_at.is_some_and(|since| now - since > CERTAINLY_OVER);
         let half_made = if over { HalfMade::Discard } else { HalfMade::Wait };
-        let matrix_id = homeserver.ensure_room(&wanted, half_made).await?;
+        let matrix_id = match homeserver.ensure_room(&wanted, half_made).await {
+            Err(error @ MatrixError::HalfMade(_)) => {
+                store::note_half_made(&inner.db, room.id, now).await?;
+                return Err(error.into());
+            }
+            outcome => outcome?,
+        };
         store::set_matrix_id(&inner.db, room.id, matrix_id.as_str()).await?;
         if let Some(creator) = &creator {
             if room.is_private {
@@ -436,6 +472,12 @@ impl Rooms {
         inner.events.mark_stale();
         inner.outbox_written.notify_one();
         metrics::counter!("matchday_rooms_opened_total").increment(u64::from(opened));
+        // The match may have moved while its room was made by the old name; whoever was to tell the homeserver found no
+        // room yet.
+        let now_called = store::get(&inner.db, room.id).await?.ok_or(RoomError::NotFound)?;
+        if room.stand.is_some() && (&now_called.name, &now_called.topic) != (&room.name, &room.topic) {
+            self.describe(room.id).await?;
+        }
         Ok(matrix_id.to_string())
     }
 
@@ -450,13 +492,13 @@ impl Rooms {
             }
             let now = inner.clock.now();
             if store::claim(&inner.db, room, now, now + MAKING).await? {
-                return self.make_claimed(&current).await;
+                return self.make_claimed(&current, now + MAKING).await;
             }
             // Somebody else is at it.
             if began.elapsed() > inner.patience {
                 return Err(RoomError::Chat("the room is not made yet".to_owned()));
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
@@ -494,7 +536,8 @@ impl Rooms {
         let places = async { Some((gate.acquire().await.ok()?, inner.joins.acquire().await.ok()?)) };
         let places = tokio::time::timeout(inner.patience, places).await;
         let Ok(Some(_places)) = places else { return Err(RoomError::Chat("too many are joining".to_owned())) };
-        let event_id = self.homeserver()?.join(matrix_id, account.username.as_str()).await?;
+        let homeserver = self.homeserver()?;
+        let event_id = homeserver.join(matrix_id, account.username.as_str()).await?;
         let told = Told {
             room,
             user: account.id,
@@ -502,7 +545,13 @@ impl Rooms {
             event_id: Some(event_id.as_str()),
             invited_by: None,
         };
-        Ok(inner.mirror.note(told).await?)
+        inner.mirror.note(told).await?;
+        // Whoever was banned meanwhile was taken out of all rooms, but maybe before they were in this one.
+        if inner.accounts.find(account.id).await?.is_some_and(|now| now.banned_at.is_some()) {
+            self.take_out(account, room, matrix_id).await?;
+            return Err(RoomError::NotAllowed);
+        }
+        Ok(())
     }
 
     /// Leaves a room, or declines an invitation to it.
@@ -557,26 +606,33 @@ impl Rooms {
         inner.chat.account(guest.id).await?;
         let matrix_id = address_of(room.matrix_id.as_deref().unwrap_or_default())?;
         let by = Some(account.username.as_str());
-        let event_id = self.homeserver()?.invite(&matrix_id, by, guest.username.as_str()).await?;
-        let told = Told {
-            room: room.id,
-            user: guest.id,
-            membership: Membership::Invite,
-            event_id: Some(event_id.as_str()),
-            invited_by: Some(user),
+        let outcome = self.homeserver()?.invite(&matrix_id, by, guest.username.as_str()).await?;
+        // They may have come by a chat client so lately that nobody here has heard of it.
+        let (membership, event_id, invited_by) = match &outcome {
+            Invited::Invited(event_id) => (Membership::Invite, event_id, Some(user)),
+            Invited::AlreadyIn(event_id) => (Membership::Join, event_id, None),
         };
-        Ok(inner.mirror.note(told).await?)
+        let told = Told { room: room.id, user: guest.id, membership, event_id: Some(event_id.as_str()), invited_by };
+        inner.mirror.note(told).await?;
+        if membership == Membership::Join { Err(RoomError::AlreadyMember) } else { Ok(()) }
     }
 
     /// Plans rooms for matches that have none, and names anew those whose match is called something else; in the caller's
     /// transaction. Returns how many rooms are to be made. Without chat there are none.
-    pub async fn plan_in(&self, connection: &mut PgConnection, tournament: TournamentId) -> Result<usize, RoomError> {
+    /// `teams` have another name than before, wherever they play.
+    pub async fn plan_in(
+        &self,
+        connection: &mut PgConnection,
+        tournament: TournamentId,
+        teams: &[TeamId],
+    ) -> Result<usize, RoomError> {
         if self.inner.chat.homeserver().is_none() {
             return Ok(0);
         }
         let planned = self.plan_missing_in(connection, Some(tournament)).await?;
         let mut messages = Vec::new();
-        for stand in store::stands_of(connection, tournament).await? {
+        let teams: Vec<i64> = teams.iter().map(|team| team.0).collect();
+        for stand in store::stands_of(connection, tournament, &teams).await? {
             let (name, topic) = (words(&stand.of)?.name(stand.stand), words(&stand.of)?.topic());
             if (&name, &topic) != (&stand.name, &stand.topic) {
                 store::rename(connection, stand.id, &name, &topic).await?;
@@ -679,15 +735,26 @@ impl Rooms {
         let now = inner.clock.now();
         let mut removed = 0;
         for room in store::abandoned(&inner.db, now - KEPT_FOR_ANOTHER_TRY, now).await? {
-            if !store::claim(&inner.db, room.id, now, now + MAKING).await? {
-                continue;
+            match self.discard(room).await {
+                Ok(discarded) => removed += u64::from(discarded),
+                // It comes again; the others need not wait for it.
+                Err(error) => tracing::warn!(%error, room = room.0, "a room that came to nothing was not removed"),
             }
-            let matrix_id = room.matrix_id.as_deref().map(address_of).transpose()?;
-            self.homeserver()?.discard_room(&room.alias, matrix_id.as_deref()).await?;
-            store::delete_unopened(&inner.db, room.id).await?;
-            removed += 1;
         }
         Ok(removed)
+    }
+
+    async fn discard(&self, room: RoomId) -> Result<bool, RoomError> {
+        let inner = &*self.inner;
+        let homeserver = self.homeserver()?;
+        // First it is decided, so that nobody goes on with it meanwhile.
+        let Some(room) = store::discard(&inner.db, room, inner.clock.now()).await? else { return Ok(false) };
+        let matrix_id = room.matrix_id.as_deref().map(address_of).transpose()?;
+        homeserver.discard_room(&room.alias, matrix_id.as_deref()).await?;
+        let mut tx = inner.db.begin().await?;
+        store::delete_discarded(&mut tx, room.id).await?;
+        tx.commit().await?;
+        Ok(true)
     }
 
     /// Makes the new chat account of a user who has another name now what the old one was: a member of the same rooms.
@@ -717,7 +784,8 @@ impl Rooms {
             if membership == Membership::Invite
                 && let Some(matrix_id) = &room.matrix_id
             {
-                homeserver.invite(&address_of(matrix_id)?, None, account.username.as_str()).await?;
+                let invited = homeserver.invite(&address_of(matrix_id)?, None, account.username.as_str()).await;
+                Self::pass_over_refusals(room.id, invited.map(|_| ()).map_err(RoomError::from))?;
             }
         }
         Ok(())

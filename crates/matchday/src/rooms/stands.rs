@@ -55,13 +55,13 @@ impl Rooms {
         let seat = if let Some(kept) = store::kept_seat(&mut tx, user, event, now).await? {
             kept
         } else {
-            let stands = store::stands(&mut tx, event, now).await?;
+            let stands = store::stands(&mut tx, event, user, now).await?;
             let has_place = |stand: &&Stand| stand.taken < self.inner.capacity;
             let asked_for = stands.iter().find(|stand| stand.room == asked);
             if let Some(free) = asked_for.filter(has_place).or_else(|| stands.iter().find(has_place)) {
                 (free.room, free.number)
             } else {
-                let next = stands.iter().map(|stand| stand.number).max().unwrap_or(0) + 1;
+                let next = store::last_stand(&mut tx, event).await? + 1;
                 tracing::info!(event = event.0, stand = next, "a further stand is opened");
                 (self.plan_stand_in(&mut tx, event, next).await?.id, next)
             }

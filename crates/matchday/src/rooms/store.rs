@@ -45,7 +45,7 @@ pub(super) async fn insert(
              as r (alias, name, topic, event_id, stand, creator_id, is_private)
            on conflict do nothing
            returning id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
-                     creator_id as "creator_id: UserId", is_private, created_at, opened_at"#,
+                     creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at"#,
         &aliases as &[&str],
         &names as &[&str],
         &topics as &[&str],
@@ -69,32 +69,25 @@ pub(super) async fn insert(
     Ok(made)
 }
 
-/// Claims a room like this one that the same user asked for, whose making came to nothing and which nobody makes now.
-pub(super) async fn take_over(
-    executor: impl PgExecutor<'_>,
+/// A room like this one that the same user asked for: one whose making is not done, or one that was opened since then.
+pub(super) async fn same_wish(
+    connection: &mut PgConnection,
     like: &NewRow<'_>,
-    now: OffsetDateTime,
-    made_until: OffsetDateTime,
-) -> sqlx::Result<Option<Room>> {
-    sqlx::query_as!(
-        Room,
-        r#"update rooms set made_until = $7
-           where made_until <= $6 and opened_at is null
-             and id = (select id from rooms
-                       where opened_at is null and made_until <= $6 and creator_id = $1 and name = $2 and topic = $3
-                         and event_id is not distinct from $4 and is_private = $5
-                       order by id limit 1)
-           returning id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
-                     creator_id as "creator_id: UserId", is_private, created_at, opened_at"#,
+    opened_since: OffsetDateTime,
+) -> sqlx::Result<Option<RoomId>> {
+    sqlx::query_scalar!(
+        r#"select id as "id: RoomId" from rooms
+           where creator_id = $1 and name = $2 and topic = $3 and event_id is not distinct from $4 and is_private = $5
+             and discarded_at is null and (opened_at is null or opened_at > $6)
+           order by id desc limit 1"#,
         like.creator_id.map(|id| id.0),
         like.name,
         like.topic,
         like.event_id.map(|id| id.0),
         like.is_private,
-        now,
-        made_until,
+        opened_since,
     )
-    .fetch_optional(executor)
+    .fetch_optional(connection)
     .await
 }
 
@@ -106,7 +99,8 @@ pub(super) async fn claim(
     made_until: OffsetDateTime,
 ) -> sqlx::Result<bool> {
     let claimed = sqlx::query!(
-        "update rooms set made_until = $3 where id = $1 and opened_at is null and made_until <= $2",
+        "update rooms set made_until = $3
+         where id = $1 and opened_at is null and discarded_at is null and made_until <= $2",
         room.0,
         now,
         made_until,
@@ -116,10 +110,40 @@ pub(super) async fn claim(
     Ok(claimed.rows_affected() == 1)
 }
 
-/// Gives the claim back.
-pub(super) async fn release(executor: impl PgExecutor<'_>, room: RoomId, now: OffsetDateTime) -> sqlx::Result<()> {
-    sqlx::query!("update rooms set made_until = $2 where id = $1 and opened_at is null", room.0, now)
+/// Gives the claim back that lasts until then. Another one's stays.
+pub(super) async fn release(
+    executor: impl PgExecutor<'_>,
+    room: RoomId,
+    made_until: OffsetDateTime,
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update rooms set made_until = $3 where id = $1 and made_until = $2 and opened_at is null",
+        room.0,
+        made_until,
+        now,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// Notes that the homeserver has the alias and no more, if that is not noted yet.
+pub(super) async fn note_half_made(
+    executor: impl PgExecutor<'_>,
+    room: RoomId,
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!("update rooms set half_made_at = coalesce(half_made_at, $2) where id = $1", room.0, now)
         .execute(executor)
+        .await?;
+    Ok(())
+}
+
+/// Locks what changes with a room's members. Always before the room itself, as whoever applies pushes does.
+async fn lock_activity(connection: &mut PgConnection, room: RoomId) -> sqlx::Result<()> {
+    sqlx::query_scalar!("select room_id from room_activity where room_id = $1 for update", room.0)
+        .fetch_optional(connection)
         .await?;
     Ok(())
 }
@@ -132,9 +156,14 @@ pub(super) async fn set_matrix_id(executor: impl PgExecutor<'_>, room: RoomId, m
 
 /// Lets everybody see a room; returns whether they did not before.
 pub(super) async fn open(connection: &mut PgConnection, room: RoomId, now: OffsetDateTime) -> sqlx::Result<bool> {
-    let opened = sqlx::query!("update rooms set opened_at = $2 where id = $1 and opened_at is null", room.0, now)
-        .execute(&mut *connection)
-        .await?;
+    lock_activity(connection, room).await?;
+    let opened = sqlx::query!(
+        "update rooms set opened_at = $2 where id = $1 and opened_at is null and discarded_at is null",
+        room.0,
+        now,
+    )
+    .execute(&mut *connection)
+    .await?;
     sqlx::query!(
         "update room_activity set last_activity = greatest(last_activity, $2), compared_at = $2 where room_id = $1",
         room.0,
@@ -149,7 +178,7 @@ pub(super) async fn get(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Re
     sqlx::query_as!(
         Room,
         r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
-                  creator_id as "creator_id: UserId", is_private, created_at, opened_at
+                  creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at
            from rooms where id = $1"#,
         room.0,
     )
@@ -162,7 +191,7 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, matrix_id: &str) -> sqlx
     sqlx::query_as!(
         Room,
         r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
-                  creator_id as "creator_id: UserId", is_private, created_at, opened_at
+                  creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at
            from rooms where matrix_id = $1 and opened_at is not null"#,
         matrix_id,
     )
@@ -170,17 +199,17 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, matrix_id: &str) -> sqlx
     .await
 }
 
-/// Rooms that somebody asked for, whose making came to nothing before then and is claimed by nobody.
+/// Rooms that somebody asked for, whose making came to nothing before then and is claimed by nobody; also those whose
+/// removal came to nothing.
 pub(super) async fn abandoned(
     executor: impl PgExecutor<'_>,
     before: OffsetDateTime,
     now: OffsetDateTime,
-) -> sqlx::Result<Vec<Room>> {
-    sqlx::query_as!(
-        Room,
-        r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
-                  creator_id as "creator_id: UserId", is_private, created_at, opened_at
-           from rooms where opened_at is null and stand is null and created_at < $1 and made_until <= $2
+) -> sqlx::Result<Vec<RoomId>> {
+    sqlx::query_scalar!(
+        r#"select id as "id: RoomId" from rooms
+           where opened_at is null and stand is null and created_at < $1
+             and (made_until <= $2 or discarded_at is not null)
            order by id limit 100"#,
         before,
         now,
@@ -189,9 +218,31 @@ pub(super) async fn abandoned(
     .await
 }
 
+/// Decides that a room is removed: from now on nobody makes or opens it. Returns it, unless somebody was faster.
+pub(super) async fn discard(
+    executor: impl PgExecutor<'_>,
+    room: RoomId,
+    now: OffsetDateTime,
+) -> sqlx::Result<Option<Room>> {
+    sqlx::query_as!(
+        Room,
+        r#"update rooms set discarded_at = $2
+           where id = $1 and opened_at is null and (made_until <= $2 or discarded_at is not null)
+           returning id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
+                     creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at"#,
+        room.0,
+        now,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
 /// Forgets a room that nobody ever saw.
-pub(super) async fn delete_unopened(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Result<()> {
-    sqlx::query!("delete from rooms where id = $1 and opened_at is null", room.0).execute(executor).await?;
+pub(super) async fn delete_discarded(connection: &mut PgConnection, room: RoomId) -> sqlx::Result<()> {
+    lock_activity(connection, room).await?;
+    sqlx::query!("delete from rooms where id = $1 and opened_at is null and discarded_at is not null", room.0)
+        .execute(connection)
+        .await?;
     Ok(())
 }
 
@@ -212,7 +263,7 @@ pub(super) async fn membership(
 pub(super) async fn of_user(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<(Room, Membership)>> {
     let rows = sqlx::query!(
         r#"select r.id as "id: RoomId", r.matrix_id, r.alias, r.name, r.topic, r.event_id as "event_id: EventId", r.stand,
-                  r.creator_id as "creator_id: UserId", r.is_private, r.created_at, r.opened_at, m.membership
+                  r.creator_id as "creator_id: UserId", r.is_private, r.created_at, r.opened_at, r.half_made_at, m.membership
            from room_members m join rooms r on r.id = m.room_id
            where m.user_id = $1 and m.membership in ('join', 'invite') and r.matrix_id is not null order by r.id"#,
         user.0,
@@ -234,6 +285,7 @@ pub(super) async fn of_user(executor: impl PgExecutor<'_>, user: UserId) -> sqlx
                 is_private: row.is_private,
                 created_at: row.created_at,
                 opened_at: row.opened_at,
+                half_made_at: row.half_made_at,
             };
             Ok((room, membership))
         })
@@ -257,49 +309,88 @@ pub(super) async fn blocks(executor: impl PgExecutor<'_>, user: UserId, other: U
     .await
 }
 
+/// A line of a list; without a room where there is only the total to be told.
+struct ListRow {
+    total: i64,
+    member_count: Option<i64>,
+    is_joined: Option<bool>,
+    last_activity: Option<OffsetDateTime>,
+    matrix_id: Option<String>,
+    name: Option<String>,
+    topic: Option<String>,
+    is_private: Option<bool>,
+    stand: Option<i32>,
+    event_id: Option<EventId>,
+    start_time: Option<OffsetDateTime>,
+    home_team: Option<String>,
+    away_team: Option<String>,
+}
+
 /// A page of the rooms that a user may see, the liveliest first, and how many there are: one query, however many rooms.
+///
+/// There are four of it, one for each way in which rooms are found. A statement that is used often is planned once, for
+/// whatever is asked, and one plan for all would be a bad one for most.
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
     user: UserId,
     filter: &RoomFilter,
     paging: Paging,
 ) -> sqlx::Result<(Vec<ListedRoom>, i64)> {
-    let rows = sqlx::query!(
-        r#"with mine as (
-               select room_id, membership from room_members where user_id = $1 and membership in ('join', 'invite')
-           ), matching as (
-               select r.id, a.last_activity, a.member_count, m.membership is not distinct from 'join' as is_joined
-               from rooms r join room_activity a on a.room_id = r.id left join mine m on m.room_id = r.id
-               where r.opened_at is not null
-                 and (not r.is_private or m.room_id is not null)
-                 and (not $2 or m.membership = 'join')
-                 and ($3::bigint is null or r.event_id = $3)
-                 and ($4::text is null or lower(r.name) like lower($4))
-                 and not exists (select from blocks b where b.user_id = $1 and b.blocked_id = r.creator_id)
-           ), page as (
-               select * from matching order by last_activity desc, id desc limit $5 offset $6
-           )
-           select (select count(*) from matching) as "total!", p.member_count as "member_count?",
-                  p.is_joined as "is_joined?", p.last_activity as "last_activity?",
-                  r.matrix_id, r.name as "name?", r.topic as "topic?", r.is_private as "is_private?", r.stand,
-                  e.id as "event_id?: EventId", e.start_time as "start_time?", h.name as "home_team?",
-                  w.name as "away_team?"
-           from (select 1) as always
-           left join page p on true
-           left join rooms r on r.id = p.id
-           left join events e on e.id = r.event_id
-           left join teams h on h.id = e.home_team_id
-           left join teams w on w.id = e.away_team_id
-           order by p.last_activity desc, p.id desc"#,
-        user.0,
-        filter.joined,
-        filter.event_id.map(|id| id.0),
-        filter.search.as_ref().map(Search::pattern),
-        paging.limit(),
-        paging.offset(),
-    )
-    .fetch_all(executor)
-    .await?;
+    let (event, pattern) = (filter.event_id.map(|id| id.0), filter.search.as_ref().map(Search::pattern));
+    macro_rules! listed {
+        ($filters:tt) => {
+            sqlx::query_as!(
+                ListRow,
+                r#"with mine as materialized (
+                       select room_id, membership from room_members
+                       where user_id = $1 and membership in ('join', 'invite')
+                   ), matching as not materialized (
+                       select a.room_id as id, a.last_activity, a.member_count, m.membership is not distinct from 'join' as is_joined
+                       from rooms r join room_activity a on a.room_id = r.id left join mine m on m.room_id = r.id
+                       where r.opened_at is not null
+                         and (not r.is_private or m.room_id is not null)
+                         and (r.creator_id is null or r.creator_id <> all (
+                             array(select blocked_id from blocks where user_id = $1)))"#
+                    + $filters
+                    + r#"
+                   ), page as (
+                       select * from matching order by last_activity desc, id desc limit $5 offset $6
+                   )
+                   select (select count(*) from matching) as "total!", p.member_count as "member_count?",
+                          p.is_joined as "is_joined?", p.last_activity as "last_activity?",
+                          r.matrix_id, r.name as "name?", r.topic as "topic?", r.is_private as "is_private?", r.stand,
+                          e.id as "event_id?: EventId", e.start_time as "start_time?", h.name as "home_team?",
+                          w.name as "away_team?"
+                   from (select 1) as always
+                   left join page p on true
+                   left join rooms r on r.id = p.id
+                   left join events e on e.id = r.event_id
+                   left join teams h on h.id = e.home_team_id
+                   left join teams w on w.id = e.away_team_id
+                   order by p.last_activity desc, p.id desc"#,
+                user.0,
+                filter.joined,
+                event,
+                pattern,
+                paging.limit(),
+                paging.offset(),
+            )
+            .fetch_all(executor)
+            .await?
+        };
+    }
+    let rows = if filter.joined {
+        listed!(
+            " and $2 and m.membership = 'join' and ($3::bigint is null or r.event_id = $3)
+              and ($4::text is null or lower(r.name) like lower($4))"
+        )
+    } else if event.is_some() {
+        listed!(" and not $2 and r.event_id = $3 and ($4::text is null or lower(r.name) like lower($4))")
+    } else if pattern.is_some() {
+        listed!(" and not $2 and $3::bigint is null and lower(r.name) like lower($4)")
+    } else {
+        listed!(" and not $2 and $3::bigint is null and $4::text is null")
+    };
     let total = rows.first().map_or(0, |row| row.total);
     let listed = rows.into_iter().filter_map(|row| {
         let event = row.event_id.and_then(|id| Some((id, row.home_team?, row.away_team?, row.start_time?)));
@@ -374,16 +465,23 @@ pub(super) struct StandRow {
     pub(super) of: MatchRow,
 }
 
-/// The rooms of a tournament's matches.
-pub(super) async fn stands_of(connection: &mut PgConnection, tournament: TournamentId) -> sqlx::Result<Vec<StandRow>> {
+/// The rooms of a tournament's matches, and of all matches of these teams.
+pub(super) async fn stands_of(
+    connection: &mut PgConnection,
+    tournament: TournamentId,
+    teams: &[i64],
+) -> sqlx::Result<Vec<StandRow>> {
     let rows = sqlx::query!(
         r#"select r.id as "id: RoomId", r.stand as "stand!", r.name, r.topic, e.id as "event_id: EventId",
                   h.name as home, w.name as away, t.name as tournament, e.start_time, e.status, e.venue
            from rooms r join events e on e.id = r.event_id
            join teams h on h.id = e.home_team_id join teams w on w.id = e.away_team_id
            join tournaments t on t.id = e.tournament_id
-           where e.tournament_id = $1 and r.stand is not null order by r.id"#,
+           where r.stand is not null
+             and (e.tournament_id = $1 or e.home_team_id = any($2) or e.away_team_id = any($2))
+           order by r.id"#,
         tournament.0,
+        teams,
     )
     .fetch_all(connection)
     .await?;
@@ -412,6 +510,13 @@ pub(super) async fn rename(connection: &mut PgConnection, room: RoomId, name: &s
         .execute(connection)
         .await?;
     Ok(())
+}
+
+/// The number of a match's last stand.
+pub(super) async fn last_stand(connection: &mut PgConnection, event: EventId) -> sqlx::Result<i32> {
+    sqlx::query_scalar!(r#"select coalesce(max(stand), 0) as "last!" from rooms where event_id = $1"#, event.0)
+        .fetch_one(connection)
+        .await
 }
 
 /// How many rooms of a tournament's matches are planned, and how many of them are open.
@@ -498,10 +603,12 @@ pub(super) async fn kept_seat(
     Ok(seat.map(|seat| (seat.id, seat.stand)))
 }
 
-/// A match's rooms in order, each with its members and those who are on their way in.
+/// A match's rooms in order, each with its members and those who are on their way in; but for those that a user is kept
+/// out of.
 pub(super) async fn stands(
     connection: &mut PgConnection,
     event: EventId,
+    user: UserId,
     now: OffsetDateTime,
 ) -> sqlx::Result<Vec<Stand>> {
     sqlx::query_as!(
@@ -510,9 +617,13 @@ pub(super) async fn stands(
                   a.member_count + (select count(*) from seats s where s.room_id = r.id and s.expires_at > $2)
                     as "taken!"
            from rooms r join room_activity a on a.room_id = r.id
-           where r.event_id = $1 and r.stand is not null order by r.stand"#,
+           where r.event_id = $1 and r.stand is not null
+             and not exists (select from room_members m
+                             where m.user_id = $3 and m.room_id = r.id and m.membership = 'ban')
+           order by r.stand"#,
         event.0,
         now,
+        user.0,
     )
     .fetch_all(connection)
     .await

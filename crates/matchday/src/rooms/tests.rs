@@ -312,9 +312,20 @@ async fn joining_and_leaving_show_at_once_and_what_clients_do_after_a_comparison
         app.clock.advance(time::Duration::seconds(1));
         assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 1);
         assert_eq!(third.sees(&room).await.expect("listed")["member_count"], 2);
-        // And every night.
+        // And every night; one that the homeserver does not know keeps no other from its turn.
         app.clock.advance(time::Duration::days(1));
-        assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 1);
+        sqlx::raw_sql(
+            "insert into rooms (matrix_id, alias, name, creator_id, created_at, made_until, opened_at)
+               values ('!gone:nowhere.test', 'gone', 'Gone', 1, now(), now(), now());
+             insert into room_activity (room_id, last_activity, compared_at) select max(id), '2027-01-01', '2020-01-01' from rooms",
+        )
+        .execute(&app.app.db)
+        .await
+        .expect("a room");
+        assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 2);
+        assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 0);
+        let status = app.app.mirror.status().await.expect("a status");
+        assert!(status.compared_since.is_some_and(|since| since >= app.clock.now() - time::Duration::days(1)));
     })
     .await;
 }
@@ -349,7 +360,8 @@ async fn a_creation_that_came_to_nothing_goes_on_when_it_is_asked_for_again() {
         assert_eq!(members(app, &room).await, [(fan.matrix_id.clone(), "join".to_owned())]);
         let power = fan.state(&room, "m.room.power_levels", "").await;
         assert_eq!(power["users"][&fan.matrix_id], 50, "completed");
-        assert_ne!(fan.opens(wishes).await, room, "one that is open is not opened again");
+        app.clock.advance(time::Duration::minutes(2));
+        assert_ne!(fan.opens(wishes).await, room, "one that has been open for a while is not opened again");
         assert_eq!(rooms_in_database(app).await.len(), 2);
     })
     .await;
@@ -361,30 +373,48 @@ async fn a_creation_that_nobody_asks_for_again_leaves_nothing_behind() {
         let fan = Fan::new(app, 12).await;
         let room = fan.opens(json!({"name": "Derby"})).await;
         // As if the process had died before it could say so.
+        app.clock.advance(time::Duration::seconds(31));
         sqlx::query("update rooms set opened_at = null").execute(&app.app.db).await.expect("written");
         let alias: String = sqlx::query_scalar("select alias from rooms").fetch_one(&app.app.db).await.expect("read");
         assert_eq!(app.app.rooms.tidy().await.expect("tidied"), 0, "somebody may still ask again");
         app.clock.advance(time::Duration::minutes(11));
+        // As if the one who tidies up had died over it: whoever asks now gets another one.
+        sqlx::query("update rooms set discarded_at = now()").execute(&app.app.db).await.expect("decided");
+        assert_ne!(fan.opens(json!({"name": "Derby"})).await, room);
         assert_eq!(app.app.rooms.tidy().await.expect("tidied"), 1);
-        assert!(rooms_in_database(app).await.is_empty());
+        assert_eq!(rooms_in_database(app).await.len(), 1);
         let homeserver = app.app.chat.homeserver().expect("a homeserver");
         assert_eq!(homeserver.find_room(&alias).await.expect("asked"), None);
         let (_, joined) = fan.chat(Method::GET, "joined_rooms", &json!({})).await;
-        assert_eq!(joined["joined_rooms"], json!([]), "{room}");
+        let left = joined["joined_rooms"].as_array().expect("a list");
+        assert!(left.len() == 1 && left[0] != room.as_str(), "{left:?}");
     })
     .await;
 }
 
 #[tokio::test]
-async fn two_who_ask_at_once_get_two_rooms() {
+async fn the_same_wish_is_one_room_also_at_once_and_after_a_client_hung_up() {
     TestApp::run_with_chat(&[], async |app| {
         let fan = Fan::new(app, 13).await;
         let wish = || fan.create(json!({"name": "Twice"}));
         let (one, two) = tokio::join!(wish(), wish());
-        // Neither failed, so neither goes on with the other's.
         let (one, two) = (one.expect(201), two.expect(201));
-        assert_ne!(one["data"]["room_id"], two["data"]["room_id"]);
+        assert_eq!(one["data"], two["data"], "a tap too many");
+        assert_eq!(wish().await.expect(201)["data"], one["data"], "an answer that got lost");
+        assert_eq!(rooms_in_database(app).await.len(), 1);
+        assert_eq!(members(app, one["data"]["room_id"].as_str().expect("an id")).await.len(), 1);
+        // Somebody hangs up before the homeserver has made it.
+        let hung_up =
+            tokio::time::timeout(std::time::Duration::from_millis(30), fan.create(json!({"name": "Third"}))).await;
+        assert!(hung_up.is_err(), "it cannot be as quick as that");
+        let third = fan.opens(json!({"name": "Third"})).await;
         assert_eq!(rooms_in_database(app).await.len(), 2);
+        assert_eq!(fan.list("").await.len(), 2);
+        let (_, joined) = fan.chat(Method::GET, "joined_rooms", &json!({})).await;
+        assert_eq!(joined["joined_rooms"].as_array().map(Vec::len), Some(2), "{third}");
+        // Later it is another wish.
+        app.clock.advance(time::Duration::minutes(2));
+        assert_ne!(wish().await.expect(201)["data"]["room_id"], one["data"]["room_id"]);
     })
     .await;
 }
@@ -667,6 +697,9 @@ async fn another_name_is_in_the_same_rooms_with_the_same_say() {
         let asked = other.opens(json!({"name": "Asked", "is_private": true})).await;
         fan.at(&theirs, "join").await.expect(200);
         other.invites(&asked, json!({"user_id": fan.id()})).await.expect(200);
+        let (pest, witness) = (Fan::new(app, 37).await, Fan::new(app, 38).await);
+        fan.user.post(&format!("/api/auth/blocks/{}", pest.id()), json!({})).await.expect(200);
+        witness.user.post(&format!("/api/auth/blocks/{}", fan.id()), json!({})).await.expect(200);
         sqlx::query("update users set username_is_generated = true where user_id = $1")
             .bind(fan.id())
             .execute(&app.app.db)
@@ -694,6 +727,11 @@ async fn another_name_is_in_the_same_rooms_with_the_same_say() {
         assert_eq!(moved.sees(&theirs).await.expect("listed")["member_count"], 2);
         assert_eq!(moved.sees(&own).await.expect("listed")["is_joined"], true);
         moved.at(&asked, "join").await.expect(200);
+        for (whose, whom) in [(&moved, &pest.matrix_id), (&witness, &new)] {
+            let path = format!("user/{}/account_data/m.ignored_user_list", whose.matrix_id);
+            let (_, list) = whose.chat(Method::GET, &path, &json!({})).await;
+            assert!(list["ignored_users"].get(whom).is_some(), "{list}");
+        }
         app.told().await;
     })
     .await;
@@ -709,12 +747,23 @@ async fn nobody_opens_or_joins_without_bound() {
     ];
     TestApp::run_with_chat(&staging, async |app| {
         let user = app.user().await;
+        for _ in 0..12 {
+            let refused = user.post("/api/auth/chat-room", json!({"name": "n"})).await;
+            assert_eq!(refused.header("x-ratelimit-limit"), Some("10"));
+            // While chat is away, asking costs nothing.
+            refused.expect(503);
+        }
+        assert_eq!(rooms_in_database(app).await.len(), 1, "it is one wish");
         for _ in 0..10 {
-            user.post("/api/auth/chat-room", json!({"name": "n"})).await.expect(503);
+            app.app.rooms.permit(super::service::Action::Create, user.id).await;
         }
         let refused = user.post("/api/auth/chat-room", json!({"name": "n"})).await;
-        assert_eq!((refused.header("x-ratelimit-limit"), refused.header("retry-after")), (Some("10"), Some("60")));
+        assert_eq!(refused.header("retry-after"), Some("60"));
         refused.expect(429);
+        for _ in 0..60 {
+            user.post("/api/auth/chat-rooms/!a:example.org/join", json!({})).await.expect(404);
+        }
+        user.post("/api/auth/chat-rooms/!a:example.org/leave", json!({})).await.expect(429);
     })
     .await;
 }

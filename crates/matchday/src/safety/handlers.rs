@@ -17,6 +17,7 @@ use crate::{
         fields::{Body, FromBody},
         limit_headers,
         paging::{PageMeta, Paging, PagingParameters},
+        permitted,
     },
     ids::UserId,
     rooms::{ReadableRoom, RoomPath},
@@ -28,9 +29,10 @@ impl From<SafetyError> for ApiError {
             SafetyError::NoSuchUser => Self::not_found("The user"),
             SafetyError::NoSuchMessage => Self::invalid_field("event_id", "must be that of a message in this room"),
             SafetyError::Oneself => Self::invalid_field("user", "must be somebody else"),
-            SafetyError::TooMany | SafetyError::AlreadySo => {
+            SafetyError::TooMany => {
                 Self::new(StatusCode::CONFLICT, "too_many_blocks", "You block too many users already.")
             }
+            SafetyError::AlreadySo => Self::new(StatusCode::CONFLICT, "already_so", "It is so already."),
             SafetyError::Database(error) => error.into(),
             SafetyError::Message(error) => Self::internal(error),
         }
@@ -90,14 +92,16 @@ pub(super) struct BlockAnswer {
         (status = 404, description = "There is no such user", body = ErrorBody),
         (status = 409, description = "A thousand users are blocked already", body = ErrorBody),
         (status = 422, description = "Nobody blocks themselves", body = ErrorBody),
+        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn block_user(
     State(app): State<App>,
     user: CurrentUser,
     Path(other): Path<UserId>,
-) -> Result<Json<BlockAnswer>, ApiError> {
-    app.safety.block(user.id, other).await?;
-    Ok(Json(BlockAnswer { message: "This user is blocked." }))
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permitted(app.safety.permit_block(user.id).await)?;
+    app.safety.block(user.id, other).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    Ok((limit_headers(limit), Json(BlockAnswer { message: "This user is blocked." })))
 }
 
 /// Lift a block. That there is none is fine.
@@ -106,14 +110,16 @@ pub(super) async fn block_user(
     responses(
         (status = 200, body = BlockAnswer),
         (status = 404, description = "That cannot be a user", body = ErrorBody),
+        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn unblock_user(
     State(app): State<App>,
     user: CurrentUser,
     Path(other): Path<UserId>,
-) -> Result<Json<BlockAnswer>, ApiError> {
-    app.safety.unblock(user.id, other).await?;
-    Ok(Json(BlockAnswer { message: "This user is not blocked any more." }))
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permitted(app.safety.permit_block(user.id).await)?;
+    app.safety.unblock(user.id, other).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    Ok((limit_headers(limit), Json(BlockAnswer { message: "This user is not blocked any more." })))
 }
 
 #[derive(ToSchema)]
@@ -140,8 +146,8 @@ pub(super) struct ReportAnswer {
 
 /// Report a message.
 ///
-/// It is kept for the operators with what it says, also if its sender takes it back. Reporting a message again changes
-/// nothing.
+/// It is kept for the operators with what it says, also if its sender takes it back. Of an encrypted one only the sender
+/// and the time can be read, so let the reason say what it was. Reporting a message again changes nothing.
 #[utoipa::path(post, path = "/api/auth/chat-rooms/{room}/reports", tag = "Safety", security(("token" = [])),
     params(RoomPath), request_body = ReportedMessage,
     responses(
@@ -157,10 +163,7 @@ pub(super) async fn report_message(
     ValidJson(report): ValidJson<ReportedMessage>,
 ) -> Result<impl IntoResponse, ApiError> {
     let ReadableRoom { user, room } = looked_at;
-    let limit = app.safety.permit_report(user.id).await;
-    if !limit.allowed {
-        return Err(ApiError::rate_limited(limit));
-    }
+    let limit = permitted(app.safety.permit_report(user.id).await)?;
     let is_new = app
         .safety
         .report(user.id, &room, &report.event_id, &report.reason)

@@ -20,6 +20,7 @@ use crate::{
     },
     http::paging::Paging,
     ids::UserId,
+    mirror::service::{UNWANTED, Unwanted},
     platform::{
         clock::Clock,
         config::Config,
@@ -220,7 +221,13 @@ impl Safety {
             if store::count_blocks(&mut tx, user).await? > MOST_BLOCKS {
                 return Err(SafetyError::TooMany);
             }
-            outbox::enqueue(&mut tx, &[ignored(user, other)?]).await?;
+            let mut messages = vec![ignored(user, other)?];
+            // Also invitations that are there already are not wanted any more.
+            for room_id in store::invitations_by(&mut tx, user, other).await? {
+                let unwanted = Unwanted { room_id, user_id: user };
+                messages.push(Message::new(UNWANTED, format!("user:{user}"), &unwanted)?);
+            }
+            outbox::enqueue(&mut tx, &messages).await?;
         }
         tx.commit().await?;
         self.outbox_written.notify_one();
@@ -248,6 +255,13 @@ impl Safety {
         let usernames = accounts::store::usernames(&mut connection, &ids).await?;
         let named = |(id, created_at)| Some(Blocked { id, username: usernames.get(&id)?.clone(), created_at });
         Ok((blocked.into_iter().filter_map(named).collect(), total))
+    }
+
+    /// Takes from how often a user may block and unblock.
+    pub async fn permit_block(&self, user: UserId) -> Decision {
+        let every = Duration::from_secs(5) / self.leniency;
+        let limit = Limit { name: "block", burst: 60 * self.leniency, every };
+        self.limiter.take(limit, &user.to_string()).await
     }
 
     /// Takes from how often a user may report.

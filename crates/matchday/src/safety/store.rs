@@ -88,6 +88,22 @@ pub(super) async fn unblock(connection: &mut PgConnection, user: UserId, other: 
     Ok(unblocked.rows_affected() == 1)
 }
 
+/// The rooms to which one user invited another, who did not answer yet.
+pub(super) async fn invitations_by(
+    connection: &mut PgConnection,
+    user: UserId,
+    sender: UserId,
+) -> sqlx::Result<Vec<RoomId>> {
+    sqlx::query_scalar!(
+        r#"select room_id as "room_id: RoomId" from room_members
+           where user_id = $1 and membership = 'invite' and invited_by = $2"#,
+        user.0,
+        sender.0,
+    )
+    .fetch_all(connection)
+    .await
+}
+
 pub(super) async fn count_blocks(connection: &mut PgConnection, user: UserId) -> sqlx::Result<i64> {
     sqlx::query_scalar!(r#"select count(*) as "count!" from blocks where user_id = $1"#, user.0)
         .fetch_one(connection)

@@ -28,6 +28,8 @@ pub struct Usernames {
     db: PgPool,
     limiter: RateLimiter,
     asking: Limit,
+    /// The name of the service's own chat user.
+    bot: String,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
 }
@@ -63,13 +65,14 @@ impl Usernames {
             burst: config.limits.network_names.saturating_mul(scale),
             every: Duration::from_secs(2) / scale,
         };
-        Self { db, limiter, asking, clock, random }
+        let bot = config.matrix.bot.clone();
+        Self { db, limiter, asking, bot, clock, random }
     }
 
     /// Whether a name is free, and if not which similar ones are.
     pub async fn check(&self, username: &Username, _: NamePermit) -> sqlx::Result<Availability> {
         let taken =
-            rules::is_reserved(username) || !store::taken(&self.db, &[username.as_str().to_owned()]).await?.is_empty();
+            self.is_reserved(username) || !store::taken(&self.db, &[username.as_str().to_owned()]).await?.is_empty();
         if !taken {
             return Ok(Availability::Free);
         }
@@ -117,10 +120,15 @@ impl Usernames {
         username: &Username,
         user: UserId,
     ) -> sqlx::Result<bool> {
-        if rules::is_reserved(username) {
+        if self.is_reserved(username) {
             return Ok(false);
         }
         store::claim(connection, username, user, self.clock.now()).await
+    }
+
+    /// Whether nobody may have the name. Whoever had that of the service's own chat user would be it.
+    fn is_reserved(&self, name: &Username) -> bool {
+        rules::is_reserved(name) || name.as_str() == self.bot
     }
 
     /// Claims a name for somebody who gave none.
@@ -128,7 +136,7 @@ impl Usernames {
         let mut random = || u64::from_ne_bytes(random::bytes(&*self.random));
         for attempt in 0.. {
             let username = rules::invent(attempt, &mut random);
-            if store::claim(connection, &username, user, self.clock.now()).await? {
+            if !self.is_reserved(&username) && store::claim(connection, &username, user, self.clock.now()).await? {
                 return Ok(username);
             }
         }

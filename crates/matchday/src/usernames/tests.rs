@@ -109,3 +109,16 @@ async fn a_network_cannot_list_everybody() {
 async fn check_status(app: &TestApp, username: &str) -> u16 {
     app.post("/api/auth/username/check", &json!({"username": username})).await.status.as_u16()
 }
+
+/// Whoever had the name of the service's own chat user would be given its credentials, and with them every room.
+#[tokio::test]
+async fn nobody_is_called_as_the_bot_is() {
+    TestApp::run_with(&[("MATCHDAY_MATRIX__BOT", "stadium.voice")], async |app| {
+        let asked = app.post("/api/auth/username/check", &json!({"username": "stadium.voice"})).await.expect(200);
+        assert_eq!(asked["available"], false);
+        let code = app.code("+14155550123").await;
+        let body = json!({"phone": "+14155550123", "code": code, "username": "Stadium.Voice"});
+        assert_eq!(app.post("/api/code/verify", &body).await.invalid_fields(), ["username"]);
+    })
+    .await;
+}

@@ -1,6 +1,6 @@
 //! Who comes and goes on the real homeserver, and which event says so.
 
-use matrix_appservice::{Error, Membership, OwnedEventId, RoomId};
+use matrix_appservice::{Error, Invited, Membership, OwnedEventId, RoomId};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -73,14 +73,22 @@ async fn a_private_room_is_for_those_who_were_invited() {
     assert!(matches!(error, Error::ForbiddenInRoom { .. }), "{error:?}");
     assert!(!error.is_worth_retrying());
 
-    let invited = homeserver.invite(&room_id, None, &moderator).await.unwrap();
+    let Invited::Invited(invited) = homeserver.invite(&room_id, None, &moderator).await.unwrap() else {
+        panic!("invited")
+    };
     assert_member(&room_id, &moderator, "invite", &invited).await;
-    assert_eq!(homeserver.invite(&room_id, None, &moderator).await.unwrap(), invited);
+    assert_eq!(homeserver.invite(&room_id, None, &moderator).await.unwrap(), Invited::Invited(invited.clone()));
     let joined = homeserver.join(&room_id, &moderator).await.unwrap();
-    assert_eq!(homeserver.invite(&room_id, None, &moderator).await.unwrap(), joined, "they are in already");
+    assert_eq!(
+        homeserver.invite(&room_id, None, &moderator).await.unwrap(),
+        Invited::AlreadyIn(joined.clone()),
+        "they are in already"
+    );
     assert_member(&room_id, &moderator, "join", &joined).await;
 
-    let invited = homeserver.invite(&room_id, Some(&moderator), &guest).await.unwrap();
+    let Invited::Invited(invited) = homeserver.invite(&room_id, Some(&moderator), &guest).await.unwrap() else {
+        panic!("invited")
+    };
     let event = assert_member(&room_id, &guest, "invite", &invited).await;
     assert_eq!(event["sender"], homeserver.user_id(&moderator).unwrap().as_str());
     homeserver.join(&room_id, &guest).await.unwrap();
