@@ -239,7 +239,10 @@ impl Chat {
             return Err(ChatError::NotOurs);
         }
         if homeserver.register(name).await? == Registered::AlreadyThere && !homeserver.devices(name).await?.is_empty() {
-            return Err(ChatError::NotOurs);
+            // Or somebody else here made it a moment ago. They noted that before they made a device.
+            let now = self.accounts.find(account.id).await?;
+            let is_ours = now.is_some_and(|now| now.username == account.username && now.has_chat_account);
+            return if is_ours { Ok(()) } else { Err(ChatError::NotOurs) };
         }
         self.silence(homeserver, account).await?;
         self.accounts.note_chat_account(account.id, &account.username).await?;

@@ -304,6 +304,19 @@ async fn an_account_that_we_did_not_make_is_given_to_nobody() {
 }
 
 #[tokio::test]
+async fn an_account_that_somebody_else_here_made_meanwhile_is_ours() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (user, _) = app.log_in(&phone(1)).await;
+        // As a worker read it before the login made the chat account and a device.
+        let mut account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
+        account.has_chat_account = false;
+        let homeserver = app.app.chat.homeserver().expect("a homeserver");
+        app.app.chat.make_account(homeserver, &account).await.expect("ours");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn clients_find_the_homeserver() {
     let changes = [
         ("MATCHDAY_MATRIX__PUBLIC_URL", "https://chat.example.org/"),
