@@ -105,7 +105,7 @@ async fn whatever_ends_a_session_ends_its_chat_device_and_no_other() {
 async fn a_replaced_username_moves_to_a_new_chat_account_and_the_old_one_is_closed() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
-            let setting = Setting::new(&options).with("MATCHDAY_MATRIX__HOMESERVER_URL", &synapse.url);
+            let setting = synapse.setting(&options);
             let process = setting.start(&["serve"]);
             let (client, chat) = (Client::new(&process), Homeserver::at(&synapse.url));
             let phone = "+14155550100";
@@ -156,7 +156,7 @@ async fn a_replaced_username_moves_to_a_new_chat_account_and_the_old_one_is_clos
 async fn what_ended_while_the_homeserver_was_down_is_over_when_it_is_back() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
-            let setting = Setting::new(&options).with("MATCHDAY_MATRIX__HOMESERVER_URL", &synapse.url);
+            let setting = synapse.setting(&options);
             let process = setting.start(&["serve"]);
             let (client, chat) = (Client::new(&process), Homeserver::at(&synapse.url));
             let phone = "+14155550100";
@@ -228,8 +228,7 @@ const KILLED_AFTER: usize = 30;
 async fn a_homeserver_killed_during_logins_costs_nobody_their_account() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
-            let process =
-                Setting::new(&options).with("MATCHDAY_MATRIX__HOMESERVER_URL", &synapse.url).start(&["serve"]);
+            let process = synapse.setting(&options).start(&["serve"]);
             let (client, chat) = (Client::new(&process), Homeserver::at(&synapse.url));
             let phones: Vec<String> = (0..LOGINS).map(|number| format!("+1415555{number:04}")).collect();
 

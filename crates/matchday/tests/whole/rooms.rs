@@ -146,6 +146,12 @@ async fn a_replaced_username_takes_its_rooms_along() {
                     rooms.insert(room, owner);
                 }
             }
+            // What they did by the old name has been pushed when what is said afterwards has.
+            for room in rooms.keys() {
+                let before = client.last_activity(&bob, room).await;
+                assert_eq!(chat.say(room, bob.chat_token(), "Is everybody here?").await.0, 200);
+                shows(SOON, "somebody spoke", &true, async || client.last_activity(&bob, room).await > before).await;
+            }
             let before = client.rooms(&ada).await;
             assert!(before.len() == 4 && before.values().all(|room| room.members == 2 && room.is_joined), "{before:?}");
 
