@@ -183,11 +183,12 @@ async fn is_caught_up_with(away: Duration, end: impl AsyncFnOnce(&mut Process)) 
             let left = || Duration::from_secs(10).saturating_sub(began.elapsed());
             let process = setting.start(&["serve"]);
             let client = Client::new(&process);
-            shows(left(), "lists agree after", &after, async || club.lists(&client).await).await;
+            // First what only pushes tell: while older ones still come, lists may agree and then not any more.
             for (room, spoke) in club.open.iter().zip(spoke) {
                 let look = async || client.last_activity(&club.people[0], room).await;
                 shows(left(), "when somebody last spoke", &spoke, look).await;
             }
+            shows(left(), "lists agree after", &after, async || club.lists(&client).await).await;
             crate::report(&format!("caught up in {:.1?}", began.elapsed()));
         })
         .await;
