@@ -72,11 +72,7 @@ fn mirror(app: &App, closing: &CancellationToken) {
     let (watching, closing_watch) = (app.mirror.clone(), closing.clone());
     app.shutdown.spawn(async move { watching.watch(closing_watch).await });
     app.shutdown.spawn(apply_pushes(app.clone(), closing.clone()));
-    let lease = Lease::new("mirror comparison", random::uuid_v7(&*app.random, &*app.clock), Duration::from_secs(30));
-    let compared = app.clone();
-    app.shutdown.spawn(every(Duration::from_secs(2), closing.clone(), async move || {
-        compare(&compared, &lease).await;
-    }));
+    app.shutdown.spawn(compare_rooms(app.clone(), closing.clone()));
     let tidied = app.clone();
     app.shutdown.spawn(every(Duration::from_mins(1), closing.clone(), async move || {
         if let Err(error) = tidied.rooms.tidy().await {
@@ -108,6 +104,21 @@ async fn apply_pushes(app: App, closing: CancellationToken) {
             () = app.mirror.arrived() => {}
             () = tokio::time::sleep(pause) => {}
         }
+    }
+}
+
+/// Compares rooms again and again, and lets others do it once this process ends.
+async fn compare_rooms(app: App, closing: CancellationToken) {
+    let lease = Lease::new("mirror comparison", random::uuid_v7(&*app.random, &*app.clock), Duration::from_secs(30));
+    while !closing.is_cancelled() {
+        compare(&app, &lease).await;
+        tokio::select! {
+            () = closing.cancelled() => {}
+            () = tokio::time::sleep(Duration::from_secs(2)) => {}
+        }
+    }
+    if let Err(error) = lease.release(&app.db).await {
+        tracing::debug!(%error, "the lease was not given back; it runs out");
     }
 }
 

@@ -140,11 +140,13 @@ impl ChatWork {
         let mut tx = self.db.begin().await.map_err(Failure::retry)?;
         store::take_turns(&mut tx, user).await.map_err(Failure::retry)?;
         let Some(account) = self.account(user).await?.filter(|account| account.has_chat_account) else { return Ok(()) };
-        // First, or they would be back in the first room before they are out of the last.
-        self.suspend(homeserver, account.username.as_str(), account.is_silenced()).await?;
+        // First, or they would be back in the first room before they are out of the last. Where that fails, as by a token
+        // of an administrator who is none any more, they must be out of the rooms all the same.
+        let suspended = self.suspend(homeserver, account.username.as_str(), account.is_silenced()).await;
         if account.banned_at.is_some() {
             self.rooms.expel(user, "suspended").await.map_err(room_failure)?;
         }
+        suspended?;
         if !account.is_silenced() {
             self.show_name(homeserver, user).await?;
         }
