@@ -24,14 +24,3 @@ pub(super) async fn blocks_around(connection: &mut PgConnection, user: UserId) -
     let (theirs, of_them) = (theirs.into_iter().map(|other| (user, other)), of_them.into_iter().map(|by| (by, user)));
     Ok(theirs.chain(of_them).collect())
 }
-
-/// Whether a user does not want to meet another one.
-pub(super) async fn blocks(connection: &mut PgConnection, user: UserId, other: UserId) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(
-        r#"select exists (select from blocks where user_id = $1 and blocked_id = $2) as "blocks!""#,
-        user.0,
-        other.0,
-    )
-    .fetch_one(connection)
-    .await
-}

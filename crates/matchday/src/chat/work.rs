@@ -15,6 +15,7 @@ use crate::{
     ids::UserId,
     platform::stream::{Delivery, Failure, Stream, WorkSpec},
     rooms::service::{RoomError, Rooms},
+    safety,
     sessions::service::{DEVICE_ENDED, DeviceEnded},
 };
 
@@ -171,7 +172,8 @@ impl ChatWork {
     async fn ignore(&self, homeserver: &Homeserver, ignored: &Ignored) -> Result<(), Failure> {
         let mut tx = self.db.begin().await.map_err(Failure::retry)?;
         store::take_turns(&mut tx, ignored.user_id).await.map_err(Failure::retry)?;
-        let is_ignored = store::blocks(&mut tx, ignored.user_id, ignored.other_id).await.map_err(Failure::retry)?;
+        let is_ignored =
+            safety::store::has_blocked(&mut *tx, ignored.user_id, ignored.other_id).await.map_err(Failure::retry)?;
         let Some(account) = self.account(ignored.user_id).await?.filter(|account| account.has_chat_account) else {
             return Ok(());
         };

@@ -25,6 +25,7 @@ use crate::{
         config, database,
         outbox::{self, Message},
     },
+    safety,
 };
 
 /// The subject on which invitations are told that are to be refused, because whom they are for has blocked their sender.
@@ -359,7 +360,7 @@ impl Mirror {
                 let told = Source::Pushed { event_id: &event.event_id, at, invited_by, by_bot };
                 let learnt = self.learn(connection, room, who, membership, told).await?;
                 if let (true, Some(user), Some(sender)) = (learnt, user, invited_by)
-                    && store::blocks(connection, user, sender).await?
+                    && safety::store::has_blocked(&mut *connection, user, sender).await?
                 {
                     let unwanted = Unwanted { room_id: room, user_id: user };
                     let message = Message::new(UNWANTED, format!("user:{user}"), &unwanted);

@@ -250,17 +250,6 @@ pub(super) async fn free_seat(connection: &mut PgConnection, room: RoomId, user:
     Ok(())
 }
 
-/// Whether a user does not want to meet another one.
-pub(super) async fn blocks(connection: &mut PgConnection, user: UserId, other: UserId) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(
-        r#"select exists (select from blocks where user_id = $1 and blocked_id = $2) as "blocks!""#,
-        user.0,
-        other.0,
-    )
-    .fetch_one(connection)
-    .await
-}
-
 /// Rooms in which somebody spoke, and when last.
 pub(super) async fn note_activity(
     connection: &mut PgConnection,

@@ -2,12 +2,14 @@
 //! homeserver, made by the service's bot; who may see and join them is decided here.
 
 mod handlers;
+pub mod making;
 mod rules;
 pub mod service;
 mod stands;
 mod store;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use utoipa_axum::{router::OpenApiRouter, routes};
 

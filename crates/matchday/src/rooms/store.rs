@@ -292,23 +292,6 @@ pub(super) async fn of_user(executor: impl PgExecutor<'_>, user: UserId) -> sqlx
         .collect()
 }
 
-pub(super) async fn event_exists(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(r#"select exists (select from events where id = $1) as "exists!""#, event.0)
-        .fetch_one(executor)
-        .await
-}
-
-/// Whether a user does not want to meet another one.
-pub(super) async fn blocks(executor: impl PgExecutor<'_>, user: UserId, other: UserId) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(
-        r#"select exists (select from blocks where user_id = $1 and blocked_id = $2) as "blocks!""#,
-        user.0,
-        other.0,
-    )
-    .fetch_one(executor)
-    .await
-}
-
 /// A line of a list; without a room where there is only the total to be told.
 struct ListRow {
     total: i64,

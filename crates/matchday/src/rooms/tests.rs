@@ -6,7 +6,7 @@ use matrix_appservice::{HalfMade, NewRoom, RoomId as MatrixRoomId};
 use reqwest::Client;
 use serde_json::{Value, json};
 
-use super::service::{MOVED, OPENED, PLANNED};
+use super::making::{MOVED, OPENED, PLANNED};
 use crate::{
     app::App,
     events::service::CREATED,

@@ -3,7 +3,7 @@
 mod handlers;
 mod rules;
 pub mod service;
-mod store;
+pub(crate) mod store;
 #[cfg(test)]
 mod tests;
 
