@@ -43,7 +43,11 @@ const COMPARED_AT_ONCE: usize = 4;
 /// How many in a row, before it is asked again who is to do it.
 const COMPARED_IN_A_ROW: i64 = 16;
 
-/// How often in a row the homeserver must not answer, a second apart, to have been away. No restart is quicker.
+/// How often the homeserver is looked at. Often enough to see it away during the quickest restart, which takes it more
+/// than a second.
+const LOOKED_AT_EVERY: Duration = Duration::from_millis(400);
+
+/// How often in a row it must not answer to have been away.
 const MISSED: u32 = 2;
 
 /// Longer than that without a look at the homeserver, and nobody knows what it went through: it may have been restarted.
@@ -614,7 +618,7 @@ impl Mirror {
             }
             tokio::select! {
                 () = closing.cancelled() => return,
-                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                () = tokio::time::sleep(LOOKED_AT_EVERY) => {}
             }
         }
     }
