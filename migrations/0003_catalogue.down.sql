@@ -1,5 +1,4 @@
 drop table user_teams;
-drop table event_tallies;
 drop table events;
 drop table teams;
 drop table tournaments;

@@ -46,6 +46,8 @@ create table events (
     away_score      integer,
     -- Grows with every result, correction and annulment, so that each can be applied exactly once.
     result_revision bigint      not null default 0,
+    -- By which rules its predictions earn points. It stays when rules change, so that nobody's points do.
+    rules_version   smallint    not null,
     updated_at      timestamptz not null,
 
     -- 0 live, 1 to come, 2 over: the three states the interface shows, in the order it lists them.
@@ -71,15 +73,6 @@ create index events_listed_by_tournament on events (tournament_id, phase, list_o
 create index events_by_home_team on events (home_team_id, phase, list_order, id);
 create index events_by_away_team on events (away_team_id, phase, list_order, id);
 create index events_by_start on events (start_time);
-
-create table event_tallies (
-    event_id    bigint   not null references events,
-    -- Each writer of predictions has slots of its own; reading adds them up.
-    slot        smallint not null,
-    predictions bigint   not null,
-    primary key (event_id, slot)
-);
-comment on table event_tallies is 'tally: how many predictions a match has';
 
 create table user_teams (
     user_id bigint   not null references users,

@@ -1,1 +1,6 @@
+drop function predictions_before;
+drop function prediction_points;
+drop function pick_of;
+drop table event_tallies;
+drop table prediction_revisions;
 drop table predictions;

@@ -1,10 +1,13 @@
 -- What users predict of matches.
 
+-- No foreign keys. Each would lock the row it points to for every prediction: the match's row is one for everybody, and
+-- a user's would be written anew. A match is looked up in the statement that writes, under its gate (see
+-- `predictions/store.rs`), and matches are not deleted; a user was just found by their token, and users are not either.
 create table predictions (
-    user_id    bigint      not null references users,
-    event_id   bigint      not null references events,
-    -- What lists are ordered by. It stays when the prediction is replaced.
-    id         bigint      not null generated always as identity,
+    user_id    bigint      not null,
+    event_id   bigint      not null,
+    -- It stays when the prediction is replaced.
+    id         bigint      not null generated always as identity (cache 100),
     -- Who wins.
     prediction text        not null,
     -- The score, if the user ventured one.
@@ -12,6 +15,9 @@ create table predictions (
     away_goals smallint,
     -- How sure the user is, in percent.
     confidence smallint    not null,
+    -- 1 for the first word, one more with each that replaces it.
+    revision   integer     not null,
+    -- When the first word was written, and when the last one, by the clock that also judges whether the match is open.
     created_at timestamptz not null,
     updated_at timestamptz not null,
     primary key (user_id, event_id),
@@ -21,7 +27,78 @@ create table predictions (
     constraint predictions_agree check (home_goals is null or prediction =
         case when home_goals > away_goals then 'home' when home_goals < away_goals then 'away' else 'draw' end),
     constraint predictions_confidence check (confidence between 0 and 100)
-);
+) with (fillfactor = 90);
 comment on table predictions is 'user: what a user predicts of a match, at most once a match';
--- Serves reading all predictions of a match, page by page.
-create index predictions_by_event on predictions (event_id, id);
+-- Serves reading the predictions of a match, page by page for lists and slice by slice for scores.
+create index predictions_by_event on predictions (event_id, user_id);
+
+create table prediction_revisions (
+    user_id    bigint      not null,
+    event_id   bigint      not null,
+    revision   integer     not null,
+    prediction text        not null,
+    home_goals smallint,
+    away_goals smallint,
+    confidence smallint    not null,
+    made_at    timestamptz not null,
+    primary key (user_id, event_id, revision)
+);
+comment on table prediction_revisions is 'user: what a user said of a match before they replaced it';
+
+create table event_tallies (
+    event_id   bigint   not null references events,
+    -- Each writer of predictions has a slot of its own; reading adds them up.
+    slot       smallint not null,
+    -- How many say what. In one slot a number can be below zero: a prediction may be replaced by another writer.
+    home       bigint   not null,
+    draw       bigint   not null,
+    away       bigint   not null,
+    -- The sum of their confidence, in percent.
+    confidence bigint   not null,
+    primary key (event_id, slot)
+);
+comment on table event_tallies is 'tally: how many predictions a match has, and what they say';
+
+-- Who wins with so many goals.
+create function pick_of(home integer, away integer) returns text
+    language sql immutable parallel safe
+    return case when home > away then 'home' when home < away then 'away' else 'draw' end;
+
+-- What a prediction earns; null without a result. The same as `Forecast::points` in `predictions/rules.rs`, where the
+-- rules are explained.
+create function prediction_points(
+    rules_version smallint, prediction text, home_goals integer, away_goals integer, confidence integer,
+    home integer, away integer
+) returns integer
+    language sql immutable parallel safe
+    return case
+        when rules_version <> 1 or home is null or away is null then null
+        when prediction <> pick_of(home, away) then -((confidence * confidence + 250) / 500)
+        else case when home_goals = home and away_goals = away then 40
+                  when home_goals - away_goals = home - away and home <> away then 30
+                  else 20 end
+             + (200 * confidence - confidence * confidence + 250) / 500
+    end;
+
+-- The predictions of a match as they stood at a moment, of users from one id up to another. What was said at or after
+-- the moment does not count: the last word before it does, if there was one.
+create function predictions_before(event bigint, moment timestamptz, from_user bigint, until_user bigint)
+    returns table (user_id bigint, prediction text, home_goals smallint, away_goals smallint, confidence smallint)
+    language sql stable parallel safe
+begin atomic
+    select p.user_id,
+           case when l.revision is null then p.prediction else l.prediction end,
+           case when l.revision is null then p.home_goals else l.home_goals end,
+           case when l.revision is null then p.away_goals else l.away_goals end,
+           case when l.revision is null then p.confidence else l.confidence end
+    from predictions p
+    left join lateral (
+        select r.revision, r.prediction, r.home_goals, r.away_goals, r.confidence
+        from prediction_revisions r
+        -- The first condition stands for itself: whose last word counts, and that is nearly everybody, costs no look.
+        where p.updated_at >= moment and r.user_id = p.user_id and r.event_id = p.event_id and r.made_at < moment
+        order by r.revision desc limit 1
+    ) l on true
+    where p.event_id = event and p.user_id >= from_user and p.user_id < until_user
+      and (p.updated_at < moment or l.revision is not null);
+end;

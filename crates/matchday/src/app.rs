@@ -28,6 +28,7 @@ use crate::{
     predictions::service::Predictions,
     rooms::service::Rooms,
     safety::service::Safety,
+    scores::service::Scores,
     sessions::service::Sessions,
     sms::service::Sms,
     teams::service::Teams,
@@ -92,6 +93,8 @@ pub struct Parts {
     pub fixtures: Fixtures,
     /// What people say of matches.
     pub predictions: Predictions,
+    /// What it has earned them.
+    pub scores: Scores,
 }
 
 impl Deref for App {
@@ -166,7 +169,8 @@ impl App {
             outbox_written.clone(),
         );
         let fixtures = Fixtures::new(db.clone(), clock.clone(), events.clone(), rooms.clone(), outbox_written.clone());
-        let predictions = Predictions::new(db.clone(), events.clone());
+        let predictions = Predictions::new(db.clone(), &events, &config.predictions, &*random);
+        let scores = Scores::new(db.clone(), streams.clone(), &config.scores, outbox_written.clone());
         Ok(Self(Arc::new(Parts {
             limits,
             checks: Checks::default(),
@@ -194,6 +198,7 @@ impl App {
             events,
             fixtures,
             predictions,
+            scores,
         })))
     }
 }

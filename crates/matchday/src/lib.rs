@@ -18,6 +18,7 @@ pub mod platform;
 pub mod predictions;
 pub mod rooms;
 pub mod safety;
+pub mod scores;
 pub mod sessions;
 pub mod sms;
 pub mod teams;

@@ -33,6 +33,15 @@ pub fn work(app: &App) {
     app.shutdown.spawn(relay(app.clone(), closing.clone()));
     app.shutdown.spawn(work_in_chat(app.clone(), closing.clone()));
     app.shutdown.spawn(work_on_rooms(app.clone(), closing.clone()));
+    app.shutdown.spawn(work_on_scores(app.clone(), closing.clone()));
+    let overdue = app.scores.clone();
+    app.shutdown.spawn(every(Duration::from_mins(1), closing.clone(), async move || {
+        match overdue.plan_overdue().await {
+            Ok(0) => {}
+            Ok(matches) => tracing::warn!(matches, "results that were not in all scores are planned again"),
+            Err(error) => tracing::warn!(%error, "nobody looked for results that are not in all scores"),
+        }
+    }));
     mirror(app, &closing);
     let codes = app.codes.clone();
     app.shutdown.spawn(every(Duration::from_secs(30), closing.clone(), async move || {
@@ -62,6 +71,16 @@ async fn work_on_rooms(app: App, closing: CancellationToken) {
         async move { rooms.perform(delivery).await }
     };
     app.streams.consume(Rooms::work(), perform, closing).await;
+}
+
+async fn work_on_scores(app: App, closing: CancellationToken) {
+    ensure_streams(&app, &closing).await;
+    let (scores, spec) = (app.scores.clone(), app.scores.work());
+    let perform = move |delivery| {
+        let scores = scores.clone();
+        async move { scores.perform(delivery).await }
+    };
+    app.streams.consume(spec, perform, closing).await;
 }
 
 /// Keeps the mirror true, and tidies up after rooms that came to nothing.

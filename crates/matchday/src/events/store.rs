@@ -89,7 +89,7 @@ async fn select(
                   t.id as "tournament_id: TournamentId", t.name as tournament_name, t.logo as tournament_logo,
                   h.id as "home_id: TeamId", h.name as home_name, h.logo as home_logo,
                   a.id as "away_id: TeamId", a.name as away_name, a.logo as away_logo,
-                  coalesce((select sum(predictions) from event_tallies where event_id = e.id), 0)::bigint as "predictions_count!",
+                  coalesce((select sum(home + draw + away) from event_tallies where event_id = e.id), 0)::bigint as "predictions_count!",
                   r.matrix_id as "chat_room_id?"
            from (select * from events
                  where ($1::bigint is null or tournament_id = $1)

@@ -173,6 +173,23 @@ settings! {
         /// How many checked tokens are remembered.
         cache_entries: usize = "200000",
     }
+    /// Predictions.
+    predictions: Predictions {
+        /// When others' predictions are shown: `always`, or `after_start` of their match.
+        reveal: Reveal = "always",
+        /// How many writers this process has. Each takes what waits for it in one transaction. On one database two to
+        /// four are enough.
+        writers: usize = "2",
+        /// How many predictions may wait for a writer; further ones get 503 at once.
+        queue: usize = "1000",
+    }
+    /// Scores and leaderboards.
+    scores: Scores {
+        /// How many lanes of users this process works on at once after a result.
+        workers: usize = "2",
+        /// How many predictions a lane has.
+        lane_size: u32 = "20000",
+    }
     /// The lists that are the same for everyone.
     pages: Pages {
         /// How long a page is served without rebuilding it.
@@ -278,6 +295,15 @@ pub enum RequestLog {
     None,
 }
 
+/// See `predictions.reveal`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reveal {
+    /// From the beginning.
+    Always,
+    /// Once nobody can copy them any more.
+    AfterStart,
+}
+
 /// See `sms.providers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SmsProvider {
@@ -305,6 +331,7 @@ macro_rules! setting_by_name {
 }
 setting_by_name!(LogFormat, "json or pretty", "json" => Self::Json, "pretty" => Self::Pretty);
 setting_by_name!(SmsProvider, "twilio, vonage or console", "twilio" => Self::Twilio, "vonage" => Self::Vonage, "console" => Self::Console);
+setting_by_name!(Reveal, "always or after_start", "always" => Self::Always, "after_start" => Self::AfterStart);
 setting_by_name!(RequestLog, "problems, all or none", "problems" => Self::Problems, "all" => Self::All, "none" => Self::None);
 
 /// A configuration with the story of each key.
@@ -358,6 +385,10 @@ impl Config {
             self.http.listen != self.http.private_listen || self.http.listen.port() == 0,
             "http.listen and http.private_listen are the same address: give each its own",
         );
+        check(self.predictions.writers > 0, "predictions.writers is 0: no prediction could ever be saved");
+        check(self.predictions.queue > 0, "predictions.queue is 0: no prediction could ever be saved");
+        check(self.scores.workers > 0, "scores.workers is 0: no score would ever follow a result");
+        check(self.scores.lane_size > 0, "scores.lane_size is 0: no lane could hold anybody");
         check(self.http.max_in_flight > 0, "http.max_in_flight is 0: no request could ever be answered");
         check(self.http.max_connections > 0, "http.max_connections is 0: nobody could ever connect");
         check(!self.http.deadline.is_zero(), "http.deadline is 0: every request would fail");

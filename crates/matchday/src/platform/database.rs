@@ -87,6 +87,13 @@ pub fn is_passing(error: &sqlx::Error) -> bool {
     }
 }
 
+/// Whether no other statement is likely to fare better now, unlike one that only met another transaction at a bad moment.
+pub fn is_away(error: &sqlx::Error) -> bool {
+    const MET_ANOTHER: [&str; 3] = ["40001", "40P01", "55P03"];
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    is_passing(error) && !code.is_some_and(|code| MET_ANOTHER.contains(&&*code))
+}
+
 /// Removes what is over, a thousand rows at a time, so that nobody waits long for a lock; returns how many there were.
 /// `step` removes at most as many as it is given, and returns how many it removed.
 pub async fn sweep<F, E>(step: impl Fn(i64) -> F) -> Result<u64, E>

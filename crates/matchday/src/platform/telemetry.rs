@@ -206,5 +206,8 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     metrics::describe_counter!("matchday_mirror_corrections_total", "Memberships that a comparison put right");
     metrics::describe_counter!("matchday_restrictions_total", "What operators did to accounts, by action");
     metrics::describe_counter!("matchday_reports_total", "Messages that were reported");
+    metrics::describe_counter!("matchday_predictions_total", "Predictions that were submitted, by outcome");
+    metrics::describe_counter!("matchday_predictions_batches_total", "Batches in which predictions were written");
+    metrics::describe_counter!("matchday_scores_changed_total", "Scores that followed a result");
     metrics::describe_counter!("matchday_pages_built_total", "Pages built from the database, for all who ask for them");
 }

@@ -125,7 +125,10 @@ impl From<SaveError> for ApiError {
                 "event_started",
                 "The event has started, or is not going to at its time: it takes no predictions.",
             ),
-            SaveError::Database(error) => error.into(),
+            SaveError::Overloaded => {
+                Self::unavailable("overloaded", "Too many predictions arrive at this moment. Try again shortly.")
+            }
+            SaveError::Database(error) => Self::database(&error).because(error),
         }
     }
 }
@@ -270,7 +273,7 @@ pub(super) async fn save_prediction(
     Ok((status, Json(PredictionSaved { message, data })))
 }
 
-/// List the predictions of a match, the earliest first.
+/// List the predictions of a match, those of the oldest accounts first.
 #[utoipa::path(get, path = "/api/auth/events/{event}/predictions", tag = "Predictions", security(("token" = [])),
     params(("event" = EventId, Path, description = "As listed"), FilterParameters, CursorParameters),
     responses(
@@ -312,7 +315,7 @@ struct RoomPredictionMeta {
     next_cursor: Option<String>,
 }
 
-/// List the predictions of a room's members on its match, the earliest first.
+/// List the predictions of a room's members on its match, those of the oldest accounts first.
 ///
 /// All stands of a match are one crowd. A room without a match has none.
 #[utoipa::path(get, path = "/api/auth/chat-rooms/{room}/predictions", tag = "Predictions", security(("token" = [])),

@@ -1,11 +1,13 @@
 //! Predictions: what users say of matches before they start, and what it earns them once they are over.
 
 mod handlers;
+mod lanes;
 pub mod rules;
 pub mod service;
 mod store;
 #[cfg(test)]
 mod tests;
+mod writers;
 
 use utoipa_axum::{router::OpenApiRouter, routes};
 

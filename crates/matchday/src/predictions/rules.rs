@@ -145,22 +145,113 @@ impl Forecast {
         self.confidence
     }
 
-    /// What it earns, from −20 to 60; `None` while the match has no result, or will not have any.
-    ///
-    /// The best of these counts: 40 for the score, 30 for the difference of a match that somebody won, 20 for who won
-    /// or that nobody did. What the confidence adds or takes comes on top.
-    pub fn points(self, outcome: Outcome) -> Option<i32> {
+    /// What it earns by the given rules, from −20 to 60; `None` while the match has no result, or will not have any.
+    pub fn points(self, rules: RulesVersion, outcome: Outcome) -> Option<i32> {
+        self.earnings(rules, outcome).map(Earnings::total)
+    }
+
+    /// The same in its parts. `prediction_points` in the database says the same; a test holds the two together.
+    pub fn earnings(self, rules: RulesVersion, outcome: Outcome) -> Option<Earnings> {
+        let RulesVersion::First = rules;
         let Outcome::Result { home, away } = outcome else { return None };
-        let right = self.pick == Pick::of(home, away);
         let goals = self.score.map(|score| (i32::from(score.home), i32::from(score.away)));
-        let earned = match goals {
-            _ if !right => 0,
-            Some(predicted) if predicted == (home, away) => 40,
+        let hit = match goals {
+            _ if self.pick != Pick::of(home, away) => Hit::Wrong,
+            Some(predicted) if predicted == (home, away) => Hit::Exact,
             // Every draw has the same difference: it says no more than the pick.
-            Some((h, a)) if h - a == home - away && home != away => 30,
-            _ => 20,
+            Some((h, a)) if h - a == home - away && home != away => Hit::Difference,
+            _ => Hit::Outcome,
         };
-        Some(earned + self.confidence.stake(right))
+        Some(Earnings { hit, stake: self.confidence.stake(hit != Hit::Wrong) })
+    }
+
+    /// What it would earn if it hit so well; `None` if it cannot.
+    pub fn earnings_if(self, rules: RulesVersion, hit: Hit) -> Option<Earnings> {
+        let RulesVersion::First = rules;
+        let possible = match hit {
+            Hit::Wrong | Hit::Outcome => true,
+            Hit::Difference => self.score.is_some() && self.pick != Pick::Draw,
+            Hit::Exact => self.score.is_some(),
+        };
+        possible.then(|| Earnings { hit, stake: self.confidence.stake(hit != Hit::Wrong) })
+    }
+}
+
+/// By which rules predictions earn points. A match keeps those it was imported under, so that new rules change nobody's
+/// points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RulesVersion {
+    /// The best of these counts: 40 for the score, 30 for the difference of a match that somebody won, 20 for who won or
+    /// that nobody did. What the confidence adds or takes comes on top.
+    First,
+}
+
+impl RulesVersion {
+    /// What new matches get.
+    pub const CURRENT: Self = Self::First;
+
+    /// As it is stored and shown.
+    pub fn number(self) -> i16 {
+        match self {
+            Self::First => 1,
+        }
+    }
+}
+
+/// A stored version of the rules that this binary does not know.
+#[derive(Debug, thiserror::Error)]
+#[error("there are no rules with version {0}")]
+pub struct UnknownRules(i16);
+
+impl TryFrom<i16> for RulesVersion {
+    type Error = UnknownRules;
+
+    fn try_from(number: i16) -> Result<Self, UnknownRules> {
+        match number {
+            1 => Ok(Self::First),
+            other => Err(UnknownRules(other)),
+        }
+    }
+}
+
+/// How well a prediction fits the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hit {
+    /// Not at all.
+    Wrong,
+    /// Who won, or that nobody did.
+    Outcome,
+    /// By how many goals somebody won.
+    Difference,
+    /// Every goal.
+    Exact,
+}
+
+impl Hit {
+    /// What it earns without a stake.
+    pub fn points(self) -> i32 {
+        match self {
+            Self::Wrong => 0,
+            Self::Outcome => 20,
+            Self::Difference => 30,
+            Self::Exact => 40,
+        }
+    }
+}
+
+/// Points and where they come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Earnings {
+    /// How well the prediction fits.
+    pub hit: Hit,
+    /// What the confidence added, or took.
+    pub stake: i32,
+}
+
+impl Earnings {
+    /// All of it.
+    pub fn total(self) -> i32 {
+        self.hit.points() + self.stake
     }
 }
 
@@ -169,6 +260,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const RULES: RulesVersion = RulesVersion::CURRENT;
 
     fn forecast(pick: Pick, score: Option<(i64, i64)>, confidence: i64) -> Forecast {
         let score = score.map(|(home, away)| Score::new(home, away).expect("a score"));
@@ -207,7 +300,7 @@ mod tests {
             (Pick::Draw, None, (1, 0), 0),
             (Pick::Home, Some((99, 0)), (999, 0), 20),
         ] {
-            let points = forecast(pick, score, 0).points(result(home, away));
+            let points = forecast(pick, score, 0).points(RULES, result(home, away));
             assert_eq!(points, Some(expected), "{pick:?} {score:?} of {home}:{away}");
         }
     }
@@ -218,15 +311,15 @@ mod tests {
             [(0, 0, 0), (1, 0, 0), (10, 4, 0), (25, 9, -1), (50, 15, -5), (75, 19, -11), (90, 20, -16), (100, 20, -20)]
         {
             let staked = forecast(Pick::Home, None, confidence);
-            assert_eq!(staked.points(result(1, 0)), Some(20 + gain), "{confidence} and right");
-            assert_eq!(staked.points(result(0, 1)), Some(loss), "{confidence} and wrong");
+            assert_eq!(staked.points(RULES, result(1, 0)), Some(20 + gain), "{confidence} and right");
+            assert_eq!(staked.points(RULES, result(0, 1)), Some(loss), "{confidence} and wrong");
         }
     }
 
     #[test]
     fn without_a_result_nobody_gains_or_loses() {
         for outcome in [Outcome::Open, Outcome::Void] {
-            assert_eq!(forecast(Pick::Home, Some((2, 1)), 100).points(outcome), None);
+            assert_eq!(forecast(Pick::Home, Some((2, 1)), 100).points(RULES, outcome), None);
         }
     }
 
@@ -266,7 +359,7 @@ mod tests {
 
         #[test]
         fn points_stay_in_their_range(forecast in any_forecast(), home in 0..=999, away in 0..=999) {
-            let points = forecast.points(result(home, away)).expect("points");
+            let points = forecast.points(RULES, result(home, away)).expect("points");
             let range = if forecast.pick() == Pick::of(home, away) { 20..=60 } else { -20..=0 };
             prop_assert!(range.contains(&points), "{points}");
         }
@@ -280,19 +373,19 @@ mod tests {
             };
             let score = forecast.score.map(|score| Score { home: score.away, away: score.home });
             let mirrored = Forecast::new(pick, score, forecast.confidence).expect("no contradiction");
-            prop_assert_eq!(forecast.points(result(home, away)), mirrored.points(result(away, home)));
+            prop_assert_eq!(forecast.points(RULES, result(home, away)), mirrored.points(RULES, result(away, home)));
         }
 
         #[test]
         fn a_score_never_costs_anything(forecast in any_forecast(), home in 0..=9, away in 0..=9) {
             let bare = Forecast { score: None, ..forecast };
-            prop_assert!(forecast.points(result(home, away)) >= bare.points(result(home, away)));
+            prop_assert!(forecast.points(RULES, result(home, away)) >= bare.points(RULES, result(home, away)));
         }
 
         #[test]
         fn the_surer_the_more_is_at_stake(less in 0_i64..=100, more in 0_i64..=100) {
             let (less, more) = (less.min(more), less.max(more));
-            let points = |confidence, outcome| forecast(Pick::Home, None, confidence).points(outcome);
+            let points = |confidence, outcome| forecast(Pick::Home, None, confidence).points(RULES, outcome);
             prop_assert!(points(less, result(1, 0)) <= points(more, result(1, 0)));
             prop_assert!(points(less, result(0, 1)) >= points(more, result(0, 1)));
         }

@@ -6,23 +6,22 @@ use sqlx::PgPool;
 use time::OffsetDateTime;
 
 use super::{
-    rules::{Forecast, Pick},
+    rules::{Forecast, Pick, RulesVersion},
     store,
+    writers::Writers,
 };
 use crate::{
     events::{rules::Outcome, service::Events},
     http::paging::{Cursor, CursorPaging},
     ids::{EventId, PredictionId, RoomId, UserId},
+    platform::{config, random::Random},
 };
-
-/// How many slots a match's tally has. A user always writes the same one, so few ever wait for each other.
-const SLOTS: i64 = 64;
 
 /// The predictions.
 #[derive(Clone)]
 pub struct Predictions {
     db: PgPool,
-    events: Arc<Events>,
+    writers: Writers,
 }
 
 /// A prediction as it was saved.
@@ -37,7 +36,7 @@ pub struct Saved {
 }
 
 /// Why a prediction was not saved.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum SaveError {
     /// There is no such match.
     #[error("there is no such match")]
@@ -45,9 +44,12 @@ pub enum SaveError {
     /// The match started, or is not going to at its time.
     #[error("the match takes no predictions any more")]
     Closed,
+    /// Too many are waiting to be written.
+    #[error("too many predictions are waiting to be written")]
+    Overloaded,
     /// The database failed.
     #[error(transparent)]
-    Database(#[from] sqlx::Error),
+    Database(Arc<sqlx::Error>),
 }
 
 /// Which predictions are wanted; all of them by default.
@@ -92,6 +94,8 @@ pub struct Listed {
     pub forecast: Forecast,
     /// When the user first predicted the match.
     pub created_at: OffsetDateTime,
+    /// By which rules it earns points.
+    pub rules: RulesVersion,
     /// What became of the match.
     pub outcome: Outcome,
 }
@@ -100,7 +104,7 @@ impl Listed {
     /// What it earned, if the match has a result. It is worked out anew whenever it is read, so a corrected result
     /// shows at once.
     pub fn points(&self) -> Option<i32> {
-        self.forecast.points(self.outcome)
+        self.forecast.points(self.rules, self.outcome)
     }
 }
 
@@ -126,32 +130,17 @@ impl Summary {
 
 impl Predictions {
     /// Predictions in this database; `events` is told of new ones.
-    pub fn new(db: PgPool, events: Arc<Events>) -> Self {
-        Self { db, events }
+    pub fn new(db: PgPool, events: &Arc<Events>, config: &config::Predictions, random: &dyn Random) -> Self {
+        Self { writers: Writers::start(&db, events, config, random), db }
     }
 
     /// Saves what the user predicts of a match, in place of what they predicted before. The match must be open: it is
     /// held so until the prediction is committed, so that none is made after the start was written.
     pub async fn save(&self, user: UserId, event: EventId, forecast: Forecast) -> Result<Saved, SaveError> {
-        let mut tx = self.db.begin().await?;
-        if !store::hold_open(&mut tx, event).await? {
-            let exists = store::event_exists(&mut *tx, event).await?;
-            return Err(if exists { SaveError::Closed } else { SaveError::NoSuchEvent });
-        }
-        let saved = store::save(&mut tx, user, event, forecast).await?;
-        if saved.is_new {
-            let slot = i16::try_from(user.0.rem_euclid(SLOTS)).unwrap_or_default();
-            store::add_to_tally(&mut tx, event, slot).await?;
-        }
-        tx.commit().await?;
-        if saved.is_new {
-            // Other processes are not told: their pages show the new count within their moment anyway.
-            self.events.mark_stale();
-        }
-        Ok(saved)
+        self.writers.save(user, event, forecast).await
     }
 
-    /// A part of a match's predictions, the earliest first, and where the next part begins, if there is one.
+    /// A part of a match's predictions, by user, and where the next part begins, if there is one.
     pub async fn list(
         &self,
         event: EventId,
@@ -166,7 +155,7 @@ impl Predictions {
         let wanted = usize::try_from(paging.limit).unwrap_or(usize::MAX);
         let more = listed.len() > wanted;
         listed.truncate(wanted);
-        let next = listed.last().filter(|_| more).map(|last| Cursor::after(last.id.0));
+        let next = listed.last().filter(|_| more).map(|last| Cursor::after(last.user_id.0));
         Ok((listed, next))
     }
 

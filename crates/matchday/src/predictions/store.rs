@@ -1,76 +1,263 @@
 //! The SQL of predictions.
 
-use sqlx::{PgConnection, PgExecutor};
+use std::collections::{HashMap, HashSet};
+
+use sqlx::{AssertSqlSafe, PgConnection, PgExecutor, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
 
 use super::{
-    rules::{Confidence, Forecast, Pick, Score},
+    rules::{Confidence, Forecast, Pick, RulesVersion, Score},
     service::{Filter, Listed, RoomView, Saved, Summary},
 };
 use crate::{
-    events::rules::Status,
+    events::{gates, rules::Status},
     http::paging::Cursor,
     ids::{EventId, PredictionId, UserId},
 };
 
-/// Whether a match is open for predictions. If it is, its row stays as it is until the transaction ends: whoever wants
-/// to write that it started waits, and whoever is writing it already is waited for. The time is the database's, because
-/// there is only one of it; only an open match is held, so a rush of late predictions keeps nobody from writing scores.
-pub(super) async fn hold_open(connection: &mut PgConnection, event: EventId) -> sqlx::Result<bool> {
-    let open = sqlx::query_scalar!(
-        "select id from events where id = $1 and status = 'scheduled' and start_time > now() for share",
-        event.0,
-    )
-    .fetch_optional(connection)
-    .await?;
-    Ok(open.is_some())
+/// A prediction to be written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) user: UserId,
+    pub(super) event: EventId,
+    pub(super) forecast: Forecast,
 }
 
-pub(super) async fn event_exists(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(r#"select exists (select from events where id = $1) as "exists!""#, event.0)
-        .fetch_one(executor)
-        .await
+impl Entry {
+    pub(super) fn key(&self) -> (UserId, EventId) {
+        (self.user, self.event)
+    }
 }
 
-/// Writes a user's prediction, over the one before if there is one.
-pub(super) async fn save(
+/// A prediction that is about to be replaced.
+pub(super) struct Earlier {
+    pub(super) user: UserId,
+    pub(super) event: EventId,
+    pub(super) saved: Saved,
+    pub(super) forecast: Forecast,
+    /// When its match was found open for the word that replaces it.
+    now: OffsetDateTime,
+}
+
+impl Earlier {
+    pub(super) fn key(&self) -> (UserId, EventId) {
+        (self.user, self.event)
+    }
+}
+
+/// A difference to what a match's predictions say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    home: i64,
+    draw: i64,
+    away: i64,
+    confidence: i64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, forecast: Forecast) {
+        self.change(forecast, 1);
+    }
+
+    pub(super) fn remove(&mut self, forecast: Forecast) {
+        self.change(forecast, -1);
+    }
+
+    fn change(&mut self, forecast: Forecast, by: i64) {
+        match forecast.pick() {
+            Pick::Home => self.home += by,
+            Pick::Draw => self.draw += by,
+            Pick::Away => self.away += by,
+        }
+        self.confidence += by * i64::from(forecast.confidence().percent());
+    }
+}
+
+/// Begins a transaction that holds the gates of these matches open: whoever wants to write that one started, or starts
+/// at another time, waits for its end (see [`gates::close`]). Both in one message, because a lone prediction waits for
+/// every answer.
+pub(super) async fn begin_at_gates(db: &PgPool, events: &[EventId]) -> sqlx::Result<Transaction<'static, Postgres>> {
+    db.begin_with(AssertSqlSafe(format!("begin; {}", gates::hold_open(events)))).await
+}
+
+/// Writes the predictions of users who have none yet, of matches that are open, and returns those it wrote. The time is
+/// the database's, because there is only one of it, and it is the same that the predictions carry: what was written
+/// before the start is told from what was written after it by that alone. It is taken after the gates were passed.
+pub(super) async fn insert(
     connection: &mut PgConnection,
-    user: UserId,
-    event: EventId,
-    forecast: Forecast,
-) -> sqlx::Result<Saved> {
-    // A row that was there carries the lock that replacing it took; a new one has xmax 0. Its times are those by which
-    // the match was open.
-    sqlx::query_as!(
-        Saved,
-        r#"insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, created_at, updated_at)
-           values ($1, $2, $3, $4, $5, $6, now(), now())
-           on conflict (user_id, event_id) do update
-             set prediction = excluded.prediction, home_goals = excluded.home_goals, away_goals = excluded.away_goals,
-                 confidence = excluded.confidence, updated_at = excluded.updated_at
-           returning id as "id: PredictionId", created_at, (xmax = 0) as "is_new!""#,
-        user.0,
-        event.0,
-        forecast.pick().name(),
-        forecast.score().map(Score::home),
-        forecast.score().map(Score::away),
-        forecast.confidence().percent(),
+    entries: &[Entry],
+) -> sqlx::Result<HashMap<(UserId, EventId), Saved>> {
+    let columns = Columns::of(entries);
+    let rows = sqlx::query!(
+        r#"insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
+           select n.user_id, n.event_id, n.prediction, n.home_goals, n.away_goals, n.confidence, 1,
+                  statement_timestamp(), statement_timestamp()
+           from unnest($1::bigint[], $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::smallint[])
+             as n (user_id, event_id, prediction, home_goals, away_goals, confidence)
+           join events e on e.id = n.event_id
+           where e.status = 'scheduled' and e.start_time > statement_timestamp()
+           order by n.user_id, n.event_id
+           on conflict (user_id, event_id) do nothing
+           returning user_id as "user_id: UserId", event_id as "event_id: EventId", id as "id: PredictionId", created_at"#,
+        &columns.users,
+        &columns.events,
+        &columns.picks as &[&str],
+        &columns.home_goals as &[Option<i16>],
+        &columns.away_goals as &[Option<i16>],
+        &columns.confidences,
     )
-    .fetch_one(connection)
-    .await
+    .fetch_all(connection)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| ((row.user_id, row.event_id), Saved { id: row.id, created_at: row.created_at, is_new: true }))
+        .collect())
 }
 
-/// Counts a new prediction.
-pub(super) async fn add_to_tally(connection: &mut PgConnection, event: EventId, slot: i16) -> sqlx::Result<()> {
+/// Finds and holds the predictions that these would replace, of matches that are open.
+pub(super) async fn hold_earlier(connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Vec<Earlier>> {
+    let columns = Columns::of(entries);
+    let rows = sqlx::query!(
+        r#"select p.user_id as "user_id: UserId", p.event_id as "event_id: EventId", p.id as "id: PredictionId",
+                  p.prediction, p.home_goals, p.away_goals, p.confidence, p.created_at, statement_timestamp() as "now!"
+           from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
+           join predictions p on p.user_id = n.user_id and p.event_id = n.event_id
+           join events e on e.id = p.event_id
+           where e.status = 'scheduled' and e.start_time > statement_timestamp()
+           order by p.user_id, p.event_id
+           for update of p"#,
+        &columns.users,
+        &columns.events,
+    )
+    .fetch_all(connection)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let forecast = read_forecast(&row.prediction, row.home_goals.zip(row.away_goals), row.confidence)?;
+            let saved = Saved { id: row.id, created_at: row.created_at, is_new: false };
+            Ok(Earlier { user: row.user_id, event: row.event_id, saved, forecast, now: row.now })
+        })
+        .collect()
+}
+
+/// Keeps what is about to be replaced.
+pub(super) async fn keep_earlier(connection: &mut PgConnection, earlier: &[Earlier]) -> sqlx::Result<()> {
+    if earlier.is_empty() {
+        return Ok(());
+    }
+    let users: Vec<i64> = earlier.iter().map(|earlier| earlier.user.0).collect();
+    let events: Vec<i64> = earlier.iter().map(|earlier| earlier.event.0).collect();
     sqlx::query!(
-        "insert into event_tallies (event_id, slot, predictions) values ($1, $2, 1)
-         on conflict (event_id, slot) do update set predictions = event_tallies.predictions + excluded.predictions",
-        event.0,
-        slot,
+        "insert into prediction_revisions (user_id, event_id, revision, prediction, home_goals, away_goals, confidence, made_at)
+         select p.user_id, p.event_id, p.revision, p.prediction, p.home_goals, p.away_goals, p.confidence, p.updated_at
+         from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
+         join predictions p on p.user_id = n.user_id and p.event_id = n.event_id",
+        &users,
+        &events,
     )
     .execute(connection)
     .await?;
     Ok(())
+}
+
+/// Puts new predictions in place of the earlier ones that were found.
+pub(super) async fn replace(connection: &mut PgConnection, entries: &[Entry], earlier: &[Earlier]) -> sqlx::Result<()> {
+    let Some(now) = earlier.first().map(|earlier| earlier.now) else { return Ok(()) };
+    let found: HashSet<_> = earlier.iter().map(Earlier::key).collect();
+    let entries: Vec<Entry> = entries.iter().filter(|entry| found.contains(&entry.key())).copied().collect();
+    let columns = Columns::of(&entries);
+    sqlx::query!(
+        "update predictions p
+         set prediction = n.prediction, home_goals = n.home_goals, away_goals = n.away_goals, confidence = n.confidence,
+             revision = p.revision + 1, updated_at = $7
+         from unnest($1::bigint[], $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::smallint[])
+           as n (user_id, event_id, prediction, home_goals, away_goals, confidence)
+         where p.user_id = n.user_id and p.event_id = n.event_id",
+        &columns.users,
+        &columns.events,
+        &columns.picks as &[&str],
+        &columns.home_goals as &[Option<i16>],
+        &columns.away_goals as &[Option<i16>],
+        &columns.confidences,
+        now,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Which of these matches there are.
+pub(super) async fn existing(connection: &mut PgConnection, events: &[EventId]) -> sqlx::Result<HashSet<EventId>> {
+    let ids: Vec<i64> = events.iter().map(|event| event.0).collect();
+    let found = sqlx::query_scalar!(r#"select id as "id: EventId" from events where id = any($1)"#, &ids)
+        .fetch_all(connection)
+        .await?;
+    Ok(found.into_iter().collect())
+}
+
+/// Counts what a batch changed, in the slot of its writer.
+pub(super) async fn add_to_tallies(
+    connection: &mut PgConnection,
+    slot: i16,
+    tallies: &HashMap<EventId, Tally>,
+) -> sqlx::Result<()> {
+    if tallies.is_empty() {
+        return Ok(());
+    }
+    let mut tallies: Vec<(EventId, Tally)> = tallies.iter().map(|(&event, &tally)| (event, tally)).collect();
+    // Writers that share a slot take its rows in the same order.
+    tallies.sort_unstable_by_key(|&(event, _)| event);
+    let column = |read: &dyn Fn(&(EventId, Tally)) -> i64| tallies.iter().map(read).collect::<Vec<_>>();
+    sqlx::query!(
+        "insert into event_tallies (event_id, slot, home, draw, away, confidence)
+         select event_id, $1, home, draw, away, confidence
+         from unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+           as t (event_id, home, draw, away, confidence)
+         on conflict (event_id, slot) do update
+           set home = event_tallies.home + excluded.home, draw = event_tallies.draw + excluded.draw,
+               away = event_tallies.away + excluded.away, confidence = event_tallies.confidence + excluded.confidence",
+        slot,
+        &column(&|(event, _)| event.0),
+        &column(&|(_, tally)| tally.home),
+        &column(&|(_, tally)| tally.draw),
+        &column(&|(_, tally)| tally.away),
+        &column(&|(_, tally)| tally.confidence),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Entries as the columns that `unnest` takes.
+struct Columns {
+    users: Vec<i64>,
+    events: Vec<i64>,
+    picks: Vec<&'static str>,
+    home_goals: Vec<Option<i16>>,
+    away_goals: Vec<Option<i16>>,
+    confidences: Vec<i16>,
+}
+
+impl Columns {
+    fn of(entries: &[Entry]) -> Self {
+        Self {
+            users: entries.iter().map(|entry| entry.user.0).collect(),
+            events: entries.iter().map(|entry| entry.event.0).collect(),
+            picks: entries.iter().map(|entry| entry.forecast.pick().name()).collect(),
+            home_goals: entries.iter().map(|entry| entry.forecast.score().map(Score::home)).collect(),
+            away_goals: entries.iter().map(|entry| entry.forecast.score().map(Score::away)).collect(),
+            confidences: entries.iter().map(|entry| entry.forecast.confidence().percent()).collect(),
+        }
+    }
+}
+
+/// A forecast as it is stored.
+fn read_forecast(pick: &str, goals: Option<(i16, i16)>, confidence: i16) -> sqlx::Result<Forecast> {
+    let pick = pick.parse::<Pick>().map_err(|error| sqlx::Error::Decode(error.into()))?;
+    let score = goals.and_then(|(home, away)| Score::new(home.into(), away.into()));
+    Confidence::new(confidence.into())
+        .and_then(|confidence| Forecast::new(pick, score, confidence))
+        .ok_or_else(|| sqlx::Error::Decode("a prediction contradicts itself".into()))
 }
 
 /// A prediction as it is read; what has rules is still plain.
@@ -84,6 +271,7 @@ struct Row {
     away_goals: Option<i16>,
     confidence: i16,
     created_at: OffsetDateTime,
+    rules_version: i16,
     status: String,
     home_score: Option<i32>,
     away_score: Option<i32>,
@@ -93,13 +281,9 @@ impl TryFrom<Row> for Listed {
     type Error = sqlx::Error;
 
     fn try_from(row: Row) -> Result<Self, sqlx::Error> {
-        let pick = row.prediction.parse::<Pick>().map_err(|error| sqlx::Error::Decode(error.into()))?;
+        let forecast = read_forecast(&row.prediction, row.home_goals.zip(row.away_goals), row.confidence)?;
+        let rules = RulesVersion::try_from(row.rules_version).map_err(|error| sqlx::Error::Decode(error.into()))?;
         let status = row.status.parse::<Status>().map_err(|error| sqlx::Error::Decode(error.into()))?;
-        let goals = row.home_goals.zip(row.away_goals);
-        let score = goals.and_then(|(home, away)| Score::new(home.into(), away.into()));
-        let forecast = Confidence::new(row.confidence.into())
-            .and_then(|confidence| Forecast::new(pick, score, confidence))
-            .ok_or_else(|| sqlx::Error::Decode(format!("prediction {} contradicts itself", row.id).into()))?;
         Ok(Self {
             id: row.id,
             user_id: row.user_id,
@@ -107,6 +291,7 @@ impl TryFrom<Row> for Listed {
             name: row.name,
             forecast,
             created_at: row.created_at,
+            rules,
             outcome: status.outcome(row.home_score.zip(row.away_score)),
         })
     }
@@ -117,7 +302,7 @@ pub(super) async fn blocked(executor: impl PgExecutor<'_>, user: UserId) -> sqlx
     sqlx::query_scalar!("select blocked_id from blocks where user_id = $1", user.0).fetch_all(executor).await
 }
 
-/// The first predictions of a match after the cursor, by id; but for those of the unseen.
+/// The first predictions of a match after the cursor, by user; but for those of the unseen.
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
     event: EventId,
@@ -131,12 +316,12 @@ pub(super) async fn list(
         Row,
         r#"select p.id as "id: PredictionId", p.user_id as "user_id: UserId", u.username, u.name,
                   p.prediction, p.home_goals, p.away_goals, p.confidence, p.created_at,
-                  e.status, e.home_score, e.away_score
+                  e.rules_version, e.status, e.home_score, e.away_score
            from predictions p
            join users u on u.user_id = p.user_id
            join events e on e.id = p.event_id
            where p.event_id = $1
-             and p.id > $2
+             and p.user_id > $2
              and ($3::bigint is null or p.user_id = $3)
              and ($4::text is null or p.prediction = $4)
              and ($6::bigint is null or exists (
@@ -144,7 +329,7 @@ pub(super) async fn list(
                where m.user_id = p.user_id and m.membership = 'join'
                  and (r.id = $6 or ($7 and r.event_id = $1 and r.stand is not null))))
              and p.user_id <> all($8::bigint[])
-           order by p.id
+           order by p.user_id
            limit $5"#,
         event.0,
         after.map_or(0, Cursor::id),

@@ -2,11 +2,11 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use sqlx::Connection as _;
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::rules::{Confidence, Forecast, Pick};
 use crate::{
+    events::gates,
     ids::EventId,
     testing::{Answer, MatchBuilder, TestApp, TestFixtures, TestUser, eventually},
 };
@@ -34,7 +34,7 @@ fn ids(list: &Value) -> Vec<i64> {
 async fn counts(app: &TestApp, event: i64) -> (i64, i64) {
     sqlx::query_as(
         "select (select count(*) from predictions where event_id = $1),
-                (select coalesce(sum(predictions), 0)::bigint from event_tallies where event_id = $1)",
+                (select coalesce(sum(home + draw + away), 0)::bigint from event_tallies where event_id = $1)",
     )
     .bind(event)
     .fetch_one(&app.app.db)
@@ -248,14 +248,13 @@ async fn a_start_that_is_being_written_is_waited_for() {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
         let user = app.user().await;
-        let options = app.app.db.connect_options();
-        let mut import = sqlx::PgConnection::connect_with(&options).await.expect("a connection");
-        let mut tx = import.begin().await.expect("begun");
+        let mut tx = app.app.db.begin().await.expect("begun");
+        gates::close(&mut tx, [EventId(event)].into_iter()).await.expect("closed");
         sqlx::query("update events set status = 'live' where id = $1").bind(event).execute(&mut *tx).await.expect("written");
         let late = predict(&user, json!({"event_id": event, "prediction": "home"}));
         let start = async {
             eventually("the prediction waits", async || {
-                sqlx::query_scalar("select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')")
+                sqlx::query_scalar("select exists (select from pg_stat_activity where datname = current_database() and wait_event = 'advisory')")
                     .fetch_one(&app.app.db)
                     .await
                     .expect("a look at the connections")
@@ -498,8 +497,8 @@ async fn the_table_refuses_what_no_prediction_can_say() {
         ] {
             let user = app.app.accounts.make_without_phone().await.expect("a user");
             let insert = format!(
-                "insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, created_at, updated_at)
-                 values ({user}, {event}, {values}, now(), now())"
+                "insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
+                 values ({user}, {event}, {values}, 1, now(), now())"
             );
             let outcome = sqlx::query(sqlx::AssertSqlSafe(insert)).execute(&app.app.db).await;
             outcomes.insert(values, (outcome.is_ok(), accepted));

@@ -1,0 +1,215 @@
+//! Keeping scores in step with results.
+//!
+//! A result, a correction or an annulment is one more row of `event_results`. The predictions that it counts are those
+//! that stood when it was recorded, or when the match began if that was earlier; so what a result is worth to a user
+//! never changes afterwards, whatever is predicted or recorded later. The users of a match are cut into lanes. A lane
+//! goes from the result that is in its scores to the latest one by adding the difference between what the two are worth,
+//! and says so in the same transaction. Doing that twice changes nothing, and a result that came and went in between is
+//! passed over.
+
+use std::{sync::Arc, time::Duration};
+
+use async_nats::jetstream::message::PublishMessage;
+use serde::{Deserialize, Serialize};
+use sqlx::{PgConnection, PgPool};
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+
+use super::store::{self, Lane};
+use crate::{
+    events::rules::Outcome,
+    ids::EventId,
+    platform::{
+        config,
+        outbox::{self, Message},
+        stream::{Delivery, Failure, Stream, Streams, TransportError, WorkSpec},
+    },
+};
+
+/// A match's scores are to be planned.
+pub const PLANNED: &str = "work.score.planned";
+/// A lane of a match is to be brought up to the latest result.
+pub const LANE: &str = "work.score.lane";
+
+/// The scores.
+#[derive(Clone)]
+pub struct Scores {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    db: PgPool,
+    streams: Streams,
+    config: config::Scores,
+    outbox_written: Arc<Notify>,
+}
+
+/// A result that was just written to its match.
+#[derive(Clone, Copy, Debug)]
+pub struct NewResult {
+    /// The match.
+    pub event: EventId,
+    /// Its revision.
+    pub revision: i64,
+    /// What came of the match.
+    pub outcome: Outcome,
+    /// When it began, or is to begin.
+    pub start_time: OffsetDateTime,
+    /// Whether anybody can have predicted it.
+    pub may_be_predicted: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Planned {
+    event_id: EventId,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LaneWork {
+    event_id: EventId,
+    lane: i32,
+}
+
+/// Why scores were not brought in step. All of it may pass.
+#[derive(Debug, thiserror::Error)]
+pub enum ScoreError {
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    /// NATS did not take a message.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// A message could not be written.
+    #[error(transparent)]
+    Message(#[from] serde_json::Error),
+}
+
+/// Takes note of results, in the transaction that wrote them and behind the closed gates of their matches.
+pub async fn record(connection: &mut PgConnection, results: &[NewResult]) -> sqlx::Result<()> {
+    if results.is_empty() {
+        return Ok(());
+    }
+    store::insert_results(connection, results).await
+}
+
+/// What is told of a result that may have been predicted.
+pub fn planned(event: EventId) -> serde_json::Result<Message> {
+    Message::new(PLANNED, format!("event:{event}"), &Planned { event_id: event })
+}
+
+/// How a match's scores stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The match.
+    pub event: EventId,
+    /// Its latest result.
+    pub revision: i64,
+    /// When that was recorded.
+    pub recorded_at: OffsetDateTime,
+    /// How many lanes the match has; 0 before it is planned.
+    pub lanes: i64,
+    /// How many of them have it.
+    pub done: i64,
+}
+
+impl Scores {
+    /// Scores in this database.
+    pub fn new(db: PgPool, streams: Streams, config: &config::Scores, outbox_written: Arc<Notify>) -> Self {
+        Self { inner: Arc::new(Inner { db, streams, config: config.clone(), outbox_written }) }
+    }
+
+    /// The work that is left for workers.
+    pub fn work(&self) -> WorkSpec {
+        WorkSpec {
+            at_once: self.inner.config.workers,
+            // The database or Redis may be away for a day, and all of this must be done when they are back.
+            attempts: 10_000,
+            longest_pause: Duration::from_secs(30),
+            ..WorkSpec::new("scores", Stream::Work, "work.score.>")
+        }
+    }
+
+    /// Does a piece of that work. Doing it twice changes nothing.
+    pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
+        let unreadable = |error: serde_json::Error| Failure::GiveUp(error.into());
+        match delivery.subject.as_str() {
+            PLANNED => {
+                let Planned { event_id } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
+                self.plan_and_queue(event_id).await
+            }
+            LANE => {
+                let LaneWork { event_id, lane } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
+                self.apply(event_id, lane).await
+            }
+            other => return Err(Failure::GiveUp(anyhow::anyhow!("nobody knows how to do {other}"))),
+        }
+        .map_err(Failure::retry)
+    }
+
+    /// Puts one piece of work for every lane that is behind on the queue.
+    async fn plan_and_queue(&self, event: EventId) -> Result<(), ScoreError> {
+        let mut acknowledgements = Vec::new();
+        for lane in self.plan(event).await? {
+            let work = serde_json::to_vec(&LaneWork { event_id: event, lane: lane.number })?;
+            let id = format!("score-{event}-{}-{}", lane.number, lane.wanted);
+            let message = PublishMessage::build().message_id(id).payload(work.into());
+            acknowledgements.push(self.inner.streams.send(LANE, message).await?);
+        }
+        for acknowledgement in acknowledgements {
+            acknowledgement.await.map_err(TransportError::from)?;
+        }
+        Ok(())
+    }
+
+    /// Cuts a match's users into lanes, unless that was done; returns those that do not have the latest result yet.
+    pub async fn plan(&self, event: EventId) -> Result<Vec<Lane>, ScoreError> {
+        let mut tx = self.inner.db.begin().await?;
+        store::lock_plan(&mut tx, event).await?;
+        let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(Vec::new()) };
+        // As long as nothing of a match is in any score it can be cut anew: many may have predicted it since.
+        if latest.has_points() && !store::is_in_scores(&mut tx, event).await? {
+            store::cut_lanes(&mut tx, event, self.inner.config.lane_size.into()).await?;
+        }
+        let behind = store::lanes_behind(&mut tx, event, latest.revision).await?;
+        if behind.is_empty() {
+            store::mark_applied(&mut tx, event).await?;
+        }
+        tx.commit().await?;
+        Ok(behind)
+    }
+
+    /// Brings a lane's scores up to the latest result.
+    pub async fn apply(&self, event: EventId, lane: i32) -> Result<(), ScoreError> {
+        let mut tx = self.inner.db.begin().await?;
+        let Some(held) = store::hold_lane(&mut tx, event, lane).await? else { return Ok(()) };
+        let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(()) };
+        if held.revision < latest.revision {
+            let rows = store::add_difference(&mut tx, &held, latest.revision).await?;
+            store::set_lane(&mut tx, &held, latest.revision).await?;
+            metrics::counter!("matchday_scores_changed_total").increment(rows);
+        }
+        tx.commit().await?;
+        store::set_shown(&self.inner.db, &held, latest.revision).await?;
+        let mut connection = self.inner.db.acquire().await?;
+        store::mark_applied(&mut connection, event).await?;
+        Ok(())
+    }
+
+    /// Has results planned again that were not in all scores a while after they came: what a lost queue forgot.
+    pub async fn plan_overdue(&self) -> Result<usize, ScoreError> {
+        let mut tx = self.inner.db.begin().await?;
+        let overdue = store::overdue(&mut tx).await?;
+        let messages = overdue.iter().map(|&event| planned(event)).collect::<Result<Vec<_>, _>>()?;
+        outbox::enqueue(&mut tx, &messages).await?;
+        tx.commit().await?;
+        if !overdue.is_empty() {
+            self.inner.outbox_written.notify_one();
+        }
+        Ok(overdue.len())
+    }
+
+    /// The matches whose latest result is not in all scores yet, the oldest first.
+    pub async fn in_progress(&self) -> Result<Vec<Progress>, ScoreError> {
+        Ok(store::in_progress(&self.inner.db).await?)
+    }
+}

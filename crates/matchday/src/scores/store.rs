@@ -1,0 +1,236 @@
+//! The SQL of scores.
+
+use sqlx::{PgConnection, PgExecutor, PgPool};
+use time::OffsetDateTime;
+
+use super::service::{NewResult, Progress};
+use crate::{events::rules::Outcome, ids::EventId};
+
+/// How long a result may take before somebody looks whether its work was lost.
+const OVERDUE_SECONDS: f64 = 120.0;
+
+/// A slice of the users of a match.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane {
+    pub(super) event: EventId,
+    /// Which.
+    pub number: i32,
+    pub(super) from_user: i64,
+    pub(super) until_user: i64,
+    /// Which result is in its scores.
+    pub(super) revision: i64,
+    /// Which should be.
+    pub(super) wanted: i64,
+}
+
+/// A result as far as scores know it.
+pub(super) struct StoredResult {
+    pub(super) revision: i64,
+    scores: Option<(i32, i32)>,
+}
+
+impl StoredResult {
+    /// Whether anybody gains or loses by it.
+    pub(super) fn has_points(&self) -> bool {
+        self.scores.is_some()
+    }
+}
+
+pub(super) async fn insert_results(connection: &mut PgConnection, results: &[NewResult]) -> sqlx::Result<()> {
+    let score = |result: &NewResult| match result.outcome {
+        Outcome::Result { home, away } => Some((home, away)),
+        Outcome::Open | Outcome::Void => None,
+    };
+    let events: Vec<i64> = results.iter().map(|result| result.event.0).collect();
+    let revisions: Vec<i64> = results.iter().map(|result| result.revision).collect();
+    let homes: Vec<Option<i32>> = results.iter().map(|result| score(result).map(|(home, _)| home)).collect();
+    let aways: Vec<Option<i32>> = results.iter().map(|result| score(result).map(|(_, away)| away)).collect();
+    let starts: Vec<OffsetDateTime> = results.iter().map(|result| result.start_time).collect();
+    let pending: Vec<bool> = results.iter().map(|result| result.may_be_predicted).collect();
+    sqlx::query!(
+        "insert into event_results (event_id, revision, home_score, away_score, start_time, recorded_at, applied_at)
+         select event_id, revision, home_score, away_score, start_time, statement_timestamp(),
+                case when not pending then statement_timestamp() end
+         from unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[], $5::timestamptz[], $6::boolean[])
+           as r (event_id, revision, home_score, away_score, start_time, pending)",
+        &events,
+        &revisions,
+        &homes as &[Option<i32>],
+        &aways as &[Option<i32>],
+        &starts,
+        &pending,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// One plan of a match at a time.
+pub(super) async fn lock_plan(connection: &mut PgConnection, event: EventId) -> sqlx::Result<()> {
+    sqlx::query!("set local statement_timeout = '60s'").execute(&mut *connection).await?;
+    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday scores', $1))", event.0)
+        .fetch_one(connection)
+        .await?;
+    Ok(())
+}
+
+pub(super) async fn latest_result(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Option<StoredResult>> {
+    let row = sqlx::query!(
+        "select revision, home_score, away_score from event_results where event_id = $1 order by revision desc limit 1",
+        event.0,
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(row.map(|row| StoredResult { revision: row.revision, scores: row.home_score.zip(row.away_score) }))
+}
+
+/// Whether anything of a match is in any score. Its lanes stay as they are until the transaction ends.
+pub(super) async fn is_in_scores(connection: &mut PgConnection, event: EventId) -> sqlx::Result<bool> {
+    let lanes = sqlx::query_scalar!(
+        r#"select exists (select from event_results r where r.event_id = l.event_id and r.revision = l.revision
+                                                        and r.home_score is not null) as "is_in!"
+           from score_lanes l where l.event_id = $1 order by l.lane for update"#,
+        event.0,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(lanes.contains(&true))
+}
+
+/// Cuts all users into lanes so that each has as many predictions of a match.
+pub(super) async fn cut_lanes(connection: &mut PgConnection, event: EventId, size: i64) -> sqlx::Result<()> {
+    sqlx::query!("delete from score_lanes where event_id = $1", event.0).execute(&mut *connection).await?;
+    // The first user of every lane but the first one. The least and the greatest number there is stand for all that may
+    // still come.
+    sqlx::query!(
+        "insert into score_lanes (event_id, lane, from_user, until_user, revision, shown_revision)
+         select $1, row_number() over (order by cut), cut,
+                lead(cut, 1, 9223372036854775807) over (order by cut), 0, 0
+         from (select -9223372036854775808 as cut
+               union all
+               select user_id from (select user_id, row_number() over (order by user_id) as position
+                                    from predictions where event_id = $1) p
+               where position % $2 = 0) c",
+        event.0,
+        size,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// The lanes of a match that do not have, or do not show, a result yet.
+pub(super) async fn lanes_behind(
+    connection: &mut PgConnection,
+    event: EventId,
+    revision: i64,
+) -> sqlx::Result<Vec<Lane>> {
+    sqlx::query_as!(
+        Lane,
+        r#"select event_id as "event: EventId", lane as number, from_user, until_user, revision, $2::bigint as "wanted!"
+           from score_lanes where event_id = $1 and (revision < $2 or shown_revision < $2) order by lane"#,
+        event.0,
+        revision,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// Finds a lane, and keeps others from it until the transaction ends.
+pub(super) async fn hold_lane(connection: &mut PgConnection, event: EventId, lane: i32) -> sqlx::Result<Option<Lane>> {
+    sqlx::query!("set local statement_timeout = '60s'").execute(&mut *connection).await?;
+    sqlx::query_as!(
+        Lane,
+        r#"select event_id as "event: EventId", lane as number, from_user, until_user, revision, revision as "wanted!"
+           from score_lanes where event_id = $1 and lane = $2 for update"#,
+        event.0,
+        lane,
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+/// Adds to the scores of a lane's users what a result is worth to them, less what the one in their scores is worth;
+/// returns how many scores changed. Rows are taken in the order of users and tables, here as everywhere.
+pub(super) async fn add_difference(connection: &mut PgConnection, lane: &Lane, revision: i64) -> sqlx::Result<u64> {
+    let done = sqlx::query_file!(
+        "src/scores/add_difference.sql",
+        lane.event.0,
+        lane.from_user,
+        lane.until_user,
+        lane.revision,
+        revision,
+    )
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Says which result is in a lane's scores.
+pub(super) async fn set_lane(connection: &mut PgConnection, lane: &Lane, revision: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update score_lanes set revision = $3 where event_id = $1 and lane = $2",
+        lane.event.0,
+        lane.number,
+        revision,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Says which result a lane's scores show in the leaderboards.
+pub(super) async fn set_shown(db: &PgPool, lane: &Lane, revision: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update score_lanes set shown_revision = $3 where event_id = $1 and lane = $2 and shown_revision < $3",
+        lane.event.0,
+        lane.number,
+        revision,
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Takes note of the results that every lane of their match has. Whoever finishes the last lane sees all of them done.
+pub(super) async fn mark_applied(connection: &mut PgConnection, event: EventId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update event_results set applied_at = statement_timestamp()
+         where event_id = $1 and applied_at is null
+           and not exists (select from score_lanes l where l.event_id = $1
+                           and (l.revision < event_results.revision or l.shown_revision < event_results.revision))",
+        event.0,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Matches with a result that should be in all scores by now.
+pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<EventId>> {
+    sqlx::query_scalar!(
+        r#"select distinct event_id as "event_id: EventId" from event_results
+           where applied_at is null and recorded_at < statement_timestamp() - make_interval(secs => $1)
+           limit 1000"#,
+        OVERDUE_SECONDS,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+pub(super) async fn in_progress(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<Progress>> {
+    sqlx::query_as!(
+        Progress,
+        r#"select r.event_id as "event: EventId", r.revision, r.recorded_at,
+                  count(l.lane) as "lanes!",
+                  count(l.lane) filter (where l.revision >= r.revision and l.shown_revision >= r.revision) as "done!"
+           from event_results r
+           join events e on e.id = r.event_id and e.result_revision = r.revision
+           left join score_lanes l on l.event_id = r.event_id
+           where r.applied_at is null
+           group by r.event_id, r.revision, r.recorded_at
+           order by r.recorded_at, r.event_id"#,
+    )
+    .fetch_all(executor)
+    .await
+}
