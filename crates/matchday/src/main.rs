@@ -56,6 +56,9 @@ enum Command {
     /// How well the service knows what happens in chat.
     #[command(subcommand)]
     Mirror(commands::MirrorCommand),
+    /// How far results are in the scores, and putting scores right.
+    #[command(subcommand)]
+    Scores(commands::ScoresCommand),
     /// Print the description of the interface (OpenAPI 3.1, JSON).
     Openapi,
     /// Print the effective settings, where each came from and what it means.

@@ -87,11 +87,15 @@ pub fn is_passing(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether no other statement is likely to fare better now, unlike one that only met another transaction at a bad moment.
-pub fn is_away(error: &sqlx::Error) -> bool {
-    const MET_ANOTHER: [&str; 3] = ["40001", "40P01", "55P03"];
+/// Whether a statement only met another transaction at a bad moment: serialisation, deadlock, lock not available.
+pub fn is_conflict(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    is_passing(error) && !code.is_some_and(|code| MET_ANOTHER.contains(&&*code))
+    code.is_some_and(|code| ["40001", "40P01", "55P03"].contains(&&*code))
+}
+
+/// Whether no other statement is likely to fare better now.
+pub fn is_away(error: &sqlx::Error) -> bool {
+    is_passing(error) && !is_conflict(error)
 }
 
 /// Removes what is over, a thousand rows at a time, so that nobody waits long for a lock; returns how many there were.

@@ -5,8 +5,8 @@ from (
     select w.sign, w.scopes, p.user_id,
            w.sign * prediction_points(w.rules_version, p.prediction, p.home_goals, p.away_goals, p.confidence,
                                       w.home_score, w.away_score) as points,
-           w.sign * (p.home_goals = w.home_score and p.away_goals = w.away_score)::integer as exact,
-           w.sign * (p.prediction = pick_of(w.home_score, w.away_score))::integer as correct,
+           case when p.home_goals = w.home_score and p.away_goals = w.away_score then w.sign else 0 end as exact,
+           case when p.prediction = pick_of(w.home_score, w.away_score) then w.sign else 0 end as correct,
            w.sign as settled
     from (
         select case r.revision when $5 then 1 else -1 end as sign, r.home_score, r.away_score, e.rules_version,

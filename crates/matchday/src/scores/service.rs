@@ -15,16 +15,22 @@ use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 
-use super::store::{self, Lane};
+use super::{
+    rules::Score,
+    store::{self, Lane},
+};
 use crate::{
     events::rules::Outcome,
-    ids::EventId,
+    ids::{EventId, UserId},
     platform::{
-        config,
+        config, database,
         outbox::{self, Message},
         stream::{Delivery, Failure, Stream, Streams, TransportError, WorkSpec},
     },
 };
+
+/// How many users' scores are worked out anew by one statement.
+const REBUILT_AT_ONCE: i64 = 10_000;
 
 /// A match's scores are to be planned.
 pub const PLANNED: &str = "work.score.planned";
@@ -110,6 +116,28 @@ pub struct Progress {
     pub lanes: i64,
     /// How many of them have it.
     pub done: i64,
+}
+
+/// A score that is not what its predictions and results make it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Whose.
+    pub user: UserId,
+    /// In which table.
+    pub scope: String,
+    /// What it should be.
+    pub expected: Score,
+    /// What it was.
+    pub found: Score,
+}
+
+/// Whether differences are only looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rebuild {
+    /// Put right what differs.
+    Repair,
+    /// Only say what differs.
+    DryRun,
 }
 
 impl Scores {
@@ -211,5 +239,56 @@ impl Scores {
     /// The matches whose latest result is not in all scores yet, the oldest first.
     pub async fn in_progress(&self) -> Result<Vec<Progress>, ScoreError> {
         Ok(store::in_progress(&self.inner.db).await?)
+    }
+
+    /// Brings all lanes of a match up to its latest result here and now, those that have it already included: what they
+    /// show is shown again. `progress` is called with how many of how many are done. Returns whether there is such a match.
+    pub async fn rerun(&self, event: EventId, progress: impl Fn(usize, usize)) -> Result<bool, ScoreError> {
+        if !store::event_exists(&self.inner.db, event).await? {
+            return Ok(false);
+        }
+        self.plan(event).await?;
+        let lanes = store::lanes(&self.inner.db, event).await?;
+        progress(0, lanes.len());
+        for (done, &lane) in lanes.iter().enumerate() {
+            self.apply(event, lane).await?;
+            progress(done + 1, lanes.len());
+        }
+        Ok(true)
+    }
+
+    /// Works every score out anew from predictions and results, and hands in where it is not what is stored. Results that
+    /// are not in the scores yet are no difference: they are still on their way. `progress` is called with how many of
+    /// how many users are dealt with.
+    pub async fn rebuild(
+        &self,
+        mode: Rebuild,
+        progress: impl Fn(i64, i64),
+        mut differs: impl FnMut(Difference),
+    ) -> Result<(), ScoreError> {
+        let last = store::last_user(&self.inner.db).await?;
+        let mut from = 0;
+        while from <= last {
+            let until = from.saturating_add(REBUILT_AT_ONCE);
+            match self.rebuild_some(mode, from, until).await {
+                Ok(differences) => differences.into_iter().for_each(&mut differs),
+                // A lane came between; then these users are looked at again.
+                Err(ScoreError::Database(error)) if database::is_conflict(&error) => continue,
+                Err(error) => return Err(error),
+            }
+            from = until;
+            progress(from.min(last), last);
+        }
+        Ok(())
+    }
+
+    async fn rebuild_some(&self, mode: Rebuild, from: i64, until: i64) -> Result<Vec<Difference>, ScoreError> {
+        let mut tx = store::begin_at_one_moment(&self.inner.db).await?;
+        let differences = store::differences(&mut tx, from, until).await?;
+        if mode == Rebuild::Repair && !differences.is_empty() {
+            store::repair(&mut tx, &differences).await?;
+        }
+        tx.commit().await?;
+        Ok(differences)
     }
 }

@@ -1,10 +1,16 @@
 //! The SQL of scores.
 
-use sqlx::{PgConnection, PgExecutor, PgPool};
+use sqlx::{PgConnection, PgExecutor, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
 
-use super::service::{NewResult, Progress};
-use crate::{events::rules::Outcome, ids::EventId};
+use super::{
+    rules::Score,
+    service::{Difference, NewResult, Progress},
+};
+use crate::{
+    events::rules::Outcome,
+    ids::{EventId, UserId},
+};
 
 /// How long a result may take before somebody looks whether its work was lost.
 const OVERDUE_SECONDS: f64 = 120.0;
@@ -216,6 +222,85 @@ pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<E
     )
     .fetch_all(connection)
     .await
+}
+
+/// Every lane of a match.
+pub(super) async fn lanes(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Vec<i32>> {
+    sqlx::query_scalar!("select lane from score_lanes where event_id = $1 order by lane", event.0)
+        .fetch_all(executor)
+        .await
+}
+
+/// Whether there is such a match.
+pub(super) async fn event_exists(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(r#"select exists (select from events where id = $1) as "exists!""#, event.0)
+        .fetch_one(executor)
+        .await
+}
+
+/// The greatest id of a user who has a score or a prediction; 0 without any.
+pub(super) async fn last_user(executor: impl PgExecutor<'_>) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"select greatest((select max(user_id) from user_scores), (select max(user_id) from predictions), 0) as "last!""#
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// Begins a transaction that sees one state of the database from its first look to its last, and fails where somebody
+/// changed meanwhile what it wants to write.
+pub(super) async fn begin_at_one_moment(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+    db.begin_with("begin isolation level repeatable read; set local statement_timeout = 0").await
+}
+
+/// The scores of these users that are not what they should be.
+pub(super) async fn differences(
+    connection: &mut PgConnection,
+    from_user: i64,
+    until_user: i64,
+) -> sqlx::Result<Vec<Difference>> {
+    let rows = sqlx::query_file!("src/scores/differences.sql", from_user, until_user).fetch_all(connection).await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Difference {
+            user: row.user_id,
+            scope: row.scope,
+            expected: Score { points: row.points, exact: row.exact, correct: row.correct, settled: row.settled },
+            found: Score {
+                points: row.found_points,
+                exact: row.found_exact,
+                correct: row.found_correct,
+                settled: row.found_settled,
+            },
+        })
+        .collect())
+}
+
+/// Sets scores to what they should be.
+pub(super) async fn repair(connection: &mut PgConnection, differences: &[Difference]) -> sqlx::Result<()> {
+    let users: Vec<i64> = differences.iter().map(|difference| difference.user.0).collect();
+    let scopes: Vec<&str> = differences.iter().map(|difference| difference.scope.as_str()).collect();
+    let column = |read: &dyn Fn(&Score) -> i32| {
+        differences.iter().map(|difference| read(&difference.expected)).collect::<Vec<_>>()
+    };
+    sqlx::query!(
+        "insert into user_scores (user_id, scope, points, exact, correct, settled)
+         select user_id, scope, points, exact, correct, settled
+         from unnest($1::bigint[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::integer[])
+           as s (user_id, scope, points, exact, correct, settled)
+         order by user_id, scope
+         on conflict (user_id, scope) do update
+           set points = excluded.points, exact = excluded.exact, correct = excluded.correct, settled = excluded.settled",
+        &users,
+        &scopes as &[&str],
+        &column(&|score| score.points),
+        &column(&|score| score.exact),
+        &column(&|score| score.correct),
+        &column(&|score| score.settled),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
 }
 
 pub(super) async fn in_progress(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<Progress>> {

@@ -1,1 +1,432 @@
+use std::collections::BTreeMap;
 
+use proptest::{collection::vec, prelude::*, test_runner::Config as ProptestConfig};
+use serde_json::json;
+use time::{Duration, OffsetDateTime, macros::datetime};
+
+use super::{
+    rules::{Scope, Score},
+    service::Rebuild,
+};
+use crate::{
+    events::rules::Outcome,
+    ids::{EventId, TournamentId, UserId},
+    platform::clock::Clock as _,
+    predictions::rules::{Confidence, Forecast, Hit, Pick, RulesVersion, Score as Goals},
+    testing::{MatchBuilder, TestApp, TestFixtures, with_database},
+};
+
+/// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
+const FAR: Duration = Duration::days(365 * 75);
+
+/// Small, so that a few users make several lanes.
+const SETTINGS: [(&str, &str); 1] = [("MATCHDAY_SCORES__LANE_SIZE", "2")];
+
+type Table = BTreeMap<(UserId, String), Score>;
+
+/// The scores that have a place.
+async fn scores(app: &TestApp) -> Table {
+    let rows: Vec<(i64, String, i32, i32, i32, i32)> = sqlx::query_as(
+        "select user_id, scope, points, exact, correct, settled from user_scores where settled <> 0 or points <> 0 or exact <> 0 or correct <> 0",
+    )
+    .fetch_all(&app.app.db)
+    .await
+    .expect("the scores");
+    rows.into_iter()
+        .map(|(user, scope, points, exact, correct, settled)| {
+            ((UserId(user), scope), Score { points, exact, correct, settled })
+        })
+        .collect()
+}
+
+async fn settle(app: &TestApp, event: i64) {
+    for lane in app.app.scores.plan(EventId(event)).await.expect("planned") {
+        app.app.scores.apply(EventId(event), lane.number).await.expect("applied");
+    }
+}
+
+async fn differences(app: &TestApp, mode: Rebuild) -> Vec<(UserId, String)> {
+    let mut found = Vec::new();
+    app.app
+        .scores
+        .rebuild(mode, |_, _| {}, |difference| found.push((difference.user, difference.scope)))
+        .await
+        .expect("rebuilt");
+    found
+}
+
+fn forecast(pick: Pick, goals: Option<(i64, i64)>, confidence: i64) -> Forecast {
+    let score = goals.map(|(home, away)| Goals::new(home, away).expect("a score"));
+    Forecast::new(pick, score, Confidence::new(confidence).expect("a confidence")).expect("no contradiction")
+}
+
+async fn users(app: &TestApp, count: usize) -> Vec<UserId> {
+    let mut users = Vec::new();
+    for _ in 0..count {
+        users.push(app.app.accounts.make_without_phone().await.expect("a user"));
+    }
+    users
+}
+
+async fn predict(app: &TestApp, user: UserId, event: i64, forecast: Forecast) -> bool {
+    app.app.predictions.save(user, EventId(event), forecast).await.is_ok()
+}
+
+fn far<'f, 'a>(fixtures: &'f TestFixtures<'a>) -> MatchBuilder<'f, 'a> {
+    fixtures.a_match("m").starting_in(FAR)
+}
+
+#[tokio::test]
+async fn a_match_counts_for_the_tables_that_the_code_names() {
+    with_database(async |options| {
+        let db = sqlx::PgPool::connect_with(options).await.expect("connected");
+        let first = datetime!(2019-12-28 23:59:59 UTC);
+        for step in 0..900 {
+            let start = first + Duration::hours(9) * step;
+            let theirs: Vec<String> = sqlx::query_scalar("select unnest(score_scopes(17, $1))")
+                .bind(start)
+                .fetch_all(&db)
+                .await
+                .expect("scopes");
+            let ours = Scope::of_match(TournamentId(17), start).map(|scope| scope.to_string());
+            assert_eq!(theirs, ours, "{start}");
+        }
+        db.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn scores_follow_a_result_its_correction_and_its_annulment() {
+    TestApp::run_with(&SETTINGS, async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        let users = users(app, 5).await;
+        let forecasts = [
+            forecast(Pick::Home, Some((2, 1)), 100),
+            forecast(Pick::Home, None, 50),
+            forecast(Pick::Draw, Some((1, 1)), 0),
+            forecast(Pick::Away, None, 100),
+        ];
+        for (&user, forecast) in users.iter().zip(forecasts) {
+            assert!(predict(app, user, event, forecast).await);
+        }
+        let tournament: i64 = sqlx::query_scalar("select tournament_id from events where id = $1")
+            .bind(event)
+            .fetch_one(&app.app.db)
+            .await
+            .expect("the tournament");
+        let scopes = Scope::of_match(TournamentId(tournament), app.clock.now() + FAR);
+        let table = |points: [(i32, i32, i32); 4]| -> Table {
+            let rows = users.iter().zip(points).flat_map(|(&user, (points, exact, correct))| {
+                scopes.map(|scope| ((user, scope.to_string()), Score { points, exact, correct, settled: 1 }))
+            });
+            rows.collect()
+        };
+        for (home, away, expected) in [
+            (2, 1, [(60, 1, 1), (35, 0, 1), (0, 0, 0), (-20, 0, 0)]),
+            (1, 1, [(-20, 0, 0), (-5, 0, 0), (40, 1, 1), (-20, 0, 0)]),
+            (0, 1, [(-20, 0, 0), (-5, 0, 0), (0, 0, 0), (40, 0, 1)]),
+        ] {
+            far(&fixtures).at("finished", home, away).put().await;
+            settle(app, event).await;
+            assert_eq!(scores(app).await, table(expected), "{home}:{away}");
+            assert_eq!(differences(app, Rebuild::DryRun).await, []);
+        }
+        for (status, home, away) in [("awarded", 3, 0), ("finished", 2, 1), ("abandoned", 2, 1)] {
+            far(&fixtures).at(status, home, away).put().await;
+            settle(app, event).await;
+            assert_eq!(scores(app).await.is_empty(), status != "finished", "{status}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lanes_hold_everybody_once_and_doing_them_again_changes_nothing() {
+    TestApp::run_with(&SETTINGS, async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        for user in users(app, 7).await {
+            assert!(predict(app, user, event, forecast(Pick::Home, None, 0)).await);
+        }
+        assert!(app.app.scores.plan(EventId(event)).await.expect("planned").is_empty(), "there is no result yet");
+        far(&fixtures).at("finished", 1, 0).put().await;
+        let lanes = app.app.scores.plan(EventId(event)).await.expect("planned");
+        assert_eq!(lanes.iter().map(|lane| lane.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        let progress = app.app.scores.in_progress().await.expect("read");
+        assert_eq!((progress[0].lanes, progress[0].done), (4, 0));
+        app.app.scores.apply(EventId(event), 2).await.expect("applied");
+        let again = app.app.scores.plan(EventId(event)).await.expect("planned");
+        assert_eq!(again.iter().map(|lane| lane.number).collect::<Vec<_>>(), [1, 3, 4], "only those that are behind");
+        let every = || async {
+            for lane in [1, 2, 3, 4, 2, 1, 99] {
+                app.app.scores.apply(EventId(event), lane).await.expect("applied");
+            }
+        };
+        every().await;
+        let once = scores(app).await;
+        assert_eq!(once.len(), 28);
+        assert!(once.values().all(|score| score.points == 20 && score.settled == 1), "{once:?}");
+        every().await;
+        assert_eq!(scores(app).await, once);
+        assert!(app.app.scores.in_progress().await.expect("read").is_empty());
+        assert!(app.app.scores.rerun(EventId(event), |_, _| {}).await.expect("done"));
+        assert_eq!(scores(app).await, once);
+        assert!(!app.app.scores.rerun(EventId(i64::MAX), |_, _| {}).await.expect("done"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lanes_that_race_each_other_add_once() {
+    TestApp::run_with(&SETTINGS, async |app| {
+        let fixtures = app.fixtures();
+        let (mut events, users) = (Vec::new(), users(app, 9).await);
+        for key in ["a", "b", "c"] {
+            let event = fixtures.a_match(key).starting_in(FAR).put().await;
+            for &user in &users {
+                assert!(predict(app, user, event, forecast(Pick::Home, None, 0)).await);
+            }
+            fixtures.a_match(key).starting_in(FAR).at("finished", 1, 0).put().await;
+            events.push(event);
+        }
+        // Every lane of every match three times at once, and their planning too.
+        let racing = events.iter().flat_map(|&event| (0..3).map(move |_| event)).map(|event| async move {
+            app.app.scores.plan(EventId(event)).await.expect("planned");
+            let lanes = (1..=5).map(|lane| app.app.scores.apply(EventId(event), lane));
+            for outcome in futures_util::future::join_all(lanes).await {
+                outcome.expect("applied");
+            }
+        });
+        futures_util::future::join_all(racing).await;
+        for event in events {
+            settle(app, event).await;
+        }
+        let scores = scores(app).await;
+        assert_eq!(scores.len(), 36);
+        assert!(scores.values().all(|score| score.points == 60 && score.settled == 3), "{scores:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_result_that_was_forgotten_is_planned_again() {
+    TestApp::run_with(&SETTINGS, async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        let user = users(app, 1).await[0];
+        assert!(predict(app, user, event, forecast(Pick::Home, None, 0)).await);
+        far(&fixtures).at("finished", 1, 0).put().await;
+        let told =
+            async || app.told().await.into_iter().map(|(subject, payload)| (subject, payload["event_id"].clone()));
+        assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 0, "it has its time");
+        sqlx::query("update event_results set recorded_at = now() - interval '3 minutes'")
+            .execute(&app.app.db)
+            .await
+            .expect("aged");
+        assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 1);
+        assert!(told().await.eq([("work.score.planned".to_owned(), json!(event))]));
+        settle(app, event).await;
+        assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_rebuild_finds_what_is_wrong_and_puts_it_right() {
+    TestApp::run_with(&SETTINGS, async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        let users = users(app, 4).await;
+        for &user in &users {
+            assert!(predict(app, user, event, forecast(Pick::Home, Some((1, 0)), 30)).await);
+        }
+        far(&fixtures).at("finished", 1, 0).put().await;
+        settle(app, event).await;
+        let right = scores(app).await;
+        for wrong in [
+            format!("update user_scores set points = points + 1 where user_id = {} and scope = 'all'", users[1]),
+            format!("update user_scores set exact = 0 where user_id = {} and scope = 'all'", users[1]),
+            format!("delete from user_scores where user_id = {} and scope = 'all'", users[1]),
+        ] {
+            sqlx::query(sqlx::AssertSqlSafe(wrong.as_str())).execute(&app.app.db).await.expect("spoilt");
+            let expected = [(users[1], "all".to_owned())];
+            assert_eq!(differences(app, Rebuild::DryRun).await, expected, "{wrong}");
+            assert_ne!(scores(app).await, right, "a dry run leaves it");
+            assert_eq!(differences(app, Rebuild::Repair).await, expected, "{wrong}");
+            assert_eq!(scores(app).await, right);
+        }
+        let nobody = "insert into user_scores values (999999, 'week:2020-01', 1, 0, 0, 0)";
+        sqlx::query(nobody).execute(&app.app.db).await.expect("spoilt");
+        assert_eq!(differences(app, Rebuild::Repair).await, [(UserId(999_999), "week:2020-01".to_owned())]);
+        assert_eq!(differences(app, Rebuild::Repair).await, []);
+        // A result that no lane has yet is no difference.
+        far(&fixtures).at("finished", 0, 0).put().await;
+        assert_eq!(differences(app, Rebuild::Repair).await, []);
+        assert_eq!(scores(app).await, right);
+    })
+    .await;
+}
+
+const MATCHES: [&str; 3] = ["a", "b", "c"];
+const USERS: usize = 6;
+
+/// Something that happens to a match.
+#[derive(Clone, Debug)]
+enum Step {
+    Predict {
+        event: usize,
+        user: usize,
+        forecast: Forecast,
+    },
+    Finish {
+        event: usize,
+        home: i32,
+        away: i32,
+    },
+    CallOff {
+        event: usize,
+        status: &'static str,
+    },
+    Reopen {
+        event: usize,
+    },
+    /// When it begins, in days from [`FAR`].
+    Move {
+        event: usize,
+        days: i64,
+    },
+    Plan {
+        event: usize,
+    },
+    Apply {
+        event: usize,
+        lane: i32,
+    },
+    Rebuild,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let event = 0..MATCHES.len();
+    let forecast = (0_i64..3, 0_i64..3, any::<bool>(), 0_i64..=100).prop_map(|(home, away, scored, confidence)| {
+        let pick = Goals::new(home, away).expect("a score").pick();
+        forecast(pick, scored.then_some((home, away)), confidence)
+    });
+    prop_oneof![
+        8 => (event.clone(), 0..USERS, forecast).prop_map(|(event, user, forecast)| Step::Predict { event, user, forecast }),
+        6 => (event.clone(), 0..3, 0..3).prop_map(|(event, home, away)| Step::Finish { event, home, away }),
+        1 => (event.clone(), prop_oneof![Just("cancelled"), Just("abandoned"), Just("postponed")])
+            .prop_map(|(event, status)| Step::CallOff { event, status }),
+        3 => event.clone().prop_map(|event| Step::Reopen { event }),
+        2 => (event.clone(), 0_i64..40).prop_map(|(event, days)| Step::Move { event, days }),
+        4 => event.clone().prop_map(|event| Step::Plan { event }),
+        6 => (event, 1..4).prop_map(|(event, lane)| Step::Apply { event, lane }),
+        1 => Just(Step::Rebuild),
+    ]
+}
+
+/// What a match is, to somebody who keeps it in their head.
+#[derive(Clone, Copy)]
+struct Known {
+    status: &'static str,
+    goals: Option<(i32, i32)>,
+    days: i64,
+}
+
+impl Known {
+    fn start(self) -> Duration {
+        FAR + Duration::days(self.days)
+    }
+
+    fn outcome(self) -> Outcome {
+        match self.goals {
+            Some((home, away)) if self.status == "finished" => Outcome::Result { home, away },
+            _ => Outcome::Open,
+        }
+    }
+}
+
+async fn write(fixtures: &TestFixtures<'_>, key: &str, known: Known) -> i64 {
+    let described = fixtures.a_match(key).starting_in(known.start());
+    match known.goals {
+        Some((home, away)) => described.at(known.status, home, away),
+        None => described.being(known.status),
+    }
+    .put()
+    .await
+}
+
+/// Runs the steps, then brings everything up to date; the scores must be what the last results alone make of the last
+/// words before them.
+async fn last_results_alone_decide(app: &TestApp, steps: &[Step]) {
+    let fixtures = app.fixtures();
+    let users = users(app, USERS).await;
+    let mut matches = [Known { status: "scheduled", goals: None, days: 0 }; MATCHES.len()];
+    let mut events = Vec::new();
+    for (key, known) in MATCHES.iter().zip(matches) {
+        events.push(write(&fixtures, key, known).await);
+    }
+    let mut words: BTreeMap<(usize, usize), Forecast> = BTreeMap::new();
+    for step in steps {
+        let mut change = None;
+        match *step {
+            Step::Predict { event, user, forecast } => {
+                let accepted = predict(app, users[user], events[event], forecast).await;
+                assert_eq!(accepted, matches[event].status == "scheduled", "{step:?}");
+                if accepted {
+                    words.insert((event, user), forecast);
+                }
+            }
+            Step::Finish { event, home, away } => {
+                change = Some((event, Known { status: "finished", goals: Some((home, away)), ..matches[event] }));
+            }
+            Step::CallOff { event, status } => change = Some((event, Known { status, goals: None, ..matches[event] })),
+            Step::Reopen { event } => {
+                change = Some((event, Known { status: "scheduled", goals: None, ..matches[event] }))
+            }
+            Step::Move { event, days } => change = Some((event, Known { days, ..matches[event] })),
+            Step::Plan { event } => {
+                app.app.scores.plan(EventId(events[event])).await.expect("planned");
+            }
+            Step::Apply { event, lane } => app.app.scores.apply(EventId(events[event]), lane).await.expect("applied"),
+            Step::Rebuild => assert_eq!(differences(app, Rebuild::Repair).await, [], "in the middle"),
+        }
+        if let Some((event, known)) = change {
+            matches[event] = known;
+            write(&fixtures, MATCHES[event], known).await;
+        }
+    }
+    for &event in &events {
+        settle(app, event).await;
+    }
+    let tournament: i64 = sqlx::query_scalar("select tournament_id from events where id = $1")
+        .bind(events[0])
+        .fetch_one(&app.app.db)
+        .await
+        .expect("the tournament");
+    let now: OffsetDateTime = app.clock.now();
+    let mut expected = Table::new();
+    for (&(event, user), forecast) in &words {
+        let Some(earned) = forecast.earnings(RulesVersion::CURRENT, matches[event].outcome()) else { continue };
+        for scope in Scope::of_match(TournamentId(tournament), now + matches[event].start()) {
+            let score = expected.entry((users[user], scope.to_string())).or_default();
+            score.points += earned.total();
+            score.exact += i32::from(earned.hit == Hit::Exact);
+            score.correct += i32::from(earned.hit != Hit::Wrong);
+            score.settled += 1;
+        }
+    }
+    assert_eq!(scores(app).await, expected);
+    assert_eq!(differences(app, Rebuild::Repair).await, []);
+    assert!(app.app.scores.in_progress().await.expect("read").is_empty());
+}
+
+#[test]
+fn any_sequence_of_results_ends_as_the_last_results_alone() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let config = ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() };
+    proptest!(config, |(steps in vec(any_step(), 1..60))| {
+        runtime.block_on(TestApp::run_with(&SETTINGS, async |app| last_results_alone_decide(app, &steps).await));
+    });
+}
