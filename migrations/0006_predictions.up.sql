@@ -59,6 +59,40 @@ create table event_tallies (
 );
 comment on table event_tallies is 'tally: how many predictions a match has, and what they say';
 
+-- What `predictions/store.rs` does for a batch, for one prediction of a user who has none of the match yet, in one go:
+-- whoever predicts alone would otherwise wait for four answers instead of one. Returns nothing where it is not such a
+-- one, or the match is not open.
+create function insert_alone(
+    gate_class integer, gate integer, slot smallint,
+    user_id bigint, event_id bigint, prediction text, home_goals smallint, away_goals smallint, confidence smallint
+) returns table (id bigint, created_at timestamptz)
+    language plpgsql as $$
+#variable_conflict use_column
+declare
+    now timestamptz;
+begin
+    perform pg_advisory_xact_lock_shared(gate_class, gate);
+    now := clock_timestamp();
+    return query
+        insert into predictions as p
+            (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
+        select insert_alone.user_id, e.id, insert_alone.prediction, insert_alone.home_goals, insert_alone.away_goals,
+               insert_alone.confidence, 1, now, now
+        from events e
+        where e.id = insert_alone.event_id and e.status = 'scheduled' and e.start_time > now
+        on conflict (user_id, event_id) do nothing
+        returning p.id, p.created_at;
+    if found then
+        insert into event_tallies as t (event_id, slot, home, draw, away, confidence)
+        values (insert_alone.event_id, insert_alone.slot, (insert_alone.prediction = 'home')::integer,
+                (insert_alone.prediction = 'draw')::integer, (insert_alone.prediction = 'away')::integer,
+                insert_alone.confidence)
+        on conflict (event_id, slot) do update
+            set home = t.home + excluded.home, draw = t.draw + excluded.draw, away = t.away + excluded.away,
+                confidence = t.confidence + excluded.confidence;
+    end if;
+end $$;
+
 -- Who wins with so many goals.
 create function pick_of(home integer, away integer) returns text
     language sql immutable parallel safe

@@ -10,15 +10,19 @@ use sqlx::PgConnection;
 use crate::ids::EventId;
 
 /// The first half of the key, so that nobody else's locks are met: `gate` in ASCII.
-const CLASS: i32 = 0x6761_7465;
+pub const CLASS: i32 = 0x6761_7465;
 
 /// How many gates there are. Matches that share one only wait for each other, and an import of a whole season takes no
 /// more locks than this.
 const GATES: i64 = 1_024;
 
+/// The second half: the gate of a match.
+pub fn gate(event: EventId) -> i32 {
+    i32::try_from(event.0.rem_euclid(GATES)).unwrap_or_default()
+}
+
 fn gates(events: impl Iterator<Item = EventId>) -> Vec<i32> {
-    let mut gates: Vec<i32> =
-        events.map(|event| i32::try_from(event.0.rem_euclid(GATES)).unwrap_or_default()).collect();
+    let mut gates: Vec<i32> = events.map(gate).collect();
     // Everybody takes them in the same order.
     gates.sort_unstable();
     gates.dedup();

@@ -38,7 +38,7 @@ settings! {
     database: Database {
         /// How to reach it.
         url: SecretUrl,
-        /// The most connections this process opens.
+        /// The most connections this process opens, besides one for each writer of predictions.
         max_connections: u32 = "16",
         /// How long a request waits for a free connection before it answers 503.
         acquire_timeout: Duration = "3s",

@@ -32,6 +32,20 @@ pub fn pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
     Ok(options.connect_lazy_with(connection(config)?))
 }
 
+/// A few more connections to the same database, for statements that are the same thousands of times a second, and take
+/// arrays that are long or short. The server would plan each execution anew, because it finds that a short array deserves
+/// a plan of its own, and planning one takes longer than running it. And what it knows of a table's size is a minute
+/// behind a rush; these statements read by key, whatever it thinks.
+pub fn writers(db: &PgPool, connections: u32) -> PgPool {
+    const SETTINGS: &str = "set plan_cache_mode = force_generic_plan; set enable_seqscan = off;
+        set enable_hashjoin = off; set enable_mergejoin = off;
+        set statement_timeout = '10s'; set idle_in_transaction_session_timeout = '60s'";
+    let options = db.options().clone().min_connections(0).max_connections(connections);
+    options
+        .after_connect(|connection, _| Box::pin(async { connection.execute(SETTINGS).await.map(|_| ()) }))
+        .connect_lazy_with((*db.connect_options()).clone())
+}
+
 /// A pool for migrations, which take as long as they take.
 pub fn migration_pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
     Ok(bounded(config).connect_lazy_with(connection(config)?))

@@ -114,6 +114,28 @@ pub(super) async fn insert(
         .collect())
 }
 
+/// Writes one prediction of a user who has none yet, counts it and commits, by one message; `None` where it is not such a
+/// one, or the match is not open.
+pub(super) async fn insert_alone(db: &PgPool, slot: i16, entry: &Entry) -> sqlx::Result<Option<Saved>> {
+    let forecast = entry.forecast;
+    sqlx::query_as!(
+        Saved,
+        r#"select id as "id!: PredictionId", created_at as "created_at!", true as "is_new!"
+           from insert_alone($1, $2, $3, $4, $5, $6, $7, $8, $9)"#,
+        gates::CLASS,
+        gates::gate(entry.event),
+        slot,
+        entry.user.0,
+        entry.event.0,
+        forecast.pick().name(),
+        forecast.score().map(Score::home),
+        forecast.score().map(Score::away),
+        forecast.confidence().percent(),
+    )
+    .fetch_optional(db)
+    .await
+}
+
 /// Finds and holds the predictions that these would replace, of matches that are open.
 pub(super) async fn hold_earlier(connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Vec<Earlier>> {
     let columns = Columns::of(entries);

@@ -49,6 +49,7 @@ impl Writers {
     /// Starts the writers of this process.
     pub(super) fn start(db: &PgPool, events: &Arc<Events>, config: &config::Predictions, random: &dyn Random) -> Self {
         let [first]: [u8; 1] = random::bytes(random);
+        let db = database::writers(db, u32::try_from(config.writers).unwrap_or(u32::MAX));
         let lanes = (0..config.writers)
             .map(|lane| {
                 let (sender, requests) = mpsc::channel(config.queue);
@@ -119,6 +120,12 @@ impl Writer {
 
     /// Writes entries of which no two are of the same user and match, all or none; says of each what became of it.
     async fn write(&self, entries: &[Entry]) -> sqlx::Result<Vec<Result<Saved, SaveError>>> {
+        if let [entry] = entries
+            && let Some(saved) = store::insert_alone(&self.db, self.slot, entry).await?
+        {
+            self.events.mark_stale();
+            return Ok(vec![Ok(saved)]);
+        }
         let mut events: Vec<EventId> = entries.iter().map(|entry| entry.event).collect();
         events.sort_unstable();
         events.dedup();
