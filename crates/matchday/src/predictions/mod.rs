@@ -2,6 +2,8 @@
 
 mod handlers;
 mod lanes;
+#[cfg(test)]
+mod lifecycle;
 pub mod rules;
 pub mod service;
 mod store;

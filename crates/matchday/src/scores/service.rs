@@ -152,6 +152,8 @@ impl Scores {
             at_once: self.inner.config.workers,
             // The database or Redis may be away for a day, and all of this must be done when they are back.
             attempts: 10_000,
+            // A lane takes a second or two, and says that it lives. What a dead worker held goes on soon.
+            ack_wait: Duration::from_secs(10),
             longest_pause: Duration::from_secs(30),
             ..WorkSpec::new("scores", Stream::Work, "work.score.>")
         }

@@ -55,23 +55,54 @@ impl TestApp {
         Self::run_seeded(seed, changes, test).await;
     }
 
-    async fn run_seeded(seed: u64, changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
+    /// The same with a database whose clock stands still too, until [`Self::advance_database`] moves it. It begins where
+    /// the test's clock does.
+    pub async fn run_with_database_clock(changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
+        // Names that no schema is given for are looked for in the path, and in `pg_catalog` only when its turn comes.
+        const CLOCK: &str = "create schema clock;
+            create table clock.shows (moment timestamptz not null);
+            insert into clock.shows values ('2026-11-20 15:00:00+00');
+            create function clock.now() returns timestamptz language sql as 'select moment from clock.shows';
+            create function clock.clock_timestamp() returns timestamptz language sql as 'select moment from clock.shows';
+            create function clock.statement_timestamp() returns timestamptz language sql as 'select moment from clock.shows'";
+        let changes: Vec<_> =
+            [("MATCHDAY_MATRIX__HOMESERVER_URL", "")].into_iter().chain(changes.iter().copied()).collect();
         with_database(async |options| {
-            let prefix = unique("test");
-            let mut changes = changes.to_vec();
-            changes.extend([("MATCHDAY_REDIS__PREFIX", prefix.as_str()), ("MATCHDAY_NATS__PREFIX", &prefix)]);
-            let config = test_config(&changes);
-            let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
-            let random = Arc::new(SeededRandom::new(seed));
-            let db = sqlx::postgres::PgPoolOptions::new().max_connections(64).connect_lazy_with(options);
-            let app = App::assemble(config, db, clock.clone(), random).await.expect("the parts are there");
-            let test_app = Self { public: public(&app), private: private(&app), app, clock };
-            test(&test_app).await;
-            let left = test_app.told().await;
-            assert!(left.is_empty(), "the test left messages that it did not look at: {left:?}");
-            test_app.app.db.close().await;
+            let mut connection = PgConnection::connect_with(&options).await.expect("connected");
+            connection.execute(CLOCK).await.expect("a clock");
+            let options = options.options([("search_path", "clock,public,pg_catalog")]);
+            Self::run_on(options, 1, &changes, test).await;
         })
         .await;
+    }
+
+    /// Lets time pass for the database, and not for the process: they are two machines.
+    pub async fn advance_database(&self, by: time::Duration) {
+        sqlx::query("update clock.shows set moment = moment + $1")
+            .bind(by)
+            .execute(&self.app.db)
+            .await
+            .expect("a database with a clock of its own");
+    }
+
+    async fn run_seeded(seed: u64, changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
+        with_database(async |options| Self::run_on(options, seed, changes, test).await).await;
+    }
+
+    async fn run_on(options: PgConnectOptions, seed: u64, changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
+        let prefix = unique("test");
+        let mut changes = changes.to_vec();
+        changes.extend([("MATCHDAY_REDIS__PREFIX", prefix.as_str()), ("MATCHDAY_NATS__PREFIX", &prefix)]);
+        let config = test_config(&changes);
+        let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
+        let random = Arc::new(SeededRandom::new(seed));
+        let db = sqlx::postgres::PgPoolOptions::new().max_connections(64).connect_lazy_with(options);
+        let app = App::assemble(config, db, clock.clone(), random).await.expect("the parts are there");
+        let test_app = Self { public: public(&app), private: private(&app), app, clock };
+        test(&test_app).await;
+        let left = test_app.told().await;
+        assert!(left.is_empty(), "the test left messages that it did not look at: {left:?}");
+        test_app.app.db.close().await;
     }
 
     /// A new user with a token.

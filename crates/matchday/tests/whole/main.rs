@@ -13,6 +13,7 @@ mod relay;
 mod revocation;
 mod rooms;
 mod safety;
+mod scores;
 mod secrets;
 mod serving;
 mod synapse;

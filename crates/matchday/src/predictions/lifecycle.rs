@@ -1,0 +1,339 @@
+//! What becomes of predictions when a match does not go as announced. The database's clock is moved by hand here.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration as Pause,
+};
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use time::{Duration, OffsetDateTime};
+
+use super::{
+    rules::{Confidence, Forecast, Pick},
+    service::SaveError,
+};
+use crate::{
+    ids::{EventId, UserId},
+    testing::{Answer, TestApp, TestUser},
+};
+
+const MINUTE: Duration = Duration::MINUTE;
+
+async fn predict(user: &TestUser<'_>, event: i64, pick: &str) -> Answer {
+    user.post("/api/auth/predictions", json!({"event_id": event, "prediction": pick})).await
+}
+
+/// Whether the match takes predictions of somebody who has one, and of somebody who has none.
+async fn is_open(app: &TestApp, event: i64, user: &TestUser<'_>) -> bool {
+    let (again, first) = (predict(user, event, "draw").await, predict(&app.user().await, event, "draw").await);
+    let open = again.status == 200;
+    assert_eq!(first.status.as_u16(), if open { 201 } else { 400 }, "everybody is treated alike");
+    assert!(open || again.expect(400)["code"] == "event_started");
+    open
+}
+
+/// What the list shows of a user: pick and points.
+async fn shown(user: &TestUser<'_>, event: i64) -> (Value, Value) {
+    let list = user.get(&format!("/api/auth/events/{event}/predictions?user_id={}", user.id)).await.expect(200);
+    (list["data"][0]["prediction"].clone(), list["data"][0]["points_earned"].clone())
+}
+
+async fn score(app: &TestApp, user: UserId) -> Option<(i32, i32)> {
+    sqlx::query_as("select points, settled from user_scores where user_id = $1 and scope = 'all' and settled > 0")
+        .bind(user)
+        .fetch_optional(&app.app.db)
+        .await
+        .expect("read")
+}
+
+async fn settle(app: &TestApp, event: i64) {
+    for lane in app.app.scores.plan(EventId(event)).await.expect("planned") {
+        app.app.scores.apply(EventId(event), lane.number).await.expect("applied");
+    }
+}
+
+#[tokio::test]
+async fn the_lock_is_the_databases_whatever_the_process_believes() {
+    TestApp::run_with_database_clock(&[], async |app| {
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(Duration::HOUR).put().await;
+        let user = app.user().await;
+        predict(&user, event, "home").await.expect(201);
+        // The process's clock is an hour behind.
+        app.advance_database(Duration::HOUR - Duration::SECOND).await;
+        assert!(is_open(app, event, &user).await);
+        app.advance_database(Duration::SECOND).await;
+        assert!(!is_open(app, event, &user).await);
+    })
+    .await;
+    TestApp::run_with_database_clock(&[], async |app| {
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(Duration::HOUR).put().await;
+        let user = app.user().await;
+        // Now it is ahead.
+        app.clock.advance(Duration::HOUR * 2);
+        predict(&user, event, "home").await.expect(201);
+        assert!(is_open(app, event, &user).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_lock_follows_a_kick_off_that_is_moved() {
+    TestApp::run_with_database_clock(&[], async |app| {
+        let fixtures = app.fixtures();
+        let at = |minutes: i64| fixtures.a_match("m").starting_in(MINUTE * i32::try_from(minutes).expect("fits"));
+        let event = at(60).put().await;
+        let user = app.user().await;
+        predict(&user, event, "home").await.expect(201);
+        at(120).put().await;
+        app.advance_database(MINUTE * 90).await;
+        assert!(is_open(app, event, &user).await, "later, and it is open until then");
+        at(100).put().await;
+        app.advance_database(MINUTE * 9).await;
+        assert!(is_open(app, event, &user).await, "earlier, and it is open until then");
+        app.advance_database(MINUTE).await;
+        assert!(!is_open(app, event, &user).await);
+        at(130).put().await;
+        assert!(is_open(app, event, &user).await, "it has not begun, and will later");
+        app.advance_database(MINUTE * 30).await;
+        at(130).being("live").put().await;
+        assert!(!is_open(app, event, &user).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_said_after_the_match_had_really_begun_does_not_count() {
+    TestApp::run_with_database_clock(&[], async |app| {
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(MINUTE * 60).put().await;
+        let (steady, turncoat, late) = (app.user().await, app.user().await, app.user().await);
+        app.advance_database(MINUTE).await;
+        predict(&steady, event, "home").await.expect(201);
+        predict(&turncoat, event, "draw").await.expect(201);
+        app.advance_database(MINUTE).await;
+        predict(&turncoat, event, "away").await.expect(200);
+        app.advance_database(MINUTE * 48).await;
+        // It has been played for five minutes; nobody has told us.
+        for (user, status) in [(&turncoat, 200), (&late, 201)] {
+            predict(user, event, "home").await.expect(status);
+        }
+        app.advance_database(MINUTE * 2).await;
+        let really = || fixtures.a_match("m").starting_in(MINUTE * 45);
+        really().at("live", 1, 0).put().await;
+        assert!(!is_open(app, event, &steady).await);
+        really().at("finished", 1, 0).put().await;
+        settle(app, event).await;
+        assert_eq!(shown(&steady, event).await, (json!("home"), json!(20)));
+        assert_eq!(shown(&turncoat, event).await, (json!("away"), json!(0)), "the last word before the start");
+        assert_eq!(shown(&late, event).await, (json!("home"), Value::Null));
+        assert_eq!(score(app, steady.id).await, Some((20, 1)));
+        assert_eq!(score(app, turncoat.id).await, Some((0, 1)));
+        assert_eq!(score(app, late.id).await, None);
+        // It is found that it began on time after all.
+        fixtures.a_match("m").starting_in(MINUTE * 60).at("finished", 1, 0).put().await;
+        settle(app, event).await;
+        assert_eq!(shown(&turncoat, event).await, (json!("home"), json!(20)));
+        assert_eq!(shown(&late, event).await, (json!("home"), json!(20)));
+        for user in [&steady, &turncoat, &late] {
+            assert_eq!(score(app, user.id).await, Some((20, 1)));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_match_that_is_postponed_closes_and_opens_again() {
+    TestApp::run_with_database_clock(&[], async |app| {
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(MINUTE * 60).put().await;
+        let (stays, changes) = (app.user().await, app.user().await);
+        for user in [&stays, &changes] {
+            predict(user, event, "home").await.expect(201);
+        }
+        app.advance_database(MINUTE * 30).await;
+        fixtures.a_match("m").starting_in(MINUTE * 60).being("postponed").put().await;
+        assert!(!is_open(app, event, &changes).await, "nobody knows when it is");
+        app.advance_database(MINUTE * 60).await;
+        let again = || fixtures.a_match("m").starting_in(Duration::DAY);
+        again().put().await;
+        assert!(is_open(app, event, &changes).await);
+        predict(&changes, event, "away").await.expect(200);
+        app.advance_database(Duration::DAY).await;
+        assert!(!is_open(app, event, &changes).await);
+        again().at("finished", 0, 1).put().await;
+        settle(app, event).await;
+        assert_eq!(shown(&stays, event).await, (json!("home"), json!(0)), "what was said before stands");
+        assert_eq!(shown(&changes, event).await, (json!("away"), json!(20)));
+        assert_eq!(score(app, changes.id).await, Some((20, 1)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_match_that_is_called_off_is_nobodys_gain_or_loss() {
+    TestApp::run_with_database_clock(&[], async |app| {
+        let fixtures = app.fixtures();
+        let started = || fixtures.a_match("m").starting_in(MINUTE * 60);
+        let event = started().put().await;
+        let user = app.user().await;
+        predict(&user, event, "home").await.expect(201);
+        app.advance_database(MINUTE).await;
+        started().being("cancelled").put().await;
+        assert!(!is_open(app, event, &user).await);
+        settle(app, event).await;
+        assert_eq!((shown(&user, event).await.1, score(app, user.id).await), (Value::Null, None));
+        app.advance_database(MINUTE * 200).await;
+        for (described, points, scored) in [
+            (started().at("finished", 1, 0), json!(20), Some((20, 1))),
+            (started().at("abandoned", 1, 0), Value::Null, None),
+            (started().at("finished", 0, 1), json!(0), Some((0, 1))),
+            (started().at("awarded", 3, 0), Value::Null, None),
+            (started().being("cancelled"), Value::Null, None),
+        ] {
+            described.put().await;
+            settle(app, event).await;
+            assert_eq!((shown(&user, event).await.1, score(app, user.id).await), (points, scored));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_word_is_kept() {
+    TestApp::run_with_database_clock(&[], async |app| {
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(MINUTE * 60).put().await;
+        let user = app.user().await;
+        let mut said = Vec::new();
+        for (number, pick) in ["home", "draw", "draw", "away"].into_iter().enumerate() {
+            let body = json!({"event_id": event, "prediction": pick, "confidence": number * 10});
+            user.post("/api/auth/predictions", body).await;
+            said.push((
+                i32::try_from(number).expect("small") + 1,
+                pick.to_owned(),
+                i16::try_from(number * 10).expect("small"),
+            ));
+            app.advance_database(MINUTE).await;
+        }
+        let kept: Vec<(i32, String, i16, OffsetDateTime)> = sqlx::query_as(
+            "select revision, prediction, confidence, made_at from prediction_revisions where user_id = $1
+             union all
+             select revision, prediction, confidence, updated_at from predictions where user_id = $1 order by 1",
+        )
+        .bind(user.id)
+        .fetch_all(&app.app.db)
+        .await
+        .expect("read");
+        assert!(kept.windows(2).all(|pair| pair[0].3 < pair[1].3), "{kept:?}");
+        assert_eq!(
+            kept.into_iter().map(|(revision, pick, confidence, _)| (revision, pick, confidence)).collect::<Vec<_>>(),
+            said
+        );
+    })
+    .await;
+}
+
+/// A thousand accounts, made at once.
+async fn a_thousand(app: &TestApp) -> Vec<UserId> {
+    sqlx::query_scalar("insert into users (created_at, username) select now(), 'racer' || n from generate_series(1, 1000) n returning user_id")
+        .fetch_all(&app.app.db)
+        .await
+        .expect("users")
+}
+
+/// A thousand submissions while something closes the match; returns who was accepted.
+async fn race(app: &TestApp, event: i64, over: Pause, close: impl Future<Output = ()>) -> Vec<UserId> {
+    let (users, done) = (a_thousand(app).await, AtomicUsize::new(0));
+    let forecast = Forecast::new(Pick::Home, None, Confidence::default()).expect("a forecast");
+    let submissions = users.iter().zip(1_u32..).map(|(&user, number)| {
+        let done = &done;
+        async move {
+            tokio::time::sleep(over * number / 1_000).await;
+            let saved = app.app.predictions.save(user, EventId(event), forecast).await;
+            done.fetch_add(1, Ordering::Relaxed);
+            match saved {
+                Ok(_) => Some(user),
+                Err(SaveError::Closed) => None,
+                Err(error) => panic!("neither accepted nor refused: {error}"),
+            }
+        }
+    });
+    let (accepted, ()) = tokio::join!(join_all(submissions), close);
+    assert_eq!(done.load(Ordering::Relaxed), 1_000);
+    accepted.into_iter().flatten().collect()
+}
+
+/// Who was accepted is there, was in time, and counts; nobody else is.
+async fn each_is_counted_or_refused(app: &TestApp, event: i64, accepted: Vec<UserId>, before: OffsetDateTime) {
+    assert!((1..1_000).contains(&accepted.len()), "the race was no race: {}", accepted.len());
+    let stored: Vec<(i64, OffsetDateTime)> =
+        sqlx::query_as("select user_id, updated_at from predictions where event_id = $1 order by user_id")
+            .bind(event)
+            .fetch_all(&app.app.db)
+            .await
+            .expect("read");
+    assert_eq!(stored.iter().map(|&(user, _)| UserId(user)).collect::<Vec<_>>(), accepted);
+    assert!(stored.iter().all(|&(_, made)| made < before), "{before}: {:?}", stored.iter().map(|row| row.1).max());
+    let user = app.user().await;
+    let list = user.get(&format!("/api/auth/events/{event}/predictions?per_page=1")).await.expect(200);
+    assert_eq!(list["meta"]["total_predictions"], accepted.len());
+    settle(app, event).await;
+    for &user in &accepted {
+        assert_eq!(score(app, user).await, Some((20, 1)));
+    }
+    let scored: i64 = sqlx::query_scalar("select count(*) from user_scores where scope = 'all'")
+        .fetch_one(&app.app.db)
+        .await
+        .expect("read");
+    assert_eq!(usize::try_from(scored).expect("fits"), accepted.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_that_race_the_start_are_before_it_and_counted_or_refused() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(Duration::days(365 * 75)).put().await;
+        // The real clock of the database: it must not stand still for this one.
+        let start: OffsetDateTime = sqlx::query_scalar(
+            "update events set start_time = now() + interval '600 ms' where id = $1 returning start_time",
+        )
+        .bind(event)
+        .fetch_one(&app.app.db)
+        .await
+        .expect("moved");
+        let accepted = race(app, event, Pause::from_millis(1_000), async {}).await;
+        sqlx::query("update events set status = 'live' where id = $1")
+            .bind(event)
+            .execute(&app.app.db)
+            .await
+            .expect("written");
+        let in_document = start - app.app.clock.now();
+        fixtures.a_match("m").starting_in(in_document).at("finished", 1, 0).put().await;
+        each_is_counted_or_refused(app, event, accepted, start).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_that_race_a_change_of_status_are_before_it_and_counted_or_refused() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let far = || fixtures.a_match("m").starting_in(Duration::days(365 * 75));
+        let event = far().put().await;
+        let finish = async {
+            tokio::time::sleep(Pause::from_millis(300)).await;
+            far().at("finished", 1, 0).put().await;
+        };
+        let accepted = race(app, event, Pause::from_millis(600), finish).await;
+        let recorded: OffsetDateTime = sqlx::query_scalar("select recorded_at from event_results where event_id = $1")
+            .bind(event)
+            .fetch_one(&app.app.db)
+            .await
+            .expect("the result");
+        each_is_counted_or_refused(app, event, accepted, recorded).await;
+    })
+    .await;
+}

@@ -1,0 +1,156 @@
+//! A result becomes scores and leaderboards, through the real queue, whatever happens to those who do the work.
+
+use std::time::{Duration, Instant};
+
+use matchday::testing::with_database;
+use serde_json::{Value, json};
+use sqlx::PgPool;
+
+use crate::{
+    process::{Process, Setting, get},
+    relay::streams,
+    report,
+};
+
+const FANS: i64 = 20_000;
+
+/// One tournament with three matches that are years away.
+fn document(results: &[Option<(i32, i32)>]) -> String {
+    let matches: Vec<Value> = results
+        .iter()
+        .enumerate()
+        .map(|(number, result)| {
+            json!({"key": format!("m{number}"), "home": "rovers", "away": "city", "start_time": "2090-05-01T15:00:00Z",
+                   "venue": "Park", "status": if result.is_some() { "finished" } else { "scheduled" },
+                   "home_score": result.map(|(home, _)| home), "away_score": result.map(|(_, away)| away)})
+        })
+        .collect();
+    json!({"sport": {"slug": "football", "name": "Football"},
+           "tournament": {"slug": "cup", "name": "Cup", "logo": null},
+           "teams": [{"slug": "rovers", "name": "Rovers"}, {"slug": "city", "name": "City"}],
+           "matches": matches})
+    .to_string()
+}
+
+async fn rows<T>(db: &PgPool, query: &'static str) -> Vec<T>
+where
+    T: for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow> + Send + Unpin,
+{
+    sqlx::query_as(query).fetch_all(db).await.expect("read")
+}
+
+/// Everybody predicts every match: the same numbers in each run, and different ones for everybody.
+async fn everybody_predicts(db: &PgPool) {
+    sqlx::query("insert into users (created_at, username) select now(), 'fan' || n from generate_series(1, $1) n")
+        .bind(FANS)
+        .execute(db)
+        .await
+        .expect("users");
+    sqlx::query(
+        "insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
+         select u.user_id, e.id, pick_of(home, away), home::smallint, away::smallint, (u.user_id * 7 % 101)::smallint, 1, now(), now()
+         from users u cross join events e
+         cross join lateral (select (u.user_id * 31 + e.id * 17) % 4 as h, (u.user_id * 13 + e.id * 5) % 3 as a) g
+         cross join lateral (select h::integer as home, a::integer as away) s",
+    )
+    .execute(db)
+    .await
+    .expect("predictions");
+}
+
+async fn applied(db: &PgPool) -> bool {
+    let (left,): (i64,) = rows(db, "select count(*) from event_results where applied_at is null").await.remove(0);
+    let (waiting,): (i64,) = rows(db, "select count(*) from outbox").await.remove(0);
+    left == 0 && waiting == 0
+}
+
+/// The scores by one statement of the test's own.
+const EXPECTED: &str = "
+    select p.user_id, sum(prediction_points(1::smallint, p.prediction, p.home_goals, p.away_goals, p.confidence, e.home_score, e.away_score)),
+           count(*)
+    from predictions p join events e on e.id = p.event_id where e.status = 'finished' group by p.user_id order by 1";
+const FOUND: &str = "select user_id, points::bigint, settled::bigint from user_scores where scope = 'all' order by 1";
+
+#[tokio::test]
+async fn workers_killed_at_random_leave_scores_and_leaderboards_as_a_rebuild_has_them() {
+    with_database(async |options| {
+        let setting = Setting::new(&options)
+            .without("MATCHDAY_MATRIX__HOMESERVER_URL")
+            .with("MATCHDAY_SCORES__LANE_SIZE", "100")
+            .with("MATCHDAY_OUTBOX__LEASE", "1s");
+        let streams = streams(&setting).await;
+        let db = PgPool::connect_with(options).await.expect("connected");
+        let import = |results: &[Option<(i32, i32)>]| setting.expect(&["fixtures", "import", "-"], &document(results));
+        import(&[None, None, None]);
+        everybody_predicts(&db).await;
+
+        let serving = setting.start(&["serve", "--no-workers"]);
+        let token = setting.expect(&["sessions", "issue", "--user", "77"], "");
+        // Somebody looks at the boards before anything is there: so workers keep them up to date from the beginning.
+        for board in ["", "?tournament_id=1"] {
+            get(&serving.public, &format!("/api/auth/leaderboards{board}"), &token).await;
+        }
+        let mut workers = vec![setting.start(&["worker"]), setting.start(&["worker"])];
+        let began = Instant::now();
+        import(&[Some((2, 1)), None, None]);
+        for (number, pause) in [90, 310, 20, 170, 240, 60, 400, 130, 280, 35].into_iter().enumerate() {
+            match number {
+                3 => drop(import(&[Some((2, 1)), Some((0, 0)), None])),
+                // Corrected while it is being applied.
+                5 => drop(import(&[Some((1, 1)), Some((0, 0)), Some((3, 0))])),
+                _ => {}
+            }
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            workers.remove(0).kill();
+            workers.push(setting.start(&["worker"]));
+        }
+        let killed = began.elapsed();
+        while !applied(&db).await {
+            assert!(began.elapsed() < Duration::from_secs(90), "{}", setting.expect(&["scores", "status"], ""));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        report(&format!(
+            "scores: {FANS} fans, 3 results and a correction, 10 workers killed within {killed:.1?}; done after {:.1?}",
+            began.elapsed()
+        ));
+        assert_eq!(setting.expect(&["scores", "status"], ""), "every result is in all scores");
+        let rebuilt = setting.expect(&["scores", "rebuild", "--dry-run"], "");
+        assert_eq!(rebuilt, "every score is what predictions and results make it");
+        let (expected, found): (Vec<(i64, i64, i64)>, Vec<(i64, i64, i64)>) =
+            (rows(&db, EXPECTED).await, rows(&db, FOUND).await);
+        assert_eq!(expected.len(), usize::try_from(FANS).expect("fits"));
+        assert_eq!(found, expected);
+        leaderboards_show(&db, &serving, &token).await;
+
+        drop(workers);
+        streams.remove().await;
+        db.close().await;
+    })
+    .await;
+}
+
+/// The boards hold exactly what the table holds, in its order.
+async fn leaderboards_show(db: &PgPool, serving: &Process, token: &str) {
+    const BOARD: &str = "select user_id, points, exact, correct, settled, rank() over (order by points desc)
+        from user_scores where scope = 'all' and settled > 0 order by points desc, exact desc, correct desc, user_id";
+    let expected: Vec<(i64, i32, i32, i32, i32, i64)> = rows(db, BOARD).await;
+    let entry = |&(user, points, exact, correct, settled, rank): &(i64, i32, i32, i32, i32, i64)| json!({"user": user, "points": points, "exact": exact, "correct": correct, "settled": settled, "rank": rank});
+    let bare = |listed: &Value| -> Vec<Value> {
+        let mut listed = listed.as_array().expect("a list").clone();
+        for entry in &mut listed {
+            entry["user"] = entry["user"]["id"].clone();
+        }
+        listed
+    };
+    for board in ["", "?tournament_id=1"] {
+        let separator = if board.is_empty() { '?' } else { '&' };
+        let path = format!("/api/auth/leaderboards{board}{separator}per_page=100");
+        let (status, answer) = get(&serving.public, &path, token).await;
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(answer["meta"]["total_players"], FANS);
+        assert_eq!(bare(&answer["data"]["top"]), expected[..100].iter().map(entry).collect::<Vec<_>>());
+        let mine = expected.iter().position(|row| row.0 == 77).expect("a place");
+        let around = &expected[mine.saturating_sub(5)..(mine + 6).min(expected.len())];
+        assert_eq!(bare(&answer["data"]["neighbours"]), around.iter().map(entry).collect::<Vec<_>>());
+    }
+}
