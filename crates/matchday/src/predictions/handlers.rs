@@ -181,7 +181,8 @@ struct ListedItem {
     score_prediction: Option<Score>,
     #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
     confidence: Confidence,
-    /// Null until the match has a result, and for good if it will have none. A corrected result corrects it.
+    /// Null until the match has a result, and for good if it will have none or the prediction came too late. A corrected
+    /// result corrects it.
     #[schema(minimum = -20, maximum = 60, example = 49)]
     points_earned: Option<i32>,
     /// When the user first predicted the match.
@@ -201,15 +202,15 @@ struct PredictorItem {
 }
 
 impl From<Listed> for ListedItem {
-    fn from(listed: Listed) -> Self {
+    fn from(Listed { prediction, username, name }: Listed) -> Self {
         Self {
-            id: listed.id,
-            prediction: listed.forecast.pick(),
-            score_prediction: listed.forecast.score(),
-            confidence: listed.forecast.confidence(),
-            points_earned: listed.points(),
-            created_at: listed.created_at,
-            user: PredictorItem { id: listed.user_id, username: listed.username, name: listed.name },
+            id: prediction.id,
+            user: PredictorItem { id: prediction.user_id, username, name },
+            prediction: prediction.forecast.pick(),
+            score_prediction: prediction.forecast.score(),
+            confidence: prediction.forecast.confidence(),
+            points_earned: prediction.points(),
+            created_at: prediction.created_at,
         }
     }
 }

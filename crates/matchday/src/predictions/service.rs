@@ -6,7 +6,7 @@ use sqlx::PgPool;
 use time::OffsetDateTime;
 
 use super::{
-    rules::{Forecast, Pick, RulesVersion},
+    rules::{Earnings, Forecast, Pick, RulesVersion},
     store,
     writers::Writers,
 };
@@ -14,7 +14,10 @@ use crate::{
     events::{rules::Outcome, service::Events},
     http::paging::{Cursor, CursorPaging},
     ids::{EventId, PredictionId, RoomId, UserId},
-    platform::{config, random::Random},
+    platform::{
+        config::{self, Reveal},
+        random::Random,
+    },
 };
 
 /// The predictions.
@@ -22,6 +25,7 @@ use crate::{
 pub struct Predictions {
     db: PgPool,
     writers: Writers,
+    reveal: Reveal,
 }
 
 /// A prediction as it was saved.
@@ -79,33 +83,52 @@ pub struct RoomView {
     pub with_all_stands: bool,
 }
 
-/// A prediction as everybody sees it.
+/// What a user said of a match, as it counts: a match can begin earlier than was announced, and then the last word before
+/// it does.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct Prediction {
     /// The prediction.
     pub id: PredictionId,
     /// Whose it is.
     pub user_id: UserId,
-    /// What they are called.
-    pub username: String,
-    /// Their name, if they gave it.
-    pub name: Option<String>,
+    /// Of which match.
+    pub event_id: EventId,
     /// What it says.
     pub forecast: Forecast,
     /// When the user first predicted the match.
     pub created_at: OffsetDateTime,
+    /// When they said this.
+    pub updated_at: OffsetDateTime,
+    /// Whether that was before the match began. What was not counts for nothing.
+    pub is_in_time: bool,
     /// By which rules it earns points.
     pub rules: RulesVersion,
     /// What became of the match.
     pub outcome: Outcome,
 }
 
-impl Listed {
-    /// What it earned, if the match has a result. It is worked out anew whenever it is read, so a corrected result
-    /// shows at once.
-    pub fn points(&self) -> Option<i32> {
-        self.forecast.points(self.rules, self.outcome)
+impl Prediction {
+    /// What it earned, if it counts and the match has a result. It is worked out anew whenever it is read, so a corrected
+    /// result shows at once.
+    pub fn earnings(&self) -> Option<Earnings> {
+        self.forecast.earnings(self.rules, self.outcome).filter(|_| self.is_in_time)
     }
+
+    /// The same in one number.
+    pub fn points(&self) -> Option<i32> {
+        self.earnings().map(Earnings::total)
+    }
+}
+
+/// A prediction as everybody sees it.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The prediction.
+    pub prediction: Prediction,
+    /// What its user is called.
+    pub username: String,
+    /// Their name, if they gave it.
+    pub name: Option<String>,
 }
 
 /// All predictions of a match in a few numbers.
@@ -131,7 +154,7 @@ impl Summary {
 impl Predictions {
     /// Predictions in this database; `events` is told of new ones.
     pub fn new(db: PgPool, events: &Arc<Events>, config: &config::Predictions, random: &dyn Random) -> Self {
-        Self { writers: Writers::start(&db, events, config, random), db }
+        Self { writers: Writers::start(&db, events, config, random), reveal: config.reveal, db }
     }
 
     /// Saves what the user predicts of a match, in place of what they predicted before. The match must be open: it is
@@ -148,19 +171,41 @@ impl Predictions {
         filter: Filter,
         paging: CursorPaging,
     ) -> sqlx::Result<(Vec<Listed>, Option<Cursor>)> {
+        let is_hidden = self.reveal == Reveal::AfterStart && store::is_to_come(&self.db, event).await?;
+        // Of what is hidden everybody sees their own.
+        let only = if is_hidden { Some(view.viewer) } else { filter.user_id };
         let unseen = store::blocked(&self.db, view.viewer).await?;
+        if let Some(user) = only {
+            let is_wanted = filter.user_id.is_none_or(|wanted| wanted == user)
+                && paging.after.is_none_or(|after| user.0 > after.id())
+                && !unseen.contains(&user.0);
+            let listed = if is_wanted {
+                store::list_of_user(&self.db, event, user, view.room, filter.prediction).await?
+            } else {
+                None
+            };
+            return Ok((listed.into_iter().collect(), None));
+        }
         // One more than wanted shows whether there is a next part.
-        let mut listed =
-            store::list(&self.db, event, view.room, &unseen, filter, paging.after, paging.limit + 1).await?;
-        let wanted = usize::try_from(paging.limit).unwrap_or(usize::MAX);
-        let more = listed.len() > wanted;
-        listed.truncate(wanted);
-        let next = listed.last().filter(|_| more).map(|last| Cursor::after(last.user_id.0));
-        Ok((listed, next))
+        let listed =
+            store::list(&self.db, event, view.room, &unseen, filter.prediction, paging.after, paging.limit + 1).await?;
+        Ok(part(listed, paging.limit, |listed| listed.prediction.user_id.0))
     }
 
     /// All predictions of a match, or of a room's members on it, in a few numbers; `None` if there is no such match.
     pub async fn summary(&self, event: EventId, room: Option<RoomView>) -> sqlx::Result<Option<Summary>> {
-        store::summary(&self.db, event, room).await
+        match room {
+            None => store::summary(&self.db, event).await,
+            Some(room) => store::summary_of_room(&self.db, event, room).await.map(Some),
+        }
     }
+}
+
+/// Cuts off the one more that was read, and says where the next part begins if there was one.
+fn part<T>(mut items: Vec<T>, limit: i64, id: impl Fn(&T) -> i64) -> (Vec<T>, Option<Cursor>) {
+    let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = items.len() > wanted;
+    items.truncate(wanted);
+    let next = items.last().filter(|_| more).map(|last| Cursor::after(id(last)));
+    (items, next)
 }

@@ -7,10 +7,13 @@ use time::OffsetDateTime;
 
 use super::{
     rules::{Confidence, Forecast, Pick, RulesVersion, Score},
-    service::{Filter, Listed, RoomView, Saved, Summary},
+    service::{Listed, Prediction, RoomView, Saved, Summary},
 };
 use crate::{
-    events::{gates, rules::Status},
+    events::{
+        gates,
+        rules::{Status, UnknownStatus},
+    },
     http::paging::Cursor,
     ids::{EventId, PredictionId, UserId},
 };
@@ -282,46 +285,116 @@ fn read_forecast(pick: &str, goals: Option<(i16, i16)>, confidence: i16) -> sqlx
         .ok_or_else(|| sqlx::Error::Decode("a prediction contradicts itself".into()))
 }
 
-/// A prediction as it is read; what has rules is still plain.
-struct Row {
-    id: PredictionId,
-    user_id: UserId,
-    username: String,
-    name: Option<String>,
-    prediction: String,
-    home_goals: Option<i16>,
-    away_goals: Option<i16>,
-    confidence: i16,
-    created_at: OffsetDateTime,
-    rules_version: i16,
-    status: String,
-    home_score: Option<i32>,
-    away_score: Option<i32>,
+/// Reads predictions as they count: with the last word that was said before the match began, or, where there was none,
+/// with the last word of all. Takes the further columns, what follows the tables, and the values; then turns each row into
+/// a [`Stored`] with `stored!`. A macro, because the checked queries take literals only, and what counts must be the same
+/// in all of them.
+macro_rules! predictions {
+    ($columns:tt, $rest:tt, $($value:expr),+ $(,)?) => {
+        sqlx::query!(
+            r#"select p.id as "id: PredictionId", p.user_id as "user_id: UserId", p.event_id as "event_id: EventId",
+                      coalesce(l.prediction, p.prediction) as "prediction!",
+                      case when l.revision is null then p.home_goals else l.home_goals end as home_goals,
+                      case when l.revision is null then p.away_goals else l.away_goals end as away_goals,
+                      coalesce(l.confidence, p.confidence) as "confidence!",
+                      p.created_at, coalesce(l.made_at, p.updated_at) as "updated_at!",
+                      p.updated_at < e.start_time or l.revision is not null as "is_in_time!",
+                      e.rules_version, e.status, e.home_score, e.away_score"#
+                + $columns
+                + " from predictions p
+                    join events e on e.id = p.event_id
+                    left join lateral (
+                        select r.revision, r.prediction, r.home_goals, r.away_goals, r.confidence, r.made_at
+                        from prediction_revisions r
+                        -- The first condition stands for itself: whose last word counts costs no look.
+                        where p.updated_at >= e.start_time
+                          and r.user_id = p.user_id and r.event_id = p.event_id and r.made_at < e.start_time
+                        order by r.revision desc limit 1
+                    ) l on true "
+                + $rest,
+            $($value),+
+        )
+    };
 }
 
-impl TryFrom<Row> for Listed {
+/// The part of a row of `predictions!` that all of them have.
+macro_rules! stored {
+    ($row:ident) => {
+        Stored {
+            id: $row.id,
+            user_id: $row.user_id,
+            event_id: $row.event_id,
+            prediction: $row.prediction,
+            goals: $row.home_goals.zip($row.away_goals),
+            confidence: $row.confidence,
+            created_at: $row.created_at,
+            updated_at: $row.updated_at,
+            is_in_time: $row.is_in_time,
+            rules_version: $row.rules_version,
+            status: $row.status,
+            scores: $row.home_score.zip($row.away_score),
+        }
+    };
+}
+
+/// A prediction as it is read; what has rules is still plain.
+struct Stored {
+    id: PredictionId,
+    user_id: UserId,
+    event_id: EventId,
+    prediction: String,
+    goals: Option<(i16, i16)>,
+    confidence: i16,
+    created_at: OffsetDateTime,
+    updated_at: OffsetDateTime,
+    is_in_time: bool,
+    rules_version: i16,
+    status: String,
+    scores: Option<(i32, i32)>,
+}
+
+impl TryFrom<Stored> for Prediction {
     type Error = sqlx::Error;
 
-    fn try_from(row: Row) -> Result<Self, sqlx::Error> {
-        let forecast = read_forecast(&row.prediction, row.home_goals.zip(row.away_goals), row.confidence)?;
-        let rules = RulesVersion::try_from(row.rules_version).map_err(|error| sqlx::Error::Decode(error.into()))?;
-        let status = row.status.parse::<Status>().map_err(|error| sqlx::Error::Decode(error.into()))?;
+    fn try_from(stored: Stored) -> Result<Self, sqlx::Error> {
+        let status = read_status(&stored.status)?;
         Ok(Self {
-            id: row.id,
-            user_id: row.user_id,
-            username: row.username,
-            name: row.name,
-            forecast,
-            created_at: row.created_at,
-            rules,
-            outcome: status.outcome(row.home_score.zip(row.away_score)),
+            id: stored.id,
+            user_id: stored.user_id,
+            event_id: stored.event_id,
+            forecast: read_forecast(&stored.prediction, stored.goals, stored.confidence)?,
+            created_at: stored.created_at,
+            updated_at: stored.updated_at,
+            is_in_time: stored.is_in_time,
+            rules: read_rules(stored.rules_version)?,
+            outcome: status.outcome(stored.scores),
         })
     }
+}
+
+fn read_status(name: &str) -> sqlx::Result<Status> {
+    name.parse().map_err(|error: UnknownStatus| sqlx::Error::Decode(error.into()))
+}
+
+fn read_rules(version: i16) -> sqlx::Result<RulesVersion> {
+    RulesVersion::try_from(version).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
 /// Whom a user does not want to meet.
 pub(super) async fn blocked(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<i64>> {
     sqlx::query_scalar!("select blocked_id from blocks where user_id = $1", user.0).fetch_all(executor).await
+}
+
+/// Whether somebody could still copy what is said of a match.
+pub(super) async fn is_to_come(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<bool> {
+    let is_to_come = sqlx::query_scalar!(
+        r#"select status = 'postponed' or (status = 'scheduled' and start_time > statement_timestamp()) as "is_to_come!"
+           from events where id = $1"#,
+        event.0,
+    )
+    .fetch_optional(executor)
+    .await?;
+    Ok(is_to_come.unwrap_or_default())
 }
 
 /// The first predictions of a match after the cursor, by user; but for those of the unseen.
@@ -330,66 +403,107 @@ pub(super) async fn list(
     event: EventId,
     room: Option<RoomView>,
     unseen: &[i64],
-    filter: Filter,
+    pick: Option<Pick>,
     after: Option<Cursor>,
     limit: i64,
 ) -> sqlx::Result<Vec<Listed>> {
-    let rows = sqlx::query_as!(
-        Row,
-        r#"select p.id as "id: PredictionId", p.user_id as "user_id: UserId", u.username, u.name,
-                  p.prediction, p.home_goals, p.away_goals, p.confidence, p.created_at,
-                  e.rules_version, e.status, e.home_score, e.away_score
-           from predictions p
-           join users u on u.user_id = p.user_id
-           join events e on e.id = p.event_id
-           where p.event_id = $1
-             and p.user_id > $2
-             and ($3::bigint is null or p.user_id = $3)
-             and ($4::text is null or p.prediction = $4)
-             and ($6::bigint is null or exists (
-               select from room_members m join rooms r on r.id = m.room_id
-               where m.user_id = p.user_id and m.membership = 'join'
-                 and (r.id = $6 or ($7 and r.event_id = $1 and r.stand is not null))))
-             and p.user_id <> all($8::bigint[])
-           order by p.user_id
-           limit $5"#,
+    let rows = predictions!(
+        ", u.username, u.name",
+        "join users u on u.user_id = p.user_id
+         where p.event_id = $1
+           and p.user_id > $2
+           and ($3::text is null or coalesce(l.prediction, p.prediction) = $3)
+           and ($4::bigint is null or exists (
+             select from room_members m join rooms r on r.id = m.room_id
+             where m.user_id = p.user_id and m.membership = 'join'
+               and (r.id = $4 or ($5 and r.event_id = $1 and r.stand is not null))))
+           and p.user_id <> all($6::bigint[])
+         order by p.user_id
+         limit $7",
         event.0,
         after.map_or(0, Cursor::id),
-        filter.user_id.map(|id| id.0),
-        filter.prediction.map(Pick::name),
-        limit,
+        pick.map(Pick::name),
         room.map(|room| room.id.0),
         room.is_some_and(|room| room.with_all_stands),
         unseen,
+        limit,
     )
     .fetch_all(executor)
     .await?;
-    rows.into_iter().map(Listed::try_from).collect()
+    rows.into_iter()
+        .map(|row| Ok(Listed { prediction: stored!(row).try_into()?, username: row.username, name: row.name }))
+        .collect()
 }
 
-/// All predictions of a match, or of a room's members on it.
-pub(super) async fn summary(
+/// What one user said of a match, if a list with this filter shows it. A query of its own, because only a plan that knows
+/// the user goes straight to the row.
+pub(super) async fn list_of_user(
     executor: impl PgExecutor<'_>,
     event: EventId,
+    user: UserId,
     room: Option<RoomView>,
-) -> sqlx::Result<Option<Summary>> {
+    pick: Option<Pick>,
+) -> sqlx::Result<Option<Listed>> {
+    let row = predictions!(
+        ", u.username, u.name",
+        "join users u on u.user_id = p.user_id
+         where p.user_id = $1 and p.event_id = $2
+           and ($3::text is null or coalesce(l.prediction, p.prediction) = $3)
+           and ($4::bigint is null or exists (
+             select from room_members m join rooms r on r.id = m.room_id
+             where m.user_id = p.user_id and m.membership = 'join'
+               and (r.id = $4 or ($5 and r.event_id = $2 and r.stand is not null))))",
+        user.0,
+        event.0,
+        pick.map(Pick::name),
+        room.map(|room| room.id.0),
+        room.is_some_and(|room| room.with_all_stands),
+    )
+    .fetch_optional(executor)
+    .await?;
+    row.map(|row| Ok(Listed { prediction: stored!(row).try_into()?, username: row.username, name: row.name }))
+        .transpose()
+}
+
+/// All predictions of a match, as they were counted when they were made.
+pub(super) async fn summary(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Option<Summary>> {
+    sqlx::query_as!(
+        Summary,
+        r#"select coalesce(sum(t.home), 0)::bigint as "home!",
+                  coalesce(sum(t.draw), 0)::bigint as "draw!",
+                  coalesce(sum(t.away), 0)::bigint as "away!",
+                  coalesce(sum(t.confidence) / nullif(sum(t.home + t.draw + t.away), 0), 0)::double precision
+                    as "average_confidence!"
+           from events e left join event_tallies t on t.event_id = e.id
+           where e.id = $1
+           group by e.id"#,
+        event.0,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// All predictions of a room's members on a match.
+pub(super) async fn summary_of_room(
+    executor: impl PgExecutor<'_>,
+    event: EventId,
+    room: RoomView,
+) -> sqlx::Result<Summary> {
     sqlx::query_as!(
         Summary,
         r#"select count(*) filter (where p.prediction = 'home') as "home!",
                   count(*) filter (where p.prediction = 'draw') as "draw!",
                   count(*) filter (where p.prediction = 'away') as "away!",
                   coalesce(avg(p.confidence), 0)::double precision as "average_confidence!"
-           from events e left join predictions p on p.event_id = e.id
-             and ($2::bigint is null or exists (
-               select from room_members m join rooms r on r.id = m.room_id
-               where m.user_id = p.user_id and m.membership = 'join'
-                 and (r.id = $2 or ($3 and r.event_id = $1 and r.stand is not null))))
-           where e.id = $1
-           group by e.id"#,
+           from predictions p
+           where p.event_id = $1 and exists (
+             select from room_members m join rooms r on r.id = m.room_id
+             where m.user_id = p.user_id and m.membership = 'join'
+               and (r.id = $2 or ($3 and r.event_id = $1 and r.stand is not null)))"#,
         event.0,
-        room.map(|room| room.id.0),
-        room.is_some_and(|room| room.with_all_stands),
+        room.id.0,
+        room.with_all_stands,
     )
-    .fetch_optional(executor)
+    .fetch_one(executor)
     .await
 }

@@ -1,3 +1,5 @@
+mod lists;
+
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
