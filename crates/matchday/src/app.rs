@@ -28,7 +28,7 @@ use crate::{
     predictions::service::Predictions,
     rooms::service::Rooms,
     safety::service::Safety,
-    scores::service::Scores,
+    scores::{boards::Boards, leaderboard::Leaderboards, service::Scores},
     sessions::service::Sessions,
     sms::service::Sms,
     teams::service::Teams,
@@ -95,6 +95,10 @@ pub struct Parts {
     pub predictions: Predictions,
     /// What it has earned them.
     pub scores: Scores,
+    /// The same, in order, for ranks among millions.
+    pub boards: Boards,
+    /// Who has earned the most.
+    pub leaderboards: Leaderboards,
 }
 
 impl Deref for App {
@@ -170,7 +174,9 @@ impl App {
         );
         let fixtures = Fixtures::new(db.clone(), clock.clone(), events.clone(), rooms.clone(), outbox_written.clone());
         let predictions = Predictions::new(db.clone(), &events, &config.predictions, &*random);
-        let scores = Scores::new(db.clone(), streams.clone(), &config.scores, outbox_written.clone());
+        let boards = Boards::new(redis.clone(), &config.redis.prefix, db.clone(), clock.clone(), random.clone());
+        let leaderboards = Leaderboards::new(db.clone(), boards.clone(), clock.clone());
+        let scores = Scores::new(db.clone(), streams.clone(), boards.clone(), &config.scores, outbox_written.clone());
         Ok(Self(Arc::new(Parts {
             limits,
             checks: Checks::default(),
@@ -199,6 +205,8 @@ impl App {
             fixtures,
             predictions,
             scores,
+            boards,
+            leaderboards,
         })))
     }
 }

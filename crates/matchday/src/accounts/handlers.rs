@@ -71,13 +71,16 @@ pub(super) struct Me {
     data: MeItem,
 }
 
-/// The caller: account and favourite teams.
+/// The caller: account, favourite teams and points.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MeData)]
 struct MeItem {
     #[serde(flatten)]
     user: UserItem,
     teams: MyTeams,
+    /// What the caller's predictions have earned in all. Follows a result within seconds.
+    #[schema(example = 412)]
+    points: i32,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -221,7 +224,8 @@ pub(super) async fn get_me(State(app): State<App>, user: CurrentUser) -> Result<
         primary: primary.map(FavouriteItem::from),
         other: others.into_iter().map(FavouriteItem::from).collect(),
     };
-    Ok(Json(Me { data: MeItem { user: account.into(), teams } }))
+    let points = app.leaderboards.points(user.id).await?;
+    Ok(Json(Me { data: MeItem { user: account.into(), teams, points } }))
 }
 
 /// Change the caller's account.

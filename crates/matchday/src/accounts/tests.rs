@@ -85,6 +85,22 @@ async fn me_shows_the_favourite_teams() {
 }
 
 #[tokio::test]
+async fn me_shows_the_points_of_all_time() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let points = async || user.get("/api/auth/me").await.expect(200)["data"]["points"].clone();
+        assert_eq!(points().await, 0, "nothing is settled");
+        sqlx::query("insert into user_scores values ($1, 'all', -12, 0, 0, 1), ($1, 'month:2026-11', 7, 0, 0, 1)")
+            .bind(user.id)
+            .execute(&app.app.db)
+            .await
+            .expect("scores");
+        assert_eq!(points().await, -12);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_made_up_username_is_replaced_once_and_stays_taken() {
     TestApp::run(async |app| {
         let (user, login) = app.log_in(PHONE).await;

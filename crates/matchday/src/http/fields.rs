@@ -148,10 +148,13 @@ impl Parameters {
     pub fn optional<T: FromQuery>(&mut self, name: &str) -> Option<Option<T>> {
         let Some(text) = self.given.get(name) else { return Some(None) };
         let parsed = T::from_query(text);
-        if parsed.is_none() {
-            self.faults.entry(name.to_owned()).or_default().push(sentence(name, T::EXPECTED));
-        }
-        parsed.map(Some)
+        if parsed.is_some() { parsed.map(Some) } else { self.fault(name, T::EXPECTED) }
+    }
+
+    /// Notes a fault that a type alone cannot see.
+    pub fn fault<T>(&mut self, name: &str, message: &str) -> Option<T> {
+        self.faults.entry(name.to_owned()).or_default().push(sentence(name, message));
+        None
     }
 }
 

@@ -43,7 +43,7 @@ pub use self::edge::Edge as Private;
 use self::edge::Edge;
 use crate::{
     accounts, app::App, chat, codes, events, login, mirror, platform::random, platform::telemetry, predictions, rooms,
-    safety, sessions, sms, teams, usernames,
+    safety, scores, sessions, sms, teams, usernames,
 };
 
 /// The routes of every feature, with their description.
@@ -57,6 +57,7 @@ fn features() -> (Router<App>, OpenApi) {
         .merge(events::routes())
         .merge(teams::routes())
         .merge(predictions::routes())
+        .merge(scores::routes())
         .merge(rooms::routes())
         .merge(safety::routes())
         .merge(sessions::routes())

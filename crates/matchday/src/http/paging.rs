@@ -76,6 +76,17 @@ impl FromQuery for Ordinal {
     }
 }
 
+/// How many of a list's first items are wanted, where only they are to be had: `per_page`.
+#[derive(Clone, Copy, Debug)]
+pub struct Top(pub i64);
+
+impl FromParameters for Top {
+    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+        let per_page = parameters.optional::<Ordinal>("per_page")?;
+        Some(Self(per_page.map_or(20, |Ordinal(size)| size.min(MOST_PER_PAGE))))
+    }
+}
+
 /// The query parameters of every list, for the documentation.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]

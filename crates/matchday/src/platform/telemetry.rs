@@ -209,5 +209,7 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     metrics::describe_counter!("matchday_predictions_total", "Predictions that were submitted, by outcome");
     metrics::describe_counter!("matchday_predictions_batches_total", "Batches in which predictions were written");
     metrics::describe_counter!("matchday_scores_changed_total", "Scores that followed a result");
+    metrics::describe_counter!("matchday_leaderboard_places_total", "Places set on leaderboards");
+    metrics::describe_counter!("matchday_leaderboards_filled_total", "Leaderboards filled from the database");
     metrics::describe_counter!("matchday_pages_built_total", "Pages built from the database, for all who ask for them");
 }

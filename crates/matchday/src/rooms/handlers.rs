@@ -58,10 +58,7 @@ impl FromRequestParts<App> for ReadableRoom {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let user = CurrentUser::from_request_parts(parts, app).await?;
         let Path(address) = Path::<RoomAddress>::from_request_parts(parts, app).await?;
-        let room = app.rooms.find(&address).await?;
-        if room.is_private && app.rooms.membership(user.id, room.id).await? != Some(Membership::Join) {
-            return Err(RoomError::NotAllowed.into());
-        }
+        let room = app.rooms.find_readable(user.id, &address).await?;
         Ok(Self { user, room })
     }
 }

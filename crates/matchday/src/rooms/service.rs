@@ -320,6 +320,15 @@ impl Rooms {
         store::find(&self.inner.db, address.as_str()).await?.ok_or(RoomError::NotFound)
     }
 
+    /// The same, if a user may look into it: any public room, or a private one they are a member of.
+    pub async fn find_readable(&self, user: UserId, address: &RoomAddress) -> Result<Room, RoomError> {
+        let room = self.find(address).await?;
+        if room.is_private && self.membership(user, room.id).await? != Some(Membership::Join) {
+            return Err(RoomError::NotAllowed);
+        }
+        Ok(room)
+    }
+
     /// What a user is to a room.
     pub async fn membership(&self, user: UserId, room: RoomId) -> sqlx::Result<Option<Membership>> {
         store::membership(&self.inner.db, user, room).await

@@ -1,10 +1,10 @@
 //! The tables that scores are kept for; no I/O.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
-use time::OffsetDateTime;
+use time::{Date, Month, OffsetDateTime, Time, Weekday};
 
-use crate::ids::TournamentId;
+use crate::ids::{TournamentId, UserId};
 
 /// A table. `score_scopes` in the database says which ones a match counts for; a test holds the two together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +46,17 @@ impl Scope {
     pub fn of_match(tournament: TournamentId, start: OffsetDateTime) -> [Self; 4] {
         [Self::All, Self::month_of(start), Self::Tournament(tournament), Self::week_of(start)]
     }
+
+    /// When nothing more is played for it; `None` where that is not known.
+    pub fn ends(self) -> Option<OffsetDateTime> {
+        let day = match self {
+            Self::All | Self::Tournament(_) => return None,
+            Self::Month { year, month: 12 } => Date::from_calendar_date(year + 1, Month::January, 1).ok()?,
+            Self::Month { year, month } => Date::from_calendar_date(year, (month + 1).try_into().ok()?, 1).ok()?,
+            Self::Week { year, week } => Date::from_iso_week_date(year, week, Weekday::Sunday).ok()?.next_day()?,
+        };
+        Some(day.with_time(Time::MIDNIGHT).assume_utc())
+    }
 }
 
 impl fmt::Display for Scope {
@@ -56,6 +67,25 @@ impl fmt::Display for Scope {
             Self::Month { year, month } => write!(f, "month:{year:04}-{month:02}"),
             Self::Week { year, week } => write!(f, "week:{year:04}-{week:02}"),
         }
+    }
+}
+
+impl FromStr for Scope {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let period = |rest: &str| -> Option<(i32, u8)> {
+            let (year, number) = rest.split_once('-')?;
+            Some((year.parse().ok()?, number.parse().ok()?))
+        };
+        let scope = match text.split_once(':') {
+            None => (text == "all").then_some(Self::All),
+            Some(("tournament", id)) => id.parse().ok().map(Self::Tournament),
+            Some(("month", rest)) => period(rest).map(|(year, month)| Self::Month { year, month }),
+            Some(("week", rest)) => period(rest).map(|(year, week)| Self::Week { year, week }),
+            Some(_) => None,
+        };
+        scope.ok_or(())
     }
 }
 
@@ -72,8 +102,75 @@ pub struct Score {
     pub settled: i32,
 }
 
+/// What decides a place in a table: points, then exact scores, then right outcomes. Who is equal in all of them is listed
+/// by id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Standing {
+    /// Points.
+    pub points: i32,
+    /// Scores that were right to the goal.
+    pub exact: i32,
+    /// Outcomes that were right.
+    pub correct: i32,
+}
+
+impl Standing {
+    /// Above and below this, points count no further. Nobody comes near it.
+    pub const MOST_POINTS: i32 = (1 << 22) - 1;
+    /// Above this, exact scores and right outcomes count no further.
+    pub const MOST_COUNTED: i32 = (1 << 15) - 1;
+    /// One point in [`key`](Self::key).
+    pub const POINT: i64 = 1 << 30;
+
+    /// All of it in one number that is smaller the better it is. Redis keeps it as a floating-point number, which has
+    /// 53 bits; this has as many and no more.
+    pub fn key(self) -> i64 {
+        let points = self.points.clamp(-Self::MOST_POINTS, Self::MOST_POINTS);
+        let counted = |count: i32| i64::from(count.clamp(0, Self::MOST_COUNTED));
+        -(i64::from(points) * Self::POINT + (counted(self.exact) << 15) + counted(self.correct))
+    }
+
+    /// What such a number says.
+    pub fn of_key(key: i64) -> Self {
+        let part = |bits: i64| i32::try_from(bits).unwrap_or_default();
+        let sum = -key;
+        // Rounded down, also below zero: what is left over is never negative.
+        Self { points: part(sum >> 30), exact: part((sum >> 15) & 0x7fff), correct: part(sum & 0x7fff) }
+    }
+}
+
+/// A user in a sorted set: bytes that are in the order of ids.
+pub fn member(user: UserId) -> [u8; 8] {
+    // The highest bit is turned over, so that numbers below zero would come first too.
+    (user.0 ^ i64::MIN).to_be_bytes()
+}
+
+/// The user whom such bytes mean.
+pub fn user_of(member: &[u8]) -> Option<UserId> {
+    Some(UserId(i64::from_be_bytes(member.try_into().ok()?) ^ i64::MIN))
+}
+
+/// Ranks of consecutive places of a table, from the points of each. The first is at `position`, counted from 0, and
+/// `ahead` have more points. Equal points share a rank, and the next one is as much further as there are who share it.
+pub fn ranks(position: i64, ahead: i64, points: impl IntoIterator<Item = i32>) -> Vec<i64> {
+    let mut before = None;
+    let mut rank = ahead + 1;
+    points
+        .into_iter()
+        .zip(position..)
+        .map(|(points, position)| {
+            if before.is_some_and(|before| before != points) {
+                rank = position + 1;
+            }
+            before = Some(points);
+            rank
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use time::macros::datetime;
 
     use super::*;
@@ -90,6 +187,71 @@ mod tests {
         ] {
             assert_eq!(Scope::week_of(moment).to_string(), week, "{moment}");
             assert_eq!(Scope::month_of(moment).to_string(), month, "{moment}");
+        }
+    }
+
+    #[test]
+    fn a_period_ends_where_the_next_one_begins() {
+        for (moment, week, month) in [
+            (datetime!(2026-11-15 23:59:59 UTC), datetime!(2026-11-16 0:00 UTC), datetime!(2026-12-01 0:00 UTC)),
+            (datetime!(2026-12-31 12:00 UTC), datetime!(2027-01-04 0:00 UTC), datetime!(2027-01-01 0:00 UTC)),
+        ] {
+            assert_eq!(Scope::week_of(moment).ends(), Some(week));
+            assert_eq!(Scope::month_of(moment).ends(), Some(month));
+        }
+        assert_eq!((Scope::All.ends(), Scope::Tournament(TournamentId(1)).ends()), (None, None));
+    }
+
+    #[test]
+    fn equal_points_share_a_rank() {
+        assert_eq!(ranks(0, 0, [9, 7, 7, 7, 3, 3, -1]), [1, 2, 2, 2, 5, 5, 7]);
+        assert_eq!(ranks(2, 1, [7, 7, 3]), [2, 2, 5], "a part that begins among equals");
+        assert_eq!(ranks(0, 0, []), Vec::<i64>::new());
+    }
+
+    fn standings() -> impl Strategy<Value = Standing> {
+        let points = prop_oneof![-60..60_i32, -Standing::MOST_POINTS..=Standing::MOST_POINTS];
+        let counts = || prop_oneof![0..3_i32, 0..=Standing::MOST_COUNTED];
+        (points, counts(), counts()).prop_map(|(points, exact, correct)| Standing { points, exact, correct })
+    }
+
+    proptest! {
+        #[test]
+        fn keys_are_in_the_order_of_what_they_say(a in standings(), b in standings()) {
+            prop_assert_eq!(b.key().cmp(&a.key()), a.cmp(&b));
+        }
+
+        #[test]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "that nothing is lost is the test")]
+        fn a_key_is_kept_whole_as_redis_keeps_it(standing in standings()) {
+            let kept = standing.key() as f64;
+            prop_assert_eq!(Standing::of_key(kept as i64), standing);
+        }
+
+        #[test]
+        fn who_has_more_points_is_below_a_bound(a in standings(), b in standings()) {
+            let bound = -(i64::from(a.points) + 1) * Standing::POINT;
+            prop_assert_eq!(b.key() <= bound, b.points > a.points);
+        }
+
+        #[test]
+        fn members_are_in_the_order_of_ids(a in any::<i64>(), b in any::<i64>()) {
+            prop_assert_eq!(member(UserId(a)).cmp(&member(UserId(b))), a.cmp(&b));
+            prop_assert_eq!(user_of(&member(UserId(a))), Some(UserId(a)));
+        }
+
+        #[test]
+        fn no_numbers_overflow(points in any::<i32>(), exact in any::<i32>(), correct in any::<i32>()) {
+            let key = Standing { points, exact, correct }.key();
+            prop_assert!(key.abs() < 1 << 53);
+        }
+
+        #[test]
+        fn a_scope_reads_back(seconds in 0_i64..4_000_000_000, id in 1_i64..) {
+            let moment = OffsetDateTime::from_unix_timestamp(seconds).expect("a moment");
+            for scope in Scope::of_match(TournamentId(id), moment) {
+                prop_assert_eq!(scope.to_string().parse(), Ok(scope));
+            }
         }
     }
 }

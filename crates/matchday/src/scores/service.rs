@@ -16,7 +16,8 @@ use time::OffsetDateTime;
 use tokio::sync::Notify;
 
 use super::{
-    rules::Score,
+    boards::{BoardError, Boards, Users},
+    rules::{Scope, Score},
     store::{self, Lane},
 };
 use crate::{
@@ -46,6 +47,7 @@ pub struct Scores {
 struct Inner {
     db: PgPool,
     streams: Streams,
+    boards: Boards,
     config: config::Scores,
     outbox_written: Arc<Notify>,
 }
@@ -88,6 +90,9 @@ pub enum ScoreError {
     /// A message could not be written.
     #[error(transparent)]
     Message(#[from] serde_json::Error),
+    /// The leaderboards do not show it.
+    #[error(transparent)]
+    Board(#[from] BoardError),
 }
 
 /// Takes note of results, in the transaction that wrote them and behind the closed gates of their matches.
@@ -142,8 +147,14 @@ pub enum Rebuild {
 
 impl Scores {
     /// Scores in this database.
-    pub fn new(db: PgPool, streams: Streams, config: &config::Scores, outbox_written: Arc<Notify>) -> Self {
-        Self { inner: Arc::new(Inner { db, streams, config: config.clone(), outbox_written }) }
+    pub fn new(
+        db: PgPool,
+        streams: Streams,
+        boards: Boards,
+        config: &config::Scores,
+        outbox_written: Arc<Notify>,
+    ) -> Self {
+        Self { inner: Arc::new(Inner { db, streams, boards, config: config.clone(), outbox_written }) }
     }
 
     /// The work that is left for workers.
@@ -219,10 +230,20 @@ impl Scores {
             metrics::counter!("matchday_scores_changed_total").increment(rows);
         }
         tx.commit().await?;
+        self.publish(&held).await?;
         store::set_shown(&self.inner.db, &held, latest.revision).await?;
         let mut connection = self.inner.db.acquire().await?;
         store::mark_applied(&mut connection, event).await?;
         Ok(())
+    }
+
+    /// Brings a lane's users to their places on the leaderboards: also on those of an earlier result that counted for
+    /// another month or week.
+    async fn publish(&self, lane: &Lane) -> Result<(), ScoreError> {
+        let scopes = store::scopes_of_match(&self.inner.db, lane.event).await?;
+        let scopes: Vec<Scope> = scopes.iter().filter_map(|scope| scope.parse().ok()).collect();
+        let users = Users::WhoPredicted { event: lane.event, from: lane.from_user, until: lane.until_user };
+        Ok(self.inner.boards.publish(&scopes, users).await?)
     }
 
     /// Has results planned again that were not in all scores a while after they came: what a lost queue forgot.

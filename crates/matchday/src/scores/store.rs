@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{
     events::rules::Outcome,
-    ids::{EventId, UserId},
+    ids::{EventId, TournamentId, UserId},
+    rooms::service::Room,
 };
 
 /// How long a result may take before somebody looks whether its work was lost.
@@ -315,6 +316,168 @@ pub(super) async fn in_progress(executor: impl PgExecutor<'_>) -> sqlx::Result<V
            where r.applied_at is null
            group by r.event_id, r.revision, r.recorded_at
            order by r.recorded_at, r.event_id"#,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+// What leaderboards read.
+
+/// A user's score in one of the tables that were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ScoreRow {
+    /// Which of them, from 1.
+    pub(super) scope: i32,
+    pub(super) user_id: i64,
+    pub(super) points: i32,
+    pub(super) exact: i32,
+    pub(super) correct: i32,
+    pub(super) settled: i32,
+}
+
+impl ScoreRow {
+    /// Where it stands: in which table, and whose it is.
+    pub(super) fn place(&self) -> (i32, i64) {
+        (self.scope, self.user_id)
+    }
+
+    /// Which of the tables, from 0.
+    pub(super) fn scope_index(&self) -> usize {
+        usize::try_from(self.scope - 1).unwrap_or(usize::MAX)
+    }
+}
+
+/// The scores of a match's predictors in some tables: those with ids from one up to another.
+pub(super) async fn scores_of_predictors(
+    executor: impl PgExecutor<'_>,
+    scopes: &[String],
+    event: EventId,
+    from_user: i64,
+    until_user: i64,
+) -> sqlx::Result<Vec<ScoreRow>> {
+    sqlx::query_as!(
+        ScoreRow,
+        r#"select array_position($1, s.scope) as "scope!", s.user_id, s.points, s.exact, s.correct, s.settled
+           from predictions p join user_scores s on s.user_id = p.user_id
+           where p.event_id = $2 and p.user_id >= $3 and p.user_id < $4 and s.scope = any($1)"#,
+        scopes,
+        event.0,
+        from_user,
+        until_user,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// The scores of one table by user: those with ids from one up to another, but no more than so many.
+pub(super) async fn scores_from(
+    executor: impl PgExecutor<'_>,
+    scope: &str,
+    from_user: i64,
+    until_user: i64,
+    most: i64,
+) -> sqlx::Result<Vec<ScoreRow>> {
+    sqlx::query_as!(
+        ScoreRow,
+        r#"select 1 as "scope!", user_id, points, exact, correct, settled
+           from user_scores where scope = $1 and user_id >= $2 and user_id < $3 order by user_id limit $4"#,
+        scope,
+        from_user,
+        until_user,
+        most,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// The tables in which a match has been counted, by any of the results it has had.
+pub(super) async fn scopes_of_match(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!(
+        r#"select distinct unnest(score_scopes(e.tournament_id, r.start_time)) as "scope!"
+           from event_results r join events e on e.id = r.event_id
+           where r.event_id = $1 and r.home_score is not null order by 1"#,
+        event.0,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Somebody on a leaderboard, as others see them.
+pub(super) struct Player {
+    pub(super) user_id: UserId,
+    pub(super) username: String,
+    pub(super) name: Option<String>,
+    pub(super) settled: Option<i32>,
+}
+
+/// Who these users are, and how many of their predictions a table counts; without those whom the viewer has blocked.
+pub(super) async fn players(
+    executor: impl PgExecutor<'_>,
+    users: &[i64],
+    scope: &str,
+    viewer: UserId,
+) -> sqlx::Result<Vec<Player>> {
+    sqlx::query_as!(
+        Player,
+        r#"select u.user_id as "user_id: UserId", u.username, u.name, s.settled as "settled?"
+           from users u left join user_scores s on s.user_id = u.user_id and s.scope = $2
+           where u.user_id = any($1)
+             and not exists (select from blocks b where b.user_id = $3 and b.blocked_id = u.user_id)"#,
+        users,
+        scope,
+        viewer.0,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+pub(super) async fn is_tournament(executor: impl PgExecutor<'_>, tournament: TournamentId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(r#"select exists (select from tournaments where id = $1) as "is_one!""#, tournament.0)
+        .fetch_one(executor)
+        .await
+}
+
+/// A user's points in a table.
+pub(super) async fn points(executor: impl PgExecutor<'_>, user: UserId, scope: &str) -> sqlx::Result<Option<i32>> {
+    sqlx::query_scalar!("select points from user_scores where user_id = $1 and scope = $2", user.0, scope)
+        .fetch_optional(executor)
+        .await
+}
+
+/// A line of a room's table; without a user where there is only the total to be told.
+pub(super) struct RoomLine {
+    pub(super) total: i64,
+    pub(super) position: Option<i64>,
+    pub(super) own_position: Option<i64>,
+    pub(super) rank: Option<i64>,
+    pub(super) user_id: Option<UserId>,
+    pub(super) username: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) points: Option<i32>,
+    pub(super) exact: Option<i32>,
+    pub(super) correct: Option<i32>,
+    pub(super) settled: Option<i32>,
+}
+
+/// The first of a table among a room's members, the viewer, and as many neighbours before and after: one query.
+pub(super) async fn room_board(
+    executor: impl PgExecutor<'_>,
+    room: &Room,
+    scope: &str,
+    viewer: UserId,
+    top: i64,
+    neighbours: i64,
+) -> sqlx::Result<Vec<RoomLine>> {
+    sqlx::query_file_as!(
+        RoomLine,
+        "src/scores/room_board.sql",
+        room.id.0,
+        room.event_id.map(|id| id.0),
+        room.stand.is_some(),
+        scope,
+        viewer.0,
+        top,
+        neighbours,
     )
     .fetch_all(executor)
     .await

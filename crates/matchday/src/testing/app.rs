@@ -127,6 +127,16 @@ impl TestApp {
         outbox::take_all(&self.app.db).await.expect("the outbox")
     }
 
+    /// Brings all scores in step with the results, as workers do.
+    pub async fn settle(&self) {
+        let scores = &self.app.scores;
+        for progress in scores.in_progress().await.expect("read") {
+            for lane in scores.plan(progress.event).await.expect("planned") {
+                scores.apply(progress.event, lane.number).await.expect("applied");
+            }
+        }
+    }
+
     /// Sends a request as it is, from this machine. `X-Forwarded-For` is believed.
     pub async fn send(&self, request: Request<Body>) -> Answer {
         let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);

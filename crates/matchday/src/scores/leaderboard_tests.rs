@@ -1,0 +1,542 @@
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use time::Duration;
+
+use super::{
+    boards::{Boards, Users},
+    rules::Scope,
+};
+use crate::{
+    app::App,
+    ids::{TournamentId, UserId},
+    platform::random,
+    testing::{TestApp, TestUser, eventually},
+};
+
+const EVERYBODY: Users = Users::Between { from: i64::MIN, until: i64::MAX };
+const NO_REDIS: [(&str, &str); 2] =
+    [("MATCHDAY_REDIS__URL", "redis://127.0.0.1:1"), ("MATCHDAY_REDIS__TIMEOUT", "200ms")];
+
+/// Points, exact scores, right outcomes and matches with a result.
+type Earned = (i32, i32, i32, i32);
+
+async fn earn(app: &App, user: UserId, scope: &str, (points, exact, correct, settled): Earned) {
+    sqlx::query(
+        "insert into user_scores (user_id, scope, points, exact, correct, settled) values ($1, $2, $3, $4, $5, $6)
+         on conflict (user_id, scope) do update set points = excluded.points, exact = excluded.exact,
+           correct = excluded.correct, settled = excluded.settled",
+    )
+    .bind(user)
+    .bind(scope)
+    .bind(points)
+    .bind(exact)
+    .bind(correct)
+    .bind(settled)
+    .execute(&app.db)
+    .await
+    .expect("a score");
+}
+
+/// As many users as there are scores of all time.
+async fn players<'a>(app: &'a TestApp, scores: &[Earned]) -> Vec<TestUser<'a>> {
+    let mut users = Vec::new();
+    for &score in scores {
+        let user = app.user().await;
+        earn(&app.app, user.id, "all", score).await;
+        users.push(user);
+    }
+    users
+}
+
+async fn board(user: &TestUser<'_>, query: &str) -> Value {
+    user.get(&format!("/api/auth/leaderboards?{query}")).await.expect(200)
+}
+
+/// Who is listed, by their place among these users, and with which rank.
+fn listed(users: &[TestUser<'_>], entries: &Value) -> Vec<(usize, i64)> {
+    let entries = entries.as_array().expect("a list").iter();
+    entries
+        .map(|entry| {
+            let at = users.iter().position(|user| json!(user.id) == entry["user"]["id"]).expect("one of them");
+            (at, entry["rank"].as_i64().expect("a rank"))
+        })
+        .collect()
+}
+
+/// The keys of this test's boards.
+async fn keys(app: &App) -> Vec<String> {
+    let pattern = format!("{{{}:board:*", app.config.redis.prefix);
+    redis::cmd("KEYS").arg(pattern).query_async(&mut app.redis.clone()).await.expect("keys")
+}
+
+async fn set_state(app: &App, scope: Scope, state: &str) {
+    let key = format!("{{{}:board:{scope}}}:state", app.config.redis.prefix);
+    redis::cmd("SET").arg(key).arg(state).exec_async(&mut app.redis.clone()).await.expect("set");
+}
+
+async fn delete(app: &App, keys: &[String]) {
+    if !keys.is_empty() {
+        redis::cmd("DEL").arg(keys).exec_async(&mut app.redis.clone()).await.expect("deleted");
+    }
+}
+
+async fn run_of_redis(app: &App) -> String {
+    let info: String = redis::cmd("INFO").arg("server").query_async(&mut app.redis.clone()).await.expect("info");
+    info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("a run").trim().to_owned()
+}
+
+/// A whole board, and the same from the database: user, rank, points, exact and correct.
+async fn both(app: &App, boards: &Boards, scope: Scope) -> [Vec<(i64, i64, i32, i32, i32)>; 2] {
+    let view = boards.look(scope, UserId(1), 1_000_000).await.expect("read").expect("it is filled");
+    let shown: Vec<_> = view
+        .top
+        .iter()
+        .map(|place| {
+            let standing = place.standing;
+            (place.user.0, place.rank, standing.points, standing.exact, standing.correct)
+        })
+        .collect();
+    assert_eq!(view.total, i64::try_from(shown.len()).expect("a number"));
+    let stored = sqlx::query_as(
+        "select user_id, rank() over (order by points desc), points, exact, correct from user_scores
+         where scope = $1 and settled > 0 order by points desc, exact desc, correct desc, user_id",
+    )
+    .bind(scope.to_string())
+    .fetch_all(&app.db)
+    .await
+    .expect("read");
+    [shown, stored]
+}
+
+#[tokio::test]
+async fn places_are_by_points_and_equal_points_share_a_rank() {
+    TestApp::run(async |app| {
+        let users = players(
+            app,
+            &[(-20, 0, 0, 1), (40, 1, 2, 3), (60, 1, 1, 1), (40, 2, 2, 2), (40, 1, 2, 2), (40, 1, 3, 4), (0, 0, 0, 1)],
+        )
+        .await;
+        let answer = board(&users[3], "").await;
+        let ranks = [(2, 1), (3, 2), (5, 2), (1, 2), (4, 2), (6, 6), (0, 7)];
+        assert_eq!(listed(&users, &answer["data"]["top"]), ranks);
+        assert_eq!(listed(&users, &answer["data"]["neighbours"]), ranks);
+        let name = app.app.accounts.find(users[3].id).await.expect("read").expect("one").username;
+        let me = json!({"rank": 2, "user": {"id": users[3].id, "username": name.as_str(), "name": null}, "points": 40,
+                        "exact": 2, "correct": 2, "settled": 2});
+        assert_eq!((&answer["data"]["me"], &answer["data"]["top"][1]), (&me, &me));
+        assert_eq!(
+            answer["meta"],
+            json!({"total_players": 7, "period": "all", "tournament_id": null, "room_id": null})
+        );
+        let answer = board(&users[0], "per_page=2").await;
+        assert_eq!(listed(&users, &answer["data"]["top"]), [(2, 1), (3, 2)]);
+        assert_eq!((&answer["data"]["me"]["rank"], &answer["data"]["me"]["points"]), (&json!(7), &json!(-20)));
+        for query in ["per_page=0", "per_page=x"] {
+            let faulty = users[0].get(&format!("/api/auth/leaderboards?{query}")).await;
+            assert_eq!(faulty.invalid_fields(), ["per_page"]);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn everybody_sees_their_own_place_and_who_is_around() {
+    TestApp::run(async |app| {
+        // Thirty of them, three by three with the same points.
+        let scores: Vec<Earned> = (0..30).map(|n| (100 - n / 3, 0, 0, 1)).collect();
+        let users = players(app, &scores).await;
+        let rank = |at: usize| i64::try_from(at - at % 3 + 1).expect("a rank");
+        let stranger = app.user().await;
+        for (at, around) in [(0, 0..6), (1, 0..7), (7, 2..13), (15, 10..21), (28, 23..30), (29, 24..30)] {
+            let answer = board(&users[at], "per_page=4").await;
+            let expected: Vec<_> = around.map(|at| (at, rank(at))).collect();
+            assert_eq!(listed(&users, &answer["data"]["neighbours"]), expected, "around {at}");
+            assert_eq!(listed(&users, &json!([answer["data"]["me"]])), [(at, rank(at))]);
+            assert_eq!(listed(&users, &answer["data"]["top"]), [(0, 1), (1, 1), (2, 1), (3, 4)]);
+        }
+        let answer = board(&stranger, "per_page=1000").await;
+        assert_eq!((&answer["data"]["me"], &answer["data"]["neighbours"]), (&Value::Null, &json!([])));
+        assert_eq!((listed(&users, &answer["data"]["top"]).len(), &answer["meta"]["total_players"]), (30, &json!(30)));
+
+        // Who is blocked is left out; the ranks of the others stay.
+        for at in [1, 14] {
+            users[15].post(&format!("/api/auth/blocks/{}", users[at].id), json!({})).await.expect(200);
+        }
+        let answer = board(&users[15], "per_page=3").await;
+        assert_eq!(listed(&users, &answer["data"]["top"]), [(0, 1), (2, 1)]);
+        let expected: Vec<_> = (10..21).filter(|&at| at != 14).map(|at| (at, rank(at))).collect();
+        assert_eq!(listed(&users, &answer["data"]["neighbours"]), expected);
+        assert_eq!(answer["meta"]["total_players"], 30);
+        // A place without an account, which cannot be, breaks nothing.
+        earn(&app.app, UserId(1_000_000), "all", (1_000, 0, 0, 1)).await;
+        app.app.boards.publish(&[Scope::All], EVERYBODY).await.expect("published");
+        let answer = board(&stranger, "per_page=2").await;
+        assert_eq!(listed(&users, &answer["data"]["top"]), [(0, 2)]);
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn periods_and_tournaments_have_tables_of_their_own() {
+    TestApp::run(async |app| {
+        app.fixtures().import_teams().await;
+        let tournament: i64 =
+            sqlx::query_scalar("select id from tournaments").fetch_one(&app.app.db).await.expect("one");
+        let user = app.user().await;
+        let of_tournament = format!("tournament:{tournament}");
+        let scopes =
+            [("all", 9), ("month:2026-11", 8), ("week:2026-47", 7), (of_tournament.as_str(), 6), ("month:2026-12", 5)];
+        for (scope, points) in scopes {
+            earn(&app.app, user.id, scope, (points, 0, 0, 1)).await;
+        }
+        let points = async |query: &str| board(&user, query).await["data"]["me"]["points"].clone();
+        assert_eq!(points("period=all").await, 9);
+        assert_eq!(points("period=month").await, 8);
+        assert_eq!(points("period=week").await, 7);
+        assert_eq!(points(&format!("tournament_id={tournament}")).await, 6);
+        assert_eq!(points(&format!("tournament_id={tournament}&period=all")).await, 6);
+        let answer = board(&user, "period=month").await;
+        assert_eq!(
+            answer["meta"],
+            json!({"total_players": 1, "period": "month", "tournament_id": null, "room_id": null})
+        );
+        let filled = keys(&app.app).await;
+        let unknown = board(&user, "tournament_id=999999").await;
+        assert_eq!(unknown["data"], json!({"top": [], "me": null, "neighbours": []}));
+        assert_eq!(
+            unknown["meta"],
+            json!({"total_players": 0, "period": "all", "tournament_id": 999_999, "room_id": null})
+        );
+        assert_eq!(keys(&app.app).await.len(), filled.len(), "nothing is kept of a tournament that is made up");
+        // Those of a time are not kept for ever, and no set is gone before its state.
+        for key in filled {
+            let left: i64 = redis::cmd("TTL").arg(&key).query_async(&mut app.app.redis.clone()).await.expect("a time");
+            let of_a_time = key.contains("month:") || key.contains("week:");
+            let days = if key.contains("month:") { 18 } else { 10 } + i64::from(!key.ends_with(":state"));
+            let hour = 3_600;
+            let expected = (days * 24 * hour)..((days + 1) * 24 * hour);
+            assert!(if of_a_time { expected.contains(&left) } else { left == -1 }, "{key}: {left}");
+        }
+        for query in ["period=month", "period=week"] {
+            let faulty = user.get(&format!("/api/auth/leaderboards?{query}&tournament_id=1")).await;
+            assert_eq!(faulty.invalid_fields(), ["period"]);
+        }
+        let faulty = user.get("/api/auth/leaderboards?period=year&tournament_id=x&room_id=x&per_page=0").await;
+        assert_eq!(faulty.invalid_fields(), ["per_page", "period", "room_id", "tournament_id"]);
+        app.clock.advance(Duration::days(11));
+        assert_eq!(points("period=month").await, 5, "by the present month");
+        assert_eq!(points("period=week").await, Value::Null);
+    })
+    .await;
+}
+
+/// A room with some members.
+async fn room_of(app: &TestApp, name: &str, kind: &str, members: &[&TestUser<'_>]) {
+    let now = app.app.clock.now();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+        "insert into rooms (matrix_id, alias, name, event_id, stand, creator_id, is_private, created_at, made_until, opened_at)
+           select '!{name}:example.org', '{name}', '{name}', {kind}, '{now}', '{now}', '{now}';
+         insert into room_activity (room_id, last_activity, compared_at)
+           select id, '{now}', '{now}' from rooms where alias = '{name}'"
+    )))
+    .execute(&app.app.db)
+    .await
+    .expect("a room");
+    for member in members {
+        sqlx::query(
+            "insert into room_members (user_id, room_id, membership, active_at, changed_at)
+             select $1, id, 'join', created_at, created_at from rooms where alias = $2",
+        )
+        .bind(member.id)
+        .bind(name)
+        .execute(&app.app.db)
+        .await
+        .expect("a member");
+    }
+}
+
+#[tokio::test]
+async fn a_room_has_a_table_of_its_members_also_without_redis() {
+    TestApp::run_with(&NO_REDIS, async |app| {
+        let event = app.fixtures().a_match("m").put().await;
+        let scores: Vec<Earned> = (0..20).map(|n| (100 - n / 2, n % 2, 0, 1)).collect();
+        let users = players(app, &scores).await;
+        earn(&app.app, users[3].id, "week:2026-47", (5, 0, 0, 1)).await;
+        let newcomer = app.user().await;
+        let odd: Vec<&TestUser<'_>> = users.iter().skip(1).step_by(2).chain([&newcomer]).collect();
+        room_of(app, "open", "null, null, 1, false", &odd).await;
+        room_of(app, "closed", "null, null, 1, true", &[&users[0], &users[2]]).await;
+        room_of(app, "north", &format!("{event}, 1, null, false"), &[&users[0], &users[1], &users[4]]).await;
+        room_of(app, "south", &format!("{event}, 2, null, false"), &[&users[3], &users[4]]).await;
+
+        let answer = board(&users[0], "room_id=!open:example.org&per_page=3").await;
+        assert_eq!(listed(&users, &answer["data"]["top"]), [(1, 1), (3, 2), (5, 3)]);
+        assert_eq!((&answer["data"]["me"], &answer["data"]["neighbours"]), (&Value::Null, &json!([])));
+        assert_eq!(
+            answer["meta"],
+            json!({"total_players": 10, "period": "all", "tournament_id": null, "room_id": "!open:example.org"})
+        );
+        let answer = board(&users[15], "room_id=%21open%3Aexample.org&per_page=1").await;
+        assert_eq!(listed(&users, &answer["data"]["top"]), [(1, 1)]);
+        assert_eq!(listed(&users, &json!([answer["data"]["me"]])), [(15, 8)]);
+        let around: Vec<_> = [5, 7, 9, 11, 13, 15, 17, 19].into_iter().zip(3..).collect();
+        assert_eq!(listed(&users, &answer["data"]["neighbours"]), around);
+        let answer = board(&users[1], "room_id=!open:example.org&period=week").await;
+        assert_eq!(listed(&users, &answer["data"]["top"]), [(3, 1)]);
+
+        // All stands of a match are one crowd, equal points share a rank, and nobody is counted twice.
+        for stand in ["north", "south"] {
+            let answer = board(&users[4], &format!("room_id=!{stand}:example.org")).await;
+            assert_eq!(listed(&users, &answer["data"]["top"]), [(1, 1), (0, 1), (3, 3), (4, 4)]);
+            assert_eq!(listed(&users, &json!([answer["data"]["me"]])), [(4, 4)]);
+        }
+        users[4].post(&format!("/api/auth/blocks/{}", users[1].id), json!({})).await.expect(200);
+        let answer = board(&users[4], "room_id=!north:example.org").await;
+        assert_eq!(listed(&users, &answer["data"]["top"]), [(0, 1), (3, 3), (4, 4)]);
+        assert_eq!(answer["meta"]["total_players"], 4);
+
+        assert_eq!(
+            listed(&users, &board(&users[2], "room_id=!closed:example.org").await["data"]["top"]),
+            [(0, 1), (2, 2)]
+        );
+        let refused = users[1].get("/api/auth/leaderboards?room_id=!closed:example.org").await;
+        assert_eq!(refused.expect(403)["code"], "not_allowed");
+        let unknown = board(&users[1], "room_id=!nowhere:example.org").await;
+        assert_eq!((&unknown["data"]["top"], &unknown["meta"]["total_players"]), (&json!([]), &json!(0)));
+
+        // The large ones need Redis, and say so at once.
+        let away = users[0].get("/api/auth/leaderboards").await;
+        assert!(away.header("retry-after").is_some());
+        assert_eq!(away.expect(503)["code"], "leaderboard_unavailable");
+        let began = std::time::Instant::now();
+        for _ in 0..20 {
+            users[0].get("/api/auth/leaderboards?period=week").await.expect(503);
+        }
+        assert!(began.elapsed() < std::time::Duration::from_secs(3), "nobody waits for what is away");
+        assert_eq!(users[0].get("/api/auth/me").await.expect(200)["data"]["points"], 100);
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_board_that_was_lost_comes_back_by_itself() {
+    TestApp::run(async |app| {
+        let users = players(app, &[(10, 0, 0, 1), (-5, 0, 0, 1), (30, 1, 1, 1), (10, 1, 1, 1)]).await;
+        let before = board(&users[1], "").await;
+        assert_eq!(before["meta"]["total_players"], 4);
+        let all = keys(&app.app).await;
+        assert_eq!(all.len(), 2, "{all:?}");
+        delete(&app.app, &all).await;
+        assert_eq!(board(&users[1], "").await, before);
+
+        // Half a board without a state, or with that of a server that was started again since, is not believed.
+        let set = all.iter().find(|key| !key.ends_with(":state")).expect("a set").clone();
+        let state = all.iter().find(|key| key.ends_with(":state")).expect("a state").clone();
+        let spoil = async || {
+            redis::cmd("ZREMRANGEBYRANK")
+                .arg(&set)
+                .arg(0)
+                .arg(1)
+                .exec_async(&mut app.app.redis.clone())
+                .await
+                .expect("spoilt");
+        };
+        spoil().await;
+        delete(&app.app, &[state]).await;
+        assert_eq!(board(&users[1], "").await, before);
+        spoil().await;
+        set_state(&app.app, Scope::All, "ready:0123").await;
+        assert_eq!(board(&users[1], "").await, before);
+        spoil().await;
+        set_state(&app.app, Scope::All, "building:0123:somebody").await;
+        assert_eq!(board(&users[1], "").await, before);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_board_that_somebody_else_fills_is_waited_for_but_not_for_long() {
+    TestApp::run(async |app| {
+        let users = players(app, &[(10, 0, 0, 1), (5, 0, 0, 1)]).await;
+        let run = run_of_redis(&app.app).await;
+        set_state(&app.app, Scope::All, &format!("building:{run}:another")).await;
+        let answer = users[0].get("/api/auth/leaderboards").await;
+        assert_eq!(answer.header("retry-after"), Some("3"));
+        assert_eq!(answer.expect(503)["code"], "leaderboard_rebuilding");
+        // What is published meanwhile is not lost on the one who fills it.
+        earn(&app.app, users[1].id, "all", (20, 0, 0, 1)).await;
+        app.app.boards.publish(&[Scope::All], EVERYBODY).await.expect("published");
+        // They died, and their claim ran out.
+        let state = keys(&app.app).await.into_iter().find(|key| key.ends_with(":state")).expect("a state");
+        delete(&app.app, &[state]).await;
+        eventually("this process goes on", async || users[0].get("/api/auth/leaderboards").await.status == 200).await;
+        assert_eq!(listed(&users, &board(&users[0], "").await["data"]["top"]), [(1, 1), (0, 2)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_has_no_settled_match_any_more_has_no_place() {
+    TestApp::run(async |app| {
+        let users = players(app, &[(10, 0, 0, 1), (5, 0, 0, 1), (0, 0, 0, 0)]).await;
+        assert_eq!(listed(&users, &board(&users[0], "").await["data"]["top"]), [(0, 1), (1, 2)]);
+        earn(&app.app, users[0].id, "all", (0, 0, 0, 0)).await;
+        earn(&app.app, users[2].id, "all", (7, 0, 0, 1)).await;
+        app.app.boards.publish(&[Scope::All, Scope::week_of(app.app.clock.now())], EVERYBODY).await.expect("published");
+        let answer = board(&users[0], "").await;
+        assert_eq!(listed(&users, &answer["data"]["top"]), [(2, 1), (1, 2)]);
+        assert_eq!((&answer["data"]["me"], &answer["meta"]["total_players"]), (&Value::Null, &json!(2)));
+        let [shown, stored] = both(&app.app, &app.app.boards, Scope::All).await;
+        assert_eq!(shown, stored);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn boards_follow_results_and_their_corrections() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let start = Duration::days(3_650);
+        let event = fixtures.a_match("m").starting_in(start).put().await;
+        let users = players(app, &[(5, 0, 0, 1), (0, 0, 0, 0), (0, 0, 0, 0)]).await;
+        for (at, home, away) in [(1, 2, 1), (2, 0, 1)] {
+            let pick = if home > away { "home" } else { "away" };
+            let body = json!({"event_id": event, "prediction": pick, "score_prediction": {"home": home, "away": away}});
+            users[at].post("/api/auth/predictions", body).await.expect(201);
+        }
+        let tournament: i64 =
+            sqlx::query_scalar("select tournament_id from events").fetch_one(&app.app.db).await.expect("one");
+        let top = async |query: &str| listed(&users, &board(&users[0], query).await["data"]["top"]);
+        let of_tournament = format!("tournament_id={tournament}");
+        assert_eq!((top("").await, top(&of_tournament).await), (vec![(0, 1)], vec![]));
+        for ((home, away), all, of_one) in
+            [((2, 1), [(1, 1), (0, 2), (2, 3)], [(1, 1), (2, 2)]), ((0, 1), [(2, 1), (0, 2), (1, 3)], [(2, 1), (1, 2)])]
+        {
+            fixtures.a_match("m").starting_in(start).at("finished", home, away).put().await;
+            app.settle().await;
+            assert_eq!((top("").await, top(&of_tournament).await), (all.to_vec(), of_one.to_vec()));
+        }
+        fixtures.a_match("m").starting_in(start).being("abandoned").put().await;
+        app.settle().await;
+        assert_eq!((top("").await, top(&of_tournament).await), (vec![(0, 1)], vec![]));
+        assert_eq!(app.app.scores.in_progress().await.expect("read"), []);
+    })
+    .await;
+}
+
+/// Changes the scores of some users in some tables, as a lane does, and publishes them.
+async fn change(app: &App, boards: &Boards, scopes: &[Scope], users: i64) {
+    let [from, width, points, exact, gone] = random::bytes::<5>(&*app.random).map(i64::from);
+    let from = from % users;
+    let until = from + 1 + width % 64;
+    let names: Vec<String> = scopes.iter().map(Scope::to_string).collect();
+    sqlx::query(
+        "with held as (select user_id, scope from user_scores where user_id >= $1 and user_id < $2 and scope = any($3)
+                       order by user_id, scope for update)
+         update user_scores s set points = s.points + $4, exact = $5, settled = case when $6 then 0 else 1 end
+         from held where held.user_id = s.user_id and held.scope = s.scope",
+    )
+    .bind(from)
+    .bind(until)
+    .bind(&names)
+    .bind(points % 7 - 3)
+    .bind(exact % 3)
+    .bind(gone % 4 == 0)
+    .execute(&app.db)
+    .await
+    .expect("changed");
+    boards.publish(scopes, Users::Between { from, until }).await.expect("published");
+}
+
+/// Several processes on the same Redis and database.
+fn processes(app: &App) -> Vec<Boards> {
+    let one = || {
+        let redis = crate::app::redis(&app.config.redis).expect("a valid URL");
+        Boards::new(redis, &app.config.redis.prefix, app.db.clone(), app.clock.clone(), app.random.clone())
+    };
+    std::iter::repeat_with(one).take(4).collect()
+}
+
+const RACERS: i64 = 300;
+
+async fn start_race(app: &App) -> [Scope; 3] {
+    let scopes = [Scope::All, Scope::Tournament(TournamentId(1)), Scope::week_of(app.clock.now())];
+    for scope in scopes {
+        sqlx::query("insert into user_scores select n, $2, 0, 0, 0, 1 from generate_series(1, $1) as n")
+            .bind(RACERS)
+            .bind(scope.to_string())
+            .execute(&app.db)
+            .await
+            .expect("scores");
+    }
+    scopes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn publishers_that_meet_end_with_what_is_in_the_database() {
+    TestApp::run(async |app| {
+        let scopes = start_race(&app.app).await;
+        let processes = processes(&app.app);
+        for scope in scopes {
+            processes[0].rebuild(scope).await.expect("filled");
+        }
+        for _ in 0..3 {
+            join_all((0..12).map(|n: usize| {
+                let (app, boards) = (app.app.clone(), processes[n % 4].clone());
+                let runner = tokio::spawn(async move {
+                    for _ in 0..20 {
+                        change(&app, &boards, &scopes[..=(n % 3)], RACERS).await;
+                    }
+                });
+                async { runner.await.expect("it ran") }
+            }))
+            .await;
+            for scope in scopes {
+                let [shown, stored] = both(&app.app, &processes[0], scope).await;
+                assert_eq!(shown, stored);
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn boards_that_are_lost_and_filled_while_scores_change_end_with_what_is_in_the_database() {
+    TestApp::run(async |app| {
+        let scopes = start_race(&app.app).await;
+        let processes = processes(&app.app);
+        for round in 0..5 {
+            let changing = join_all((0..8).map(|n: usize| {
+                let (app, boards) = (app.app.clone(), processes[n % 4].clone());
+                let runner = tokio::spawn(async move {
+                    for _ in 0..15 {
+                        change(&app, &boards, &scopes[..=(n % 3)], RACERS).await;
+                    }
+                });
+                async { runner.await.expect("it ran") }
+            }));
+            let losing = async {
+                for n in 0_usize..12 {
+                    let lost: Vec<String> = keys(&app.app).await;
+                    // All of it, or the states alone.
+                    let lost = lost.into_iter().filter(|key| n % 2 == 0 || key.ends_with(":state")).collect::<Vec<_>>();
+                    delete(&app.app, &lost).await;
+                    join_all((0..4).map(|at: usize| processes[at].rebuild(scopes[(n + at) % 3])))
+                        .await
+                        .into_iter()
+                        .collect::<Result<Vec<_>, _>>()
+                        .expect("filled");
+                }
+            };
+            futures_util::future::join(changing, losing).await;
+            for scope in scopes {
+                processes[0].rebuild(scope).await.expect("filled");
+                let [shown, stored] = both(&app.app, &processes[0], scope).await;
+                assert_eq!(shown, stored, "round {round}");
+            }
+        }
+    })
+    .await;
+}
