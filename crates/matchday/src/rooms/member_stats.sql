@@ -28,13 +28,9 @@ with places as (
     union all
     select 'neutral', (select count(*) from members) + (select count(*) from strangers) - (select count(*) from favourites)
 ), records as (
-    select m.user_id, count(*) as settled,
-           count(*) filter (where p.prediction = case when e.home_score > e.away_score then 'home'
-                                                      when e.home_score < e.away_score then 'away'
-                                                      else 'draw' end) as correct
-    from members m join predictions p on p.user_id = m.user_id join events e on e.id = p.event_id
-    where e.status = 'finished'
-    group by m.user_id
+    select m.user_id, s.settled, s.correct
+    from members m join user_scores s on s.user_id = m.user_id and s.scope = 'all'
+    where s.settled > 0
 ), top as (
     select user_id, correct, correct::double precision / settled as accuracy
     from records order by correct desc, accuracy desc, user_id limit 10

@@ -853,7 +853,7 @@ async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_rig
             fixtures.a_match("n").between("albion", "wanderers").starting_in(decade).at("finished", 1, 0).json(),
         ];
         fixtures.import(&results).await;
-        app.told().await;
+        app.settle().await;
         let top = stats().await["top_predictors"].clone();
         let name = async |at: usize| app.app.accounts.find(users[at].id).await.expect("read").expect("one").username;
         let line = async |at: usize, correct: i64, accuracy: f64| {
@@ -865,7 +865,7 @@ async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_rig
         // An awarded match counts for nobody.
         let awarded = fixtures.a_match("m").starting_in(decade).at("awarded", 3, 0).json();
         fixtures.import(&[awarded, results[1].clone()]).await;
-        app.told().await;
+        app.settle().await;
         let top = stats().await["top_predictors"].clone();
         assert_eq!(top, json!([line(1, 1, 1.0).await, line(2, 1, 1.0).await, line(0, 0, 0.0).await]));
 
