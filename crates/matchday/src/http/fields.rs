@@ -151,6 +151,14 @@ impl Parameters {
         if parsed.is_some() { parsed.map(Some) } else { self.fault(name, T::EXPECTED) }
     }
 
+    /// A parameter that must be there.
+    pub fn required<T: FromQuery>(&mut self, name: &str) -> Option<T> {
+        match self.optional(name)? {
+            None => self.fault(name, "is required"),
+            given => given,
+        }
+    }
+
     /// Notes a fault that a type alone cannot see.
     pub fn fault<T>(&mut self, name: &str, message: &str) -> Option<T> {
         self.faults.entry(name.to_owned()).or_default().push(sentence(name, message));

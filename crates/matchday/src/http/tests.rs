@@ -261,13 +261,17 @@ fn the_description_names_every_operation_and_its_errors() {
     POST /api/auth/chat-rooms/{room}/reports report_message 200 201 400 401 403 404 413 422 429 500 503
     GET /api/auth/events list_events 200 304 401 403 422 500 503
     GET /api/auth/events/{event} get_event 200 401 403 404 500 503
+    GET /api/auth/events/{event}/points-preview preview_points 200 401 403 404 422 500 503
     GET /api/auth/events/{event}/predictions list_event_predictions 200 401 403 404 422 500 503
     GET /api/auth/leaderboards get_leaderboard 200 401 403 422 500 503
     POST /api/auth/login log_in 200 400 401 403 413 422 429 500 503
     POST /api/auth/logout log_out 200 401 403 500 503
     POST /api/auth/matrix-credentials get_matrix_credentials 200 401 403 429 500 503
     GET /api/auth/me get_me 200 401 403 500 503
+    GET /api/auth/me/calibration get_calibration 200 401 403 500 503
+    GET /api/auth/predictions list_own_predictions 200 401 403 422 500 503
     POST /api/auth/predictions save_prediction 200 201 400 401 403 404 413 422 500 503
+    GET /api/auth/predictions/{id}/explanation explain_prediction 200 401 403 404 500 503
     POST /api/auth/resend-code resend_code 200 400 401 403 413 422 429 500 503
     GET /api/auth/sessions list_sessions 200 401 403 422 500 503
     DELETE /api/auth/sessions/{id} end_session 200 401 403 404 500 503

@@ -8,11 +8,14 @@ use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
+    calibration::{Bin, Calibration},
+    explanation::{self, PointsPart, State as PredictionState},
     rules::{Confidence, Forecast, Pick, Score},
-    service::{Filter, Listed, RoomView, SaveError, Summary, View},
+    service::{Filter, Listed, Own, OwnFilter, Prediction, Preview, RoomView, SaveError, Summary, View},
 };
 use crate::{
     app::App,
+    events::rules::{Outcome, PublicStatus},
     http::{
         ApiError, CurrentUser, ErrorBody, Path, Query, ValidJson,
         fields::{Body, FromBody, FromJson, FromParameters, FromQuery, Parameters},
@@ -89,6 +92,14 @@ impl FromJson for Confidence {
     }
 }
 
+impl FromQuery for Confidence {
+    const EXPECTED: &'static str = <Self as FromJson>::EXPECTED;
+
+    fn from_query(text: &str) -> Option<Self> {
+        text.parse().ok().and_then(Self::new)
+    }
+}
+
 #[derive(Serialize, ToSchema)]
 pub(super) struct PredictionSaved {
     #[schema(example = "Prediction saved.")]
@@ -107,7 +118,8 @@ struct PredictionItem {
     score_prediction: Option<Score>,
     #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
     confidence: Confidence,
-    /// Null until the match has a result.
+    /// Null until the match has a result, and for good if it will have none or the prediction came too late. A corrected
+    /// result corrects it.
     #[schema(minimum = -20, maximum = 60)]
     points_earned: Option<i32>,
     /// When the caller first predicted the match.
@@ -350,4 +362,379 @@ pub(super) async fn list_room_predictions(
         next_cursor: next.map(|cursor| cursor.to_string()),
     };
     Ok(Json(RoomPredictionList { data: listed.into_iter().map(ListedItem::from).collect(), meta }))
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its documentation is used; WantedOwn reads the values")]
+pub(super) struct OwnParameters {
+    /// Only those of matches that still take predictions (`open`), or have a result (`settled`).
+    #[param(inline)]
+    status: Option<OwnFilter>,
+}
+
+/// Reads [`OwnParameters`].
+pub(super) struct WantedOwn {
+    status: Option<OwnFilter>,
+}
+
+impl FromParameters for WantedOwn {
+    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+        parameters.optional("status").map(|status| Self { status })
+    }
+}
+
+impl FromQuery for OwnFilter {
+    const EXPECTED: &'static str = "must be open or settled";
+
+    fn from_query(text: &str) -> Option<Self> {
+        match text {
+            "open" => Some(Self::Open),
+            "settled" => Some(Self::Settled),
+            _ => None,
+        }
+    }
+}
+
+/// Predictions of the caller.
+#[derive(Serialize, ToSchema)]
+pub(super) struct OwnPredictionList {
+    data: Vec<OwnItem>,
+    meta: OwnPredictionMeta,
+}
+
+/// A prediction of the caller, with its match.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnPrediction)]
+struct OwnItem {
+    #[serde(flatten)]
+    prediction: PredictionItem,
+    /// When the caller said this.
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    updated_at: OffsetDateTime,
+    event: PredictedEventItem,
+}
+
+/// What a prediction speaks of.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PredictedEvent)]
+struct PredictedEventItem {
+    id: EventId,
+    #[schema(example = "Rovers")]
+    home_team: String,
+    #[schema(example = "City")]
+    away_team: String,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    start_time: OffsetDateTime,
+    status: PublicStatus,
+    #[schema(example = 2)]
+    home_score: Option<i32>,
+    #[schema(example = 1)]
+    away_score: Option<i32>,
+}
+
+impl From<&Prediction> for PredictionItem {
+    fn from(prediction: &Prediction) -> Self {
+        Self {
+            id: prediction.id,
+            user_id: prediction.user_id,
+            event_id: prediction.event_id,
+            prediction: prediction.forecast.pick(),
+            score_prediction: prediction.forecast.score(),
+            confidence: prediction.forecast.confidence(),
+            points_earned: prediction.points(),
+            created_at: prediction.created_at,
+        }
+    }
+}
+
+impl From<Own> for OwnItem {
+    fn from(Own { prediction, event }: Own) -> Self {
+        Self {
+            prediction: PredictionItem::from(&prediction),
+            updated_at: prediction.updated_at,
+            event: PredictedEventItem {
+                id: prediction.event_id,
+                home_team: event.home_team,
+                away_team: event.away_team,
+                start_time: event.start_time,
+                status: event.status.public(),
+                home_score: event.home_score,
+                away_score: event.away_score,
+            },
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+struct OwnPredictionMeta {
+    /// Where the list goes on; null at its end.
+    #[schema(example = "AAAAAAAAAGQ")]
+    next_cursor: Option<String>,
+}
+
+/// List the caller's own predictions, the newest first.
+#[utoipa::path(get, path = "/api/auth/predictions", tag = "Predictions", security(("token" = [])),
+    params(OwnParameters, CursorParameters),
+    responses((status = 200, body = OwnPredictionList)))]
+pub(super) async fn list_own_predictions(
+    State(app): State<App>,
+    user: CurrentUser,
+    Query((wanted, paging)): Query<(WantedOwn, CursorPaging)>,
+) -> Result<Json<OwnPredictionList>, ApiError> {
+    let (own, next) = app.predictions.own(user.id, wanted.status, paging).await?;
+    let meta = OwnPredictionMeta { next_cursor: next.map(|cursor| cursor.to_string()) };
+    Ok(Json(OwnPredictionList { data: own.into_iter().map(OwnItem::from).collect(), meta }))
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct ExplanationAnswer {
+    data: ExplanationItem,
+}
+
+/// What a prediction of the caller earned, and why.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PredictionExplanation)]
+struct ExplanationItem {
+    id: PredictionId,
+    event_id: EventId,
+    prediction: Pick,
+    score_prediction: Option<Score>,
+    #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
+    confidence: Confidence,
+    state: PredictionState,
+    /// Null while the match has none, or if it will not have any.
+    result: Option<ResultItem>,
+    /// Null unless the state is `settled`.
+    #[schema(minimum = -20, maximum = 60, example = 49)]
+    points_earned: Option<i32>,
+    /// By which rules. A match keeps those it was announced under.
+    #[schema(example = 1)]
+    rules_version: i16,
+    /// The points part by part; they add up to `points_earned`. Empty unless the state is `settled`.
+    parts: Vec<PointsPart>,
+}
+
+/// How a match ended.
+#[derive(Serialize, ToSchema)]
+#[schema(as = MatchResult)]
+struct ResultItem {
+    #[schema(example = 2)]
+    home: i32,
+    #[schema(example = 1)]
+    away: i32,
+}
+
+impl From<Prediction> for ExplanationItem {
+    fn from(prediction: Prediction) -> Self {
+        let forecast = prediction.forecast;
+        let points_earned = prediction.points();
+        Self {
+            id: prediction.id,
+            event_id: prediction.event_id,
+            prediction: forecast.pick(),
+            score_prediction: forecast.score(),
+            confidence: forecast.confidence(),
+            state: prediction.state(),
+            result: match prediction.outcome {
+                Outcome::Result { home, away } => Some(ResultItem { home, away }),
+                Outcome::Open | Outcome::Void => None,
+            },
+            points_earned,
+            rules_version: prediction.rules.number(),
+            parts: points_earned
+                .map(|_| explanation::parts(forecast, prediction.rules, prediction.outcome))
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// Explain what one of the caller's own predictions earned.
+#[utoipa::path(get, path = "/api/auth/predictions/{id}/explanation", tag = "Predictions", security(("token" = [])),
+    params(("id" = PredictionId, Path, description = "As listed")),
+    responses(
+        (status = 200, body = ExplanationAnswer),
+        (status = 404, description = "There is no such prediction, or it is somebody else's", body = ErrorBody),
+    ))]
+pub(super) async fn explain_prediction(
+    State(app): State<App>,
+    user: CurrentUser,
+    Path(id): Path<PredictionId>,
+) -> Result<Json<ExplanationAnswer>, ApiError> {
+    let prediction = app.predictions.find_own(user.id, id).await?;
+    let prediction = prediction.ok_or_else(|| ApiError::not_found("The prediction"))?;
+    Ok(Json(ExplanationAnswer { data: prediction.into() }))
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its documentation is used; Forecast reads the values")]
+pub(super) struct PreviewParameters {
+    /// Who wins.
+    prediction: Pick,
+    /// Goals of the home team; with `away`, and in agreement with the prediction.
+    #[param(minimum = 0, maximum = 99, example = 2)]
+    home: Option<i16>,
+    /// Goals of the away team; with `home`.
+    #[param(minimum = 0, maximum = 99, example = 1)]
+    away: Option<i16>,
+    /// How sure, in percent.
+    #[param(minimum = 0, maximum = 100, default = 0, example = 75)]
+    confidence: Option<i16>,
+}
+
+/// Goals of one side in a query.
+struct Goals(i64);
+
+impl FromQuery for Goals {
+    const EXPECTED: &'static str = "must be a whole number from 0 to 99";
+
+    fn from_query(text: &str) -> Option<Self> {
+        let goals = text.parse().ok()?;
+        Score::new(goals, 0).map(|_| Self(goals))
+    }
+}
+
+impl FromParameters for Forecast {
+    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+        let pick = parameters.required("prediction");
+        let home: Option<Option<Goals>> = parameters.optional("home");
+        let away: Option<Option<Goals>> = parameters.optional("away");
+        let confidence: Option<Option<Confidence>> = parameters.optional("confidence");
+        let score = match (home?, away?) {
+            (Some(Goals(home)), Some(Goals(away))) => Score::new(home, away),
+            (None, None) => None,
+            (Some(_), None) => return parameters.fault("away", "is required with home"),
+            (None, Some(_)) => return parameters.fault("home", "is required with away"),
+        };
+        // Also with a faulty confidence: a contradiction is a fault of its own.
+        Self::new(pick?, score, confidence.flatten().unwrap_or_default()).or_else(|| {
+            for side in ["home", "away"] {
+                parameters.fault::<Self>(side, "contradicts the prediction");
+            }
+            None
+        })
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct PreviewAnswer {
+    data: PreviewItem,
+}
+
+/// What a prediction would earn.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PointsPreview)]
+struct PreviewItem {
+    /// By which rules.
+    #[schema(example = 1)]
+    rules_version: i16,
+    /// If the outcome is right.
+    #[schema(example = 39)]
+    right: Option<i32>,
+    /// If the goal difference is right too; null without a score, and for a draw.
+    #[schema(example = 49)]
+    goal_difference: Option<i32>,
+    /// If every goal is right; null without a score.
+    #[schema(example = 59)]
+    exact_score: Option<i32>,
+    /// If the outcome is wrong: 0, or below.
+    #[schema(example = -11)]
+    wrong: Option<i32>,
+}
+
+/// Show what a prediction of a match would earn.
+///
+/// Nothing is saved. It says the same whether the match still takes predictions or not.
+#[utoipa::path(get, path = "/api/auth/events/{event}/points-preview", tag = "Predictions", security(("token" = [])),
+    params(("event" = EventId, Path, description = "As listed"), PreviewParameters),
+    responses(
+        (status = 200, body = PreviewAnswer),
+        (status = 404, description = "There is no such match", body = ErrorBody),
+    ))]
+pub(super) async fn preview_points(
+    State(app): State<App>,
+    _: CurrentUser,
+    Path(event): Path<EventId>,
+    Query(forecast): Query<Forecast>,
+) -> Result<Json<PreviewAnswer>, ApiError> {
+    let preview = app.predictions.preview(event, forecast).await?.ok_or_else(|| ApiError::not_found("The event"))?;
+    let Preview { rules, right, goal_difference, exact_score, wrong } = preview;
+    let data = PreviewItem { rules_version: rules.number(), right, goal_difference, exact_score, wrong };
+    Ok(Json(PreviewAnswer { data }))
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct CalibrationAnswer {
+    data: CalibrationItem,
+}
+
+/// How sure the caller was, against how often they were right.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Calibration)]
+struct CalibrationItem {
+    /// How many predictions of matches with a result the caller made in time.
+    #[schema(example = 42)]
+    settled: u32,
+    /// How many of them were without confidence, and are in no bin.
+    #[schema(example = 5)]
+    without_stake: u32,
+    /// By confidence: 1 to 10 percent, 11 to 20, and so on.
+    bins: Vec<BinItem>,
+}
+
+/// Predictions that were about as sure.
+#[derive(Serialize, ToSchema)]
+#[schema(as = CalibrationBin)]
+struct BinItem {
+    /// The least confidence, in percent.
+    #[schema(example = 71)]
+    from: i16,
+    /// The greatest.
+    #[schema(example = 80)]
+    to: i16,
+    #[schema(example = 8)]
+    count: u32,
+    /// How many of them said the right outcome.
+    #[schema(example = 6)]
+    right: u32,
+    /// In percent; null of an empty bin.
+    #[schema(example = 76.5)]
+    average_confidence: Option<f64>,
+    /// Which part was right, from 0 to 1; null of an empty bin. Of somebody who knows how sure they are it is about a
+    /// hundredth of the average confidence.
+    #[schema(minimum = 0, maximum = 1, example = 0.75)]
+    hit_rate: Option<f64>,
+}
+
+impl From<Calibration> for CalibrationItem {
+    fn from(calibration: Calibration) -> Self {
+        let Calibration { settled, without_stake, bins } = calibration;
+        Self { settled, without_stake, bins: bins.iter().map(BinItem::from).collect() }
+    }
+}
+
+impl From<&Bin> for BinItem {
+    fn from(bin: &Bin) -> Self {
+        Self {
+            from: bin.from,
+            to: bin.to,
+            count: bin.count,
+            right: bin.right,
+            average_confidence: bin.average_confidence(),
+            hit_rate: bin.hit_rate(),
+        }
+    }
+}
+
+/// Show how sure the caller was, against how often they were right.
+#[utoipa::path(get, path = "/api/auth/me/calibration", tag = "Predictions", security(("token" = [])),
+    responses((status = 200, body = CalibrationAnswer)))]
+pub(super) async fn get_calibration(
+    State(app): State<App>,
+    user: CurrentUser,
+) -> Result<Json<CalibrationAnswer>, ApiError> {
+    Ok(Json(CalibrationAnswer { data: app.predictions.calibration(user.id).await?.into() }))
 }

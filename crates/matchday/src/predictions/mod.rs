@@ -1,5 +1,7 @@
 //! Predictions: what users say of matches before they start, and what it earns them once they are over.
 
+pub mod calibration;
+pub mod explanation;
 mod handlers;
 mod lanes;
 #[cfg(test)]
@@ -17,7 +19,10 @@ use crate::app::App;
 
 pub(crate) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(handlers::save_prediction))
+        .routes(routes!(handlers::save_prediction, handlers::list_own_predictions))
+        .routes(routes!(handlers::explain_prediction))
+        .routes(routes!(handlers::preview_points))
+        .routes(routes!(handlers::get_calibration))
         .routes(routes!(handlers::list_event_predictions))
         .routes(routes!(handlers::list_room_predictions))
 }

@@ -4,14 +4,20 @@ use std::sync::Arc;
 
 use sqlx::PgPool;
 use time::OffsetDateTime;
+use utoipa::ToSchema;
 
 use super::{
-    rules::{Earnings, Forecast, Pick, RulesVersion},
+    calibration::Calibration,
+    explanation::State,
+    rules::{Earnings, Forecast, Hit, Pick, RulesVersion},
     store,
     writers::Writers,
 };
 use crate::{
-    events::{rules::Outcome, service::Events},
+    events::{
+        rules::{Outcome, Status},
+        service::Events,
+    },
     http::paging::{Cursor, CursorPaging},
     ids::{EventId, PredictionId, RoomId, UserId},
     platform::{
@@ -118,6 +124,11 @@ impl Prediction {
     pub fn points(&self) -> Option<i32> {
         self.earnings().map(Earnings::total)
     }
+
+    /// What became of it.
+    pub fn state(&self) -> State {
+        State::of(self.is_in_time, self.outcome)
+    }
 }
 
 /// A prediction as everybody sees it.
@@ -129,6 +140,71 @@ pub struct Listed {
     pub username: String,
     /// Their name, if they gave it.
     pub name: Option<String>,
+}
+
+/// Which of their own predictions a user wants; all of them by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub enum OwnFilter {
+    /// Of matches that still take predictions.
+    Open,
+    /// Of matches with a result.
+    Settled,
+}
+
+/// A prediction as its user sees it.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// The prediction.
+    pub prediction: Prediction,
+    /// What it speaks of.
+    pub event: PredictedEvent,
+}
+
+/// A match as far as its predictions need it.
+#[derive(Clone, Debug)]
+pub struct PredictedEvent {
+    /// The name of the home team.
+    pub home_team: String,
+    /// The name of the away team.
+    pub away_team: String,
+    /// When it starts.
+    pub start_time: OffsetDateTime,
+    /// Its state.
+    pub status: Status,
+    /// Goals of the home team, as far as there are some.
+    pub home_score: Option<i32>,
+    /// Goals of the away team.
+    pub away_score: Option<i32>,
+}
+
+/// What a forecast would earn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// By which rules.
+    pub rules: RulesVersion,
+    /// With the right outcome.
+    pub right: Option<i32>,
+    /// With the right difference of a won match; `None` where it says none.
+    pub goal_difference: Option<i32>,
+    /// With the exact score; `None` where it says none.
+    pub exact_score: Option<i32>,
+    /// With the wrong outcome: nothing, or a loss.
+    pub wrong: Option<i32>,
+}
+
+impl Preview {
+    /// What a forecast would earn by these rules.
+    pub fn of(forecast: Forecast, rules: RulesVersion) -> Self {
+        let points = |hit| forecast.earnings_if(rules, hit).map(Earnings::total);
+        Self {
+            rules,
+            right: points(Hit::Outcome),
+            goal_difference: points(Hit::Difference),
+            exact_score: points(Hit::Exact),
+            wrong: points(Hit::Wrong),
+        }
+    }
 }
 
 /// All predictions of a match in a few numbers.
@@ -198,6 +274,39 @@ impl Predictions {
             None => store::summary(&self.db, event).await,
             Some(room) => store::summary_of_room(&self.db, event, room).await.map(Some),
         }
+    }
+
+    /// A part of a user's own predictions, the newest first, and where the next part begins, if there is one.
+    pub async fn own(
+        &self,
+        user: UserId,
+        filter: Option<OwnFilter>,
+        paging: CursorPaging,
+    ) -> sqlx::Result<(Vec<Own>, Option<Cursor>)> {
+        let own = store::own(&self.db, user, filter, paging.after, paging.limit + 1).await?;
+        Ok(part(own, paging.limit, |own| own.prediction.id.0))
+    }
+
+    /// One of a user's own predictions.
+    pub async fn find_own(&self, user: UserId, id: PredictionId) -> sqlx::Result<Option<Prediction>> {
+        store::find_own(&self.db, user, id).await
+    }
+
+    /// What a forecast of a match would earn; `None` if there is no such match.
+    pub async fn preview(&self, event: EventId, forecast: Forecast) -> sqlx::Result<Option<Preview>> {
+        let rules = store::rules_of(&self.db, event).await?;
+        Ok(rules.map(|rules| Preview::of(forecast, rules)))
+    }
+
+    /// How sure a user was, against how often they were right.
+    pub async fn calibration(&self, user: UserId) -> sqlx::Result<Calibration> {
+        let settled = store::settled(&self.db, user).await?;
+        // Those that came too late earned nothing, and are left out.
+        let earned = settled.iter().filter_map(|prediction| {
+            let earnings = prediction.earnings()?;
+            Some((prediction.forecast.confidence(), earnings.hit != Hit::Wrong))
+        });
+        Ok(Calibration::of(earned))
     }
 }
 

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::{
     rules::{Confidence, Forecast, Pick, RulesVersion, Score},
-    service::{Listed, Prediction, RoomView, Saved, Summary},
+    service::{Listed, Own, OwnFilter, PredictedEvent, Prediction, RoomView, Saved, Summary},
 };
 use crate::{
     events::{
@@ -506,4 +506,71 @@ pub(super) async fn summary_of_room(
     )
     .fetch_one(executor)
     .await
+}
+
+/// By which rules the predictions of a match earn points; `None` if there is no such match.
+pub(super) async fn rules_of(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Option<RulesVersion>> {
+    let version =
+        sqlx::query_scalar!("select rules_version from events where id = $1", event.0).fetch_optional(executor).await?;
+    version.map(read_rules).transpose()
+}
+
+/// The first of a user's own predictions after the cursor, the newest first. A user's rows are few and lie together, so
+/// they are sorted when they are read. They go by their time: ids are handed out to connections in advance, so a later
+/// prediction can have a lower one.
+pub(super) async fn own(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    filter: Option<OwnFilter>,
+    after: Option<Cursor>,
+    limit: i64,
+) -> sqlx::Result<Vec<Own>> {
+    let rows = predictions!(
+        ", e.start_time, h.name as home_team, a.name as away_team",
+        "join teams h on h.id = e.home_team_id
+         join teams a on a.id = e.away_team_id
+         where p.user_id = $1
+           and ($2::bigint is null or (p.created_at, p.id) <
+                (select c.created_at, c.id from predictions c where c.user_id = $1 and c.id = $2))
+           and (not $3 or (e.status = 'scheduled' and e.start_time > statement_timestamp()))
+           and (not $4 or e.status = 'finished')
+         order by p.created_at desc, p.id desc
+         limit $5",
+        user.0,
+        after.map(Cursor::id),
+        filter == Some(OwnFilter::Open),
+        filter == Some(OwnFilter::Settled),
+        limit,
+    )
+    .fetch_all(executor)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let event = PredictedEvent {
+                home_team: row.home_team,
+                away_team: row.away_team,
+                start_time: row.start_time,
+                status: read_status(&row.status)?,
+                home_score: row.home_score,
+                away_score: row.away_score,
+            };
+            Ok(Own { prediction: stored!(row).try_into()?, event })
+        })
+        .collect()
+}
+
+/// One of a user's own predictions.
+pub(super) async fn find_own(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    id: PredictionId,
+) -> sqlx::Result<Option<Prediction>> {
+    let row = predictions!("", "where p.user_id = $1 and p.id = $2", user.0, id.0).fetch_optional(executor).await?;
+    row.map(|row| stored!(row).try_into()).transpose()
+}
+
+/// The user's own predictions of matches with a result.
+pub(super) async fn settled(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<Prediction>> {
+    let rows = predictions!("", "where p.user_id = $1 and e.status = 'finished'", user.0).fetch_all(executor).await?;
+    rows.into_iter().map(|row| stored!(row).try_into()).collect()
 }

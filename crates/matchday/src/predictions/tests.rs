@@ -1,4 +1,5 @@
 mod lists;
+mod own;
 
 use std::collections::BTreeMap;
 
