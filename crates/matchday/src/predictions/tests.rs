@@ -1,5 +1,6 @@
 mod lists;
 mod own;
+mod points;
 
 use std::collections::BTreeMap;
 
