@@ -1,3 +1,4 @@
+mod document;
 mod lists;
 mod own;
 mod points;
