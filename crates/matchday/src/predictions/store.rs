@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use sqlx::{AssertSqlSafe, PgConnection, PgExecutor, PgPool, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Postgres, Transaction};
 use time::OffsetDateTime;
 
 use super::{
@@ -79,8 +79,11 @@ impl Tally {
 /// Begins a transaction that holds the gates of these matches open: whoever wants to write that one started, or starts
 /// at another time, waits for its end (see [`gates::close`]). Both in one message, because a lone prediction waits for
 /// every answer.
-pub(super) async fn begin_at_gates(db: &PgPool, events: &[EventId]) -> sqlx::Result<Transaction<'static, Postgres>> {
-    db.begin_with(AssertSqlSafe(format!("begin; {}", gates::hold_open(events)))).await
+pub(super) async fn begin_at_gates<'c>(
+    connection: &'c mut PgConnection,
+    events: &[EventId],
+) -> sqlx::Result<Transaction<'c, Postgres>> {
+    connection.begin_with(AssertSqlSafe(format!("begin; {}", gates::hold_open(events)))).await
 }
 
 /// Writes the predictions of users who have none yet, of matches that are open, and returns those it wrote. The time is
@@ -119,7 +122,11 @@ pub(super) async fn insert(
 
 /// Writes one prediction of a user who has none yet, counts it and commits, by one message; `None` where it is not such a
 /// one, or the match is not open.
-pub(super) async fn insert_alone(db: &PgPool, slot: i16, entry: &Entry) -> sqlx::Result<Option<Saved>> {
+pub(super) async fn insert_alone(
+    connection: &mut PgConnection,
+    slot: i16,
+    entry: &Entry,
+) -> sqlx::Result<Option<Saved>> {
     let forecast = entry.forecast;
     sqlx::query_as!(
         Saved,
@@ -135,7 +142,7 @@ pub(super) async fn insert_alone(db: &PgPool, slot: i16, entry: &Entry) -> sqlx:
         forecast.score().map(Score::away),
         forecast.confidence().percent(),
     )
-    .fetch_optional(db)
+    .fetch_optional(connection)
     .await
 }
 

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -55,7 +55,7 @@ impl Writers {
                 let (sender, requests) = mpsc::channel(config.queue);
                 // Writers of other processes may have the same slot. Then they wait for each other, and that is all.
                 let slot = i16::from(first.wrapping_add(u8::try_from(lane % 256).unwrap_or_default()) % SLOTS);
-                let writer = Writer { db: db.clone(), events: Arc::clone(events), slot };
+                let writer = Writer { db: db.clone(), connection: None, events: Arc::clone(events), slot };
                 tokio::spawn(writer.run(requests));
                 sender
             })
@@ -75,13 +75,15 @@ impl Writers {
 
 struct Writer {
     db: PgPool,
+    /// Kept from batch to batch: giving one back to the pool costs as much as a small batch does.
+    connection: Option<PoolConnection<Postgres>>,
     events: Arc<Events>,
     /// Where it counts.
     slot: i16,
 }
 
 impl Writer {
-    async fn run(self, mut requests: mpsc::Receiver<Request>) {
+    async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
         let (mut waiting, mut batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         while !waiting.is_empty() || requests.recv_many(&mut waiting, BATCH).await > 0 {
             next_batch(&mut waiting, &mut batch);
@@ -89,7 +91,7 @@ impl Writer {
         }
     }
 
-    async fn write_and_answer(&self, batch: &mut Vec<Request>) {
+    async fn write_and_answer(&mut self, batch: &mut Vec<Request>) {
         let entries: Vec<Entry> = batch.iter().map(|request| request.entry).collect();
         metrics::counter!("matchday_predictions_batches_total").increment(1);
         match self.write(&entries).await {
@@ -119,9 +121,35 @@ impl Writer {
     }
 
     /// Writes entries of which no two are of the same user and match, all or none; says of each what became of it.
-    async fn write(&self, entries: &[Entry]) -> sqlx::Result<Vec<Result<Saved, SaveError>>> {
+    async fn write(&mut self, entries: &[Entry]) -> sqlx::Result<Vec<Result<Saved, SaveError>>> {
+        let kept = self.connection.take();
+        let was_kept = kept.is_some();
+        let mut connection = if let Some(kept) = kept { kept } else { self.db.acquire().await? };
+        match self.write_on(&mut connection, entries).await {
+            Ok(outcomes) => {
+                self.connection = Some(connection);
+                Ok(outcomes)
+            }
+            // A connection that was idle may have been dead for long. If it died on the way, what it may have written is
+            // written once more: a word that is repeated says nothing else.
+            Err(error) if was_kept && database::is_away(&error) => {
+                drop(connection.detach());
+                let mut fresh = self.db.acquire().await?;
+                let outcomes = self.write_on(&mut fresh, entries).await?;
+                self.connection = Some(fresh);
+                Ok(outcomes)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write_on(
+        &self,
+        connection: &mut PgConnection,
+        entries: &[Entry],
+    ) -> sqlx::Result<Vec<Result<Saved, SaveError>>> {
         if let [entry] = entries
-            && let Some(saved) = store::insert_alone(&self.db, self.slot, entry).await?
+            && let Some(saved) = store::insert_alone(connection, self.slot, entry).await?
         {
             self.events.mark_stale();
             return Ok(vec![Ok(saved)]);
@@ -129,7 +157,7 @@ impl Writer {
         let mut events: Vec<EventId> = entries.iter().map(|entry| entry.event).collect();
         events.sort_unstable();
         events.dedup();
-        let mut tx = store::begin_at_gates(&self.db, &events).await?;
+        let mut tx = store::begin_at_gates(connection, &events).await?;
         let mut saved: HashMap<(UserId, EventId), Saved> = store::insert(&mut tx, entries).await?;
         let has_new = !saved.is_empty();
         let mut tallies: HashMap<EventId, Tally> = HashMap::new();

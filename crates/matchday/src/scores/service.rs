@@ -241,7 +241,7 @@ impl Scores {
     /// another month or week.
     async fn publish(&self, lane: &Lane) -> Result<(), ScoreError> {
         let scopes = store::scopes_of_match(&self.inner.db, lane.event).await?;
-        let scopes: Vec<Scope> = scopes.iter().filter_map(|scope| scope.parse().ok()).collect();
+        let scopes = read_scopes(&scopes);
         let users = Users::WhoPredicted { event: lane.event, from: lane.from_user, until: lane.until_user };
         Ok(self.inner.boards.publish(&scopes, users).await?)
     }
@@ -280,8 +280,8 @@ impl Scores {
         Ok(true)
     }
 
-    /// Works every score out anew from predictions and results, and hands in where it is not what is stored. Results that
-    /// are not in the scores yet are no difference: they are still on their way. `progress` is called with how many of
+    /// Works every score out anew from predictions and results, hands in where it is not what is stored, puts it right, and
+    /// sets the leaderboards again. Results that are not in the scores yet are no difference: they are still on their way. `progress` is called with how many of
     /// how many users are dealt with.
     pub async fn rebuild(
         &self,
@@ -308,10 +308,19 @@ impl Scores {
     async fn rebuild_some(&self, mode: Rebuild, from: i64, until: i64) -> Result<Vec<Difference>, ScoreError> {
         let mut tx = store::begin_at_one_moment(&self.inner.db).await?;
         let differences = store::differences(&mut tx, from, until).await?;
-        if mode == Rebuild::Repair && !differences.is_empty() {
-            store::repair(&mut tx, &differences).await?;
+        if mode == Rebuild::DryRun {
+            return Ok(differences);
         }
+        store::repair(&mut tx, &differences).await?;
+        let scopes = store::scopes_of_users(&mut tx, from, until).await?;
         tx.commit().await?;
+        // Also where nothing differed: a board may have come off the scores by itself.
+        self.inner.boards.publish(&read_scopes(&scopes), Users::Between { from, until }).await?;
         Ok(differences)
     }
+}
+
+/// Tables as they are stored. What cannot be read is no table that anybody could ask for.
+fn read_scopes(scopes: &[String]) -> Vec<Scope> {
+    scopes.iter().filter_map(|scope| scope.parse().ok()).collect()
 }

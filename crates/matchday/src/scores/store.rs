@@ -277,8 +277,26 @@ pub(super) async fn differences(
         .collect())
 }
 
+/// The tables that these users are in.
+pub(super) async fn scopes_of_users(
+    connection: &mut PgConnection,
+    from_user: i64,
+    until_user: i64,
+) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!(
+        "select distinct scope from user_scores where user_id >= $1 and user_id < $2",
+        from_user,
+        until_user,
+    )
+    .fetch_all(connection)
+    .await
+}
+
 /// Sets scores to what they should be.
 pub(super) async fn repair(connection: &mut PgConnection, differences: &[Difference]) -> sqlx::Result<()> {
+    if differences.is_empty() {
+        return Ok(());
+    }
     let users: Vec<i64> = differences.iter().map(|difference| difference.user.0).collect();
     let scopes: Vec<&str> = differences.iter().map(|difference| difference.scope.as_str()).collect();
     let column = |read: &dyn Fn(&Score) -> i32| {
