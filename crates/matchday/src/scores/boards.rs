@@ -494,9 +494,43 @@ fn milliseconds(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        platform::{clock::SystemClock, random::SystemRandom},
+        testing::redis_for_tests,
+    };
 
     fn row(scope: i32, user_id: i64, points: i32) -> ScoreRow {
         ScoreRow { scope, user_id, points, exact: 0, correct: 0, settled: 1 }
+    }
+
+    #[tokio::test]
+    async fn a_write_that_comes_late_or_without_its_claim_is_refused() {
+        let (mut redis, prefix) = redis_for_tests();
+        let nowhere = PgPool::connect_lazy("postgres://127.0.0.1:1/none").expect("an address");
+        let boards = Boards::new(redis.clone(), &prefix, nowhere, Arc::new(SystemClock), Arc::new(SystemRandom));
+        let (seconds, _): (u64, u64) = redis::cmd("TIME").query_async(&mut redis).await.expect("a time");
+        let now = seconds * 1_000;
+        let write = async |until: u64, claim: Option<&str>, points: i32| -> i64 {
+            let command = boards.written(Scope::All, &[row(1, 7, points)], until, claim);
+            command.query_async(&mut redis.clone()).await.expect("an answer")
+        };
+        assert_eq!(write(now + 60_000, None, 1).await, 0, "nobody keeps this board");
+        let set_state = redis::cmd("SET").arg(boards.state(Scope::All)).arg("building:1:mine").clone();
+        set_state.exec_async(&mut redis.clone()).await.expect("set");
+        assert_eq!(write(now + 60_000, Some("building:1:mine"), 2).await, 1);
+        assert_eq!(write(now + 60_000, None, 3).await, 1, "who publishes needs no claim");
+        assert_eq!(write(now + 60_000, Some("building:1:another"), 4).await, 0);
+        assert_eq!(write(now - 1, None, 5).await, -1);
+        let member = rules::member(UserId(7));
+        let key: f64 = redis::cmd("ZSCORE")
+            .arg(boards.set(Scope::All))
+            .arg(&member[..])
+            .query_async(&mut redis.clone())
+            .await
+            .expect("a place");
+        assert_eq!(places(0, 0, &vec![(member.to_vec(), key)])[0].standing.points, 3);
+        let both = [boards.set(Scope::All), boards.state(Scope::All)];
+        redis::cmd("DEL").arg(&both[..]).exec_async(&mut redis.clone()).await.expect("deleted");
     }
 
     #[test]

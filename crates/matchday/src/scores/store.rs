@@ -376,8 +376,12 @@ pub(super) async fn scores_of_predictors(
     sqlx::query_as!(
         ScoreRow,
         r#"select array_position($1, s.scope) as "scope!", s.user_id, s.points, s.exact, s.correct, s.settled
-           from predictions p join user_scores s on s.user_id = p.user_id
-           where p.event_id = $2 and p.user_id >= $3 and p.user_id < $4 and s.scope = any($1)"#,
+           from predictions p cross join lateral (
+               select * from user_scores where user_id = p.user_id and scope = any($1)
+               -- Keeps it a look-up for each of them, whatever the planner believes: all scores are many more.
+               offset 0
+           ) s
+           where p.event_id = $2 and p.user_id >= $3 and p.user_id < $4"#,
         scopes,
         event.0,
         from_user,
