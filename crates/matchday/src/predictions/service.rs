@@ -263,8 +263,11 @@ impl Predictions {
             return Ok((listed.into_iter().collect(), None));
         }
         // One more than wanted shows whether there is a next part.
-        let listed =
-            store::list(&self.db, event, view.room, &unseen, filter.prediction, paging.after, paging.limit + 1).await?;
+        let (pick, after, limit) = (filter.prediction, paging.after, paging.limit + 1);
+        let listed = match view.room {
+            None => store::list(&self.db, event, &unseen, pick, after, limit).await?,
+            Some(room) => store::list_of_room(&self.db, event, room, &unseen, pick, after, limit).await?,
+        };
         Ok(part(listed, paging.limit, |listed| listed.prediction.user_id.0))
     }
 

@@ -408,7 +408,6 @@ pub(super) async fn is_to_come(executor: impl PgExecutor<'_>, event: EventId) ->
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
     event: EventId,
-    room: Option<RoomView>,
     unseen: &[i64],
     pick: Option<Pick>,
     after: Option<Cursor>,
@@ -420,20 +419,51 @@ pub(super) async fn list(
          where p.event_id = $1
            and p.user_id > $2
            and ($3::text is null or coalesce(l.prediction, p.prediction) = $3)
-           and ($4::bigint is null or exists (
-             select from room_members m join rooms r on r.id = m.room_id
-             where m.user_id = p.user_id and m.membership = 'join'
-               and (r.id = $4 or ($5 and r.event_id = $1 and r.stand is not null))))
-           and p.user_id <> all($6::bigint[])
+           and p.user_id <> all($4::bigint[])
          order by p.user_id
-         limit $7",
+         limit $5",
         event.0,
         after.map_or(0, Cursor::id),
         pick.map(Pick::name),
-        room.map(|room| room.id.0),
-        room.is_some_and(|room| room.with_all_stands),
         unseen,
         limit,
+    )
+    .fetch_all(executor)
+    .await?;
+    rows.into_iter()
+        .map(|row| Ok(Listed { prediction: stored!(row).try_into()?, username: row.username, name: row.name }))
+        .collect()
+}
+
+/// The same of a room's members. It begins with them: they are few, whatever the match has.
+pub(super) async fn list_of_room(
+    executor: impl PgExecutor<'_>,
+    event: EventId,
+    room: RoomView,
+    unseen: &[i64],
+    pick: Option<Pick>,
+    after: Option<Cursor>,
+    limit: i64,
+) -> sqlx::Result<Vec<Listed>> {
+    let rows = predictions!(
+        ", u.username, u.name",
+        "join users u on u.user_id = p.user_id
+         where p.event_id = $1
+           and p.user_id = any(array(
+             select m.user_id from room_members m join rooms r on r.id = m.room_id
+             where m.membership = 'join' and m.user_id > $2
+               and (r.id = $6 or ($7 and r.event_id = $1 and r.stand is not null))))
+           and ($3::text is null or coalesce(l.prediction, p.prediction) = $3)
+           and p.user_id <> all($4::bigint[])
+         order by p.user_id
+         limit $5",
+        event.0,
+        after.map_or(0, Cursor::id),
+        pick.map(Pick::name),
+        unseen,
+        limit,
+        room.id.0,
+        room.with_all_stands,
     )
     .fetch_all(executor)
     .await?;
@@ -503,10 +533,9 @@ pub(super) async fn summary_of_room(
                   count(*) filter (where p.prediction = 'away') as "away!",
                   coalesce(avg(p.confidence), 0)::double precision as "average_confidence!"
            from predictions p
-           where p.event_id = $1 and exists (
-             select from room_members m join rooms r on r.id = m.room_id
-             where m.user_id = p.user_id and m.membership = 'join'
-               and (r.id = $2 or ($3 and r.event_id = $1 and r.stand is not null)))"#,
+           where p.event_id = $1 and p.user_id = any(array(
+             select m.user_id from room_members m join rooms r on r.id = m.room_id
+             where m.membership = 'join' and (r.id = $2 or ($3 and r.event_id = $1 and r.stand is not null))))"#,
         event.0,
         room.id.0,
         room.with_all_stands,
