@@ -1,21 +1,23 @@
 -- What users have earned, and what is still to be added up.
 
 create table event_results (
-    event_id    bigint      not null references events,
+    event_id      bigint      not null references events,
     -- As in `events.result_revision` when it was written.
-    revision    bigint      not null,
+    revision      bigint      not null,
     -- Null where nobody gains or loses: the match was called off, or its result was taken back.
-    home_score  integer,
-    away_score  integer,
+    home_score    integer,
+    away_score    integer,
     -- When the match began, as far as was known: which tables it counts for, and which predictions it counts.
-    start_time  timestamptz not null,
-    recorded_at timestamptz not null,
+    start_time    timestamptz not null,
+    recorded_at   timestamptz not null,
+    -- When somebody looks whether its work was lost, as long as it is not done.
+    look_again_at timestamptz not null,
     -- When every score stood as this result has it, or as a later one.
-    applied_at  timestamptz,
+    applied_at    timestamptz,
     primary key (event_id, revision)
 );
 comment on table event_results is 'reference: every result that a match has had';
-create index event_results_to_apply on event_results (recorded_at) where applied_at is null;
+create index event_results_to_apply on event_results (look_again_at) where applied_at is null;
 
 create table score_lanes (
     event_id       bigint  not null references events,

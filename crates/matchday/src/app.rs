@@ -173,7 +173,7 @@ impl App {
             outbox_written.clone(),
         );
         let fixtures = Fixtures::new(db.clone(), clock.clone(), events.clone(), rooms.clone(), outbox_written.clone());
-        let predictions = Predictions::new(db.clone(), &events, &config.predictions, &*random);
+        let predictions = Predictions::new(db.clone(), &events, &config, &*random);
         let boards = Boards::new(redis.clone(), &config.redis.prefix, db.clone(), clock.clone(), random.clone());
         let leaderboards = Leaderboards::new(db.clone(), boards.clone(), clock.clone());
         let scores = Scores::new(db.clone(), streams.clone(), boards.clone(), &config.scores, outbox_written.clone());

@@ -27,7 +27,10 @@ use matchday::{
         shutdown, telemetry,
     },
     safety::service::{Report as MessageReport, Restriction, SafetyError},
-    scores::{rules::Score, service::Rebuild},
+    scores::{
+        rules::Score,
+        service::{Rebuild, Rerun},
+    },
     workers,
 };
 use secrecy::ExposeSecret as _;
@@ -521,12 +524,13 @@ async fn scores(config: Config, command: ScoresCommand) -> anyhow::Result<()> {
                 bar.set_length(lanes as u64);
                 bar.set_position(done as u64);
             });
-            let found = found.await?;
+            let found = found.await.context("scores are in step as far as they could be; run it again")?;
             bar.finish_and_clear();
-            if !found {
-                bail!("there is no match {event}; GET /api/auth/events lists them");
+            match found {
+                Rerun::NoSuchEvent => bail!("there is no match {event}; GET /api/auth/events lists them"),
+                Rerun::NothingToDo => print(&format!("match {event} has no result that anybody gains or loses by")),
+                Rerun::Done => print(&format!("the result of match {event} is in all scores")),
             }
-            print(&format!("the result of match {event} is in all scores"))
         }
         ScoresCommand::Rebuild { dry_run } => rebuild_scores(&app, dry_run).await,
     }
@@ -548,7 +552,7 @@ async fn rebuild_scores(app: &App, dry_run: bool) -> anyhow::Result<()> {
             differences.push(difference);
         }
     });
-    rebuilt.await?;
+    let outcome = rebuilt.await;
     bar.finish_and_clear();
     let shown = |score: Score| {
         format!("{} points, {} exact, {} correct, {} settled", score.points, score.exact, score.correct, score.settled)
@@ -569,6 +573,7 @@ async fn rebuild_scores(app: &App, dry_run: bool) -> anyhow::Result<()> {
         (total, false) => format!("{total} scores differed and were put right"),
     });
     print(&lines.join("\n"))?;
+    outcome.context("not all of it could be done; run it again")?;
     if dry_run && total > 0 {
         bail!("scores differ");
     }

@@ -12,8 +12,8 @@ use crate::ids::EventId;
 /// The first half of the key, so that nobody else's locks are met: `gate` in ASCII.
 pub const CLASS: i32 = 0x6761_7465;
 
-/// How many gates there are. Matches that share one only wait for each other, and an import of a whole season takes no
-/// more locks than this.
+/// How many gates there are: an import of a whole season takes no more locks than this. While a gate is closed, whatever
+/// is in a batch with one of its matches waits too, so imports close gates as late as they can.
 const GATES: i64 = 1_024;
 
 /// The second half: the gate of a match.

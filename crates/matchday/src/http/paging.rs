@@ -127,7 +127,7 @@ pub struct PageMeta {
     pub total: i64,
 }
 
-/// A place in a list that is ordered by an id, opaque to clients: right after the item with that id. Going on from here
+/// A place in a list, opaque to clients: right after the item with this id. Going on from here
 /// repeats no item and leaves none out that was there, whatever is added; one that is being added at this very moment may
 /// get its id before it can be seen, and be passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -45,7 +45,7 @@ settings! {
         /// How long the server works on one statement. A request that gives up leaves its statement behind; this ends it.
         statement_timeout: Duration = "10s",
     }
-    /// Redis: what may be lost (rate limits).
+    /// Redis: what may be lost (rate limits, leaderboards). It must not throw keys away by itself: `noeviction`.
     redis: Redis {
         /// How to reach it.
         url: SecretUrl,

@@ -1,6 +1,9 @@
 //! The connection pool and the schema it expects.
 
-use std::{sync::LazyLock, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use sqlx::{
     Executor as _, PgPool,
@@ -36,13 +39,19 @@ pub fn pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
 /// arrays that are long or short. The server would plan each execution anew, because it finds that a short array deserves
 /// a plan of its own, and planning one takes longer than running it. And what it knows of a table's size is a minute
 /// behind a rush; these statements read by key, whatever it thinks.
-pub fn writers(db: &PgPool, connections: u32) -> PgPool {
-    const SETTINGS: &str = "set plan_cache_mode = force_generic_plan; set enable_seqscan = off;
-        set enable_hashjoin = off; set enable_mergejoin = off;
-        set statement_timeout = '10s'; set idle_in_transaction_session_timeout = '60s'";
+pub fn writers(db: &PgPool, connections: u32, statement_timeout: Duration) -> PgPool {
+    let settings = format!(
+        "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off;
+         set enable_mergejoin = off; set statement_timeout = {}; set idle_in_transaction_session_timeout = '60s'",
+        statement_timeout.as_millis(),
+    );
+    let settings: Arc<str> = settings.into();
     let options = db.options().clone().min_connections(0).max_connections(connections);
     options
-        .after_connect(|connection, _| Box::pin(async { connection.execute(SETTINGS).await.map(|_| ()) }))
+        .after_connect(move |connection, _| {
+            let settings = Arc::clone(&settings);
+            Box::pin(async move { connection.execute(sqlx::AssertSqlSafe(&*settings)).await.map(|_| ()) })
+        })
         .connect_lazy_with((*db.connect_options()).clone())
 }
 

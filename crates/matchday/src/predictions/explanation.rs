@@ -73,7 +73,7 @@ pub fn parts(forecast: Forecast, rules: RulesVersion, outcome: Outcome) -> Vec<P
         return Vec::new();
     };
     let (pick, winner) = (forecast.pick(), Pick::of(home, away));
-    let can = |hit| forecast.earnings_if(rules, hit).is_some();
+    let can = |hit| forecast.can_hit(hit);
     let mut parts = Vec::with_capacity(4);
     let mut given = 0;
     // Each step gives what its own kind of hit is worth more than what was given before it.

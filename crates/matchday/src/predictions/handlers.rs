@@ -633,7 +633,7 @@ struct PreviewItem {
     rules_version: i16,
     /// If the outcome is right.
     #[schema(example = 39)]
-    right: Option<i32>,
+    right: i32,
     /// If the goal difference is right too; null without a score, and for a draw.
     #[schema(example = 49)]
     goal_difference: Option<i32>,
@@ -642,7 +642,7 @@ struct PreviewItem {
     exact_score: Option<i32>,
     /// If the outcome is wrong: 0, or below.
     #[schema(example = -11)]
-    wrong: Option<i32>,
+    wrong: i32,
 }
 
 /// Show what a prediction of a match would earn.

@@ -165,15 +165,19 @@ impl Forecast {
         Some(Earnings { hit, stake: self.confidence.stake(hit != Hit::Wrong) })
     }
 
-    /// What it would earn if it hit so well; `None` if it cannot.
-    pub fn earnings_if(self, rules: RulesVersion, hit: Hit) -> Option<Earnings> {
+    /// What it would earn if it hit so well.
+    pub fn earnings_if(self, rules: RulesVersion, hit: Hit) -> Earnings {
         let RulesVersion::First = rules;
-        let possible = match hit {
+        Earnings { hit, stake: self.confidence.stake(hit != Hit::Wrong) }
+    }
+
+    /// Whether it can hit so well: without a score it can be right only about the outcome, and a draw has no difference.
+    pub fn can_hit(self, hit: Hit) -> bool {
+        match hit {
             Hit::Wrong | Hit::Outcome => true,
             Hit::Difference => self.score.is_some() && self.pick != Pick::Draw,
             Hit::Exact => self.score.is_some(),
-        };
-        possible.then(|| Earnings { hit, stake: self.confidence.stake(hit != Hit::Wrong) })
+        }
     }
 }
 

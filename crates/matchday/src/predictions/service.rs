@@ -21,7 +21,7 @@ use crate::{
     http::paging::{Cursor, CursorPaging},
     ids::{EventId, PredictionId, RoomId, UserId},
     platform::{
-        config::{self, Reveal},
+        config::{Config, Reveal},
         random::Random,
     },
 };
@@ -184,24 +184,25 @@ pub struct Preview {
     /// By which rules.
     pub rules: RulesVersion,
     /// With the right outcome.
-    pub right: Option<i32>,
+    pub right: i32,
     /// With the right difference of a won match; `None` where it says none.
     pub goal_difference: Option<i32>,
     /// With the exact score; `None` where it says none.
     pub exact_score: Option<i32>,
     /// With the wrong outcome: nothing, or a loss.
-    pub wrong: Option<i32>,
+    pub wrong: i32,
 }
 
 impl Preview {
     /// What a forecast would earn by these rules.
     pub fn of(forecast: Forecast, rules: RulesVersion) -> Self {
-        let points = |hit| forecast.earnings_if(rules, hit).map(Earnings::total);
+        let points = |hit| forecast.earnings_if(rules, hit).total();
+        let possible = |hit| forecast.can_hit(hit).then(|| points(hit));
         Self {
             rules,
             right: points(Hit::Outcome),
-            goal_difference: points(Hit::Difference),
-            exact_score: points(Hit::Exact),
+            goal_difference: possible(Hit::Difference),
+            exact_score: possible(Hit::Exact),
             wrong: points(Hit::Wrong),
         }
     }
@@ -229,8 +230,10 @@ impl Summary {
 
 impl Predictions {
     /// Predictions in this database; `events` is told of new ones.
-    pub fn new(db: PgPool, events: &Arc<Events>, config: &config::Predictions, random: &dyn Random) -> Self {
-        Self { writers: Writers::start(&db, events, config, random), reveal: config.reveal, db }
+    pub fn new(db: PgPool, events: &Arc<Events>, config: &Config, random: &dyn Random) -> Self {
+        let timeout = config.database.statement_timeout;
+        let writers = Writers::start(&db, timeout, events, &config.predictions, random);
+        Self { writers, reveal: config.predictions.reveal, db }
     }
 
     /// Saves what the user predicts of a match, in place of what they predicted before. The match must be open: it is

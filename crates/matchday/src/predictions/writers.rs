@@ -6,7 +6,9 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    io,
     sync::Arc,
+    time::Duration,
 };
 
 use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection};
@@ -30,6 +32,9 @@ use crate::{
 /// The most rows of one batch. More would not make a row cheaper, and everybody in it would wait longer.
 const BATCH: usize = 500;
 
+/// How many words of one user on one match may wait. Each needs a batch of its own.
+const WORDS: usize = 32;
+
 /// How many slots a match's tally has.
 const SLOTS: u8 = 64;
 
@@ -46,16 +51,28 @@ struct Request {
 }
 
 impl Writers {
-    /// Starts the writers of this process.
-    pub(super) fn start(db: &PgPool, events: &Arc<Events>, config: &config::Predictions, random: &dyn Random) -> Self {
+    /// Starts the writers of this process. A statement of theirs may take so long.
+    pub(super) fn start(
+        db: &PgPool,
+        timeout: Duration,
+        events: &Arc<Events>,
+        config: &config::Predictions,
+        random: &dyn Random,
+    ) -> Self {
         let [first]: [u8; 1] = random::bytes(random);
-        let db = database::writers(db, u32::try_from(config.writers).unwrap_or(u32::MAX));
+        let db = database::writers(db, u32::try_from(config.writers).unwrap_or(u32::MAX), timeout);
         let lanes = (0..config.writers)
             .map(|lane| {
                 let (sender, requests) = mpsc::channel(config.queue);
                 // Writers of other processes may have the same slot. Then they wait for each other, and that is all.
                 let slot = i16::from(first.wrapping_add(u8::try_from(lane % 256).unwrap_or_default()) % SLOTS);
-                let writer = Writer { db: db.clone(), connection: None, events: Arc::clone(events), slot };
+                let writer = Writer {
+                    db: db.clone(),
+                    connection: None,
+                    patience: timeout + Duration::from_secs(2),
+                    events: Arc::clone(events),
+                    slot,
+                };
                 tokio::spawn(writer.run(requests));
                 sender
             })
@@ -77,6 +94,8 @@ struct Writer {
     db: PgPool,
     /// Kept from batch to batch: giving one back to the pool costs as much as a small batch does.
     connection: Option<PoolConnection<Postgres>>,
+    /// How long one batch may take.
+    patience: Duration,
     events: Arc<Events>,
     /// Where it counts.
     slot: i16,
@@ -87,7 +106,16 @@ impl Writer {
         let (mut waiting, mut batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         while !waiting.is_empty() || requests.recv_many(&mut waiting, BATCH).await > 0 {
             next_batch(&mut waiting, &mut batch);
-            self.write_and_answer(&mut batch).await;
+            if !batch.is_empty() {
+                self.write_and_answer(&mut batch).await;
+            }
+            // Those who say something twice keep nobody else waiting.
+            while !waiting.is_empty()
+                && waiting.len() < BATCH
+                && let Ok(request) = requests.try_recv()
+            {
+                admit(&mut waiting, request);
+            }
         }
     }
 
@@ -122,24 +150,32 @@ impl Writer {
 
     /// Writes entries of which no two are of the same user and match, all or none; says of each what became of it.
     async fn write(&mut self, entries: &[Entry]) -> sqlx::Result<Vec<Result<Saved, SaveError>>> {
-        let kept = self.connection.take();
-        let was_kept = kept.is_some();
-        let mut connection = if let Some(kept) = kept { kept } else { self.db.acquire().await? };
-        match self.write_on(&mut connection, entries).await {
+        let was_kept = self.connection.is_some();
+        match self.write_once(entries).await {
+            // A connection that was idle may have been dead for long. What it may have written on its way out is found:
+            // a word that is repeated is left as it is.
+            Err(error) if was_kept && database::is_away(&error) => self.write_once(entries).await,
+            outcome => outcome,
+        }
+    }
+
+    async fn write_once(&mut self, entries: &[Entry]) -> sqlx::Result<Vec<Result<Saved, SaveError>>> {
+        let mut connection = match self.connection.take() {
+            Some(kept) => kept,
+            None => self.db.acquire().await?,
+        };
+        // The server ends a statement in time, unless it is gone without a word; then the network says so much later.
+        let written = tokio::time::timeout(self.patience, self.write_on(&mut connection, entries)).await;
+        match written.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into())) {
             Ok(outcomes) => {
                 self.connection = Some(connection);
                 Ok(outcomes)
             }
-            // A connection that was idle may have been dead for long. If it died on the way, what it may have written is
-            // written once more: a word that is repeated says nothing else.
-            Err(error) if was_kept && database::is_away(&error) => {
+            Err(error) => {
+                // Nobody knows what it is in the middle of: it is closed, and not given to the next one who asks.
                 drop(connection.detach());
-                let mut fresh = self.db.acquire().await?;
-                let outcomes = self.write_on(&mut fresh, entries).await?;
-                self.connection = Some(fresh);
-                Ok(outcomes)
+                Err(error)
             }
-            Err(error) => Err(error),
         }
     }
 
@@ -165,21 +201,24 @@ impl Writer {
             tallies.entry(entry.event).or_default().add(entry.forecast);
         }
         let rest: Vec<Entry> = entries.iter().filter(|entry| !saved.contains_key(&entry.key())).copied().collect();
-        let mut known = HashSet::new();
         if !rest.is_empty() {
-            let replaced = store::hold_earlier(&mut tx, &rest).await?;
-            store::keep_earlier(&mut tx, &replaced).await?;
-            store::replace(&mut tx, &rest, &replaced).await?;
-            for entry in &rest {
-                if let Some(earlier) = replaced.iter().find(|earlier| earlier.key() == entry.key()) {
-                    let tally = tallies.entry(entry.event).or_default();
-                    tally.remove(earlier.forecast);
-                    tally.add(entry.forecast);
-                    saved.insert(entry.key(), Saved { is_new: false, ..earlier.saved });
+            let mut earlier = store::hold_earlier(&mut tx, &rest).await?;
+            let words: HashMap<_, Forecast> = rest.iter().map(|entry| (entry.key(), entry.forecast)).collect();
+            saved.extend(earlier.iter().map(|earlier| (earlier.key(), earlier.saved)));
+            // Who repeats themselves has said nothing new.
+            earlier.retain(|earlier| words.get(&earlier.key()) != Some(&earlier.forecast));
+            store::keep_earlier(&mut tx, &earlier).await?;
+            store::replace(&mut tx, &rest, &earlier).await?;
+            for earlier in &earlier {
+                let tally = tallies.entry(earlier.event).or_default();
+                tally.remove(earlier.forecast);
+                if let Some(&forecast) = words.get(&earlier.key()) {
+                    tally.add(forecast);
                 }
             }
-            known = store::existing(&mut tx, &events).await?;
         }
+        let refused = rest.iter().any(|entry| !saved.contains_key(&entry.key()));
+        let known = if refused { store::existing(&mut tx, &events).await? } else { HashSet::new() };
         store::add_to_tallies(&mut tx, self.slot, &tallies).await?;
         tx.commit().await?;
         if has_new {
@@ -206,6 +245,15 @@ impl Request {
         metrics::counter!("matchday_predictions_total", "outcome" => label).increment(1);
         // Whoever does not wait any more does not need to be told.
         drop(self.answer.send(outcome));
+    }
+}
+
+/// Lets a prediction wait with those that do, unless its user has said enough about the match for now.
+fn admit(waiting: &mut Vec<Request>, request: Request) {
+    if waiting.iter().filter(|other| other.entry.key() == request.entry.key()).count() < WORDS {
+        waiting.push(request);
+    } else {
+        request.answer(Err(SaveError::Overloaded));
     }
 }
 
@@ -243,6 +291,19 @@ mod tests {
         };
         assert_eq!([read(), read(), read(), read()], [vec![10, 20, 40], vec![30], vec![50], vec![]]);
         drop(answers);
+    }
+
+    #[test]
+    fn who_says_too_much_at_once_is_told_so_and_keeps_nobody_else_out() {
+        let (mut waiting, mut answers) = (Vec::new(), Vec::new());
+        for user in std::iter::repeat_n(1, WORDS + 2).chain([2]) {
+            let (request, answer) = request(user, 1, 0);
+            admit(&mut waiting, request);
+            answers.push(answer);
+        }
+        assert_eq!(waiting.len(), WORDS + 1);
+        let refused = answers.iter_mut().filter_map(|answer| answer.try_recv().ok());
+        assert_eq!(refused.filter(|answer| matches!(answer, Err(SaveError::Overloaded))).count(), 2);
     }
 
     #[test]

@@ -10,28 +10,29 @@
 //! the last write would be another one. So the last write is of the last score, whatever met whatever.
 //!
 //! Two things would break that, and are kept from it. A process that ends between writing and reading again leaves its
-//! lane unfinished, so the lane is published again. And a write that nobody waits for any more could arrive late, after
+//! lane unfinished, so the lane is published again; a command that ends there has to be run again. And a write that nobody waits for any more could arrive late, after
 //! the one that was made in its place: every write names a moment after which Redis refuses it, and whoever does not know
 //! what became of theirs tries again only after that moment.
 //!
 //! **When a board is believed.** Beside each set is its state. While a board is filled, that names who fills it, and is
 //! gone soon after they are; when all is in, it names the run of the Redis server that has it. A server that was started
 //! again may have come back with less than it had, so what an earlier run had is filled anew. No state, no board: those
-//! who publish pass it over, and whoever fills it later reads what they committed.
+//! who publish pass it over, and whoever fills it later reads what they committed. Redis must keep what it has
+//! (`maxmemory-policy noeviction`): a set that it threw away by itself would be an empty board.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use redis::{FromRedisValue, RedisResult, aio::ConnectionManager};
 use sqlx::PgPool;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::{
     rules::{self, Scope, Standing},
-    store::{self, ScoreRow},
+    store::{self, Lane, ScoreRow},
 };
 use crate::{
     ids::{EventId, UserId},
@@ -141,8 +142,10 @@ struct Inner {
     begin: redis::Script,
     finish: redis::Script,
     abandon: redis::Script,
-    /// The boards that this process fills, or waits for. Whoever holds the other end is at it.
-    filling: Mutex<HashMap<Scope, watch::Receiver<()>>>,
+    /// The boards that this process fills, or waits for, and since when. Whoever holds the other end is at it.
+    filling: Mutex<HashMap<Scope, (Instant, watch::Receiver<()>)>>,
+    /// Filling reads much: requests need the database too.
+    places_to_fill: Semaphore,
 }
 
 /// Whose places are to be set.
@@ -164,6 +167,16 @@ pub enum Users {
         /// Up to, and without, this one.
         until: i64,
     },
+}
+
+/// Scores that a transaction wrote.
+pub(super) struct Written {
+    /// The tables, by whose numbers the scores go.
+    pub(super) scopes: Vec<Scope>,
+    /// What they are now.
+    pub(super) scores: Vec<ScoreRow>,
+    /// What the rows call the transaction.
+    pub(super) transaction: String,
 }
 
 /// A place on a board.
@@ -233,6 +246,7 @@ impl Boards {
             finish: knowing_its_run(FINISH),
             abandon: redis::Script::new(ABANDON),
             filling: Mutex::default(),
+            places_to_fill: Semaphore::new(2),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -246,52 +260,87 @@ impl Boards {
         Ok((ready == 1).then(|| View { total, top: places(0, 0, &top), around: places(first, ahead, &around) }))
     }
 
-    /// Has a board filled, and waits a moment for it. Whoever asks meanwhile waits for the same.
+    /// Has a board filled, and waits a moment for it. Whoever asks meanwhile waits for the same, up to the same moment: a
+    /// board that takes long must not gather everybody who wants to see it.
     pub async fn fill(&self, scope: Scope) {
-        let mut filled = self.being_filled(scope);
+        let (since, mut filled) = self.being_filled(scope);
         // Whether it is there or the patience is gone, the next look tells.
-        let _ = tokio::time::timeout(PATIENCE, filled.changed()).await;
+        let _ = tokio::time::timeout(PATIENCE.saturating_sub(since.elapsed()), filled.changed()).await;
     }
 
-    fn being_filled(&self, scope: Scope) -> watch::Receiver<()> {
+    fn being_filled(&self, scope: Scope) -> (Instant, watch::Receiver<()>) {
         let mut filling = self.filling();
-        if let Some(filled) = filling.get(&scope)
+        if let Some((since, filled)) = filling.get(&scope)
             && filled.has_changed().is_ok()
         {
-            return filled.clone();
+            return (*since, filled.clone());
         }
-        let (done, filled) = watch::channel(());
-        filling.insert(scope, filled.clone());
+        let ((done, filled), since) = (watch::channel(()), Instant::now());
+        filling.insert(scope, (since, filled.clone()));
         let boards = self.clone();
         // In a task, which outlives whoever asked: filling takes as long as it takes.
         tokio::spawn(async move {
+            let _place = boards.inner.places_to_fill.acquire().await;
             if let Err(error) = boards.rebuild(scope).await {
                 tracing::warn!(%error, %scope, "a leaderboard was not filled; the next who asks for it tries again");
             }
             boards.filling().remove(&scope);
             drop(done);
         });
-        filled
+        (since, filled)
     }
 
-    fn filling(&self) -> MutexGuard<'_, HashMap<Scope, watch::Receiver<()>>> {
+    fn filling(&self) -> MutexGuard<'_, HashMap<Scope, (Instant, watch::Receiver<()>)>> {
         self.inner.filling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the places of some users on some boards to the scores in the database. To be called after every commit that
     /// changed such scores, and until it succeeded. Boards that nobody has asked for yet are passed over.
     pub async fn publish(&self, scopes: &[Scope], users: Users) -> Result<(), BoardError> {
-        let mut states = redis::pipe();
-        for &scope in scopes {
-            states.exists(self.state(scope));
-        }
-        let kept: Vec<bool> = self.ask(states.query_async(&mut self.inner.redis.clone())).await?;
-        let kept: Vec<Scope> = scopes.iter().zip(kept).filter_map(|(&scope, kept)| kept.then_some(scope)).collect();
+        let kept = self.kept(scopes).await?;
         if kept.is_empty() {
             return Ok(());
         }
         let read = self.read(&kept, users).await?;
         self.show(&kept, users, read, None).await
+    }
+
+    /// The same for scores that a lane's transaction has just written and committed, without reading them first; returns
+    /// whether that was all. If others changed some of them meanwhile, [`Self::publish`] has to be called: rows name the
+    /// transaction that wrote them, so that is one cheap look.
+    pub(super) async fn publish_written(&self, written: Written, lane: &Lane) -> Result<bool, BoardError> {
+        let kept = self.kept(&written.scopes).await?;
+        if kept.is_empty() {
+            return Ok(true);
+        }
+        let number = |scope: i32| {
+            let scope = written.scopes.get(usize::try_from(scope - 1).ok()?)?;
+            kept.iter().zip(1..).find_map(|(kept, number)| (kept == scope).then_some(number))
+        };
+        let numbers: Vec<Option<i32>> = (0..=4).map(number).collect();
+        let renumbered = |row: ScoreRow| {
+            let number = numbers.get(usize::try_from(row.scope).ok()?).copied().flatten()?;
+            Some(ScoreRow { scope: number, ..row })
+        };
+        let mut rows: Vec<ScoreRow> = written.scores.into_iter().filter_map(renumbered).collect();
+        rows.sort_unstable_by_key(ScoreRow::place);
+        self.write(&kept, &rows, None).await?;
+        let names: Vec<String> = kept.iter().map(Scope::to_string).collect();
+        let (db, transaction) = (&self.inner.db, &written.transaction);
+        Ok(!store::were_changed_after(db, transaction, &names, lane.event, lane.from_user, lane.until_user).await?)
+    }
+
+    /// Which of these boards somebody has asked for.
+    async fn kept(&self, scopes: &[Scope]) -> Result<Vec<Scope>, BoardError> {
+        if scopes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut states = redis::pipe();
+        for &scope in scopes {
+            states.exists(self.state(scope));
+        }
+        let kept: Vec<bool> = self.ask(states.query_async(&mut self.inner.redis.clone())).await?;
+        Ok(scopes.iter().zip(kept).filter_map(|(&scope, kept)| kept.then_some(scope)).collect())
     }
 
     /// Fills a board from the database, unless it is filled; waits for another process that does.

@@ -33,7 +33,10 @@ impl From<BoardError> for ApiError {
                     .after(REBUILDING_TAKES)
             }
             BoardError::Resting | BoardError::Redis(_) | BoardError::Late | BoardError::ClaimLost => {
-                tracing::warn!(%error, "leaderboards are not available");
+                // What is not even asked says nothing new.
+                if !matches!(error, BoardError::Resting) {
+                    tracing::warn!(%error, "leaderboards are not available");
+                }
                 Self::unavailable("leaderboard_unavailable", "Leaderboards do not answer. Try again shortly.")
             }
         }

@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use tokio::sync::Notify;
 
 use super::{
-    boards::{BoardError, Boards, Users},
+    boards::{BoardError, Boards, Users, Written},
     rules::{Scope, Score},
     store::{self, Lane},
 };
@@ -145,6 +145,17 @@ pub enum Rebuild {
     DryRun,
 }
 
+/// What came of bringing a match up to its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rerun {
+    /// It is in all scores.
+    Done,
+    /// There is no such match.
+    NoSuchEvent,
+    /// It never had a result that anybody gains or loses by.
+    NothingToDo,
+}
+
 impl Scores {
     /// Scores in this database.
     pub fn new(
@@ -213,7 +224,7 @@ impl Scores {
         }
         let behind = store::lanes_behind(&mut tx, event, latest.revision).await?;
         if behind.is_empty() {
-            store::mark_applied(&mut tx, event).await?;
+            store::mark_applied(&mut tx, event, latest.revision).await?;
         }
         tx.commit().await?;
         Ok(behind)
@@ -222,32 +233,57 @@ impl Scores {
     /// Brings a lane's scores up to the latest result.
     pub async fn apply(&self, event: EventId, lane: i32) -> Result<(), ScoreError> {
         let mut tx = self.inner.db.begin().await?;
-        let Some(held) = store::hold_lane(&mut tx, event, lane).await? else { return Ok(()) };
+        let mut held = store::hold_lane(&mut tx, event, lane).await?;
+        if held.is_none() {
+            // Whoever waits for a row that is deleted and written anew finds nothing; a second look finds the new one.
+            held = store::hold_lane(&mut tx, event, lane).await?;
+        }
+        let Some(held) = held else { return Ok(()) };
         let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(()) };
+        let mut written = None;
         if held.revision < latest.revision {
-            let rows = store::add_difference(&mut tx, &held, latest.revision).await?;
+            let before = store::tables_of_result(&mut tx, event, held.revision).await?;
+            if let Some(tables) = &before {
+                store::take_result_back(&mut tx, &held, held.revision, tables).await?;
+            }
+            if let Some(tables) = store::tables_of_result(&mut tx, event, latest.revision).await? {
+                let scores = store::add_result(&mut tx, &held, latest.revision, &tables).await?;
+                metrics::counter!("matchday_scores_changed_total").increment(scores.len() as u64);
+                // All that this lane changes, unless an earlier result counted for another month or week.
+                if before.is_none_or(|before| before == tables) {
+                    let transaction = store::transaction(&mut tx).await?;
+                    written = Some(Written { scopes: read_scopes(&tables), scores, transaction });
+                }
+            }
             store::set_lane(&mut tx, &held, latest.revision).await?;
-            metrics::counter!("matchday_scores_changed_total").increment(rows);
         }
         tx.commit().await?;
-        self.publish(&held).await?;
+        self.publish(&held, written).await?;
         store::set_shown(&self.inner.db, &held, latest.revision).await?;
         let mut connection = self.inner.db.acquire().await?;
-        store::mark_applied(&mut connection, event).await?;
+        store::mark_applied(&mut connection, event, latest.revision).await?;
         Ok(())
     }
 
     /// Brings a lane's users to their places on the leaderboards: also on those of an earlier result that counted for
     /// another month or week.
-    async fn publish(&self, lane: &Lane) -> Result<(), ScoreError> {
-        let scopes = store::scopes_of_match(&self.inner.db, lane.event).await?;
-        let scopes = read_scopes(&scopes);
+    async fn publish(&self, lane: &Lane, written: Option<Written>) -> Result<(), ScoreError> {
         let users = Users::WhoPredicted { event: lane.event, from: lane.from_user, until: lane.until_user };
-        Ok(self.inner.boards.publish(&scopes, users).await?)
+        if let Some(written) = written
+            && self.inner.boards.publish_written(written, lane).await?
+        {
+            return Ok(());
+        }
+        let scopes = store::scopes_of_match(&self.inner.db, lane.event).await?;
+        Ok(self.inner.boards.publish(&read_scopes(&scopes), users).await?)
     }
 
-    /// Has results planned again that were not in all scores a while after they came: what a lost queue forgot.
+    /// Has results planned again that were not in all scores a while after they came: what a lost queue forgot. While there
+    /// is no queue nothing can have been forgotten; it would only pile up.
     pub async fn plan_overdue(&self) -> Result<usize, ScoreError> {
+        if !self.inner.streams.is_connected() {
+            return Ok(0);
+        }
         let mut tx = self.inner.db.begin().await?;
         let overdue = store::overdue(&mut tx).await?;
         let messages = overdue.iter().map(|&event| planned(event)).collect::<Result<Vec<_>, _>>()?;
@@ -265,23 +301,31 @@ impl Scores {
     }
 
     /// Brings all lanes of a match up to its latest result here and now, those that have it already included: what they
-    /// show is shown again. `progress` is called with how many of how many are done. Returns whether there is such a match.
-    pub async fn rerun(&self, event: EventId, progress: impl Fn(usize, usize)) -> Result<bool, ScoreError> {
+    /// show is shown again. `progress` is called with how many of how many are done. Leaderboards that could not be set
+    /// keep no lane from its scores; they are the error at the end.
+    pub async fn rerun(&self, event: EventId, progress: impl Fn(usize, usize)) -> Result<Rerun, ScoreError> {
         if !store::event_exists(&self.inner.db, event).await? {
-            return Ok(false);
+            return Ok(Rerun::NoSuchEvent);
         }
         self.plan(event).await?;
         let lanes = store::lanes(&self.inner.db, event).await?;
+        if lanes.is_empty() {
+            return Ok(Rerun::NothingToDo);
+        }
         progress(0, lanes.len());
+        let mut boards = Ok(Rerun::Done);
         for (done, &lane) in lanes.iter().enumerate() {
-            self.apply(event, lane).await?;
+            match self.apply(event, lane).await {
+                Err(error @ ScoreError::Board(_)) => boards = Err(error),
+                outcome => outcome?,
+            }
             progress(done + 1, lanes.len());
         }
-        Ok(true)
+        boards
     }
 
     /// Works every score out anew from predictions and results, hands in where it is not what is stored, puts it right, and
-    /// sets the leaderboards again. Results that are not in the scores yet are no difference: they are still on their way. `progress` is called with how many of
+    /// sets the leaderboards again; those that could not be set are the error at the end. Results that are not in the scores yet are no difference: they are still on their way. `progress` is called with how many of
     /// how many users are dealt with.
     pub async fn rebuild(
         &self,
@@ -290,33 +334,40 @@ impl Scores {
         mut differs: impl FnMut(Difference),
     ) -> Result<(), ScoreError> {
         let last = store::last_user(&self.inner.db).await?;
-        let mut from = 0;
+        let (mut from, mut boards) = (0, Ok(()));
         while from <= last {
             let until = from.saturating_add(REBUILT_AT_ONCE);
             match self.rebuild_some(mode, from, until).await {
                 Ok(differences) => differences.into_iter().for_each(&mut differs),
                 // A lane came between; then these users are looked at again.
-                Err(ScoreError::Database(error)) if database::is_conflict(&error) => continue,
-                Err(error) => return Err(error),
+                Err(error) if database::is_conflict(&error) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            // Also where nothing differed: a board may have come off the scores by itself.
+            if mode == Rebuild::Repair
+                && let Err(error) = self.publish_all(from, until).await
+            {
+                boards = Err(error);
             }
             from = until;
             progress(from.min(last), last);
         }
-        Ok(())
+        boards
     }
 
-    async fn rebuild_some(&self, mode: Rebuild, from: i64, until: i64) -> Result<Vec<Difference>, ScoreError> {
+    async fn rebuild_some(&self, mode: Rebuild, from: i64, until: i64) -> sqlx::Result<Vec<Difference>> {
         let mut tx = store::begin_at_one_moment(&self.inner.db).await?;
         let differences = store::differences(&mut tx, from, until).await?;
-        if mode == Rebuild::DryRun {
-            return Ok(differences);
+        if mode == Rebuild::Repair {
+            store::repair(&mut tx, &differences).await?;
         }
-        store::repair(&mut tx, &differences).await?;
-        let scopes = store::scopes_of_users(&mut tx, from, until).await?;
         tx.commit().await?;
-        // Also where nothing differed: a board may have come off the scores by itself.
-        self.inner.boards.publish(&read_scopes(&scopes), Users::Between { from, until }).await?;
         Ok(differences)
+    }
+
+    async fn publish_all(&self, from: i64, until: i64) -> Result<(), ScoreError> {
+        let scopes = store::scopes_of_users(&self.inner.db, from, until).await?;
+        Ok(self.inner.boards.publish(&read_scopes(&scopes), Users::Between { from, until }).await?)
     }
 }
 

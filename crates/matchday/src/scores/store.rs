@@ -1,6 +1,6 @@
 //! The SQL of scores.
 
-use sqlx::{PgConnection, PgExecutor, PgPool, Postgres, Transaction};
+use sqlx::{Executor as _, PgConnection, PgExecutor, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
 
 use super::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How long a result may take before somebody looks whether its work was lost.
-const OVERDUE_SECONDS: f64 = 120.0;
+const PATIENCE_SECONDS: f64 = 120.0;
 
 /// A slice of the users of a match.
 #[derive(Clone, Copy, Debug)]
@@ -55,9 +55,9 @@ pub(super) async fn insert_results(connection: &mut PgConnection, results: &[New
     let starts: Vec<OffsetDateTime> = results.iter().map(|result| result.start_time).collect();
     let pending: Vec<bool> = results.iter().map(|result| result.may_be_predicted).collect();
     sqlx::query!(
-        "insert into event_results (event_id, revision, home_score, away_score, start_time, recorded_at, applied_at)
+        "insert into event_results (event_id, revision, home_score, away_score, start_time, recorded_at, look_again_at, applied_at)
          select event_id, revision, home_score, away_score, start_time, statement_timestamp(),
-                case when not pending then statement_timestamp() end
+                statement_timestamp() + make_interval(secs => $7), case when not pending then statement_timestamp() end
          from unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[], $5::timestamptz[], $6::boolean[])
            as r (event_id, revision, home_score, away_score, start_time, pending)",
         &events,
@@ -66,6 +66,7 @@ pub(super) async fn insert_results(connection: &mut PgConnection, results: &[New
         &aways as &[Option<i32>],
         &starts,
         &pending,
+        PATIENCE_SECONDS,
     )
     .execute(connection)
     .await?;
@@ -74,7 +75,8 @@ pub(super) async fn insert_results(connection: &mut PgConnection, results: &[New
 
 /// One plan of a match at a time.
 pub(super) async fn lock_plan(connection: &mut PgConnection, event: EventId) -> sqlx::Result<()> {
-    sqlx::query!("set local statement_timeout = '60s'").execute(&mut *connection).await?;
+    // Cutting lanes reads all predictions of the match, however many there are.
+    sqlx::query!("set local statement_timeout = 0").execute(&mut *connection).await?;
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday scores', $1))", event.0)
         .fetch_one(connection)
         .await?;
@@ -145,7 +147,15 @@ pub(super) async fn lanes_behind(
 
 /// Finds a lane, and keeps others from it until the transaction ends.
 pub(super) async fn hold_lane(connection: &mut PgConnection, event: EventId, lane: i32) -> sqlx::Result<Option<Lane>> {
-    sqlx::query!("set local statement_timeout = '60s'").execute(&mut *connection).await?;
+    // The settings make every plan walk along an index by user, so that lanes of several matches take rows in the same
+    // order; and what the planner knows of a table that has just grown by a million rows is not worth much.
+    connection
+        .execute(
+            "set local statement_timeout = '60s'; set local enable_hashjoin = off; set local enable_mergejoin = off;
+             set local enable_seqscan = off; set local enable_bitmapscan = off;
+             set local max_parallel_workers_per_gather = 0",
+        )
+        .await?;
     sqlx::query_as!(
         Lane,
         r#"select event_id as "event: EventId", lane as number, from_user, until_user, revision, revision as "wanted!"
@@ -157,20 +167,90 @@ pub(super) async fn hold_lane(connection: &mut PgConnection, event: EventId, lan
     .await
 }
 
-/// Adds to the scores of a lane's users what a result is worth to them, less what the one in their scores is worth;
-/// returns how many scores changed. Rows are taken in the order of users and tables, here as everywhere.
-pub(super) async fn add_difference(connection: &mut PgConnection, lane: &Lane, revision: i64) -> sqlx::Result<u64> {
-    let done = sqlx::query_file!(
-        "src/scores/add_difference.sql",
+/// The tables that a result counts for; `None` if nobody gains or loses by it.
+pub(super) async fn tables_of_result(
+    connection: &mut PgConnection,
+    event: EventId,
+    revision: i64,
+) -> sqlx::Result<Option<Vec<String>>> {
+    sqlx::query_scalar!(
+        r#"select score_scopes(e.tournament_id, r.start_time) as "scopes!"
+           from event_results r join events e on e.id = r.event_id
+           where r.event_id = $1 and r.revision = $2 and r.home_score is not null"#,
+        event.0,
+        revision,
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+/// Takes what a result is worth to a lane's users out of their scores.
+pub(super) async fn take_result_back(
+    connection: &mut PgConnection,
+    lane: &Lane,
+    revision: i64,
+    tables: &[String],
+) -> sqlx::Result<()> {
+    add(connection, lane, revision, -1, tables).await?;
+    Ok(())
+}
+
+/// Adds what a result is worth to a lane's users to their scores, and returns what these are now.
+pub(super) async fn add_result(
+    connection: &mut PgConnection,
+    lane: &Lane,
+    revision: i64,
+    tables: &[String],
+) -> sqlx::Result<Vec<ScoreRow>> {
+    let mut scores = add(connection, lane, revision, 1, tables).await?;
+    let predictions = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from predictions where event_id = $1 and user_id >= $2 and user_id < $3"#,
         lane.event.0,
         lane.from_user,
         lane.until_user,
-        lane.revision,
-        revision,
     )
-    .execute(connection)
+    .fetch_one(&mut *connection)
     .await?;
-    Ok(done.rows_affected())
+    // Changing rows that are there is the usual case, and cheaper than asking for each whether it is.
+    if scores.len() as u64 != predictions.unsigned_abs() * tables.len() as u64 {
+        let missing = sqlx::query_file_as!(
+            ScoreRow,
+            "src/scores/add_missing.sql",
+            lane.event.0,
+            lane.from_user,
+            lane.until_user,
+            revision,
+            tables,
+        );
+        scores.extend(missing.fetch_all(connection).await?);
+    }
+    Ok(scores)
+}
+
+async fn add(
+    connection: &mut PgConnection,
+    lane: &Lane,
+    revision: i64,
+    sign: i32,
+    tables: &[String],
+) -> sqlx::Result<Vec<ScoreRow>> {
+    sqlx::query_file_as!(
+        ScoreRow,
+        "src/scores/add_result.sql",
+        lane.event.0,
+        lane.from_user,
+        lane.until_user,
+        revision,
+        sign,
+        tables,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// The transaction, as the rows that it writes name it.
+pub(super) async fn transaction(connection: &mut PgConnection) -> sqlx::Result<String> {
+    sqlx::query_scalar!(r#"select (pg_current_xact_id()::xid)::text as "transaction!""#).fetch_one(connection).await
 }
 
 /// Says which result is in a lane's scores.
@@ -199,30 +279,36 @@ pub(super) async fn set_shown(db: &PgPool, lane: &Lane, revision: i64) -> sqlx::
     Ok(())
 }
 
-/// Takes note of the results that every lane of their match has. Whoever finishes the last lane sees all of them done.
-pub(super) async fn mark_applied(connection: &mut PgConnection, event: EventId) -> sqlx::Result<()> {
+/// Takes note of the results up to this one that every lane of their match has. Whoever finishes the last lane sees all of
+/// them done. A later result, of which the caller does not know, may not even be planned yet.
+pub(super) async fn mark_applied(connection: &mut PgConnection, event: EventId, revision: i64) -> sqlx::Result<()> {
     sqlx::query!(
         "update event_results set applied_at = statement_timestamp()
-         where event_id = $1 and applied_at is null
+         where event_id = $1 and applied_at is null and revision <= $2
            and not exists (select from score_lanes l where l.event_id = $1
                            and (l.revision < event_results.revision or l.shown_revision < event_results.revision))",
         event.0,
+        revision,
     )
     .execute(connection)
     .await?;
     Ok(())
 }
 
-/// Matches with a result that should be in all scores by now.
+/// Matches with a result that should be in all scores by now. Each is named once now, and again after twice the time if
+/// that did not help.
 pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<EventId>> {
-    sqlx::query_scalar!(
-        r#"select distinct event_id as "event_id: EventId" from event_results
-           where applied_at is null and recorded_at < statement_timestamp() - make_interval(secs => $1)
-           limit 1000"#,
-        OVERDUE_SECONDS,
+    let mut events = sqlx::query_scalar!(
+        r#"update event_results
+           set look_again_at = statement_timestamp() + (statement_timestamp() - recorded_at)
+           where applied_at is null and look_again_at < statement_timestamp()
+           returning event_id as "event_id: EventId""#,
     )
     .fetch_all(connection)
-    .await
+    .await?;
+    events.sort_unstable();
+    events.dedup();
+    Ok(events)
 }
 
 /// Every lane of a match.
@@ -279,7 +365,7 @@ pub(super) async fn differences(
 
 /// The tables that these users are in.
 pub(super) async fn scopes_of_users(
-    connection: &mut PgConnection,
+    executor: impl PgExecutor<'_>,
     from_user: i64,
     until_user: i64,
 ) -> sqlx::Result<Vec<String>> {
@@ -288,7 +374,7 @@ pub(super) async fn scopes_of_users(
         from_user,
         until_user,
     )
-    .fetch_all(connection)
+    .fetch_all(executor)
     .await
 }
 
@@ -388,6 +474,31 @@ pub(super) async fn scores_of_predictors(
         until_user,
     )
     .fetch_all(executor)
+    .await
+}
+
+/// Whether somebody else has written scores of these since a transaction wrote all of them.
+pub(super) async fn were_changed_after(
+    executor: impl PgExecutor<'_>,
+    transaction: &str,
+    scopes: &[String],
+    event: EventId,
+    from_user: i64,
+    until_user: i64,
+) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (
+               select from predictions p cross join lateral (
+                   select xmin from user_scores where user_id = p.user_id and scope = any($2) offset 0
+               ) s
+               where p.event_id = $3 and p.user_id >= $4 and p.user_id < $5 and s.xmin <> $1::text::xid) as "changed!""#,
+        transaction,
+        scopes,
+        event.0,
+        from_user,
+        until_user,
+    )
+    .fetch_one(executor)
     .await
 }
 

@@ -6,7 +6,7 @@ use time::{Duration, OffsetDateTime, macros::datetime};
 
 use super::{
     rules::{Scope, Score},
-    service::Rebuild,
+    service::{Rebuild, Rerun},
 };
 use crate::{
     events::rules::Outcome,
@@ -171,9 +171,12 @@ async fn lanes_hold_everybody_once_and_doing_them_again_changes_nothing() {
         every().await;
         assert_eq!(scores(app).await, once);
         assert!(app.app.scores.in_progress().await.expect("read").is_empty());
-        assert!(app.app.scores.rerun(EventId(event), |_, _| {}).await.expect("done"));
+        let rerun = async |event: i64| app.app.scores.rerun(EventId(event), |_, _| {}).await.expect("done");
+        assert_eq!(rerun(event).await, Rerun::Done);
         assert_eq!(scores(app).await, once);
-        assert!(!app.app.scores.rerun(EventId(i64::MAX), |_, _| {}).await.expect("done"));
+        assert_eq!(rerun(i64::MAX).await, Rerun::NoSuchEvent);
+        let other = fixtures.a_match("n").between("albion", "wanderers").starting_in(FAR).put().await;
+        assert_eq!(rerun(other).await, Rerun::NothingToDo);
     })
     .await;
 }
@@ -221,12 +224,13 @@ async fn a_result_that_was_forgotten_is_planned_again() {
         let told =
             async || app.told().await.into_iter().map(|(subject, payload)| (subject, payload["event_id"].clone()));
         assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 0, "it has its time");
-        sqlx::query("update event_results set recorded_at = now() - interval '3 minutes'")
+        sqlx::query("update event_results set recorded_at = now() - interval '3 minutes', look_again_at = now()")
             .execute(&app.app.db)
             .await
             .expect("aged");
         assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 1);
         assert!(told().await.eq([("work.score.planned".to_owned(), json!(event))]));
+        assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 0, "it has its time again");
         settle(app, event).await;
         assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 0);
     })

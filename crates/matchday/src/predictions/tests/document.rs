@@ -40,7 +40,7 @@ fn confidence(percent: i32) -> Confidence {
 /// What a confidence adds, and what it takes.
 fn stakes(percent: i32) -> (i32, i32) {
     let with = Preview::of(Forecast::new(Pick::Home, None, confidence(percent)).expect("a forecast"), RULES);
-    (with.right.expect("points") - Hit::Outcome.points(), with.wrong.expect("points") - Hit::Wrong.points())
+    (with.right - Hit::Outcome.points(), with.wrong - Hit::Wrong.points())
 }
 
 fn goals(text: &str) -> (i32, i32) {
