@@ -284,11 +284,11 @@ async fn each_is_counted_or_refused(app: &TestApp, event: i64, accepted: Vec<Use
     for &user in &accepted {
         assert_eq!(score(app, user).await, Some((20, 1)));
     }
-    let scored: i64 = sqlx::query_scalar("select count(*) from user_scores where scope = 'all'")
+    let with_score: i64 = sqlx::query_scalar("select count(*) from user_scores where scope = 'all'")
         .fetch_one(&app.app.db)
         .await
         .expect("read");
-    assert_eq!(usize::try_from(scored).expect("fits"), accepted.len());
+    assert_eq!(usize::try_from(with_score).expect("fits"), accepted.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -304,7 +304,7 @@ async fn a_thousand_that_race_the_start_are_before_it_and_counted_or_refused() {
         .fetch_one(&app.app.db)
         .await
         .expect("moved");
-        let accepted = race(app, event, Pause::from_millis(1_000), async {}).await;
+        let accepted = race(app, event, Pause::from_secs(1), async {}).await;
         sqlx::query("update events set status = 'live' where id = $1")
             .bind(event)
             .execute(&app.app.db)

@@ -9,7 +9,10 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::rules::{Confidence, Forecast, Pick};
+use super::{
+    rules::{Confidence, Forecast, Pick},
+    service::Predictions,
+};
 use crate::{
     events::gates,
     ids::EventId,
@@ -45,6 +48,27 @@ async fn counts(app: &TestApp, event: i64) -> (i64, i64) {
     .fetch_one(&app.app.db)
     .await
     .expect("counted")
+}
+
+/// What the tallies say is what the predictions say, of every match.
+async fn tallies_are_exact(app: &TestApp) {
+    type Tally = (i64, i64, i64, i64, i64);
+    let tallied: Vec<Tally> = sqlx::query_as(
+        "select event_id, sum(home)::bigint, sum(draw)::bigint, sum(away)::bigint, sum(confidence)::bigint
+         from event_tallies group by event_id order by event_id",
+    )
+    .fetch_all(&app.app.db)
+    .await
+    .expect("the tallies");
+    let counted: Vec<Tally> = sqlx::query_as(
+        "select event_id, count(*) filter (where prediction = 'home'), count(*) filter (where prediction = 'draw'),
+                count(*) filter (where prediction = 'away'), sum(confidence)
+         from predictions group by event_id order by event_id",
+    )
+    .fetch_all(&app.app.db)
+    .await
+    .expect("the predictions");
+    assert_eq!(tallied, counted);
 }
 
 async fn points(user: &TestUser<'_>, event: i64) -> Vec<Value> {
@@ -255,16 +279,14 @@ async fn a_start_that_is_being_written_is_waited_for() {
         let user = app.user().await;
         let mut tx = app.app.db.begin().await.expect("begun");
         gates::close(&mut tx, [EventId(event)].into_iter()).await.expect("closed");
-        sqlx::query("update events set status = 'live' where id = $1").bind(event).execute(&mut *tx).await.expect("written");
+        sqlx::query("update events set status = 'live' where id = $1")
+            .bind(event)
+            .execute(&mut *tx)
+            .await
+            .expect("written");
         let late = predict(&user, json!({"event_id": event, "prediction": "home"}));
         let start = async {
-            eventually("the prediction waits", async || {
-                sqlx::query_scalar("select exists (select from pg_stat_activity where datname = current_database() and wait_event = 'advisory')")
-                    .fetch_one(&app.app.db)
-                    .await
-                    .expect("a look at the connections")
-            })
-            .await;
+            eventually("the prediction waits", async || waits_at_a_gate(app).await).await;
             tx.commit().await.expect("committed");
         };
         let (answer, ()) = tokio::join!(late, start);
@@ -320,8 +342,135 @@ async fn the_tally_is_exact_under_races_of_many() {
         let of = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
         assert_eq!((of(201), of(200)), (80, 80));
         assert_eq!(counts(app, event).await, (80, 80));
+        tallies_are_exact(app).await;
         let event = users[0].get(&format!("/api/auth/events/{event}")).await.expect(200)["data"].clone();
         assert_eq!(event["predictions_count"], 80);
+    })
+    .await;
+}
+
+/// Two processes have writers of their own, and one user's words may go through both.
+#[tokio::test(flavor = "multi_thread")]
+async fn tallies_are_exact_when_two_processes_replace_each_others_words() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let first = far(&fixtures).put().await;
+        let second = fixtures.a_match("n").between("albion", "wanderers").starting_in(FAR).put().await;
+        let config = crate::testing::test_config(&[("MATCHDAY_MATRIX__HOMESERVER_URL", "")]);
+        let (db, events) = (app.app.db.clone(), &app.app.events);
+        let other = Predictions::new(db, events, &config, &crate::testing::SeededRandom::new(7));
+        let mut users = Vec::new();
+        for _ in 0..10 {
+            users.push(app.app.accounts.make_without_phone().await.expect("a user"));
+        }
+        let words = (0..600_usize).map(|n| {
+            let predictions = if n % 3 == 0 { &other } else { &app.app.predictions };
+            let confidence = Confidence::new(i64::try_from(n % 101).expect("small")).expect("a confidence");
+            let forecast = Forecast::new(Pick::ALL[n % 7 % 3], None, confidence).expect("a forecast");
+            let event = if n % 2 == 0 { first } else { second };
+            predictions.save(users[n % 10], EventId(event), forecast)
+        });
+        let saved = join_all(words).await.into_iter().flatten().count();
+        assert!(saved > 100, "{saved}");
+        tallies_are_exact(app).await;
+        let kept: i64 = sqlx::query_scalar(
+            "select sum(revision)::bigint - count(*) - (select count(*) from prediction_revisions) from predictions",
+        )
+        .fetch_one(&app.app.db)
+        .await
+        .expect("counted");
+        assert_eq!(kept, 0, "every word that was replaced is kept");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn saying_the_same_again_changes_nothing() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        let user = app.user().await;
+        let body = json!({"event_id": event, "prediction": "home", "confidence": 10});
+        let first = predict(&user, body.clone()).await.expect(201);
+        let again = predict(&user, body).await.expect(200);
+        assert_eq!(again["data"], first["data"]);
+        let revision: i32 =
+            sqlx::query_scalar("select revision from predictions").fetch_one(&app.app.db).await.expect("read");
+        assert_eq!(revision, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn more_than_may_wait_is_refused_at_once() {
+    let settings = [("MATCHDAY_PREDICTIONS__WRITERS", "1"), ("MATCHDAY_PREDICTIONS__QUEUE", "3")];
+    TestApp::run_with(&settings, async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        let mut users = Vec::new();
+        for _ in 0..12 {
+            users.push(app.user().await);
+        }
+        // Nobody is written while the gate is closed.
+        let mut tx = app.app.db.begin().await.expect("begun");
+        gates::close(&mut tx, [EventId(event)].into_iter()).await.expect("closed");
+        let all = join_all(users.iter().map(|user| predict(user, json!({"event_id": event, "prediction": "home"}))));
+        let open = async {
+            eventually("a writer waits", async || waits_at_a_gate(app).await).await;
+            tx.rollback().await.expect("opened");
+        };
+        let (answers, ()) = tokio::join!(all, open);
+        let refused = answers.iter().filter(|answer| answer.status == 503).count();
+        assert!((1..12).contains(&refused), "{refused}");
+        let code = |answer: &Answer| serde_json::from_slice::<Value>(&answer.bytes).expect("JSON")["code"].clone();
+        assert!(answers.iter().filter(|answer| answer.status == 503).all(|answer| code(answer) == "overloaded"));
+        assert!(
+            answers
+                .iter()
+                .filter(|answer| answer.status == 503)
+                .all(|answer| answer.headers.contains_key("retry-after"))
+        );
+        let saved = i64::try_from(12 - refused).expect("small");
+        assert_eq!(counts(app, event).await, (saved, saved));
+    })
+    .await;
+}
+
+async fn waits_at_a_gate(app: &TestApp) -> bool {
+    sqlx::query_scalar(
+        "select exists (select from pg_stat_activity where datname = current_database() and wait_event = 'advisory')",
+    )
+    .fetch_one(&app.app.db)
+    .await
+    .expect("a look at the connections")
+}
+
+/// A gate that stays closed for too long, and a connection that is cut: neither spoils what comes after.
+#[tokio::test]
+async fn a_writer_goes_on_after_a_failure() {
+    let settings = [("MATCHDAY_PREDICTIONS__WRITERS", "1"), ("MATCHDAY_DATABASE__STATEMENT_TIMEOUT", "300ms")];
+    TestApp::run_with(&settings, async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        let user = app.user().await;
+        let say = async |pick: &str| predict(&user, json!({"event_id": event, "prediction": pick})).await;
+        say("home").await.expect(201);
+        for round in 0..3 {
+            let mut tx = app.app.db.begin().await.expect("begun");
+            gates::close(&mut tx, [EventId(event)].into_iter()).await.expect("closed");
+            assert_eq!(say("away").await.status, 503, "round {round}");
+            tx.rollback().await.expect("opened");
+            say("draw").await.expect(200);
+            say("home").await.expect(200);
+            // The connection that committed last; the test's own queries are no transactions.
+            let cut = "select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity
+                       where datname = current_database() and lower(query) = 'commit' and pid <> pg_backend_pid()";
+            let cut: i64 = sqlx::query_scalar(cut).fetch_one(&app.app.db).await.expect("cut");
+            assert!(cut > 0, "round {round}");
+            say("away").await.expect(200);
+            say("home").await.expect(200);
+        }
+        tallies_are_exact(app).await;
     })
     .await;
 }

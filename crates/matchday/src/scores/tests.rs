@@ -387,7 +387,7 @@ async fn last_results_alone_decide(app: &TestApp, steps: &[Step]) {
             }
             Step::CallOff { event, status } => change = Some((event, Known { status, goals: None, ..matches[event] })),
             Step::Reopen { event } => {
-                change = Some((event, Known { status: "scheduled", goals: None, ..matches[event] }))
+                change = Some((event, Known { status: "scheduled", goals: None, ..matches[event] }));
             }
             Step::Move { event, days } => change = Some((event, Known { days, ..matches[event] })),
             Step::Plan { event } => {

@@ -71,7 +71,7 @@ impl TestApp {
             let mut connection = PgConnection::connect_with(&options).await.expect("connected");
             connection.execute(CLOCK).await.expect("a clock");
             let options = options.options([("search_path", "clock,public,pg_catalog")]);
-            Self::run_on(options, 1, &changes, test).await;
+            Box::pin(Self::run_on(options, 1, &changes, test)).await;
         })
         .await;
     }
@@ -86,7 +86,8 @@ impl TestApp {
     }
 
     async fn run_seeded(seed: u64, changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
-        with_database(async |options| Self::run_on(options, seed, changes, test).await).await;
+        // Boxed: tests are large, and each layer around them would carry them along.
+        with_database(async |options| Box::pin(Self::run_on(options, seed, changes, test)).await).await;
     }
 
     async fn run_on(options: PgConnectOptions, seed: u64, changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {

@@ -116,8 +116,8 @@ async fn workers_killed_at_random_leave_scores_and_leaderboards_as_a_rebuild_has
         assert_eq!(setting.expect(&["scores", "status"], ""), "every result is in all scores");
         let rebuilt = setting.expect(&["scores", "rebuild", "--dry-run"], "");
         assert_eq!(rebuilt, "every score is what predictions and results make it");
-        let (expected, found): (Vec<(i64, i64, i64)>, Vec<(i64, i64, i64)>) =
-            (rows(&db, EXPECTED).await, rows(&db, FOUND).await);
+        let expected: Vec<(i64, i64, i64)> = rows(&db, EXPECTED).await;
+        let found: Vec<(i64, i64, i64)> = rows(&db, FOUND).await;
         assert_eq!(expected.len(), usize::try_from(FANS).expect("fits"));
         assert_eq!(found, expected);
         leaderboards_show(&db, &serving, &token).await;
