@@ -175,7 +175,8 @@ settings! {
     }
     /// Predictions.
     predictions: Predictions {
-        /// When others' predictions are shown: `always`, or `after_start` of their match.
+        /// When others' predictions are shown: `always`, or `after_start` of their match. How many say what is shown
+        /// from the beginning.
         reveal: Reveal = "always",
         /// How many writers this process has. Each takes what waits for it in one transaction. On one database two to
         /// four are enough.
