@@ -187,7 +187,7 @@ settings! {
     /// Scores and leaderboards.
     scores: Scores {
         /// How many lanes of users this process works on at once after a result.
-        workers: usize = "2",
+        workers: usize = "4",
         /// How many predictions a lane has.
         lane_size: u32 = "20000",
     }

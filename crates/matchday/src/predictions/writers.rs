@@ -7,10 +7,12 @@
 use std::{
     collections::{HashMap, HashSet},
     io,
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection};
 use tokio::sync::{mpsc, oneshot};
 
@@ -122,7 +124,11 @@ impl Writer {
     async fn write_and_answer(&mut self, batch: &mut Vec<Request>) {
         let entries: Vec<Entry> = batch.iter().map(|request| request.entry).collect();
         metrics::counter!("matchday_predictions_batches_total").increment(1);
-        match self.write(&entries).await {
+        // A fault of ours must not end the writer: nobody would take its place.
+        let written = AssertUnwindSafe(self.write(&entries)).catch_unwind().await;
+        let written =
+            written.unwrap_or_else(|_| Err(sqlx::Error::Protocol("the writer of predictions panicked".to_owned())));
+        match written {
             Ok(outcomes) => {
                 for (request, outcome) in batch.drain(..).zip(outcomes) {
                     request.answer(outcome);
