@@ -325,8 +325,9 @@ impl Scores {
     }
 
     /// Works every score out anew from predictions and results, hands in where it is not what is stored, puts it right, and
-    /// sets the leaderboards again; those that could not be set are the error at the end. Results that are not in the scores yet are no difference: they are still on their way. `progress` is called with how many of
-    /// how many users are dealt with.
+    /// sets the leaderboards again; those that could not be set are the error at the end. Results that are not in the
+    /// scores yet are no difference: they are still on their way. `progress` is called with how many of how many users
+    /// are dealt with.
     pub async fn rebuild(
         &self,
         mode: Rebuild,
