@@ -22,7 +22,7 @@ use matchday::{
     phone::Phone,
     platform::{
         config::{Config, Loaded},
-        database::{self, MIGRATIONS, Schema},
+        database::{self, Excess, MIGRATIONS, Schema},
         settings::Faults,
         shutdown, telemetry,
     },
@@ -211,7 +211,7 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
         let pool = database::migration_pool(&app.config.database)?;
         MIGRATIONS.run(&pool).await.context("the database could not be brought up to date")?;
     }
-    check_schema(&app).await?;
+    check_database(&app).await?;
     let settings = &app.config.http;
     let public = listen(settings.listen, "http.listen").await?;
     let private = listen(settings.private_listen, "http.private_listen").await?;
@@ -230,7 +230,7 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
 async fn worker(config: Config) -> anyhow::Result<()> {
     telemetry::metrics();
     let app = App::connect(config).await?;
-    check_schema(&app).await?;
+    check_database(&app).await?;
     let private = listen(app.config.http.private_listen, "http.private_listen").await?;
     tracing::info!(private = %private.local_addr()?, env = app.config.env.name(), "working");
     let closing = app.shutdown.closing().clone();
@@ -262,6 +262,36 @@ async fn listen(address: std::net::SocketAddr, setting: &str) -> anyhow::Result<
     TcpListener::bind(address).await.with_context(|| format!("{setting}: cannot listen on {address}"))
 }
 
+/// What a process that stays looks at before it begins. At both at once, so that a database that is away is waited for
+/// only once.
+async fn check_database(app: &App) -> anyhow::Result<()> {
+    let (schema, rights) = tokio::join!(check_schema(app), check_rights(app));
+    schema.and(rights)
+}
+
+/// A process that could change what only grows says so, and outside development does not start: one mistake in it, or
+/// one intruder, and nobody could trust what is kept there. Commands may be run by anybody.
+async fn check_rights(app: &App) -> anyhow::Result<()> {
+    let Excess { role, tables } = match database::excess(&app.db).await {
+        Ok(None) => return Ok(()),
+        Ok(Some(excess)) => excess,
+        Err(error) => {
+            tracing::warn!(%error, "what database.url may do was not looked at");
+            return Ok(());
+        }
+    };
+    let told = format!(
+        "database.url: the role \"{role}\" may change what \"{}\" keeps; connect as a member of matchday_app that owns \
+         nothing, and migrate with database.owner_url",
+        tables.join("\", \"")
+    );
+    if app.config.env.is_development() {
+        tracing::warn!("{told}");
+        return Ok(());
+    }
+    bail!(told)
+}
+
 /// A process whose queries cannot work says so at once; one whose database is away starts, and says that it is not
 /// ready.
 async fn check_schema(app: &App) -> anyhow::Result<()> {
@@ -270,6 +300,10 @@ async fn check_schema(app: &App) -> anyhow::Result<()> {
         Ok(Schema::Behind(missing)) => {
             bail!("the database lacks {}: run `matchday migrate` first", counted(missing, "migration"))
         }
+        Ok(Schema::Closed(role)) => bail!(
+            "database.url: the role \"{role}\" may not read the tables: run `matchday migrate` first; if that was done, \
+             let an operator run `grant matchday_app to \"{role}\"`"
+        ),
         Err(error) => {
             tracing::warn!(%error, "the database does not answer; not ready until it does");
             Ok(())
@@ -298,6 +332,7 @@ async fn migrate(config: &Config, direction: &Direction) -> anyhow::Result<()> {
         Direction::Status => match database::schema(&pool).await? {
             Schema::Current => print("the database is up to date"),
             Schema::Behind(missing) => bail!("the database lacks {}", counted(missing, "migration")),
+            Schema::Closed(role) => bail!("the role \"{role}\" may not read the tables: is it their owner?"),
         },
     }
 }

@@ -63,7 +63,7 @@ async fn a_large_body_is_413_and_unknown_fields_are_ignored() {
 async fn an_inner_failure_shows_its_request_id_and_nothing_else() {
     TestApp::run(async |app| {
         let user = app.user().await;
-        sqlx::query("alter table teams rename to teams_gone").execute(&app.app.db).await.expect("renamed");
+        sqlx::query("alter table teams rename to teams_gone").execute(app.owner()).await.expect("renamed");
         let answer = user.get("/api/auth/teams").await;
         let id = answer.header("x-request-id").expect("an id").to_owned();
         assert_eq!(

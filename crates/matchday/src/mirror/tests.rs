@@ -295,7 +295,7 @@ async fn poison_is_set_aside_and_harms_nothing_else() {
         ];
         // A name that the database refuses, as if by a rule that the program does not know.
         sqlx::query("alter table rooms add constraint no_curse check (name <> 'curse')")
-            .execute(&app.app.db)
+            .execute(app.owner())
             .await
             .expect("a rule");
         let mut cursed = stage.event("m.room.name", &here, &json!({"name": "curse"}));
@@ -324,7 +324,7 @@ async fn of_several_who_apply_nobody_sets_aside_what_is_good() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         sqlx::query("alter table rooms add constraint no_curse check (name <> 'curse')")
-            .execute(&app.app.db)
+            .execute(app.owner())
             .await
             .expect("a rule");
         let mut events = Vec::new();

@@ -36,8 +36,10 @@ settings! {
     }
     /// PostgreSQL: the truth.
     database: Database {
-        /// How to reach it.
+        /// How to reach it, as a role that works with the tables and owns none of them.
         url: SecretUrl,
+        /// The same as the role that owns the tables, for whoever migrates. Empty: `database.url`.
+        owner_url: Option<SecretUrl> = "",
         /// The most connections this process opens, besides one for each writer of predictions.
         max_connections: u32 = "16",
         /// How long a request waits for a free connection before it answers 503.
@@ -576,6 +578,7 @@ mod tests {
                 ("MATCHDAY_HTTP__LISTEN", "8080"),
                 ("MATCHDAY_SESSIONS__IDEL", "1d"),
                 ("MATCHDAY_DATABASE__URL", "hunter3"),
+                ("MATCHDAY_DATABASE__OWNER_URL", "hunter4"),
             ],
             Some("[http]\ndeadline = \"soon\"\n[outbx]\npoll = \"1s\"\n"),
         );
@@ -583,6 +586,7 @@ mod tests {
         http.listen (from MATCHDAY_HTTP__LISTEN): `8080` is not an address with a port, like 127.0.0.1:8080
         http.deadline (from file): `soon` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
         database.url (from MATCHDAY_DATABASE__URL): its value is not a URL with a host, like scheme://user:password@host:1234
+        database.owner_url (from MATCHDAY_DATABASE__OWNER_URL): its value is not a URL with a host, like scheme://user:password@host:1234
         MATCHDAY_SESSIONS__IDEL is no variable of Matchday: did you mean MATCHDAY_SESSIONS__IDLE?
         outbx.poll is no key of the file of Matchday: did you mean outbox.poll?
         ");
@@ -660,10 +664,12 @@ mod tests {
 
     #[test]
     fn the_printed_configuration_hides_secrets_and_reads_back() {
-        let loaded = Config::parse(variables(&[]), None).expect("valid");
+        let owner = ("MATCHDAY_DATABASE__OWNER_URL", "postgres://owner:hunter2@db.example.org/md");
+        let loaded = Config::parse(variables(&[owner]), None).expect("valid");
         let text = loaded.explain();
         assert!(!text.contains("hunter2"), "{text}");
         assert!(text.contains("postgres://md:hidden@db.example.org/md"));
+        assert!(text.contains("postgres://owner:hidden@db.example.org/md"));
         assert!(text.contains("# Where apps reach the service. (default)"));
         assert!(!text.contains("00112233"), "{text}");
         let secrets =

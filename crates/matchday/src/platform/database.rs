@@ -11,7 +11,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use super::config;
+use super::{config, settings::SecretUrl};
 
 /// The migrations, built into the binary. A database that knows more of them than this binary is fine: migrations are
 /// made so that the version before still runs.
@@ -32,7 +32,7 @@ pub fn pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
             connection.execute(sqlx::AssertSqlSafe(set)).await.map(|_| ())
         })
     });
-    Ok(options.connect_lazy_with(connection(config)?))
+    Ok(options.connect_lazy_with(connection(&config.url)?))
 }
 
 /// A few more connections to the same database, for statements that are the same thousands of times a second, and take
@@ -55,9 +55,10 @@ pub fn writers(db: &PgPool, connections: u32, statement_timeout: Duration) -> Pg
         .connect_lazy_with((*db.connect_options()).clone())
 }
 
-/// A pool for migrations, which take as long as they take.
+/// A pool for migrations, as the role that owns the tables. They take as long as they take.
 pub fn migration_pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
-    Ok(bounded(config).connect_lazy_with(connection(config)?))
+    let url = config.owner_url.as_ref().unwrap_or(&config.url);
+    Ok(bounded(config).connect_lazy_with(connection(url)?))
 }
 
 fn bounded(config: &config::Database) -> PgPoolOptions {
@@ -69,8 +70,8 @@ fn bounded(config: &config::Database) -> PgPoolOptions {
         .max_lifetime(Duration::from_mins(30))
 }
 
-fn connection(config: &config::Database) -> Result<PgConnectOptions, sqlx::Error> {
-    Ok(config.url.expose().parse::<PgConnectOptions>()?.application_name("matchday"))
+fn connection(url: &SecretUrl) -> Result<PgConnectOptions, sqlx::Error> {
+    Ok(url.expose().parse::<PgConnectOptions>()?.application_name("matchday"))
 }
 
 /// Whether the database has the schema that this binary was built for.
@@ -80,21 +81,57 @@ pub enum Schema {
     Current,
     /// Migrations are missing, this many.
     Behind(usize),
+    /// This role may not even look.
+    Closed(String),
 }
 
 /// Compares the applied migrations with those built in, without writing anything.
 pub async fn schema(pool: &PgPool) -> sqlx::Result<Schema> {
-    let begun: bool = sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null").fetch_one(pool).await?;
-    let applied: Vec<i64> = if begun {
-        sqlx::query_scalar("select version from _sqlx_migrations where success").fetch_all(pool).await?
-    } else {
-        Vec::new()
+    let readable = "select current_user::text, has_table_privilege(to_regclass('_sqlx_migrations'), 'select')";
+    let applied: Vec<i64> = match sqlx::query_as(readable).fetch_one(pool).await? {
+        (_, Some(true)) => {
+            sqlx::query_scalar("select version from _sqlx_migrations where success").fetch_all(pool).await?
+        }
+        (role, Some(false)) => return Ok(Schema::Closed(role)),
+        (_, None) => Vec::new(),
     };
     let missing = MIGRATIONS
         .iter()
         .filter(|migration| migration.migration_type.is_up_migration() && !applied.contains(&migration.version))
         .count();
     Ok(if missing == 0 { Schema::Current } else { Schema::Behind(missing) })
+}
+
+/// What a role may do and must not.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Excess {
+    /// The role.
+    pub role: String,
+    /// The append-only tables in which it could change or delete what is there, with their partitions.
+    pub tables: Vec<String>,
+}
+
+/// Looks whether the pool's role could change what must stay as it was written: rows of tables whose comment has the word
+/// "append-only". Superusers can, and so can owners, also of rights that they took from themselves.
+pub async fn excess(pool: &PgPool) -> sqlx::Result<Option<Excess>> {
+    // A partition has rights of its own, which count for whoever names it and not its table.
+    let found: (String, Vec<String>) = sqlx::query_as(
+        r"with recursive kept as (
+              select objoid as oid from pg_description
+              where classoid = 'pg_class'::regclass and objsubid = 0 and description ~ '\mappend-only\M'
+              union
+              select inhrelid from pg_inherits join kept on kept.oid = inhparent
+          )
+          select current_user::text, coalesce(array_agg(c.relname::text order by c.relname), '{}')
+          from kept join pg_class c using (oid)
+          where c.relkind in ('r', 'p')
+            and (has_any_column_privilege(c.oid, 'update') or has_table_privilege(c.oid, 'delete, truncate')
+                 or pg_has_role(c.relowner, 'member'))",
+    )
+    .fetch_one(pool)
+    .await?;
+    let (role, tables) = found;
+    Ok((!tables.is_empty()).then_some(Excess { role, tables }))
 }
 
 /// Whether the same statement may well succeed soon: connection lost; out of connections, memory or disk; being shut down
@@ -135,5 +172,106 @@ where
         if removed < AT_ONCE.unsigned_abs() {
             return Ok(total);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestApp;
+
+    const LEDGER: &str = "create table ledger (user_id bigint, id bigint generated always as identity, amount bigint,
+                                               primary key (user_id, id)) partition by hash (user_id);
+        comment on table ledger is 'user: append-only, what was paid';
+        create table ledger_0 partition of ledger for values with (modulus 2, remainder 0);
+        create table ledger_1 partition of ledger for values with (modulus 2, remainder 1)";
+
+    async fn run(pool: &PgPool, statement: &'static str) -> sqlx::Result<()> {
+        pool.execute(statement).await.map(|_| ())
+    }
+
+    async fn is_refused(pool: &PgPool, statement: &'static str) -> bool {
+        let refused =
+            |error: sqlx::Error| error.as_database_error().and_then(|error| error.code().map(|c| c == "42501"));
+        run(pool, statement).await.err().and_then(refused).unwrap_or_default()
+    }
+
+    #[tokio::test]
+    async fn the_service_works_with_all_tables_and_owns_none() {
+        TestApp::run(async |app| {
+            let (service, owner) = (&app.app.db, app.owner());
+            assert_eq!(schema(service).await.expect("a look"), Schema::Current);
+            for statement in [
+                "alter table teams add colour text",
+                "drop table teams",
+                "truncate teams",
+                "create index on teams (name)",
+                "create trigger t after insert on teams for each row execute function suppress_redundant_updates_trigger()",
+                "create table more (id bigint)",
+                "delete from _sqlx_migrations",
+                "create role another",
+            ] {
+                assert!(is_refused(service, statement).await, "{statement}");
+            }
+            run(owner, "create table more (id bigint generated always as identity, old serial)").await.expect("made");
+            for statement in
+                ["insert into more default values", "update more set old = 7", "select * from more", "delete from more"]
+            {
+                run(service, statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+            }
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn whoever_could_change_what_only_grows_is_named() {
+        TestApp::run(async |app| {
+            let (service, owner) = (&app.app.db, app.owner());
+            let found = async |pool: &PgPool| excess(pool).await.expect("a look").map(|excess| excess.tables);
+            assert_eq!(found(service).await, None, "no table of the schema is open to changes that it must not have");
+            run(owner, LEDGER).await.expect("made");
+            let all = ["ledger", "ledger_0", "ledger_1"].map(str::to_owned).to_vec();
+            assert_eq!(found(service).await, Some(all.clone()), "a table is granted with all rights");
+            run(owner, "revoke update, delete on ledger from matchday_app").await.expect("revoked");
+            assert_eq!(found(service).await, Some(all[1..].to_vec()), "its partitions have rights of their own");
+            run(owner, "revoke update, delete on ledger_0, ledger_1 from matchday_app").await.expect("revoked");
+            assert_eq!(found(service).await, None);
+
+            run(service, "insert into ledger (user_id, amount) values (1, 5)").await.expect("it grows");
+            for statement in [
+                "update ledger set amount = 6",
+                "delete from ledger",
+                "delete from ledger_0",
+                "truncate ledger",
+                "select * from ledger for update",
+                "insert into ledger overriding system value values (1, 1, 6) on conflict (user_id, id) do update set amount = 6",
+            ] {
+                assert!(is_refused(service, statement).await, "{statement}");
+            }
+
+            run(owner, "grant update (amount) on ledger to matchday_app").await.expect("granted");
+            assert_eq!(found(service).await, Some(all[..1].to_vec()), "a column is enough");
+            run(owner, "revoke update (amount) on ledger from matchday_app").await.expect("revoked");
+            run(owner, "grant truncate on ledger to public").await.expect("granted");
+            assert_eq!(found(service).await, Some(all[..1].to_vec()), "also what everybody may do");
+
+            let by_owner = excess(owner).await.expect("a look").expect("an owner may do anything");
+            assert_eq!(by_owner.tables, all);
+            let role: String = sqlx::query_scalar("select current_user::text").fetch_one(owner).await.expect("read");
+            assert_eq!(by_owner.role, role);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_role_that_may_not_look_is_told_from_a_schema_that_is_missing() {
+        TestApp::run(async |app| {
+            run(app.owner(), "revoke select on _sqlx_migrations from matchday_app").await.expect("revoked");
+            assert_eq!(schema(&app.app.db).await.expect("a look"), Schema::Closed("matchday_app".to_owned()));
+            run(app.owner(), "drop table _sqlx_migrations").await.expect("dropped");
+            let all = MIGRATIONS.iter().filter(|migration| migration.migration_type.is_up_migration()).count();
+            assert_eq!(schema(&app.app.db).await.expect("a look"), Schema::Behind(all));
+        })
+        .await;
     }
 }

@@ -37,12 +37,12 @@ mod tests {
     use sqlx::PgPool;
 
     use super::*;
-    use crate::testing::with_database;
+    use crate::testing::{as_service, with_database};
 
     #[tokio::test]
     async fn the_hash_is_the_databases() {
         with_database(async |options| {
-            let db = PgPool::connect_with(options).await.expect("connected");
+            let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
             let mut numbers: Vec<i64> =
                 (-300..300).chain([i64::MIN, i64::MAX, 1 << 32, (1 << 32) - 1, -(1 << 32)]).collect();
             numbers.extend((0_i64..2_000).map(|n| n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(n << 7)));

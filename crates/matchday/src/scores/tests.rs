@@ -13,7 +13,7 @@ use crate::{
     ids::{EventId, TournamentId, UserId},
     platform::clock::Clock as _,
     predictions::rules::{Confidence, Forecast, Hit, Pick, RulesVersion, Score as Goals},
-    testing::{MatchBuilder, TestApp, TestFixtures, with_database},
+    testing::{MatchBuilder, TestApp, TestFixtures, as_service, with_database},
 };
 
 /// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
@@ -79,7 +79,7 @@ fn far<'f, 'a>(fixtures: &'f TestFixtures<'a>) -> MatchBuilder<'f, 'a> {
 #[tokio::test]
 async fn a_match_counts_for_the_tables_that_the_code_names() {
     with_database(async |options| {
-        let db = sqlx::PgPool::connect_with(options).await.expect("connected");
+        let db = sqlx::PgPool::connect_with(as_service(&options)).await.expect("connected");
         let first = datetime!(2019-12-28 23:59:59 UTC);
         for step in 0..900 {
             let start = first + Duration::hours(9) * step;

@@ -13,7 +13,10 @@ use http_body_util::BodyExt as _;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use sqlx::{Connection as _, Executor as _, PgConnection, PgPool, postgres::PgConnectOptions};
+use sqlx::{
+    Connection as _, Executor as _, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
 use time::macros::datetime;
 
 use super::{MockClock, SeededRandom, TestFixtures, test_config, unique};
@@ -32,6 +35,7 @@ pub struct TestApp {
     pub clock: Arc<MockClock>,
     public: Public,
     private: Private,
+    owner: PgPool,
 }
 
 impl TestApp {
@@ -64,14 +68,17 @@ impl TestApp {
             insert into clock.shows values ('2026-11-20 15:00:00+00');
             create function clock.now() returns timestamptz language sql as 'select moment from clock.shows';
             create function clock.clock_timestamp() returns timestamptz language sql as 'select moment from clock.shows';
-            create function clock.statement_timestamp() returns timestamptz language sql as 'select moment from clock.shows'";
+            create function clock.statement_timestamp() returns timestamptz language sql as 'select moment from clock.shows';
+            grant usage on schema clock to matchday_app;
+            grant select on clock.shows to matchday_app";
         let changes: Vec<_> =
             [("MATCHDAY_MATRIX__HOMESERVER_URL", "")].into_iter().chain(changes.iter().copied()).collect();
-        with_database(async |options| {
-            let mut connection = PgConnection::connect_with(&options).await.expect("connected");
+        with_database(async |owner| {
+            let mut connection = PgConnection::connect_with(&owner).await.expect("connected");
             connection.execute(CLOCK).await.expect("a clock");
-            let options = options.options([("search_path", "clock,public,pg_catalog")]);
-            Box::pin(Self::run_on(options, 1, &changes, test)).await;
+            let [service, owner] =
+                [as_service(&owner), owner].map(|who| who.options([("search_path", "clock,public,pg_catalog")]));
+            Box::pin(Self::run_on(service, owner, 1, &changes, test)).await;
         })
         .await;
     }
@@ -80,30 +87,43 @@ impl TestApp {
     pub async fn advance_database(&self, by: time::Duration) {
         sqlx::query("update clock.shows set moment = moment + $1")
             .bind(by)
-            .execute(&self.app.db)
+            .execute(self.owner())
             .await
             .expect("a database with a clock of its own");
     }
 
     async fn run_seeded(seed: u64, changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
         // Boxed: tests are large, and each layer around them would carry them along.
-        with_database(async |options| Box::pin(Self::run_on(options, seed, changes, test)).await).await;
+        with_database(async |owner| Box::pin(Self::run_on(as_service(&owner), owner, seed, changes, test)).await).await;
     }
 
-    async fn run_on(options: PgConnectOptions, seed: u64, changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
+    async fn run_on(
+        service: PgConnectOptions,
+        owner: PgConnectOptions,
+        seed: u64,
+        changes: &[(&str, &str)],
+        test: impl AsyncFnOnce(&Self),
+    ) {
         let prefix = unique("test");
         let mut changes = changes.to_vec();
         changes.extend([("MATCHDAY_REDIS__PREFIX", prefix.as_str()), ("MATCHDAY_NATS__PREFIX", &prefix)]);
         let config = test_config(&changes);
         let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
         let random = Arc::new(SeededRandom::new(seed));
-        let db = sqlx::postgres::PgPoolOptions::new().max_connections(64).connect_lazy_with(options);
+        let pool = |most, options| PgPoolOptions::new().max_connections(most).connect_lazy_with(options);
+        let (db, owner) = (pool(64, service), pool(2, owner));
         let app = App::assemble(config, db, clock.clone(), random).await.expect("the parts are there");
-        let test_app = Self { public: public(&app), private: private(&app), app, clock };
+        let test_app = Self { public: public(&app), private: private(&app), app, clock, owner };
         test(&test_app).await;
         let left = test_app.told().await;
         assert!(left.is_empty(), "the test left messages that it did not look at: {left:?}");
         test_app.app.db.close().await;
+        test_app.owner.close().await;
+    }
+
+    /// The same database as the role that owns the tables, for what the service itself must not be able to do.
+    pub fn owner(&self) -> &PgPool {
+        &self.owner
     }
 
     /// A new user with a token.
@@ -303,10 +323,12 @@ impl Answer {
     }
 }
 
-/// Runs a test with a database of its own, which is gone afterwards whether the test passed or not.
+/// Runs a test with a database of its own, which is gone afterwards whether the test passed or not. It is handed over as
+/// its owner sees it; [`as_service`] is how the service does.
 pub async fn with_database(test: impl AsyncFnOnce(PgConnectOptions)) {
-    let config = test_config(&[]);
-    let options: PgConnectOptions = config.database.url.expose().parse().expect("a database URL");
+    let config = test_config(&[]).database;
+    let owner = config.owner_url.as_ref().unwrap_or(&config.url);
+    let options: PgConnectOptions = owner.expose().parse().expect("a database URL");
     let template = template(&options).await;
     let name = unique("md_test");
     let mut admin = PgConnection::connect_with(&options).await.expect("PostgreSQL: run dev/up");
@@ -320,6 +342,12 @@ pub async fn with_database(test: impl AsyncFnOnce(PgConnectOptions)) {
         std::panic::resume_unwind(panic);
     }
     dropped.expect("dropped");
+}
+
+/// The same database as the role that the service runs with.
+pub fn as_service(owner: &PgConnectOptions) -> PgConnectOptions {
+    let service: PgConnectOptions = test_config(&[]).database.url.expose().parse().expect("a database URL");
+    service.database(owner.get_database().expect("a database of the test's own"))
 }
 
 /// A migrated database to copy from; made once for each state of the migrations.

@@ -18,7 +18,7 @@ use redis::aio::ConnectionManager;
 use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
 
-pub use app::{Answer, TestApp, TestUser, with_database};
+pub use app::{Answer, TestApp, TestUser, as_service, with_database};
 pub use fixtures::{MatchBuilder, TestFixtures};
 
 use crate::platform::{

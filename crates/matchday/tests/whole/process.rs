@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use matchday::testing::unique;
+use matchday::testing::{as_service, unique};
 use serde_json::Value;
 use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
 
@@ -20,13 +20,15 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
+    /// `database` is as its owner sees it.
     pub(crate) fn new(database: &PgConnectOptions) -> Self {
         let prefix = unique("whole");
         let mut variables: BTreeMap<String, String> =
             std::env::vars().filter(|(name, _)| name.starts_with("MATCHDAY_")).collect();
         for (name, value) in [
             ("MATCHDAY_ENV", "testing"),
-            ("MATCHDAY_DATABASE__URL", database.to_url_lossy().as_str()),
+            ("MATCHDAY_DATABASE__URL", as_service(database).to_url_lossy().as_str()),
+            ("MATCHDAY_DATABASE__OWNER_URL", database.to_url_lossy().as_str()),
             ("MATCHDAY_REDIS__PREFIX", &prefix),
             ("MATCHDAY_NATS__PREFIX", &prefix),
             ("MATCHDAY_HTTP__LISTEN", "127.0.0.1:0"),

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use matchday::testing::{eventually, with_database};
 use serde_json::{Value, json};
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 
-use crate::process::{Setting, get};
+use crate::process::{Process, Setting, get};
 
 #[tokio::test]
 async fn a_process_that_is_told_to_end_finishes_what_it_began() {
@@ -45,6 +45,59 @@ async fn a_process_that_is_told_to_end_finishes_what_it_began() {
         assert!(process.log().last().expect("a line").contains("\"message\":\"ended\""));
         drop(idle);
         watcher.close().await.expect("closed");
+    })
+    .await;
+}
+
+/// One process that owns the tables, and one that does not, where there is a table that only ever grows.
+#[tokio::test]
+async fn who_could_change_what_only_grows_is_refused_where_it_matters() {
+    with_database(async |options| {
+        let mut owner = PgConnection::connect_with(&options).await.expect("connected");
+        for statement in [
+            "create table ledger (user_id bigint primary key)",
+            "comment on table ledger is 'user: append-only, what was paid'",
+            "revoke update, delete on ledger from matchday_app",
+        ] {
+            sqlx::query(statement).execute(&mut owner).await.expect("made");
+        }
+        owner.close().await.expect("closed");
+        let told = format!(
+            "database.url: the role \"{}\" may change what \"ledger\" keeps; connect as a member of matchday_app that owns \
+             nothing, and migrate with database.owner_url",
+            options.get_username()
+        );
+        let service = Setting::new(&options);
+        let owner = service.clone().with("MATCHDAY_DATABASE__URL", options.to_url_lossy().as_str());
+        let says_so = |process: &Process| process.log().iter().filter(|line| line.contains("may change what")).count();
+        assert_eq!(says_so(&service.start(&["serve"])), 0);
+        assert_eq!(says_so(&owner.start(&["serve"])), 1, "in development it is only said");
+        assert_eq!(says_so(&owner.start(&["worker"])), 1);
+
+        let staging = |setting: &Setting| {
+            setting
+                .clone()
+                .with("MATCHDAY_ENV", "staging")
+                .with("MATCHDAY_MATRIX__PUBLIC_URL", "https://chat.example.org")
+                .with("MATCHDAY_SMS__COUNTRIES", "US")
+        };
+        staging(&service).start(&["serve"]);
+        staging(&service).start(&["worker"]);
+        let production = staging(&owner)
+            .with("MATCHDAY_ENV", "production")
+            .with("MATCHDAY_SMS__PROVIDERS", "vonage")
+            .with("MATCHDAY_SMS__VONAGE_API_KEY", "key")
+            .with("MATCHDAY_SMS__VONAGE_API_SECRET", "secret")
+            .with("MATCHDAY_SMS__VONAGE_FROM", "Matchday");
+        for (setting, command) in
+            [(staging(&owner), "serve"), (staging(&owner), "worker"), (production.clone(), "serve"), (production, "worker")]
+        {
+            let output = setting.run(&[command], "");
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{command}");
+            assert_eq!(String::from_utf8_lossy(&output.stderr).trim(), format!("matchday: {told}"), "{command}");
+        }
+        // Whoever is sent to look may be anybody.
+        assert_eq!(staging(&owner).expect(&["reports", "list"], ""), "there are no open reports");
     })
     .await;
 }

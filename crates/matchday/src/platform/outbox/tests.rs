@@ -13,7 +13,7 @@ use crate::{
         lease::Lease,
         stream::{Stream, Streams},
     },
-    testing::{eventually, streams_for_tests, with_database},
+    testing::{as_service, eventually, streams_for_tests, with_database},
 };
 
 async fn write(db: &PgPool, key: &str, number: usize) {
@@ -48,7 +48,8 @@ async fn published(streams: &Streams) -> HashMap<String, Vec<usize>> {
 #[tokio::test]
 async fn a_message_is_published_only_if_its_change_was_committed() {
     with_database(async |options| {
-        let (db, streams) = (PgPool::connect_with(options).await.expect("connected"), streams_for_tests().await);
+        let (db, streams) =
+            (PgPool::connect_with(as_service(&options)).await.expect("connected"), streams_for_tests().await);
         let mut tx = db.begin().await.expect("begun");
         enqueue(&mut tx, &[Message::new("fact.test", "k", &json!({"key": "k", "number": 0})).expect("JSON")])
             .await
@@ -74,7 +75,8 @@ async fn a_message_is_published_only_if_its_change_was_committed() {
 #[tokio::test]
 async fn relays_that_overlap_publish_each_key_in_order_and_each_message_once() {
     with_database(async |options| {
-        let (db, streams) = (PgPool::connect_with(options).await.expect("connected"), streams_for_tests().await);
+        let (db, streams) =
+            (PgPool::connect_with(as_service(&options)).await.expect("connected"), streams_for_tests().await);
         let shutdown = CancellationToken::new();
         let relays =
             ["one", "two", "three"].map(|lease| tokio::spawn(relay(&db, &streams, lease).run(shutdown.clone())));
@@ -105,7 +107,7 @@ async fn relays_that_overlap_publish_each_key_in_order_and_each_message_once() {
 #[tokio::test]
 async fn only_one_holds_a_lease_until_it_ends() {
     with_database(async |options| {
-        let db = PgPool::connect_with(options).await.expect("connected");
+        let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
         let lease = |holder: u128, length| Lease::new("one", Uuid::from_u128(holder), length);
         let (first, second) = (lease(1, Duration::from_secs(2)), lease(2, Duration::from_secs(10)));
         assert!(first.hold(&db).await.expect("asked"));

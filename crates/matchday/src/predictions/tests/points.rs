@@ -12,7 +12,7 @@ use tokio::{runtime::Handle, task::block_in_place};
 use crate::{
     events::rules::Outcome,
     predictions::rules::{Confidence, Forecast, Pick, RulesVersion, Score},
-    testing::with_database,
+    testing::{as_service, with_database},
 };
 
 const RULES: RulesVersion = RulesVersion::CURRENT;
@@ -85,7 +85,7 @@ async fn compare(db: &PgPool, goals: Goals, pick: Pick, score: Option<Score>) ->
 #[tokio::test]
 async fn the_database_gives_the_same_points_for_everything_that_can_be_said() {
     with_database(async |options| {
-        let db = PgPool::connect_with(options).await.expect("connected");
+        let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
         for (goals, expected) in [(USUAL, 444 * 101 * 441), (GREATEST, (3 + 36) * 101 * 81)] {
             // While the database is at one, the next is prepared.
             let compared: Vec<i64> = stream::iter(goals.sayings())
@@ -104,7 +104,7 @@ async fn the_database_gives_the_same_points_for_everything_that_can_be_said() {
 #[tokio::test]
 async fn the_database_gives_no_points_without_a_result_or_by_rules_it_does_not_know() {
     with_database(async |options| {
-        let db = PgPool::connect_with(options).await.expect("connected");
+        let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
         let (picks, scores): (Vec<Pick>, Vec<Option<Score>>) = USUAL.sayings().unzip();
         for outcome in [Outcome::Void, Outcome::Open] {
             let ours = USUAL.sayings().flat_map(|(pick, score)| (0..=100).map(move |c| forecast(pick, score, c)));
@@ -131,7 +131,7 @@ async fn the_database_gives_no_points_without_a_result_or_by_rules_it_does_not_k
 #[tokio::test]
 async fn the_database_knows_who_wins() {
     with_database(async |options| {
-        let db = PgPool::connect_with(options).await.expect("connected");
+        let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
         let results: Vec<(i32, i32)> = USUAL.results().chain(GREATEST.results()).collect();
         let (homes, aways): (Vec<i32>, Vec<i32>) = results.iter().copied().unzip();
         let theirs: Vec<String> = sqlx::query_scalar(
@@ -190,7 +190,7 @@ async fn theirs(db: &PgPool, cases: &[(Forecast, i32, i32)]) -> Vec<Option<i32>>
 #[tokio::test(flavor = "multi_thread")]
 async fn the_database_gives_the_same_points_for_anything() {
     with_database(async |options| {
-        let db = PgPool::connect_with(options).await.expect("connected");
+        let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
         let mut runner = TestRunner::new(Config { cases: 100, failure_persistence: None, ..Config::default() });
         let outcome = runner.run(&vec(any_case(), 1..200), |cases| {
             let theirs = block_in_place(|| Handle::current().block_on(theirs(&db, &cases)));
