@@ -177,6 +177,15 @@ impl FromParameters for CursorPaging {
     }
 }
 
+/// Cuts off the one more that was read, and says where the next part begins if there was one.
+pub fn part<T>(mut items: Vec<T>, limit: i64, id: impl Fn(&T) -> i64) -> (Vec<T>, Option<Cursor>) {
+    let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = items.len() > wanted;
+    items.truncate(wanted);
+    let next = items.last().filter(|_| more).map(|last| Cursor::after(id(last)));
+    (items, next)
+}
+
 /// The query parameters of every list with cursors, for the documentation.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]

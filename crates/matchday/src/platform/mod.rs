@@ -1,9 +1,11 @@
 //! What every feature stands on and none of them owns.
 
+pub mod batches;
 pub mod breaker;
 pub mod clock;
 pub mod config;
 pub mod database;
+pub mod lanes;
 pub mod lease;
 pub mod outbox;
 pub mod page_cache;

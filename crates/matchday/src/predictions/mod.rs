@@ -3,7 +3,6 @@
 pub mod calibration;
 pub mod explanation;
 mod handlers;
-mod lanes;
 #[cfg(test)]
 mod lifecycle;
 pub mod rules;

@@ -10,17 +10,18 @@ use super::{
     calibration::Calibration,
     explanation::State,
     rules::{Earnings, Forecast, Hit, Pick, RulesVersion},
-    store,
-    writers::Writers,
+    store::{self, Entry},
+    writers::Writer,
 };
 use crate::{
     events::{
         rules::{Outcome, Status},
         service::Events,
     },
-    http::paging::{Cursor, CursorPaging},
+    http::paging::{Cursor, CursorPaging, part},
     ids::{EventId, PredictionId, RoomId, UserId},
     platform::{
+        batches::{BatchError, Batches},
         config::{Config, Reveal},
         random::Random,
     },
@@ -30,7 +31,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Predictions {
     db: PgPool,
-    writers: Writers,
+    writers: Batches<Writer>,
     reveal: Reveal,
 }
 
@@ -60,6 +61,15 @@ pub enum SaveError {
     /// The database failed.
     #[error(transparent)]
     Database(Arc<sqlx::Error>),
+}
+
+impl From<BatchError> for SaveError {
+    fn from(error: BatchError) -> Self {
+        match error {
+            BatchError::Overloaded => Self::Overloaded,
+            BatchError::Database(error) => Self::Database(error),
+        }
+    }
 }
 
 /// Which predictions are wanted; all of them by default.
@@ -232,14 +242,24 @@ impl Predictions {
     /// Predictions in this database; `events` is told of new ones.
     pub fn new(db: PgPool, events: &Arc<Events>, config: &Config, random: &dyn Random) -> Self {
         let timeout = config.database.statement_timeout;
-        let writers = Writers::start(&db, timeout, events, &config.predictions, random);
+        let writers = Writer::several(events, config.predictions.writers, random);
+        let writers = Batches::start(&db, timeout, config.predictions.queue, writers);
         Self { writers, reveal: config.predictions.reveal, db }
     }
 
     /// Saves what the user predicts of a match, in place of what they predicted before. The match must be open: it is
     /// held so until the prediction is committed, so that none is made after the start was written.
     pub async fn save(&self, user: UserId, event: EventId, forecast: Forecast) -> Result<Saved, SaveError> {
-        self.writers.save(user, event, forecast).await
+        let saved = self.writers.write(user, Entry { user, event, forecast }).await;
+        let saved = saved.unwrap_or_else(|error| Err(error.into()));
+        let label = match &saved {
+            Ok(Saved { is_new: true, .. }) => "new",
+            Ok(_) => "replaced",
+            Err(SaveError::Closed | SaveError::NoSuchEvent) => "refused",
+            Err(SaveError::Overloaded | SaveError::Database(_)) => "failed",
+        };
+        metrics::counter!("matchday_predictions_total", "outcome" => label).increment(1);
+        saved
     }
 
     /// A part of a match's predictions, by user, and where the next part begins, if there is one.
@@ -314,13 +334,4 @@ impl Predictions {
         });
         Ok(Calibration::of(earned))
     }
-}
-
-/// Cuts off the one more that was read, and says where the next part begins if there was one.
-fn part<T>(mut items: Vec<T>, limit: i64, id: impl Fn(&T) -> i64) -> (Vec<T>, Option<Cursor>) {
-    let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = items.len() > wanted;
-    items.truncate(wanted);
-    let next = items.last().filter(|_| more).map(|last| Cursor::after(id(last)));
-    (items, next)
 }

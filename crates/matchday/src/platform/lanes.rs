@@ -1,13 +1,13 @@
-//! Which lane a user's predictions go through; no I/O.
+//! Which lane a user's writes go through; no I/O.
 //!
 //! A lane is an equal slice of the range of PostgreSQL's `hashint8(user_id)`. That is how Citus places the rows of a
 //! distributed table, so that with as many lanes as shards a lane's batch stays on one of them. On a single node it only
-//! keeps one user's predictions in the order in which they came.
+//! keeps what one user writes in the order in which it came.
 
 use crate::ids::UserId;
 
 /// The lane of a user, from 0.
-pub(super) fn lane_of(user: UserId, lanes: usize) -> usize {
+pub fn lane_of(user: UserId, lanes: usize) -> usize {
     let position = u64::try_from(i64::from(hash(user.0)) - i64::from(i32::MIN)).unwrap_or_default();
     let lane = (position * u64::try_from(lanes).unwrap_or(1)) >> 32;
     usize::try_from(lane).unwrap_or_default()
