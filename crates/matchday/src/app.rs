@@ -14,6 +14,7 @@ use crate::{
     events::service::Events,
     fixtures::service::Fixtures,
     http::Checks,
+    idempotency::service::Idempotency,
     login::service::Login,
     mirror::service::Mirror,
     platform::{
@@ -85,6 +86,8 @@ pub struct Parts {
     pub login: Login,
     /// Logins.
     pub sessions: Sessions,
+    /// Requests that happen once.
+    pub idempotency: Idempotency,
     /// Matches.
     pub events: Arc<Events>,
     /// Teams and favourites.
@@ -132,6 +135,7 @@ impl App {
             .build()?;
         let outbox_written = Arc::new(Notify::new());
         let sessions = Sessions::new(db.clone(), &config, clock.clone(), random.clone(), outbox_written.clone());
+        let idempotency = Idempotency::new(db.clone(), &config, clock.clone(), random.clone());
         let limits = RateLimiter::new(redis.clone(), &config.redis.prefix, clock.clone());
         let sms = Sms::new(db.clone(), &config, clock.clone())?;
         let codes = Codes::new(db.clone(), &config, limits.clone(), sms.clone(), clock.clone(), random.clone());
@@ -201,6 +205,7 @@ impl App {
             safety,
             login,
             sessions,
+            idempotency,
             events,
             fixtures,
             predictions,

@@ -10,6 +10,7 @@ pub mod codes;
 pub mod events;
 pub mod fixtures;
 pub mod http;
+pub mod idempotency;
 pub mod ids;
 pub mod login;
 pub mod mirror;

@@ -163,7 +163,15 @@ async fn sweep(app: &App) {
     let codes = app.codes.sweep().await.map_err(|error| error.to_string());
     let messages = app.sms.sweep().await.map_err(|error| error.to_string());
     let pushes = app.mirror.sweep().await.map_err(|error| error.to_string());
-    for (what, outcome) in [("sessions", sessions), ("codes", codes), ("messages", messages), ("pushes", pushes)] {
+    let keys = app.idempotency.sweep().await.map_err(|error| error.to_string());
+    let swept = [
+        ("sessions", sessions),
+        ("codes", codes),
+        ("messages", messages),
+        ("pushes", pushes),
+        ("idempotency keys", keys),
+    ];
+    for (what, outcome) in swept {
         match outcome {
             Ok(0) => {}
             Ok(swept) => tracing::info!(swept, what, "what was over was removed"),

@@ -15,7 +15,7 @@ use crate::{
     chat::CredentialsItem,
     codes::{Code, PhoneBody, service::GuessPermit},
     http::{
-        ApiError, ClientNetwork, CurrentUser, ErrorBody, ValidJson,
+        ApiError, ClientNetwork, CurrentUser, ErrorBody, NO_STORE, ValidJson,
         fields::{Body, FromBody},
         limit_headers,
     },
@@ -235,12 +235,13 @@ pub(super) async fn update_user_info(
     State(app): State<App>,
     user: CurrentUser,
     ValidJson(change): ValidJson<ProfileChange>,
-) -> Result<Json<InfoSaved>, ApiError> {
+) -> Result<impl IntoResponse, ApiError> {
     let (account, renamed) = app.accounts.change(user.id, change).await?;
     let matrix_credentials =
         if renamed { Some(app.chat.renew(&account, user.session).await.ok().map(CredentialsItem::from)) } else { None };
+    let secret = matrix_credentials.is_some().then(|| HeaderMap::from_iter([NO_STORE]));
     let data = InfoItem { user: account.into(), matrix_credentials };
-    Ok(Json(InfoSaved { message: "Your information was saved.", data }))
+    Ok((secret.unwrap_or_default(), Json(InfoSaved { message: "Your information was saved.", data })))
 }
 
 /// Begin to verify a phone: the caller's own again, or another one to move to.

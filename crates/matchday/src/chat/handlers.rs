@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::service::{ChatError, Credentials};
 use crate::{
     app::App,
-    http::{ApiError, CurrentUser, ErrorBody, limit_headers},
+    http::{ApiError, CurrentUser, ErrorBody, NO_STORE, limit_headers},
 };
 
 /// Sooner than that, chat is hardly back.
@@ -109,7 +109,7 @@ pub(super) async fn get_matrix_credentials(
     }
     let credentials = renewed.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let data = CredentialsData { matrix_credentials: credentials.into() };
-    Ok((limit_headers(limit), Json(NewCredentials { message: "These are your chat credentials.", data })))
+    Ok(([NO_STORE], limit_headers(limit), Json(NewCredentials { message: "These are your chat credentials.", data })))
 }
 
 /// Where is the homeserver?

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use axum::extract::FromRequestParts;
+use futures_util::future::Either;
 use http::{HeaderMap, request::Parts};
 use ipnet::IpNet;
 
@@ -13,6 +14,14 @@ tokio::task_local! {
     /// The other end of the connection that this task serves. A value of the task and not of the request, because
     /// nearly no request asks for it.
     pub static PEER: IpAddr;
+}
+
+/// A future that goes on in a task of its own, and still knows whose request it began in.
+pub(crate) fn for_this_peer<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    match PEER.try_with(|peer| *peer) {
+        Ok(peer) => Either::Left(PEER.scope(peer, future)),
+        Err(_) => Either::Right(future),
+    }
 }
 
 /// An IPv4 address, or the /64 of an IPv6 address: the smallest part of the network that one customer is given.

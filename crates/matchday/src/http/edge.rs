@@ -92,7 +92,7 @@ impl Answers for Edge {
         let work = CURRENT_REQUEST.scope(current, async move {
             let response = match answer {
                 Some(answer) => in_time(shared.deadline, pin!(answer)).await,
-                None => overloaded(),
+                None => overloaded().into_response(),
             };
             drop(place);
             let took = began.elapsed();
@@ -145,9 +145,15 @@ impl Drop for Place<'_> {
     }
 }
 
-fn overloaded() -> Response {
+/// What is answered when too much is going on.
+pub(crate) fn overloaded() -> ApiError {
     metrics::counter!("matchday_http_shed_total").increment(1);
-    ApiError::unavailable("overloaded", "Too many requests are under way. Try again shortly.").into_response()
+    ApiError::unavailable("overloaded", "Too many requests are under way. Try again shortly.")
+}
+
+/// What is answered at the deadline.
+pub(crate) fn too_late() -> ApiError {
+    ApiError::unavailable("deadline_exceeded", "The request took too long.")
 }
 
 async fn in_time(
@@ -163,7 +169,7 @@ async fn in_time(
     match outcome {
         Ok(Ok(Ok(response))) => response,
         Ok(Err(panic)) => ApiError::internal(anyhow::anyhow!("panicked: {}", said(&*panic))).into_response(),
-        Err(_) => ApiError::unavailable("deadline_exceeded", "The request took too long.").into_response(),
+        Err(_) => too_late().into_response(),
     }
 }
 

@@ -121,6 +121,13 @@ impl ApiError {
         }
     }
 
+    /// The same, under another code.
+    #[must_use]
+    pub fn called(mut self, code: &'static str) -> Self {
+        self.code = code;
+        self
+    }
+
     /// The same, with another time after which to come again.
     #[must_use]
     pub fn after(mut self, time: Duration) -> Self {

@@ -32,7 +32,9 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use cached::{Wanted, page_response};
+pub(crate) use client::for_this_peer;
 pub use client::{ClientNetwork, PEER};
+pub(crate) use edge::{overloaded, too_late};
 pub use error::{ApiError, ErrorBody, limit_headers, permitted};
 pub use extract::{CurrentUser, MaybeUser, Path, Query, RawBody, ValidJson};
 pub use health::Checks;
@@ -42,13 +44,21 @@ pub use self::edge::Edge as Private;
 
 use self::edge::Edge;
 use crate::{
-    accounts, app::App, chat, codes, events, login, mirror, platform::random, platform::telemetry, predictions, rooms,
-    safety, scores, sessions, sms, teams, usernames,
+    accounts,
+    app::App,
+    chat, codes, events,
+    idempotency::{self, OnceLayer},
+    login, mirror,
+    platform::{random, telemetry},
+    predictions, rooms, safety, scores, sessions, sms, teams, usernames,
 };
 
-/// The routes of every feature, with their description.
-fn features() -> (Router<App>, OpenApi) {
-    let compressed = OpenApiRouter::new()
+/// On answers that hold what is shown once, so that nobody on the way keeps it.
+pub(crate) const NO_STORE: (HeaderName, HeaderValue) = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+
+/// The routes of every feature, with their description, but for those of [`cached_features`].
+fn features() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
         .merge(codes::routes())
         .merge(login::routes())
         .merge(usernames::routes())
@@ -62,10 +72,11 @@ fn features() -> (Router<App>, OpenApi) {
         .merge(safety::routes())
         .merge(sessions::routes())
         .merge(sms::routes())
-        .layer(CompressionLayer::new().quality(CompressionLevel::Fastest));
-    // Cached pages bring their compressed form along.
-    let compressing_themselves = OpenApiRouter::with_openapi(openapi::frame()).merge(events::cached_routes());
-    compressing_themselves.merge(compressed).split_for_parts()
+}
+
+/// Those that answer with cached pages, which bring their compressed form along. Nothing is posted there.
+fn cached_features() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(openapi::frame()).merge(events::cached_routes())
 }
 
 fn health() -> (Router<App>, OpenApi) {
@@ -74,7 +85,7 @@ fn health() -> (Router<App>, OpenApi) {
 
 /// The description of the whole interface.
 pub fn description() -> OpenApi {
-    let mut api = features().1;
+    let mut api = cached_features().merge(features()).into_openapi();
     api.merge(health().1);
     openapi::complete(api)
 }
@@ -88,8 +99,9 @@ pub fn public(app: &App) -> Public {
     let description = Bytes::from(serde_json::to_vec(&description).unwrap_or_default());
     let get_description =
         move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], description.clone()));
-    let router = features()
-        .0
+    // Both in one, which is one box less around every answer.
+    let around = (CompressionLayer::new().quality(CompressionLevel::Fastest), OnceLayer(app.clone()));
+    let router = Router::from(cached_features().merge(features().layer(around)))
         .merge(health().0)
         .route("/docs", get(openapi::get_reference))
         .route("/docs/setup.js", get(openapi::get_reference_setup))
@@ -151,11 +163,18 @@ fn cors(origins: &[String]) -> CorsLayer {
     CorsLayer::new()
         .allow_origin(allowed)
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
-        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, header::IF_NONE_MATCH, request_id.clone()])
+        .allow_headers([
+            header::AUTHORIZATION,
+            header::CONTENT_TYPE,
+            header::IF_NONE_MATCH,
+            request_id.clone(),
+            idempotency::KEY,
+        ])
         .expose_headers([
             header::ETAG,
             header::RETRY_AFTER,
             request_id,
+            idempotency::REPLAYED,
             HeaderName::from_static("x-ratelimit-limit"),
             HeaderName::from_static("x-ratelimit-remaining"),
         ])

@@ -5,13 +5,15 @@ use http::{HeaderValue, header};
 use utoipa::{
     OpenApi as _,
     openapi::{
-        Content, OpenApi, Ref, RefOr, Response as OpenApiResponse, ResponseBuilder,
-        path::Operation,
+        Content, OpenApi, Ref, RefOr, Required, Response as OpenApiResponse, ResponseBuilder,
+        path::{Operation, Parameter, ParameterIn},
+        schema::{ObjectBuilder, Type},
         security::{Http, HttpAuthScheme, SecurityScheme},
     },
 };
 
 use super::error::ErrorBody;
+use crate::idempotency;
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -19,7 +21,8 @@ use super::error::ErrorBody;
         title = "Matchday",
         description = "The backend for sports-match social apps. Answers carry `data`, lists also `meta`; errors carry \
                        `message` for people and a stable `code` for programs, and on 422 `errors` by field. Every \
-                       answer has an `X-Request-Id`.",
+                       answer has an `X-Request-Id`. A POST with a token and an `Idempotency-Key` happens once, \
+                       however often it is sent.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     components(schemas(ErrorBody)),
@@ -57,7 +60,13 @@ pub(super) fn complete(mut api: OpenApi) -> OpenApi {
     for common in COMMON {
         components.responses.insert(common.name.to_owned(), common.response().into());
     }
+    components.parameters.insert(IDEMPOTENCY_KEY.to_owned(), idempotency_key().into());
     for item in api.paths.paths.values_mut() {
+        // Without a token there is nobody to whom a key could belong.
+        if let Some(post) = item.post.as_mut().filter(|post| post.security.is_some()) {
+            let reference = Ref::new(format!("#/components/parameters/{IDEMPOTENCY_KEY}"));
+            post.parameters.get_or_insert_default().push(RefOr::Ref(reference));
+        }
         let operations =
             [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().filter_map(Option::as_mut);
         for operation in operations {
@@ -69,6 +78,34 @@ pub(super) fn complete(mut api: OpenApi) -> OpenApi {
     api
 }
 
+/// The name of the parameter that every POST with a token has.
+const IDEMPOTENCY_KEY: &str = "IdempotencyKey";
+
+fn idempotency_key() -> Parameter {
+    let key = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .min_length(Some(1))
+        .max_length(Some(idempotency::LONGEST))
+        .pattern(Some("^[!-~]+$"));
+    Parameter::builder()
+        .name("Idempotency-Key")
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some(
+            "A name of the client's own for this request, like a UUID. Sent again with the same name, path and body within \
+             24 hours, the request does not happen again: the answer is the one of the first time, with \
+             `Idempotency-Replayed: true`. Only answers of 401, 403, 413, 429 and from 500 on are not kept, nor those that \
+             hold credentials. Another body is 422 `idempotency_key_reused`.",
+        ))
+        .schema(Some(key))
+        .example(Some("8e03978e-40d5-43dd-bc93-6894a57f9324".into()))
+        .build()
+}
+
+fn takes_key(operation: &Operation) -> bool {
+    operation.parameters.iter().flatten().any(|parameter| matches!(parameter, RefOr::Ref(_)))
+}
+
 struct Common {
     name: &'static str,
     status: &'static str,
@@ -77,7 +114,7 @@ struct Common {
     applies: fn(&Operation) -> bool,
 }
 
-const COMMON: [Common; 7] = [
+const COMMON: [Common; 8] = [
     Common {
         name: "Malformed",
         status: "400",
@@ -100,6 +137,13 @@ const COMMON: [Common; 7] = [
         applies: |operation| operation.security.is_some(),
     },
     Common {
+        name: "InProgress",
+        status: "409",
+        description: "The same request is still under way; `Retry-After` says when to try again",
+        example: r#"{"message": "The same request is still under way. Try again shortly.", "code": "idempotency_in_progress"}"#,
+        applies: takes_key,
+    },
+    Common {
         name: "TooLarge",
         status: "413",
         description: "The body is larger than 64 KiB",
@@ -113,8 +157,9 @@ const COMMON: [Common; 7] = [
         example: r#"{"message": "The page must be a whole number from 1.", "code": "validation_failed", "errors": {"page": ["The page must be a whole number from 1."]}}"#,
         applies: |operation| {
             takes_json(operation)
+                || takes_key(operation)
                 || operation.parameters.iter().flatten().any(|parameter| {
-                    matches!(parameter, RefOr::T(parameter) if parameter.parameter_in == utoipa::openapi::path::ParameterIn::Query)
+                    matches!(parameter, RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query)
                 })
         },
     },

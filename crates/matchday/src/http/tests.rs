@@ -187,6 +187,9 @@ async fn other_origins_are_allowed_only_as_configured() {
         assert!(
             allowed.header("access-control-allow-headers").is_some_and(|headers| headers.contains("authorization"))
         );
+        assert!(
+            allowed.header("access-control-allow-headers").is_some_and(|headers| headers.contains("idempotency-key"))
+        );
         assert_eq!(app.send(preflight("https://evil.example")).await.header("access-control-allow-origin"), None);
     })
     .await;
@@ -202,7 +205,9 @@ async fn a_page_can_read_why_it_was_refused() {
         let holder = hold_teams(app).await;
         let answer = user.send_with(Method::GET, "/api/auth/teams", &origin, None).await;
         assert_eq!(answer.header("access-control-allow-origin"), Some("https://app.example.org"));
-        assert!(answer.header("access-control-expose-headers").is_some_and(|names| names.contains("retry-after")));
+        for name in ["retry-after", "idempotency-replayed"] {
+            assert!(answer.header("access-control-expose-headers").is_some_and(|names| names.contains(name)), "{name}");
+        }
         assert_eq!(answer.expect(503)["code"], "deadline_exceeded");
         holder.close().await.expect("let go");
     })
@@ -251,40 +256,40 @@ fn the_description_names_every_operation_and_its_errors() {
     GET /api/auth/blocks list_blocks 200 401 403 422 500 503
     DELETE /api/auth/blocks/{user} unblock_user 200 401 403 404 429 500 503
     POST /api/auth/blocks/{user} block_user 200 401 403 404 409 422 429 500 503
-    POST /api/auth/chat-room create_room 201 400 401 403 413 422 429 500 503
+    POST /api/auth/chat-room create_room 201 400 401 403 409 413 422 429 500 503
     GET /api/auth/chat-rooms list_rooms 200 401 403 422 500 503
     POST /api/auth/chat-rooms/{room}/invite invite_to_room 200 400 401 403 404 409 413 422 429 500 503
-    POST /api/auth/chat-rooms/{room}/join join_room 200 401 403 404 409 429 500 503
-    POST /api/auth/chat-rooms/{room}/leave leave_room 200 401 403 404 429 500 503
+    POST /api/auth/chat-rooms/{room}/join join_room 200 401 403 404 409 422 429 500 503
+    POST /api/auth/chat-rooms/{room}/leave leave_room 200 401 403 404 409 422 429 500 503
     GET /api/auth/chat-rooms/{room}/member-stats get_member_stats 200 401 403 404 500 503
     GET /api/auth/chat-rooms/{room}/predictions list_room_predictions 200 401 403 404 422 500 503
-    POST /api/auth/chat-rooms/{room}/reports report_message 200 201 400 401 403 404 413 422 429 500 503
+    POST /api/auth/chat-rooms/{room}/reports report_message 200 201 400 401 403 404 409 413 422 429 500 503
     GET /api/auth/events list_events 200 304 401 403 422 500 503
     GET /api/auth/events/{event} get_event 200 401 403 404 500 503
     GET /api/auth/events/{event}/points-preview preview_points 200 401 403 404 422 500 503
     GET /api/auth/events/{event}/predictions list_event_predictions 200 401 403 404 422 500 503
     GET /api/auth/leaderboards get_leaderboard 200 401 403 422 500 503
     POST /api/auth/login log_in 200 400 401 403 413 422 429 500 503
-    POST /api/auth/logout log_out 200 401 403 500 503
-    POST /api/auth/matrix-credentials get_matrix_credentials 200 401 403 429 500 503
+    POST /api/auth/logout log_out 200 401 403 409 422 500 503
+    POST /api/auth/matrix-credentials get_matrix_credentials 200 401 403 409 422 429 500 503
     GET /api/auth/me get_me 200 401 403 500 503
     GET /api/auth/me/calibration get_calibration 200 401 403 500 503
     GET /api/auth/predictions list_own_predictions 200 401 403 422 500 503
-    POST /api/auth/predictions save_prediction 200 201 400 401 403 404 413 422 500 503
+    POST /api/auth/predictions save_prediction 200 201 400 401 403 404 409 413 422 500 503
     GET /api/auth/predictions/{id}/explanation explain_prediction 200 401 403 404 500 503
-    POST /api/auth/resend-code resend_code 200 400 401 403 413 422 429 500 503
+    POST /api/auth/resend-code resend_code 200 400 401 403 409 413 422 429 500 503
     GET /api/auth/sessions list_sessions 200 401 403 422 500 503
     DELETE /api/auth/sessions/{id} end_session 200 401 403 404 500 503
     GET /api/auth/sports list_sports 200 401 403 422 500 503
     GET /api/auth/teams list_teams 200 401 403 422 500 503
-    POST /api/auth/teams/other save_other_teams 200 400 401 403 413 422 500 503
-    POST /api/auth/teams/primary save_primary_team 200 400 401 403 404 413 422 500 503
+    POST /api/auth/teams/other save_other_teams 200 400 401 403 409 413 422 500 503
+    POST /api/auth/teams/primary save_primary_team 200 400 401 403 404 409 413 422 500 503
     GET /api/auth/tournaments list_tournaments 200 401 403 422 500 503
-    POST /api/auth/update-user-info update_user_info 200 400 401 403 413 422 500 503
+    POST /api/auth/update-user-info update_user_info 200 400 401 403 409 413 422 500 503
     POST /api/auth/username/check check_username 200 400 413 422 429 500 503
     POST /api/auth/username/generate generate_usernames 200 400 413 422 429 500 503
-    POST /api/auth/verify-phone verify_phone 200 400 401 403 413 422 429 500 503
-    POST /api/auth/verify-phone/initiate initiate_verification 200 400 401 403 413 422 429 500 503
+    POST /api/auth/verify-phone verify_phone 200 400 401 403 409 413 422 429 500 503
+    POST /api/auth/verify-phone/initiate initiate_verification 200 400 401 403 409 413 422 429 500 503
     POST /api/code/request request_code 200 400 413 422 429 500 503
     POST /api/code/verify verify_code 200 400 401 403 413 422 429 500 503
     GET /api/logs/sms list_sms_log 200 404 422 500 503
@@ -308,6 +313,9 @@ fn the_description_is_whole() {
         let takes_code = name.ends_with("/api/code/verify") || name.ends_with("/api/auth/login");
         assert_eq!(operation["security"].is_array(), guarded, "{name}: security");
         assert_eq!(operation["responses"]["401"].is_object(), guarded || takes_code, "{name}: 401");
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        let keys = parameters.filter(|parameter| parameter["$ref"] == "#/components/parameters/IdempotencyKey").count();
+        assert_eq!(keys, usize::from(guarded && name.starts_with("POST ")), "{name}: Idempotency-Key");
     }
     // Every reference leads somewhere.
     let text = api.to_string();

@@ -13,7 +13,7 @@ use crate::{
     chat::CredentialsItem,
     codes::service::GuessPermit,
     http::{
-        ApiError, ErrorBody, ValidJson,
+        ApiError, ErrorBody, NO_STORE, ValidJson,
         fields::{Body, FromBody},
         limit_headers,
     },
@@ -140,5 +140,5 @@ async fn enter(
         Ok::<_, ApiError>(app.login.log_in(attempt, permit, client).await?)
     };
     let logged_in = answer.await.map_err(|error| error.limited_by(limit))?;
-    Ok((limit_headers(limit), Json(LoginAnswer::from(logged_in))))
+    Ok(([NO_STORE], limit_headers(limit), Json(LoginAnswer::from(logged_in))))
 }

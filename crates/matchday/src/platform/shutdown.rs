@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinHandle,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// The two steps of an ending, and the tasks that must be over before the process is.
@@ -25,8 +28,8 @@ impl Shutdown {
     }
 
     /// Starts a task that the process waits for.
-    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(task);
+    pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.tasks.spawn(task)
     }
 
     /// Ends everything: gives notice, closes, and waits at most `drain` for what is under way.

@@ -184,6 +184,10 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
         "matchday_session_lookups_total",
         "Tokens looked up in the database, because they were not checked lately"
     );
+    metrics::describe_counter!(
+        "matchday_idempotent_requests_total",
+        "Requests with an Idempotency-Key, by what became of them"
+    );
     metrics::describe_counter!("matchday_codes_sent_total", "Codes handed to a provider, by purpose and country");
     metrics::describe_counter!("matchday_codes_refused_total", "Codes not sent, by reason");
     metrics::describe_counter!("matchday_codes_checked_total", "Codes that were tried, by purpose and outcome");

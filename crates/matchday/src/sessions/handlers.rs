@@ -1,6 +1,6 @@
 //! HTTP for sessions.
 
-use axum::{Json, extract::State};
+use axum::{Json, extract::State, response::IntoResponse};
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -9,7 +9,7 @@ use super::service::{Session, SessionError};
 use crate::{
     app::App,
     http::{
-        ApiError, CurrentUser, ErrorBody, Path, Query,
+        ApiError, CurrentUser, ErrorBody, NO_STORE, Path, Query,
         paging::{PageMeta, Paging, PagingParameters},
     },
     ids::SessionId,
@@ -62,9 +62,10 @@ impl From<SessionError> for ApiError {
 /// End this session.
 #[utoipa::path(post, path = "/api/auth/logout", tag = "Sessions", security(("token" = [])),
     responses((status = 200, description = "The token is not good any more", body = Done)))]
-pub(super) async fn log_out(State(app): State<App>, user: CurrentUser) -> Result<Json<Done>, ApiError> {
+pub(super) async fn log_out(State(app): State<App>, user: CurrentUser) -> Result<impl IntoResponse, ApiError> {
     app.sessions.end(user.id, user.session).await?;
-    Ok(Json(Done { message: "Logged out." }))
+    // Only another session could be given this answer again, which would think that it had ended.
+    Ok(([NO_STORE], Json(Done { message: "Logged out." })))
 }
 
 /// List the caller's sessions, newest first.

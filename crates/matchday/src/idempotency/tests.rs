@@ -1,0 +1,564 @@
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use axum::{Router, body::Body, extract::Request, http::header, response::Response, routing::post};
+use futures_util::{FutureExt as _, future::join_all};
+use http::{HeaderValue, Method, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use sqlx::Connection as _;
+use time::Duration;
+use tower::Service as _;
+
+use super::{
+    KEY, OnceLayer, RequestKey, rules,
+    service::{Begun, Claim, Kept},
+};
+use crate::{
+    http::{NO_STORE, PEER},
+    testing::{Answer, TestApp, TestUser, eventually, unique},
+};
+
+const PRIMARY: &str = "/api/auth/teams/primary";
+const PREDICTIONS: &str = "/api/auth/predictions";
+
+async fn keyed(user: &TestUser<'_>, key: &str, path: &str, body: &Value) -> Answer {
+    user.send_with(Method::POST, path, &[("idempotency-key", key)], Some(body.to_string())).await
+}
+
+fn is_replayed(answer: &Answer) -> bool {
+    answer.header("idempotency-replayed") == Some("true")
+}
+
+/// How many keys there are, and how many of them have an answer.
+async fn keys(app: &TestApp) -> (i64, i64) {
+    let counts = sqlx::query_as("select count(*), count(status) from idempotency_keys").fetch_one(&app.app.db);
+    counts.await.expect("counted")
+}
+
+/// A match to predict, and a prediction of it.
+async fn prediction(app: &TestApp) -> Value {
+    // Whether it is open is told by the database's clock, which no test moves.
+    let event = app.fixtures().a_match("m").starting_in(Duration::days(365 * 75)).put().await;
+    json!({"event_id": event, "prediction": "home", "confidence": 60})
+}
+
+async fn hold_teams(app: &TestApp) -> sqlx::PgConnection {
+    let mut holder = sqlx::PgConnection::connect_with(&app.app.db.connect_options()).await.expect("a connection");
+    sqlx::query("begin").execute(&mut holder).await.expect("begun");
+    sqlx::query("lock table teams in access exclusive mode").execute(&mut holder).await.expect("locked");
+    holder
+}
+
+#[tokio::test]
+async fn the_same_key_happens_once_and_has_one_answer() {
+    TestApp::run(async |app| {
+        let (user, body) = (app.user().await, prediction(app).await);
+        let first = keyed(&user, "k1", PREDICTIONS, &body).await;
+        assert!(!is_replayed(&first));
+        for _ in 0..3 {
+            let again = keyed(&user, "k1", PREDICTIONS, &body).await;
+            assert!(is_replayed(&again));
+            assert_eq!((again.status, &again.bytes), (StatusCode::CREATED, &first.bytes));
+            assert_eq!(again.header("content-type"), Some("application/json"));
+            assert_ne!(again.header("x-request-id"), first.header("x-request-id"), "it is another request");
+        }
+        first.expect(201);
+        let other_key = keyed(&user, "k2", PREDICTIONS, &body).await;
+        assert_eq!(other_key.expect(200)["message"], "Prediction replaced.", "another key is another request");
+        assert_eq!(keys(app).await, (2, 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_wrong_with_a_request_stays_wrong() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let nowhere = json!({"team_id": 2_147_483_647});
+        for (status, body) in [(404, nowhere.to_string()), (422, "{}".to_owned()), (400, "{".to_owned())] {
+            let send = async || {
+                let key = status.to_string();
+                user.send_with(Method::POST, PRIMARY, &[("idempotency-key", &key)], Some(body.clone())).await
+            };
+            let first = send().await;
+            assert!(!is_replayed(&first));
+            let again = send().await;
+            assert!(is_replayed(&again));
+            assert_eq!(again.expect(status), first.expect(status));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn another_request_under_the_same_key_is_422() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        fixtures.import_teams().await;
+        let user = app.user().await;
+        let (rovers, city) = (fixtures.team_id("rovers").await, fixtures.team_id("city").await);
+        keyed(&user, "k", PRIMARY, &json!({"team_id": rovers})).await.expect(200);
+        let reused = keyed(&user, "k", PRIMARY, &json!({"team_id": city})).await;
+        assert!(!is_replayed(&reused));
+        let reused = reused.expect(422);
+        assert_eq!(reused["code"], "idempotency_key_reused");
+        assert!(reused["errors"]["idempotency_key"].is_array(), "{reused}");
+        let query = keyed(&user, "k", &format!("{PRIMARY}?team=2"), &json!({"team_id": rovers})).await;
+        assert_eq!(query.expect(422)["code"], "idempotency_key_reused");
+        let me = user.get("/api/auth/me").await.expect(200);
+        assert_eq!(me["data"]["teams"]["primary"]["id"], rovers);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn keys_of_other_paths_and_other_users_have_nothing_to_do_with_each_other() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        fixtures.import_teams().await;
+        let (user, other) = (app.user().await, app.user().await);
+        let team = fixtures.team_id("rovers").await;
+        let requests = [
+            (&user, PRIMARY, json!({"team_id": team})),
+            (&user, "/api/auth/teams/other", json!({"team_ids": [team]})),
+            (&other, PRIMARY, json!({"team_id": fixtures.team_id("city").await})),
+        ];
+        for replayed in [false, true] {
+            for (user, path, body) in &requests {
+                let answer = keyed(user, "k", path, body).await;
+                assert_eq!(is_replayed(&answer), replayed);
+                answer.expect(200);
+            }
+        }
+        // A key belongs to the user, not to the session: an app that logs in again may still ask what became of it.
+        let later = app.login(user.id).await;
+        assert!(is_replayed(&keyed(&later, "k", PRIMARY, &requests[0].2).await));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_twenty_twins_one_happens() {
+    TestApp::run(async |app| {
+        let (user, body) = (app.user().await, prediction(app).await);
+        let answers = join_all((0..20).map(|_| keyed(&user, "k", PREDICTIONS, &body))).await;
+        let mut firsts = 0;
+        for answer in answers {
+            if answer.status == StatusCode::CONFLICT {
+                assert_eq!(answer.header("retry-after"), Some("1"));
+                assert_eq!(answer.expect(409)["code"], "idempotency_in_progress");
+            } else {
+                firsts += usize::from(!is_replayed(&answer));
+                assert_eq!(answer.expect(201)["message"], "Prediction saved.");
+            }
+        }
+        assert_eq!(firsts, 1);
+        let replaced: i64 = sqlx::query_scalar("select count(*) from prediction_revisions")
+            .fetch_one(&app.app.db)
+            .await
+            .expect("counted");
+        assert_eq!((replaced, keys(app).await), (0, (1, 1)));
+    })
+    .await;
+}
+
+/// Claims a request as a process does that dies afterwards.
+async fn claim(app: &TestApp, user: &TestUser<'_>, body: &Value) -> Claim {
+    let digest = rules::request_digest(b"k", None, body.to_string().as_bytes());
+    match app.app.idempotency.begin(user.id, RequestKey::of(PRIMARY, b"k"), digest).await.expect("begun") {
+        Begun::First(claim) => claim,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_a_dead_process_had_begun_is_done_by_the_next_after_its_time() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        fixtures.import_teams().await;
+        let (user, body) = (app.user().await, json!({"team_id": fixtures.team_id("rovers").await}));
+        let dead = claim(app, &user, &body).await;
+        // Ten seconds are a request's, and a few come on top.
+        for _ in 0..2 {
+            assert_eq!(keyed(&user, "k", PRIMARY, &body).await.expect(409)["code"], "idempotency_in_progress");
+            app.clock.advance(Duration::milliseconds(7_500));
+        }
+        assert_eq!(
+            keyed(&user, "k", PRIMARY, &json!({"team_id": 2_147_483_647})).await.expect(422)["code"],
+            "idempotency_key_reused"
+        );
+        app.clock.advance(Duration::seconds(1));
+        let done = keyed(&user, "k", PRIMARY, &body).await;
+        assert!(!is_replayed(&done));
+        // It was only slow, and comes too late to change anything.
+        let late = Kept { status: 500, content_type: None, body: b"late".to_vec() };
+        app.app.idempotency.finish(dead, &late).await;
+        app.app.idempotency.release(dead).await;
+        let again = keyed(&user, "k", PRIMARY, &body).await;
+        assert!(is_replayed(&again));
+        assert_eq!(again.expect(200), done.expect(200));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_slow_twin_does_not_give_back_or_answer_for_the_one_that_took_over() {
+    TestApp::run(async |app| {
+        let (user, body) = (app.user().await, json!({"team_id": 1}));
+        let slow = claim(app, &user, &body).await;
+        app.clock.advance(Duration::seconds(16));
+        let second = claim(app, &user, &body).await;
+        app.app.idempotency.release(slow).await;
+        app.app.idempotency.finish(slow, &Kept { status: 200, content_type: None, body: vec![] }).await;
+        assert_eq!(keys(app).await, (1, 0), "the second one's claim stands");
+        app.app.idempotency.release(second).await;
+        assert_eq!(keys(app).await, (0, 0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_failed_or_came_too_early_happens_the_next_time() {
+    let changes = [("MATCHDAY_LIMITS__PHONE_BURST", "1")];
+    TestApp::run_with(&changes, async |app| {
+        let fixtures = app.fixtures();
+        fixtures.import_teams().await;
+        let user = app.user().await;
+        let body = json!({"team_id": fixtures.team_id("rovers").await});
+        sqlx::query("alter table teams rename to teams_gone").execute(&app.app.db).await.expect("renamed");
+        for _ in 0..2 {
+            let failed = keyed(&user, "k", PRIMARY, &body).await;
+            let id = failed.header("x-request-id").expect("an id").to_owned();
+            assert_eq!(failed.expect(500)["request_id"], id, "it is this request's failure");
+        }
+        assert_eq!(keys(app).await, (0, 0));
+        sqlx::query("alter table teams_gone rename to teams").execute(&app.app.db).await.expect("renamed");
+        keyed(&user, "k", PRIMARY, &body).await.expect(200);
+
+        let (path, phone) = ("/api/auth/verify-phone/initiate", json!({"phone": "+14155550111"}));
+        keyed(&user, "a", path, &phone).await.expect(200);
+        keyed(&user, "b", path, &phone).await.expect(429);
+        app.clock.advance(Duration::minutes(2));
+        let later = keyed(&user, "b", path, &phone).await;
+        assert!(!is_replayed(&later));
+        later.expect(200);
+        assert!(is_replayed(&keyed(&user, "b", path, &phone).await), "and sends no third message");
+        assert_eq!(app.codes("+14155550111").await.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_request_that_is_given_up_can_be_sent_again() {
+    TestApp::run_with(&[("MATCHDAY_HTTP__DEADLINE", "2s")], async |app| {
+        let fixtures = app.fixtures();
+        fixtures.import_teams().await;
+        let (user, body) = (app.user().await, json!({"team_id": fixtures.team_id("rovers").await}));
+        let holder = hold_teams(app).await;
+        assert_eq!(keyed(&user, "k", PRIMARY, &body).await.expect(503)["code"], "deadline_exceeded");
+        eventually("the claim is given back", async || keys(app).await == (0, 0)).await;
+        holder.close().await.expect("let go");
+        keyed(&user, "k", PRIMARY, &body).await.expect(200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_finds_its_answer() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        fixtures.import_teams().await;
+        let (user, body) = (app.user().await, json!({"team_id": fixtures.team_id("rovers").await}));
+        let holder = hold_teams(app).await;
+        tokio::select! {
+            _ = keyed(&user, "k", PRIMARY, &body) => panic!("answered without its table"),
+            () = eventually("the work began", async || keys(app).await == (1, 0)) => {}
+        }
+        assert_eq!(keyed(&user, "k", PRIMARY, &body).await.expect(409)["code"], "idempotency_in_progress");
+        holder.close().await.expect("let go");
+        eventually("the work is done", async || keys(app).await == (1, 1)).await;
+        let again = keyed(&user, "k", PRIMARY, &body).await;
+        assert!(is_replayed(&again));
+        assert_eq!(again.expect(200)["data"]["team"]["id"], body["team_id"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn those_whose_clients_hung_up_still_have_a_place() {
+    TestApp::run_with(&[("MATCHDAY_HTTP__MAX_IN_FLIGHT", "1")], async |app| {
+        let fixtures = app.fixtures();
+        fixtures.import_teams().await;
+        let (user, body) = (app.user().await, json!({"team_id": fixtures.team_id("rovers").await}));
+        let holder = hold_teams(app).await;
+        tokio::select! {
+            _ = keyed(&user, "a", PRIMARY, &body) => panic!("answered without its table"),
+            () = eventually("the work began", async || keys(app).await == (1, 0)) => {}
+        }
+        assert_eq!(keyed(&user, "b", PRIMARY, &body).await.expect(503)["code"], "overloaded");
+        user.get("/api/auth/sessions").await.expect(200);
+        holder.close().await.expect("let go");
+        eventually("the work is done", async || keys(app).await == (1, 1)).await;
+        eventually("its place is free", async || keyed(&user, "b", PRIMARY, &body).await.status == 200).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_none_is_422() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let long = "x".repeat(256);
+        for bad in ["", "two words", "t\tab", &long] {
+            assert_eq!(keyed(&user, bad, PRIMARY, &json!({})).await.invalid_fields(), ["idempotency_key"], "{bad:?}");
+        }
+        let twice = [("idempotency-key", "a"), ("idempotency-key", "b")];
+        let twice = user.send_with(Method::POST, PRIMARY, &twice, Some("{}".to_owned())).await;
+        assert_eq!(twice.invalid_fields(), ["idempotency_key"]);
+        let bytes = Request::post(PRIMARY)
+            .header(header::AUTHORIZATION, format!("Bearer {}", user.token))
+            .header(KEY, HeaderValue::from_bytes(b"\xff\xfe").expect("a header"))
+            .body(Body::empty())
+            .expect("a request");
+        assert_eq!(app.send(bytes).await.invalid_fields(), ["idempotency_key"]);
+        assert_eq!(keys(app).await, (0, 0));
+        keyed(&user, &long[1..], PRIMARY, &json!({"team_id": 2_147_483_647})).await.expect(404);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_header_does_nothing_without_a_good_token_or_a_route_that_takes_posts() {
+    TestApp::run(async |app| {
+        let send = async |path: &str, token: Option<&str>| {
+            let mut request = Request::post(path).header(KEY, "two words").header("x-forwarded-for", "192.0.2.1");
+            if let Some(token) = token {
+                request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+            }
+            let body = Body::from(json!({"phone": "+14155550100"}).to_string());
+            app.send(request.body(body).expect("a request")).await
+        };
+        for _ in 0..2 {
+            let answer = send("/api/code/request", None).await;
+            assert!(!is_replayed(&answer));
+            answer.expect(200);
+        }
+        assert_eq!(app.codes("+14155550100").await.len(), 2);
+        send(PRIMARY, None).await.expect(401);
+        send(PRIMARY, Some("md_1_none")).await.expect(401);
+        let user = app.user().await;
+        assert_eq!(send("/nowhere", Some(&user.token)).await.expect(404)["code"], "unknown_route");
+        send("/api/auth/events", Some(&user.token)).await.expect(405);
+        send("/api/auth/teams", Some(&user.token)).await.expect(405);
+        user.send_with(Method::GET, "/api/auth/teams", &[("idempotency-key", "two words")], None).await.expect(200);
+        sqlx::query("update users set banned_at = now() where user_id = $1")
+            .bind(user.id)
+            .execute(&app.app.db)
+            .await
+            .expect("banned");
+        app.app.sessions.forget_all();
+        assert_eq!(send(PRIMARY, Some(&user.token)).await.expect(403)["code"], "account_suspended");
+        assert_eq!(keys(app).await, (0, 0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn answers_with_credentials_are_not_kept() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (user, _) = app.log_in("+14155550100").await;
+        let once = async |path: &str, body: Value| {
+            let answer = keyed(&user, "k", path, &body).await;
+            assert_eq!(answer.header("cache-control"), Some("no-store"), "{path}");
+            assert!(!is_replayed(&answer), "{path}");
+            answer.expect(200)
+        };
+        let first = once("/api/auth/matrix-credentials", json!({})).await;
+        let second = once("/api/auth/matrix-credentials", json!({})).await;
+        assert!(first["data"]["matrix_credentials"]["access_token"].is_string());
+        assert_ne!(first, second, "good ones each time");
+        // Somebody who is logged in logs in.
+        for (path, phone) in [("/api/code/verify", "+14155550101"), ("/api/auth/login", "+14155550102")] {
+            let code = app.code(phone).await;
+            once(path, json!({"phone": phone, "code": code, "username": unique("fan")})).await;
+        }
+        sqlx::query("update users set username_is_generated = true where user_id = $1")
+            .bind(user.id)
+            .execute(&app.app.db)
+            .await
+            .expect("as if made up");
+        let renamed = once("/api/auth/update-user-info", json!({"username": unique("ada")})).await;
+        assert!(renamed["data"]["matrix_credentials"]["access_token"].is_string());
+        assert_eq!(keys(app).await, (0, 0), "nothing of it is stored");
+        // What holds none is kept.
+        let named = keyed(&user, "k", "/api/auth/update-user-info", &json!({"name": "Ada"})).await;
+        assert_eq!(named.header("cache-control"), None);
+        named.expect(200);
+        assert_eq!(keys(app).await, (1, 1));
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_logout_is_not_answered_for_another_session() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let other = app.login(user.id).await;
+        keyed(&user, "k", "/api/auth/logout", &json!({})).await.expect(200);
+        keyed(&user, "k", "/api/auth/logout", &json!({})).await.expect(401);
+        keyed(&other, "k", "/api/auth/logout", &json!({})).await.expect(200);
+        other.get("/api/auth/me").await.expect(401);
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_kept_is_compressed_for_whoever_wants_it() {
+    TestApp::run(async |app| {
+        let (user, body) = (app.user().await, prediction(app).await);
+        let packed = async |key: &str| {
+            let headers = [("idempotency-key", key), ("accept-encoding", "gzip")];
+            user.send_with(Method::POST, PREDICTIONS, &headers, Some(body.to_string())).await
+        };
+        assert_eq!(packed("k").await.header("content-encoding"), Some("gzip"));
+        let plain = keyed(&user, "k", PREDICTIONS, &body).await;
+        assert!(is_replayed(&plain));
+        assert_eq!(plain.expect(201)["message"], "Prediction saved.");
+        let again = packed("k").await;
+        assert!(is_replayed(&again));
+        assert_eq!(again.header("content-encoding"), Some("gzip"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn keys_are_swept_after_a_day() {
+    TestApp::run(async |app| {
+        let (user, body) = (app.user().await, json!({"team_id": 2_147_483_647}));
+        keyed(&user, "k", PRIMARY, &body).await.expect(404);
+        app.clock.advance(Duration::hours(23));
+        claim(app, &app.user().await, &body).await;
+        assert_eq!(app.app.idempotency.sweep().await.expect("swept"), 0);
+        assert!(is_replayed(&keyed(&user, "k", PRIMARY, &body).await));
+        app.clock.advance(Duration::hours(1));
+        assert_eq!(app.app.idempotency.sweep().await.expect("swept"), 1);
+        assert!(!is_replayed(&keyed(&user, "k", PRIMARY, &body).await));
+        app.clock.advance(Duration::hours(24));
+        assert_eq!(app.app.idempotency.sweep().await.expect("swept"), 2, "also what nobody finished");
+    })
+    .await;
+}
+
+/// A router of one handler behind the layer, which counts how often it is called.
+fn router<F: Future<Output = Response> + Send + 'static>(
+    app: &TestApp,
+    handler: impl Fn(Option<RequestKey>, usize) -> F + Clone + Send + Sync + 'static,
+) -> Router {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let handler = move |key: Option<RequestKey>| handler(key, calls.fetch_add(1, Ordering::SeqCst));
+    Router::new().route("/here", post(handler)).layer(OnceLayer(app.app.clone()))
+}
+
+async fn ask(router: &Router, user: &TestUser<'_>, key: Option<&str>) -> (StatusCode, bool, Vec<u8>) {
+    let mut request = Request::post("/here").header(header::AUTHORIZATION, format!("Bearer {}", user.token));
+    if let Some(key) = key {
+        request = request.header(KEY, key);
+    }
+    let answer = router.clone().call(request.body(Body::from("{}")).expect("a request")).await;
+    let (parts, body) = answer.unwrap_or_else(|never| match never {}).into_parts();
+    let bytes = body.collect().await.expect("a body").to_bytes();
+    (parts.status, parts.headers.contains_key("idempotency-replayed"), bytes.to_vec())
+}
+
+fn said(text: impl Into<Body>) -> Response {
+    Response::new(text.into())
+}
+
+#[tokio::test]
+async fn a_panic_reaches_the_edge_and_frees_the_key() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let router = router(app, async |_, call| {
+            assert!(call > 0, "the first one is unlucky");
+            said("fine")
+        });
+        let panic = AssertUnwindSafe(ask(&router, &user, Some("k"))).catch_unwind().await.expect_err("a panic");
+        assert!(
+            panic.downcast_ref::<String>().is_some_and(|text| text.contains("unlucky"))
+                || panic.downcast_ref::<&str>().is_some_and(|text| text.contains("unlucky"))
+        );
+        assert_eq!(keys(app).await, (0, 0));
+        assert_eq!(ask(&router, &user, Some("k")).await, (StatusCode::OK, false, b"fine".to_vec()));
+        assert_eq!(ask(&router, &user, Some("k")).await, (StatusCode::OK, true, b"fine".to_vec()));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn handlers_learn_the_key_and_whose_request_it_is() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let router = router(app, async |key, _| {
+            let peer = PEER.try_with(|peer| *peer).ok();
+            let mut answer = said(format!("{:?} {peer:?}", key.map(|key| key.0)));
+            answer.headers_mut().extend([NO_STORE]);
+            answer
+        });
+        let peer = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+        let expected = |key: Option<RequestKey>| format!("{:?} {:?}", key.map(|key| key.0), Some(peer)).into_bytes();
+        for key in ["a", "a", "b"] {
+            let (_, replayed, text) = PEER.scope(peer, ask(&router, &user, Some(key))).await;
+            assert_eq!((replayed, text), (false, expected(Some(RequestKey::of("/here", key.as_bytes())))));
+        }
+        let (_, _, text) = PEER.scope(peer, ask(&router, &user, None)).await;
+        assert_eq!(text, expected(None));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn answers_that_are_large_or_of_unknown_size_are_given_and_not_kept() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        for (size, kept) in [(65_536, true), (65_537, false)] {
+            let router = router(app, move |_, _| std::future::ready(said(vec![b'x'; size])));
+            let key = size.to_string();
+            for replayed in [false, kept] {
+                assert_eq!(ask(&router, &user, Some(&key)).await, (StatusCode::OK, replayed, vec![b'x'; size]));
+            }
+        }
+        let streamed = router(app, async |_, _| {
+            said(Body::from_stream(futures_util::stream::iter([Ok::<_, std::io::Error>("bit by bit")])))
+        });
+        for _ in 0..2 {
+            let answer = ask(&streamed, &user, Some("stream")).await;
+            assert_eq!(answer, (StatusCode::OK, false, b"bit by bit".to_vec()));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_done_is_answered_though_it_cannot_be_kept() {
+    TestApp::run(async |app| {
+        let (user, db) = (app.user().await, app.app.db.clone());
+        let router = router(app, move |_, _| {
+            let db = db.clone();
+            async move {
+                sqlx::query("alter table idempotency_keys rename to gone").execute(&db).await.expect("renamed");
+                said("done")
+            }
+        });
+        assert_eq!(ask(&router, &user, Some("k")).await, (StatusCode::OK, false, b"done".to_vec()));
+    })
+    .await;
+}
