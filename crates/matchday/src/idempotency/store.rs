@@ -2,7 +2,6 @@
 
 use sqlx::PgExecutor;
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use super::{
     rules::RequestKey,
@@ -80,7 +79,7 @@ pub(super) async fn release(executor: impl PgExecutor<'_>, claim: Claim) -> sqlx
         "delete from idempotency_keys where user_id = $1 and key_digest = $2 and claim = $3 and status is null",
         claim.user.0,
         &claim.key.0[..],
-        claim.id as Uuid,
+        claim.id,
     )
     .execute(executor)
     .await?;
