@@ -11,6 +11,7 @@ use crate::{
     accounts::service::Accounts,
     chat::{service::Chat, work::ChatWork},
     codes::service::Codes,
+    coins::{payouts::Payouts, service::Coins},
     events::service::Events,
     fixtures::service::Fixtures,
     http::Checks,
@@ -94,6 +95,8 @@ pub struct Parts {
     pub teams: Teams,
     /// Putting matches in.
     pub fixtures: Fixtures,
+    /// What people earn and spend.
+    pub coins: Coins,
     /// What people say of matches.
     pub predictions: Predictions,
     /// What it has earned them.
@@ -140,8 +143,15 @@ impl App {
         let sms = Sms::new(db.clone(), &config, clock.clone())?;
         let codes = Codes::new(db.clone(), &config, limits.clone(), sms.clone(), clock.clone(), random.clone());
         let usernames = Usernames::new(db.clone(), &config, limits.clone(), clock.clone(), random.clone());
-        let accounts =
-            Accounts::new(db.clone(), usernames.clone(), codes.clone(), clock.clone(), outbox_written.clone());
+        let coins = Coins::new(db.clone(), &config, limits.clone(), clock.clone(), random.clone());
+        let accounts = Accounts::new(
+            db.clone(),
+            usernames.clone(),
+            codes.clone(),
+            coins.clone(),
+            clock.clone(),
+            outbox_written.clone(),
+        );
         let chat = Chat::new(&config.matrix, web.clone(), sessions.clone(), accounts.clone(), limits.clone())?;
         let login = Login {
             db: db.clone(),
@@ -180,7 +190,9 @@ impl App {
         let predictions = Predictions::new(db.clone(), &events, &config, &*random);
         let boards = Boards::new(redis.clone(), &config.redis.prefix, db.clone(), clock.clone(), random.clone());
         let leaderboards = Leaderboards::new(db.clone(), boards.clone(), clock.clone());
-        let scores = Scores::new(db.clone(), streams.clone(), boards.clone(), &config.scores, outbox_written.clone());
+        let payouts = Payouts::new(db.clone(), config.coins.per_point, clock.clone(), random.clone());
+        let scores =
+            Scores::new(db.clone(), streams.clone(), boards.clone(), payouts, &config.scores, outbox_written.clone());
         Ok(Self(Arc::new(Parts {
             limits,
             checks: Checks::default(),
@@ -208,6 +220,7 @@ impl App {
             idempotency,
             events,
             fixtures,
+            coins,
             predictions,
             scores,
             boards,

@@ -1,6 +1,8 @@
 //! What each subcommand does: parse, call a service, print. Results go to standard output, everything else to
 //! standard error.
 
+mod coins;
+
 use std::{
     io::{self, IsTerminal as _, Read as _, Write as _},
     path::{Path, PathBuf},
@@ -37,6 +39,7 @@ use secrecy::ExposeSecret as _;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::net::TcpListener;
 
+pub(crate) use self::coins::CoinsCommand;
 use crate::{Arguments, Command};
 
 #[derive(Subcommand)]
@@ -174,6 +177,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Reports(command) => reports(config, command).await,
             Command::Mirror(command) => mirror(config, command).await,
             Command::Scores(command) => scores(config, command).await,
+            Command::Coins(command) => coins::coins(config, command).await,
             Command::Sessions(SessionsCommand::Issue { user }) => issue_session(config, user.map(UserId)).await,
             Command::Sms(SmsCommand::Closed) => list_closures(config).await,
             Command::Sms(SmsCommand::Open { prefix }) => open_closure(config, &prefix).await,

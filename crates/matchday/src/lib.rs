@@ -7,6 +7,7 @@ pub mod accounts;
 pub mod app;
 pub mod chat;
 pub mod codes;
+pub mod coins;
 pub mod events;
 pub mod fixtures;
 pub mod http;

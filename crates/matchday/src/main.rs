@@ -59,6 +59,9 @@ enum Command {
     /// How far results are in the scores, and putting scores right.
     #[command(subcommand)]
     Scores(commands::ScoresCommand),
+    /// Prove that the money adds up; give coins, and take transactions back.
+    #[command(subcommand)]
+    Coins(commands::CoinsCommand),
     /// Print the description of the interface (OpenAPI 3.1, JSON).
     Openapi,
     /// Print the effective settings, where each came from and what it means.

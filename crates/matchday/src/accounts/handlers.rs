@@ -71,12 +71,15 @@ pub(super) struct Me {
     data: MeItem,
 }
 
-/// The caller: account, favourite teams and points.
+/// The caller: account, coins, favourite teams and points.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MeData)]
 struct MeItem {
     #[serde(flatten)]
     user: UserItem,
+    /// How many coins the caller has.
+    #[schema(minimum = 0, example = 150)]
+    balance: i64,
     teams: MyTeams,
     /// What the caller's predictions have earned in all. Follows a result within seconds.
     #[schema(example = 412)]
@@ -224,8 +227,9 @@ pub(super) async fn get_me(State(app): State<App>, user: CurrentUser) -> Result<
         primary: primary.map(FavouriteItem::from),
         other: others.into_iter().map(FavouriteItem::from).collect(),
     };
+    let balance = app.coins.balance(user.id).await?;
     let points = app.leaderboards.points(user.id).await?;
-    Ok(Json(Me { data: MeItem { user: account.into(), teams, points } }))
+    Ok(Json(Me { data: MeItem { user: account.into(), balance, teams, points } }))
 }
 
 /// Change the caller's account.

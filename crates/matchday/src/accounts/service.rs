@@ -16,6 +16,7 @@ use crate::{
         Code, Subject,
         service::{CheckError, Codes, GuessPermit, RequestError, Sent},
     },
+    coins::service::Coins,
     http::{ClientNetwork, fields::Change},
     ids::UserId,
     phone::Phone,
@@ -38,6 +39,7 @@ pub struct Accounts {
     db: PgPool,
     usernames: Usernames,
     codes: Codes,
+    coins: Coins,
     clock: Arc<dyn Clock>,
     outbox_written: Arc<Notify>,
 }
@@ -167,10 +169,11 @@ impl Accounts {
         db: PgPool,
         usernames: Usernames,
         codes: Codes,
+        coins: Coins,
         clock: Arc<dyn Clock>,
         outbox_written: Arc<Notify>,
     ) -> Self {
-        Self { db, usernames, codes, clock, outbox_written }
+        Self { db, usernames, codes, coins, clock, outbox_written }
     }
 
     /// The account.
@@ -240,6 +243,7 @@ impl Accounts {
             muted_at: None,
         };
         store::insert(connection, &account).await?;
+        self.coins.welcome_in(connection, id).await?;
         Ok(account)
     }
 

@@ -46,7 +46,7 @@ use self::edge::Edge;
 use crate::{
     accounts,
     app::App,
-    chat, codes, events,
+    chat, codes, coins, events,
     idempotency::{self, OnceLayer},
     login, mirror,
     platform::{random, telemetry},
@@ -68,6 +68,7 @@ fn features() -> OpenApiRouter<App> {
         .merge(teams::routes())
         .merge(predictions::routes())
         .merge(scores::routes())
+        .merge(coins::routes())
         .merge(rooms::routes())
         .merge(safety::routes())
         .merge(sessions::routes())

@@ -35,6 +35,7 @@ use crate::idempotency;
         (name = "Events", description = "Matches, their tournaments and sports"),
         (name = "Teams", description = "Teams, and the caller's favourites"),
         (name = "Predictions", description = "What people say of matches before they start, and what it earns"),
+        (name = "Coins", description = "What people earn and spend"),
         (name = "Sessions", description = "The caller's logins"),
         (name = "Providers", description = "What SMS providers report"),
         (name = "Development", description = "Not in production"),

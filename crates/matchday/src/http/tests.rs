@@ -264,6 +264,9 @@ fn the_description_names_every_operation_and_its_errors() {
     GET /api/auth/chat-rooms/{room}/member-stats get_member_stats 200 401 403 404 500 503
     GET /api/auth/chat-rooms/{room}/predictions list_room_predictions 200 401 403 404 422 500 503
     POST /api/auth/chat-rooms/{room}/reports report_message 200 201 400 401 403 404 409 413 422 429 500 503
+    GET /api/auth/coins get_coins 200 401 403 422 500 503
+    POST /api/auth/coins/deduct deduct_coins 200 400 401 403 409 413 422 500 503
+    POST /api/auth/daily-coins claim_daily_coins 200 400 401 403 409 422 429 500 503
     GET /api/auth/events list_events 200 304 401 403 422 500 503
     GET /api/auth/events/{event} get_event 200 401 403 404 500 503
     GET /api/auth/events/{event}/points-preview preview_points 200 401 403 404 422 500 503

@@ -232,14 +232,14 @@ async fn what_failed_or_came_too_early_happens_the_next_time() {
         fixtures.import_teams().await;
         let user = app.user().await;
         let body = json!({"team_id": fixtures.team_id("rovers").await});
-        sqlx::query("alter table teams rename to teams_gone").execute(&app.app.db).await.expect("renamed");
+        sqlx::query("alter table teams rename to teams_gone").execute(app.owner()).await.expect("renamed");
         for _ in 0..2 {
             let failed = keyed(&user, "k", PRIMARY, &body).await;
             let id = failed.header("x-request-id").expect("an id").to_owned();
             assert_eq!(failed.expect(500)["request_id"], id, "it is this request's failure");
         }
         assert_eq!(keys(app).await, (0, 0));
-        sqlx::query("alter table teams_gone rename to teams").execute(&app.app.db).await.expect("renamed");
+        sqlx::query("alter table teams_gone rename to teams").execute(app.owner()).await.expect("renamed");
         keyed(&user, "k", PRIMARY, &body).await.expect(200);
 
         let (path, phone) = ("/api/auth/verify-phone/initiate", json!({"phone": "+14155550111"}));
@@ -550,11 +550,11 @@ async fn answers_that_are_large_or_of_unknown_size_are_given_and_not_kept() {
 #[tokio::test]
 async fn what_was_done_is_answered_though_it_cannot_be_kept() {
     TestApp::run(async |app| {
-        let (user, db) = (app.user().await, app.app.db.clone());
+        let (user, owner) = (app.user().await, app.owner().clone());
         let router = router(app, move |_, _| {
-            let db = db.clone();
+            let owner = owner.clone();
             async move {
-                sqlx::query("alter table idempotency_keys rename to gone").execute(&db).await.expect("renamed");
+                sqlx::query("alter table idempotency_keys rename to gone").execute(&owner).await.expect("renamed");
                 said("done")
             }
         });

@@ -7,6 +7,8 @@ use std::{fmt::Write as _, net::SocketAddr, path::Path, time::Duration};
 use ipnet::IpNet;
 use url::Url;
 
+use crate::coins::rules::Reason;
+
 use super::settings::{CodeKey, CountryRule, Entry, Faults, Secret, SecretUrl, Setting, Source, settings};
 
 settings! {
@@ -40,7 +42,7 @@ settings! {
         url: SecretUrl,
         /// The same as the role that owns the tables, for whoever migrates. Empty: `database.url`.
         owner_url: Option<SecretUrl> = "",
-        /// The most connections this process opens, besides one for each writer of predictions.
+        /// The most connections this process opens, besides one for each writer of predictions and of coins.
         max_connections: u32 = "16",
         /// How long a request waits for a free connection before it answers 503.
         acquire_timeout: Duration = "3s",
@@ -192,6 +194,26 @@ settings! {
         workers: usize = "4",
         /// How many predictions a lane has.
         lane_size: u32 = "20000",
+    }
+    /// Coins.
+    coins: Coins {
+        /// What a new account gets.
+        welcome: u32 = "100",
+        /// What can be claimed every day (UTC).
+        daily: u32 = "50",
+        /// How much more that is for each further day in a row.
+        streak_step: u32 = "10",
+        /// At most so much more.
+        streak_most: u32 = "60",
+        /// What coins may be spent on, like `purchase,wager`. Empty: on anything that an app names.
+        reasons: Vec<String> = "",
+        /// What a point earned with a prediction is worth once its match has a result. Points below zero cost nothing. A
+        /// match keeps what it was worth at its first result. 0: points are only points.
+        per_point: u32 = "0",
+        /// How many writers of deductions this process has. Each takes what waits for it in one transaction.
+        writers: usize = "2",
+        /// How many deductions may wait for a writer; further ones get 503 at once.
+        queue: usize = "1000",
     }
     /// The lists that are the same for everyone.
     pages: Pages {
@@ -390,6 +412,14 @@ impl Config {
         );
         check(self.predictions.writers > 0, "predictions.writers is 0: no prediction could ever be saved");
         check(self.predictions.queue > 0, "predictions.queue is 0: no prediction could ever be saved");
+        check(self.coins.writers > 0, "coins.writers is 0: no coin could ever be spent");
+        check(self.coins.queue > 0, "coins.queue is 0: no coin could ever be spent");
+        check(self.coins.daily > 0, "coins.daily is 0: a claim would give nothing");
+        check(self.coins.per_point <= 1_000_000, "coins.per_point is above 1000000");
+        for reason in self.coins.reasons.iter().filter(|reason| Reason::parse(reason).is_none()) {
+            let form = "a lower-case letter, then up to 63 letters, digits or any of _.:-";
+            check(false, &format!("coins.reasons: `{reason}` is no reason; it must be {form}"));
+        }
         check(self.scores.workers > 0, "scores.workers is 0: no score would ever follow a result");
         check(self.scores.lane_size > 0, "scores.lane_size is 0: no lane could hold anybody");
         check(self.http.max_in_flight > 0, "http.max_in_flight is 0: no request could ever be answered");

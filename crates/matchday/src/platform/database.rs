@@ -26,9 +26,11 @@ pub fn pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
     let statement_timeout = config.statement_timeout.as_millis();
     let options = bounded(config).after_connect(move |connection, _| {
         Box::pin(async move {
-            // A process that is paused in the middle of something must not keep everybody else from it.
-            let set =
-                format!("set statement_timeout = {statement_timeout}; set idle_in_transaction_session_timeout = '60s'");
+            // A process that is paused in the middle of something must not keep everybody else from it. And compiling a
+            // statement takes longer than running most of ours.
+            let set = format!(
+                "set statement_timeout = {statement_timeout}; set idle_in_transaction_session_timeout = '60s'; set jit = off"
+            );
             connection.execute(sqlx::AssertSqlSafe(set)).await.map(|_| ())
         })
     });
@@ -42,7 +44,7 @@ pub fn pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
 pub fn writers(db: &PgPool, connections: u32, statement_timeout: Duration) -> PgPool {
     let settings = format!(
         "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off;
-         set enable_mergejoin = off; set statement_timeout = {}; set idle_in_transaction_session_timeout = '60s'",
+         set enable_mergejoin = off; set jit = off; set statement_timeout = {}; set idle_in_transaction_session_timeout = '60s'",
         statement_timeout.as_millis(),
     );
     let settings: Arc<str> = settings.into();

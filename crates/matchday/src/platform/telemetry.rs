@@ -184,6 +184,13 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
         "matchday_session_lookups_total",
         "Tokens looked up in the database, because they were not checked lately"
     );
+    metrics::describe_counter!("matchday_coins_moved_total", "Coins that moved, by kind and direction");
+    metrics::describe_counter!("matchday_coins_deductions_total", "Deductions, by outcome");
+    metrics::describe_counter!("matchday_coins_batches_total", "Transactions that deductions were written by");
+    metrics::describe_counter!(
+        "matchday_coins_written_off_total",
+        "Coins that a corrected result should take back, but that were spent already"
+    );
     metrics::describe_counter!(
         "matchday_idempotent_requests_total",
         "Requests with an Idempotency-Key, by what became of them"

@@ -21,6 +21,7 @@ use super::{
     store::{self, Lane},
 };
 use crate::{
+    coins::payouts::{Payouts, Slice},
     events::rules::Outcome,
     ids::{EventId, UserId},
     platform::{
@@ -48,6 +49,7 @@ struct Inner {
     db: PgPool,
     streams: Streams,
     boards: Boards,
+    payouts: Payouts,
     config: config::Scores,
     outbox_written: Arc<Notify>,
 }
@@ -162,10 +164,11 @@ impl Scores {
         db: PgPool,
         streams: Streams,
         boards: Boards,
+        payouts: Payouts,
         config: &config::Scores,
         outbox_written: Arc<Notify>,
     ) -> Self {
-        Self { inner: Arc::new(Inner { db, streams, boards, config: config.clone(), outbox_written }) }
+        Self { inner: Arc::new(Inner { db, streams, boards, payouts, config: config.clone(), outbox_written }) }
     }
 
     /// The work that is left for workers.
@@ -222,6 +225,9 @@ impl Scores {
         if latest.has_points() && !store::is_in_scores(&mut tx, event).await? {
             store::cut_lanes(&mut tx, event, self.inner.config.lane_size.into()).await?;
         }
+        if latest.has_points() {
+            self.inner.payouts.fix_rate(&mut tx, event).await?;
+        }
         let behind = store::lanes_behind(&mut tx, event, latest.revision).await?;
         if behind.is_empty() {
             store::mark_applied(&mut tx, event, latest.revision).await?;
@@ -258,10 +264,33 @@ impl Scores {
             store::set_lane(&mut tx, &held, latest.revision).await?;
         }
         tx.commit().await?;
+        self.pay(&held, latest.revision).await?;
         self.publish(&held, written).await?;
         store::set_shown(&self.inner.db, &held, latest.revision).await?;
         let mut connection = self.inner.db.acquire().await?;
         store::mark_applied(&mut connection, event, latest.revision).await?;
+        Ok(())
+    }
+
+    /// Pays a lane's users what a result is worth to them in coins, if anything. A later result, or one that somebody else
+    /// has paid them by, ends it.
+    async fn pay(&self, lane: &Lane, revision: i64) -> Result<(), ScoreError> {
+        let Inner { db, payouts, .. } = &*self.inner;
+        let pays = payouts.pays(lane.event).await?;
+        let mut left =
+            Some(Slice { event: lane.event, revision, from_user: lane.from_user, until_user: lane.until_user });
+        while let Some(slice) = left {
+            let mut tx = db.begin().await?;
+            // As long as this one holds the lane, nobody else pays its users, and no later result is in their scores.
+            if !store::hold_to_pay(&mut tx, lane, revision).await? {
+                return Ok(());
+            }
+            left = if pays { payouts.pay_some(&mut tx, slice).await? } else { None };
+            if left.is_none() {
+                store::set_paid(&mut tx, lane, revision).await?;
+            }
+            tx.commit().await?;
+        }
         Ok(())
     }
 

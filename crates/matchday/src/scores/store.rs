@@ -16,6 +16,13 @@ use crate::{
 /// How long a result may take before somebody looks whether its work was lost.
 const PATIENCE_SECONDS: f64 = 120.0;
 
+/// Makes every plan of a transaction walk along an index by user, so that lanes of several matches take rows in the same
+/// order; and what the planner knows of a table that has just grown by a million rows is not worth much. Nothing is
+/// compiled: that takes longer than running what it would speed up.
+const ALONG_USERS: &str = "set local statement_timeout = '60s'; set local enable_hashjoin = off;
+    set local enable_mergejoin = off; set local enable_seqscan = off; set local enable_bitmapscan = off;
+    set local max_parallel_workers_per_gather = 0; set local jit = off";
+
 /// A slice of the users of a match.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane {
@@ -137,7 +144,8 @@ pub(super) async fn lanes_behind(
     sqlx::query_as!(
         Lane,
         r#"select event_id as "event: EventId", lane as number, from_user, until_user, revision, $2::bigint as "wanted!"
-           from score_lanes where event_id = $1 and (revision < $2 or shown_revision < $2) order by lane"#,
+           from score_lanes
+           where event_id = $1 and (revision < $2 or shown_revision < $2 or paid_revision < $2) order by lane"#,
         event.0,
         revision,
     )
@@ -147,15 +155,7 @@ pub(super) async fn lanes_behind(
 
 /// Finds a lane, and keeps others from it until the transaction ends.
 pub(super) async fn hold_lane(connection: &mut PgConnection, event: EventId, lane: i32) -> sqlx::Result<Option<Lane>> {
-    // The settings make every plan walk along an index by user, so that lanes of several matches take rows in the same
-    // order; and what the planner knows of a table that has just grown by a million rows is not worth much.
-    connection
-        .execute(
-            "set local statement_timeout = '60s'; set local enable_hashjoin = off; set local enable_mergejoin = off;
-             set local enable_seqscan = off; set local enable_bitmapscan = off;
-             set local max_parallel_workers_per_gather = 0",
-        )
-        .await?;
+    connection.execute(ALONG_USERS).await?;
     sqlx::query_as!(
         Lane,
         r#"select event_id as "event: EventId", lane as number, from_user, until_user, revision, revision as "wanted!"
@@ -266,6 +266,39 @@ pub(super) async fn set_lane(connection: &mut PgConnection, lane: &Lane, revisio
     Ok(())
 }
 
+/// Keeps others from a lane until the transaction ends; returns whether its users are still to be paid by this result: it
+/// is in their scores, it is the match's latest one, and nobody has done it.
+pub(super) async fn hold_to_pay(connection: &mut PgConnection, lane: &Lane, revision: i64) -> sqlx::Result<bool> {
+    connection.execute(ALONG_USERS).await?;
+    let paid = sqlx::query_scalar!(
+        "select paid_revision from score_lanes where event_id = $1 and lane = $2 and from_user = $3 and until_user = $4
+         and revision = $5 for update",
+        lane.event.0,
+        lane.number,
+        lane.from_user,
+        lane.until_user,
+        revision,
+    )
+    .fetch_optional(&mut *connection)
+    .await?;
+    // Asked after the lane was got: a result that is written while it is held is paid after this one.
+    let latest = latest_result(connection, lane.event).await?;
+    Ok(paid.is_some_and(|paid| paid < revision) && latest.is_some_and(|latest| latest.revision == revision))
+}
+
+/// Says which result a lane's users were paid by.
+pub(super) async fn set_paid(connection: &mut PgConnection, lane: &Lane, revision: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update score_lanes set paid_revision = $3 where event_id = $1 and lane = $2",
+        lane.event.0,
+        lane.number,
+        revision,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
 /// Says which result a lane's scores show in the leaderboards.
 pub(super) async fn set_shown(db: &PgPool, lane: &Lane, revision: i64) -> sqlx::Result<()> {
     sqlx::query!(
@@ -286,7 +319,8 @@ pub(super) async fn mark_applied(connection: &mut PgConnection, event: EventId, 
         "update event_results set applied_at = statement_timestamp()
          where event_id = $1 and applied_at is null and revision <= $2
            and not exists (select from score_lanes l where l.event_id = $1
-                           and (l.revision < event_results.revision or l.shown_revision < event_results.revision))",
+                           and (l.revision < event_results.revision or l.shown_revision < event_results.revision
+                                or l.paid_revision < event_results.revision))",
         event.0,
         revision,
     )
@@ -413,7 +447,8 @@ pub(super) async fn in_progress(executor: impl PgExecutor<'_>) -> sqlx::Result<V
         Progress,
         r#"select r.event_id as "event: EventId", r.revision, r.recorded_at,
                   count(l.lane) as "lanes!",
-                  count(l.lane) filter (where l.revision >= r.revision and l.shown_revision >= r.revision) as "done!"
+                  count(l.lane) filter (where l.revision >= r.revision and l.shown_revision >= r.revision
+                                          and l.paid_revision >= r.revision) as "done!"
            from event_results r
            join events e on e.id = r.event_id and e.result_revision = r.revision
            left join score_lanes l on l.event_id = r.event_id

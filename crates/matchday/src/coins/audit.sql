@@ -1,0 +1,93 @@
+-- $1 and $2 users from and until: whatever does not add up.
+with entries as (
+    select user_id, number, count(*) as entries, sum(amount) as total,
+           sum(amount) filter (where account = 'wallet') as wallet
+    from coin_entries where user_id >= $1 and user_id < $2
+    group by user_id, number
+), transactions as (
+    select *,
+           sum(amount) over (partition by user_id order by number) as running,
+           row_number() over (partition by user_id order by number) as expected_number
+    from coin_transactions where user_id >= $1 and user_id < $2
+), held as (
+    select user_id, sum(wallet) as total, count(*) as transactions from entries group by user_id
+), reversals as (
+    select user_id, reverses, sum(amount) as amount from transactions where kind = 'reversal' group by user_id, reverses
+), payouts as (
+    select *, had - lag(had, 1, 0::bigint) over (partition by user_id, event_id order by revision) as amount
+    from coin_payouts where user_id >= $1 and user_id < $2
+)
+select user_id as "user_id!", number, fault as "fault!"
+from (
+    -- Every transaction has two entries that add up to zero, and its amount is what the wallet gained.
+    select t.user_id, t.number,
+           format('its entries add up to %s instead of 0', e.total) as fault
+    from transactions t join entries e on e.user_id = t.user_id and e.number = t.number
+    where e.total <> 0
+    union all
+    select t.user_id, t.number, format('it has %s entries instead of 2', coalesce(e.entries, 0))
+    from transactions t left join entries e on e.user_id = t.user_id and e.number = t.number
+    where coalesce(e.entries, 0) <> 2
+    union all
+    select t.user_id, t.number,
+           format('it says that the wallet gained %s, but its entry says %s', t.amount, coalesce(e.wallet::text, 'nothing'))
+    from transactions t join entries e on e.user_id = t.user_id and e.number = t.number
+    where e.wallet is distinct from t.amount
+    union all
+    select e.user_id, e.number, 'it has entries, but there is no such transaction'
+    from entries e left join transactions t on t.user_id = e.user_id and t.number = e.number
+    where t.user_id is null
+
+    -- Transactions follow each other without a gap, and each goes on from the balance before.
+    union all
+    select t.user_id, t.number, format('the one before it is missing: it should have the number %s', t.expected_number)
+    from transactions t
+    where t.number <> t.expected_number
+      and not exists (select from transactions b where b.user_id = t.user_id and b.number = t.number - 1)
+    union all
+    select t.user_id, t.number, format('it left a balance of %s, it says, but of %s by what was moved', t.balance, t.running)
+    from transactions t where t.balance <> t.running
+
+    -- Every wallet is the sum of its entries.
+    union all
+    select coalesce(w.user_id, h.user_id), null,
+           format('the wallet holds %s, but its entries add up to %s', coalesce(w.balance::text, 'nothing, there is none'),
+                  coalesce(h.total, 0))
+    from (select * from wallets where user_id >= $1 and user_id < $2) w full join held h on h.user_id = w.user_id
+    where w.balance is distinct from coalesce(h.total, 0)
+    union all
+    select w.user_id, null,
+           format('the wallet has had %s transactions, it says, but there are %s', w.transactions, coalesce(h.transactions, 0))
+    from wallets w left join held h on h.user_id = w.user_id
+    where w.user_id >= $1 and w.user_id < $2 and w.transactions <> coalesce(h.transactions, 0)
+
+    -- Every claim has its transaction, and every daily bonus its claim.
+    union all
+    select c.user_id, c.number, format('the claim of %s has no such transaction', c.day)
+    from daily_claims c left join transactions t on t.user_id = c.user_id and t.number = c.number and t.kind = 'daily'
+    where c.user_id >= $1 and c.user_id < $2 and t.user_id is null
+    union all
+    select t.user_id, t.number, 'a daily bonus that nobody claimed'
+    from transactions t left join daily_claims c on c.user_id = t.user_id and c.number = t.number
+    where t.kind = 'daily' and c.user_id is null
+
+    -- The same of payouts.
+    union all
+    select p.user_id, p.number,
+           format('result %s of match %s paid %s, it says, but %s were moved', p.revision, p.event_id, p.amount, coalesce(t.amount, 0))
+    from payouts p left join transactions t on t.user_id = p.user_id and t.number = p.number and t.kind = 'points'
+    where p.amount <> coalesce(t.amount, 0)
+    union all
+    select t.user_id, t.number, 'coins for points that no result explains'
+    from transactions t left join payouts p on p.user_id = t.user_id and p.number = t.number
+    where t.kind = 'points' and p.user_id is null
+
+    -- Nothing is taken back that did not happen, or more than did.
+    union all
+    select r.user_id, r.reverses,
+           case when t.user_id is null then 'it is taken back, but there is no such transaction'
+                else format('it moved %s, but %s were taken back', t.amount, r.amount) end
+    from reversals r left join transactions t on t.user_id = r.user_id and t.number = r.reverses
+    where t.user_id is null or sign(t.amount) = sign(r.amount) or abs(r.amount) > abs(t.amount)
+) faults
+order by user_id, number nulls first, fault

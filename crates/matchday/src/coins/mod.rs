@@ -1,0 +1,24 @@
+//! Coins: a ledger of everything that came into wallets and went out of them, the daily bonus, and what an operator does
+//! about both.
+
+pub mod audit;
+mod handlers;
+pub mod ledger;
+pub mod payouts;
+pub mod rules;
+pub mod service;
+mod store;
+#[cfg(test)]
+mod tests;
+mod writers;
+
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::app::App;
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(handlers::deduct_coins))
+        .routes(routes!(handlers::claim_daily_coins))
+        .routes(routes!(handlers::get_coins))
+}

@@ -1,0 +1,103 @@
+//! Points become coins, if the operator wants that.
+//!
+//! What a point is worth is fixed for a match with its first result. Once a lane of users has a result in its scores, its
+//! users are paid what that result is worth to them beyond what they have had, or lose what it is worth less: once for
+//! each user and result, because what was paid is written with the transaction that pays it, while the wallet is held.
+
+use std::sync::Arc;
+
+use sqlx::{PgConnection, PgPool};
+
+use super::{
+    ledger::{Book, Movement},
+    rules::{self, Kind, Payout, TransactionId},
+    store,
+};
+use crate::{
+    ids::{EventId, UserId},
+    platform::{
+        clock::Clock,
+        random::{self, Random},
+    },
+};
+
+/// How many users are paid by one transaction. More would hold their wallets for longer than a purchase likes to wait.
+const AT_ONCE: i64 = 500;
+
+/// What pays for points.
+#[derive(Clone)]
+pub struct Payouts {
+    db: PgPool,
+    per_point: i64,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+}
+
+/// Users of a match who are to be paid by a result.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice {
+    /// The match.
+    pub event: EventId,
+    /// Its result.
+    pub revision: i64,
+    /// Users from this id.
+    pub from_user: i64,
+    /// Up to this one.
+    pub until_user: i64,
+}
+
+impl Payouts {
+    /// Pays so many coins for each point.
+    pub fn new(db: PgPool, per_point: u32, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Self {
+        Self { db, per_point: per_point.into(), clock, random }
+    }
+
+    /// Fixes what a point earned with a match is worth, unless that was done: a correction is paid as the first result was.
+    pub(crate) async fn fix_rate(&self, connection: &mut PgConnection, event: EventId) -> sqlx::Result<()> {
+        store::fix_rate(connection, event, self.per_point).await
+    }
+
+    /// Whether a match pays at all.
+    pub(crate) async fn pays(&self, event: EventId) -> sqlx::Result<bool> {
+        Ok(store::rate(&self.db, event).await? > 0)
+    }
+
+    /// Pays some users of a slice in the caller's transaction; returns what is left of the slice. The caller makes sure that
+    /// nobody pays the same users by another result meanwhile.
+    pub(crate) async fn pay_some(&self, connection: &mut PgConnection, slice: Slice) -> sqlx::Result<Option<Slice>> {
+        let Slice { event, revision, from_user, until_user } = slice;
+        let per_point = store::rate(&mut *connection, event).await?;
+        let end = store::end_of_slice(connection, event, from_user, until_user, AT_ONCE).await?;
+        let points = store::points(connection, event, revision, from_user, end.unwrap_or(until_user)).await?;
+        let mut book = Book::open(connection, points.iter().map(|&(user, _)| user)).await?;
+        let users: Vec<i64> = points.iter().map(|(user, _)| user.0).collect();
+        let paid = store::paid(connection, event, &users).await?;
+        let mut payouts: Vec<(UserId, Payout, Option<i64>)> = Vec::new();
+        for (user, points) in points {
+            let (paid_by, before) = paid.get(&user).copied().unwrap_or_default();
+            if paid_by >= revision {
+                continue;
+            }
+            let payout = before.bring_to(rules::worth(points, per_point), book.balance(user));
+            let number = if payout.amount == 0 {
+                None
+            } else {
+                let id = TransactionId(random::uuid_v7(&*self.random, &*self.clock));
+                let movement = Movement::new(user, id, Kind::Points, payout.amount, "points");
+                // It was made to fit the wallet.
+                book.post(Movement { reason: Some(format!("match {event}")), ..movement })
+                    .ok()
+                    .map(|posted| posted.number)
+            };
+            payouts.push((user, payout, number));
+        }
+        book.close(connection, self.clock.now()).await?;
+        store::insert_payouts(connection, event, revision, &payouts).await?;
+        let written_off: i64 = payouts.iter().map(|(_, payout, _)| payout.written_off).sum();
+        if written_off > 0 {
+            metrics::counter!("matchday_coins_written_off_total").increment(written_off.unsigned_abs());
+            tracing::warn!(%event, revision, written_off, "coins that a corrected result takes back were spent already");
+        }
+        Ok(end.map(|from_user| Slice { from_user, ..slice }))
+    }
+}

@@ -1,0 +1,33 @@
+//! Coins through the router, on a real database.
+
+mod audit;
+mod deduct;
+mod model;
+mod operators;
+mod payouts;
+mod streaks;
+
+use serde_json::{Value, json};
+
+use super::audit::Difference;
+use crate::testing::{TestApp, TestUser};
+
+/// Everything that does not add up.
+async fn differences(app: &TestApp) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let totals = app.app.coins.audit(|_, _| (), |difference| found.push(difference)).await.expect("audited");
+    assert_eq!(totals.sum(), 0, "{totals:?}");
+    found
+}
+
+async fn assert_clean(app: &TestApp) {
+    assert_eq!(differences(app).await, []);
+}
+
+async fn balance(user: &TestUser<'_>) -> i64 {
+    user.get("/api/auth/coins").await.expect(200)["data"]["balance"].as_i64().expect("a number")
+}
+
+fn deduction(amount: i64, reference: &str) -> Value {
+    json!({"amount": amount, "reason": "purchase", "reference_id": reference})
+}

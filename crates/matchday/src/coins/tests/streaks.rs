@@ -1,0 +1,190 @@
+//! The daily bonus.
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use time::{Duration, format_description::well_known::Rfc3339};
+
+use super::{assert_clean, balance};
+use crate::{
+    platform::clock::Clock as _,
+    testing::{Answer, TestApp, TestUser},
+};
+
+async fn claim(user: &TestUser<'_>) -> Answer {
+    user.post("/api/auth/daily-coins", json!({})).await
+}
+
+/// Awarded, streak and bonus.
+async fn claimed(user: &TestUser<'_>) -> (i64, i64, i64) {
+    let answer = claim(user).await.expect(200);
+    let number = |name: &str| answer["data"][name].as_i64().expect("a number");
+    (number("coins_awarded"), number("streak_days"), number("streak_bonus"))
+}
+
+async fn streak(user: &TestUser<'_>) -> Value {
+    user.get("/api/auth/coins").await.expect(200)["data"]["streak"].clone()
+}
+
+#[tokio::test]
+async fn a_bonus_a_day_that_grows_with_the_streak() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        assert_eq!(
+            streak(&user).await,
+            json!({"days": 0, "claimed_today": false, "next_claim_at": "2026-11-20T15:00:00Z", "next_coins": 50})
+        );
+        let answer = claim(&user).await;
+        assert_eq!(
+            (answer.header("x-ratelimit-limit"), answer.header("x-ratelimit-remaining")),
+            (Some("10"), Some("9"))
+        );
+        assert_eq!(
+            answer.expect(200)["data"],
+            json!({"coins_awarded": 50, "new_balance": 150, "next_claim_at": "2026-11-21T00:00:00Z", "streak_days": 1,
+                   "streak_bonus": 0})
+        );
+        let refused = claim(&user).await;
+        assert!(refused.header("x-ratelimit-remaining").is_some());
+        let refused = refused.expect(400);
+        assert_eq!(refused["code"], "already_claimed");
+        assert!(
+            refused["message"].as_str().is_some_and(|message| message.contains("2026-11-21T00:00:00Z")),
+            "{refused}"
+        );
+        assert_eq!(
+            streak(&user).await,
+            json!({"days": 1, "claimed_today": true, "next_claim_at": "2026-11-21T00:00:00Z", "next_coins": 60})
+        );
+        let mut expected = 150;
+        for (day, bonus) in [(2, 10), (3, 20), (4, 30), (5, 40), (6, 50), (7, 60), (8, 60)] {
+            app.clock.advance(Duration::DAY);
+            let user = app.login(user.id).await;
+            assert_eq!(claimed(&user).await, (50 + bonus, day, bonus));
+            expected += 50 + bonus;
+            assert_eq!(balance(&user).await, expected);
+        }
+        // A day is missed.
+        app.clock.advance(Duration::DAY * 2);
+        let user = app.login(user.id).await;
+        assert_eq!(streak(&user).await["days"], 0);
+        assert_eq!(claimed(&user).await, (50, 1, 0));
+        assert_clean(app).await;
+        app.told().await;
+    })
+    .await;
+}
+
+/// Users claim without a pause while the day changes, again and again. However they meet midnight, each has exactly one
+/// claim for each day.
+#[tokio::test]
+async fn exactly_one_claim_a_day_and_user_while_the_day_changes() {
+    TestApp::run(async |app| {
+        const DAYS: i64 = 6;
+        let mut users = Vec::new();
+        for _ in 0..8 {
+            users.push(app.user().await);
+        }
+        // A moment before midnight.
+        app.clock.advance(Duration::hours(8) + Duration::minutes(59) + Duration::seconds(59));
+        let mut paid = vec![0; users.len()];
+        for _ in 0..DAYS {
+            // Some of these are answered before the clock moves, some after: the steps of all of them interleave.
+            let claims = users.iter().enumerate().flat_map(|(number, user)| {
+                (0..3).map(move |_| async move { (number, claim(user).await.status.as_u16()) })
+            });
+            let midnight = async {
+                tokio::task::yield_now().await;
+                app.clock.advance(Duration::SECOND);
+            };
+            let (answers, ()) = tokio::join!(join_all(claims), midnight);
+            for (number, status) in answers {
+                assert!([200, 400].contains(&status), "{status}");
+                paid[number] += i32::from(status == 200);
+            }
+            app.clock.advance(Duration::DAY - Duration::SECOND);
+        }
+        let rows: Vec<(i64, time::Date, i32)> =
+            sqlx::query_as("select user_id, day, streak_days from daily_claims order by user_id, day")
+                .fetch_all(&app.app.db)
+                .await
+                .expect("read");
+        for (number, user) in users.iter().enumerate() {
+            let days: Vec<_> = rows.iter().filter(|row| row.0 == user.id.0).map(|row| (row.1, row.2)).collect();
+            // Whoever claimed before the first midnight has one more.
+            let first = days.first().expect("a claim").0;
+            assert!(i64::try_from(days.len()).is_ok_and(|days| (DAYS..=DAYS + 1).contains(&days)), "{days:?}");
+            for (at, &(day, streak)) in (0..).zip(&days) {
+                assert_eq!((day, streak), (first + Duration::days(at.into()), at + 1), "one a day, none missed");
+            }
+            assert_eq!(paid[number], i32::try_from(days.len()).expect("few"), "every one of them was acknowledged");
+            let earned: i64 = (0..).zip(&days).map(|(at, _)| 50 + (10 * at).min(60)).sum();
+            let user = app.login(user.id).await;
+            assert_eq!(balance(&user).await, 100 + earned);
+        }
+        assert_clean(app).await;
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn midnight_is_utc_to_the_second() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        app.clock.advance(Duration::hours(9) - Duration::NANOSECOND);
+        let next = claim(&user).await.expect(200)["data"]["next_claim_at"].clone();
+        claim(&user).await.expect(400);
+        app.clock.advance(Duration::NANOSECOND);
+        assert_eq!(next, app.clock.now().format(&Rfc3339).expect("a moment"));
+        assert_eq!(claimed(&user).await, (60, 2, 10));
+        claim(&user).await.expect(400);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn racing_claims_pay_once() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let answers = join_all((0..10).map(|_| claim(&user))).await;
+        let paid = answers.iter().filter(|answer| answer.status == 200).count();
+        assert_eq!(paid, 1);
+        assert!(answers.iter().all(|answer| [200, 400].contains(&answer.status.as_u16())));
+        assert_eq!(balance(&user).await, 150);
+        assert_clean(app).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn claims_are_limited() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        for tried in 0..10 {
+            assert_eq!(claim(&user).await.status.as_u16(), if tried == 0 { 200 } else { 400 });
+        }
+        let limited = claim(&user).await;
+        assert_eq!(limited.header("retry-after"), Some("6"));
+        assert_eq!(limited.expect(429)["code"], "rate_limited");
+        let somebody = app.user().await;
+        claim(&somebody).await.expect(200);
+        app.clock.advance(Duration::seconds(6));
+        claim(&user).await.expect(400);
+        claim(&user).await.expect(429);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_bonus_is_what_the_operator_says() {
+    let settings =
+        [("MATCHDAY_COINS__DAILY", "5"), ("MATCHDAY_COINS__STREAK_STEP", "3"), ("MATCHDAY_COINS__STREAK_MOST", "4")];
+    TestApp::run_with(&settings, async |app| {
+        let user = app.user().await;
+        for (day, bonus) in [(1, 0), (2, 3), (3, 4), (4, 4)] {
+            assert_eq!(claimed(&user).await, (5 + bonus, day, bonus));
+            app.clock.advance(Duration::DAY);
+        }
+    })
+    .await;
+}

@@ -1,0 +1,41 @@
+//! How deductions are written, many at once.
+
+use std::sync::Arc;
+
+use sqlx::{Connection as _, PgConnection};
+
+use super::ledger::{self, Movement, Posted, Refusal};
+use crate::platform::{
+    batches::{Attempt, Write},
+    clock::Clock,
+};
+
+/// Writes the deductions of one lane.
+pub(super) struct Writer {
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl Write for Writer {
+    type Entry = Movement;
+    /// Any number of deductions from a wallet fit into one batch: they are decided one after another.
+    type Key = std::convert::Infallible;
+    type Outcome = Result<Posted, Refusal>;
+
+    const BATCHES: &'static str = "matchday_coins_batches_total";
+
+    fn key(_: &Movement) -> Option<Self::Key> {
+        None
+    }
+
+    async fn write(
+        &self,
+        connection: &mut PgConnection,
+        entries: &[Movement],
+        attempt: Attempt,
+    ) -> sqlx::Result<Vec<Self::Outcome>> {
+        let mut tx = connection.begin().await?;
+        let outcomes = ledger::post(&mut tx, entries.to_vec(), attempt, self.clock.now()).await?;
+        tx.commit().await?;
+        Ok(outcomes)
+    }
+}
