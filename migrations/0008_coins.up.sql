@@ -15,6 +15,8 @@ create table wallets (
     -- Every transaction writes the row anew: room for it on its own page, so that indexes need no new entries.
 ) with (fillfactor = 50);
 comment on table wallets is 'user: how many coins a user has; always the sum of the entries of their wallet';
+-- Whoever was there before has an empty one.
+insert into wallets (user_id, balance, transactions) select user_id, 0, 0 from users;
 
 create table coin_transactions (
     user_id        bigint      not null,
@@ -27,9 +29,9 @@ create table coin_transactions (
     amount         bigint      not null,
     -- What it held afterwards.
     balance        bigint      not null,
-    -- What it was for: a word of the app's, or an operator's own words.
+    -- What it was for, in a word: the app's for a deduction, ours for what operators do.
     reason         text,
-    -- What the app calls it. It happens once for a user, kind, reason and reference.
+    -- What the app, or an operator, calls it. It happens once for a user, kind, reason and reference.
     reference      text,
     -- The digest of the `Idempotency-Key` that it was asked for with.
     request_key    bytea,
@@ -37,6 +39,10 @@ create table coin_transactions (
     reverses       bigint,
     -- Who did it, if it was not the user.
     operator       text,
+    -- In their own words.
+    remark         text,
+    -- The match whose result it follows.
+    event_id       bigint,
     created_at     timestamptz not null,
     primary key (user_id, number),
     constraint coin_transactions_kind
@@ -47,8 +53,8 @@ create table coin_transactions (
 comment on table coin_transactions is 'user: append-only, every movement of coins into a wallet or out of it';
 create unique index coin_transactions_by_reference on coin_transactions (user_id, kind, reason, reference)
     where reference is not null;
-create unique index coin_transactions_by_request on coin_transactions (user_id, request_key)
-    where request_key is not null;
+-- Not unique: a key is good for a day, and then for something else.
+create index coin_transactions_by_request on coin_transactions (user_id, request_key) where request_key is not null;
 
 create table coin_entries (
     user_id bigint not null,
@@ -81,7 +87,9 @@ create table coin_rates (
     -- 0 for none. It stays when the setting changes, so that a corrected result is worth what the first one was.
     per_point bigint not null
 );
-comment on table coin_rates is 'reference: how many coins a point earned with a match is worth';
+comment on table coin_rates is 'reference: append-only, how many coins a point earned with a match is worth';
+-- Results that came before coins did are worth none, also when they are corrected.
+insert into coin_rates (event_id, per_point) select distinct event_id, 0 from event_results where home_score is not null;
 
 create table coin_payouts (
     user_id     bigint not null,
@@ -93,7 +101,7 @@ create table coin_payouts (
     -- What the user has had of the match in all, after this. More than is due where coins that were spent could not be
     -- taken back.
     had         bigint not null,
-    -- How much of what should have been taken back was not there, and is not asked for again.
+    -- How much of what this result takes back was not there. It is not asked for again.
     written_off bigint not null,
     -- The transaction; null where nothing moved.
     number      bigint,
@@ -104,4 +112,5 @@ comment on table coin_payouts is 'user: append-only, what results were worth in 
 -- Which result the users of a lane were paid by; 0 for none.
 alter table score_lanes add column paid_revision bigint not null default 0;
 
-revoke update, delete on coin_transactions, coin_entries, daily_claims, coin_payouts from matchday_app;
+revoke update, delete on coin_transactions, coin_entries, daily_claims, coin_payouts, coin_rates from matchday_app;
+revoke delete on wallets from matchday_app;

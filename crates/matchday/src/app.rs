@@ -190,7 +190,7 @@ impl App {
         let predictions = Predictions::new(db.clone(), &events, &config, &*random);
         let boards = Boards::new(redis.clone(), &config.redis.prefix, db.clone(), clock.clone(), random.clone());
         let leaderboards = Leaderboards::new(db.clone(), boards.clone(), clock.clone());
-        let payouts = Payouts::new(db.clone(), config.coins.per_point, clock.clone(), random.clone());
+        let payouts = Payouts::new(config.coins.per_point, clock.clone(), random.clone());
         let scores =
             Scores::new(db.clone(), streams.clone(), boards.clone(), payouts, &config.scores, outbox_written.clone());
         Ok(Self(Arc::new(Parts {

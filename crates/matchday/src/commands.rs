@@ -215,7 +215,7 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
         let pool = database::migration_pool(&app.config.database)?;
         MIGRATIONS.run(&pool).await.context("the database could not be brought up to date")?;
     }
-    check_database(&app).await?;
+    let looked = check_database(&app).await?;
     let settings = &app.config.http;
     let public = listen(settings.listen, "http.listen").await?;
     let private = listen(settings.private_listen, "http.private_listen").await?;
@@ -228,24 +228,27 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     if with_workers {
         workers::work(&app);
     }
-    until_told(&app).await
+    until_told(&app, looked).await
 }
 
 async fn worker(config: Config) -> anyhow::Result<()> {
     telemetry::metrics();
     let app = App::connect(config).await?;
-    check_database(&app).await?;
+    let looked = check_database(&app).await?;
     let private = listen(app.config.http.private_listen, "http.private_listen").await?;
     tracing::info!(private = %private.local_addr()?, env = app.config.env.name(), "working");
     let closing = app.shutdown.closing().clone();
     app.shutdown.spawn(http::server::serve(private, http::private(&app), app.config.http.clone(), closing));
     workers::listen(&app);
     workers::work(&app);
-    until_told(&app).await
+    until_told(&app, looked).await
 }
 
-async fn until_told(app: &App) -> anyhow::Result<()> {
-    shutdown::signalled().await?;
+async fn until_told(app: &App, looked: Looked) -> anyhow::Result<()> {
+    tokio::select! {
+        told = shutdown::signalled() => told?,
+        found = check_when_back(app), if looked == Looked::Away => found?,
+    }
     tracing::info!("told to end");
     let ending = async {
         app.shutdown.end(app.config.shutdown.notice, app.config.shutdown.drain).await;
@@ -266,22 +269,38 @@ async fn listen(address: std::net::SocketAddr, setting: &str) -> anyhow::Result<
     TcpListener::bind(address).await.with_context(|| format!("{setting}: cannot listen on {address}"))
 }
 
+/// Whether a process could look at its database.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    Yes,
+    Away,
+}
+
 /// What a process that stays looks at before it begins. At both at once, so that a database that is away is waited for
 /// only once.
-async fn check_database(app: &App) -> anyhow::Result<()> {
+async fn check_database(app: &App) -> anyhow::Result<Looked> {
     let (schema, rights) = tokio::join!(check_schema(app), check_rights(app));
-    schema.and(rights)
+    Ok(if schema? == Looked::Yes && rights? == Looked::Yes { Looked::Yes } else { Looked::Away })
+}
+
+/// Looks once the database is there, for a process that began without it. What would have kept it from beginning ends it;
+/// if all is well, nothing ever comes of this.
+async fn check_when_back(app: &App) -> anyhow::Result<()> {
+    while check_database(app).await? == Looked::Away {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    std::future::pending().await
 }
 
 /// A process that could change what only grows says so, and outside development does not start: one mistake in it, or
 /// one intruder, and nobody could trust what is kept there. Commands may be run by anybody.
-async fn check_rights(app: &App) -> anyhow::Result<()> {
+async fn check_rights(app: &App) -> anyhow::Result<Looked> {
     let Excess { role, tables } = match database::excess(&app.db).await {
-        Ok(None) => return Ok(()),
+        Ok(None) => return Ok(Looked::Yes),
         Ok(Some(excess)) => excess,
         Err(error) => {
-            tracing::warn!(%error, "what database.url may do was not looked at");
-            return Ok(());
+            tracing::debug!(%error, "what database.url may do is looked at later");
+            return Ok(Looked::Away);
         }
     };
     let told = format!(
@@ -291,16 +310,16 @@ async fn check_rights(app: &App) -> anyhow::Result<()> {
     );
     if app.config.env.is_development() {
         tracing::warn!("{told}");
-        return Ok(());
+        return Ok(Looked::Yes);
     }
     bail!(told)
 }
 
 /// A process whose queries cannot work says so at once; one whose database is away starts, and says that it is not
 /// ready.
-async fn check_schema(app: &App) -> anyhow::Result<()> {
+async fn check_schema(app: &App) -> anyhow::Result<Looked> {
     match database::schema(&app.db).await {
-        Ok(Schema::Current) => Ok(()),
+        Ok(Schema::Current) => Ok(Looked::Yes),
         Ok(Schema::Behind(missing)) => {
             bail!("the database lacks {}: run `matchday migrate` first", counted(missing, "migration"))
         }
@@ -310,7 +329,7 @@ async fn check_schema(app: &App) -> anyhow::Result<()> {
         ),
         Err(error) => {
             tracing::warn!(%error, "the database does not answer; not ready until it does");
-            Ok(())
+            Ok(Looked::Away)
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Proving that the money adds up.
 
-use sqlx::{PgPool, Postgres, Transaction};
+use std::collections::BTreeMap;
 
-use super::service::Coins;
+use futures_util::TryStreamExt as _;
+
+use super::{service::Coins, store};
 use crate::ids::UserId;
 
 /// How many users' ids are looked at by one statement.
@@ -26,8 +28,8 @@ pub struct Totals {
     pub wallets: i64,
     /// How many transactions.
     pub transactions: i64,
-    /// What the accounts hold, wallets first. Those of deductions are one.
-    pub accounts: std::collections::BTreeMap<String, i128>,
+    /// What the accounts hold, by name. Those of deductions are one.
+    pub accounts: BTreeMap<String, i128>,
 }
 
 impl Totals {
@@ -39,76 +41,34 @@ impl Totals {
 
 impl Coins {
     /// Looks at every wallet with all that happened to it, some users at a time, each as they stand at one moment; hands in
-    /// what does not add up. `progress` is called with how many of how many users' ids were looked at.
+    /// what does not add up. `progress` is called with how many of how many wallets were looked at.
     pub async fn audit(
         &self,
         progress: impl Fn(i64, i64),
         mut differs: impl FnMut(Difference),
     ) -> sqlx::Result<Totals> {
         let db = self.database();
-        let (mut from, last) = bounds(db).await?;
-        let first = from;
+        let all = store::wallets(db).await?;
         let mut totals = Totals::default();
-        while from <= last {
-            let until = from.saturating_add(AT_ONCE);
-            let mut tx = begin_at_one_moment(db).await?;
-            for row in sqlx::query_file!("src/coins/audit.sql", from, until).fetch_all(&mut *tx).await? {
-                differs(Difference { user: UserId(row.user_id), number: row.number, fault: row.fault });
+        let mut next = store::next_user(db, i64::MIN).await?;
+        while let Some(from) = next {
+            let last = from.saturating_add(AT_ONCE - 1);
+            let mut tx = store::begin_at_one_moment(db).await?;
+            {
+                let mut faults = std::pin::pin!(store::faults(&mut tx, from, last));
+                while let Some(difference) = faults.try_next().await? {
+                    differs(difference);
+                }
             }
-            add_totals(&mut tx, from, until, &mut totals).await?;
+            store::add_totals(&mut tx, from, last, &mut totals).await?;
             tx.commit().await?;
-            from = until;
-            progress((from - first).min(last - first + 1), last - first + 1);
+            progress(totals.wallets, all.max(totals.wallets));
+            // Ids may lie far apart, and whatever wrote one that nobody has must not keep the rest from being looked at.
+            next = match last.checked_add(1) {
+                Some(after) => store::next_user(db, after).await?,
+                None => None,
+            };
         }
         Ok(totals)
     }
-}
-
-async fn begin_at_one_moment(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
-    db.begin_with("begin isolation level repeatable read read only; set local statement_timeout = 0").await
-}
-
-/// The least and the greatest id of a user who has anything to do with coins; 1 and 0 without any.
-async fn bounds(db: &PgPool) -> sqlx::Result<(i64, i64)> {
-    let bounds = sqlx::query!(
-        r#"select coalesce(min(first), 1) as "first!", coalesce(max(last), 0) as "last!"
-           from (select min(user_id) as first, max(user_id) as last from wallets
-                 union all select min(user_id), max(user_id) from coin_transactions
-                 union all select min(user_id), max(user_id) from coin_entries
-                 union all select min(user_id), max(user_id) from daily_claims
-                 union all select min(user_id), max(user_id) from coin_payouts) b"#,
-    )
-    .fetch_one(db)
-    .await?;
-    Ok((bounds.first, bounds.last))
-}
-
-async fn add_totals(
-    tx: &mut Transaction<'static, Postgres>,
-    from: i64,
-    until: i64,
-    totals: &mut Totals,
-) -> sqlx::Result<()> {
-    let counts = sqlx::query!(
-        r#"select (select count(*) from wallets where user_id >= $1 and user_id < $2) as "wallets!",
-                  (select count(*) from coin_transactions where user_id >= $1 and user_id < $2) as "transactions!""#,
-        from,
-        until,
-    )
-    .fetch_one(&mut **tx)
-    .await?;
-    totals.wallets += counts.wallets;
-    totals.transactions += counts.transactions;
-    let accounts = sqlx::query!(
-        r#"select split_part(account, ':', 1) as "account!", sum(amount)::text as "amount!"
-           from coin_entries where user_id >= $1 and user_id < $2 group by 1"#,
-        from,
-        until,
-    )
-    .fetch_all(&mut **tx)
-    .await?;
-    for row in accounts {
-        *totals.accounts.entry(row.account).or_default() += row.amount.parse::<i128>().unwrap_or_default();
-    }
-    Ok(())
 }

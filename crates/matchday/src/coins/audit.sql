@@ -1,23 +1,23 @@
--- $1 and $2 users from and until: whatever does not add up.
+-- $1 and $2 the first and the last user: whatever does not add up.
 with entries as (
     select user_id, number, count(*) as entries, sum(amount) as total,
            sum(amount) filter (where account = 'wallet') as wallet
-    from coin_entries where user_id >= $1 and user_id < $2
+    from coin_entries where user_id between $1 and $2
     group by user_id, number
 ), transactions as (
     select *,
            sum(amount) over (partition by user_id order by number) as running,
            row_number() over (partition by user_id order by number) as expected_number
-    from coin_transactions where user_id >= $1 and user_id < $2
+    from coin_transactions where user_id between $1 and $2
 ), held as (
     select user_id, sum(wallet) as total, count(*) as transactions from entries group by user_id
 ), reversals as (
     select user_id, reverses, sum(amount) as amount from transactions where kind = 'reversal' group by user_id, reverses
 ), payouts as (
     select *, had - lag(had, 1, 0::bigint) over (partition by user_id, event_id order by revision) as amount
-    from coin_payouts where user_id >= $1 and user_id < $2
+    from coin_payouts where user_id between $1 and $2
 )
-select user_id as "user_id!", number, fault as "fault!"
+select user_id as "user!: UserId", number, fault as "fault!"
 from (
     -- Every transaction has two entries that add up to zero, and its amount is what the wallet gained.
     select t.user_id, t.number,
@@ -53,23 +53,28 @@ from (
     select coalesce(w.user_id, h.user_id), null,
            format('the wallet holds %s, but its entries add up to %s', coalesce(w.balance::text, 'nothing, there is none'),
                   coalesce(h.total, 0))
-    from (select * from wallets where user_id >= $1 and user_id < $2) w full join held h on h.user_id = w.user_id
+    from (select * from wallets where user_id between $1 and $2) w full join held h on h.user_id = w.user_id
     where w.balance is distinct from coalesce(h.total, 0)
     union all
     select w.user_id, null,
            format('the wallet has had %s transactions, it says, but there are %s', w.transactions, coalesce(h.transactions, 0))
     from wallets w left join held h on h.user_id = w.user_id
-    where w.user_id >= $1 and w.user_id < $2 and w.transactions <> coalesce(h.transactions, 0)
+    where w.user_id between $1 and $2 and w.transactions <> coalesce(h.transactions, 0)
 
     -- Every claim has its transaction, and every daily bonus its claim.
     union all
     select c.user_id, c.number, format('the claim of %s has no such transaction', c.day)
     from daily_claims c left join transactions t on t.user_id = c.user_id and t.number = c.number and t.kind = 'daily'
-    where c.user_id >= $1 and c.user_id < $2 and t.user_id is null
+    where c.user_id between $1 and $2 and t.user_id is null
     union all
     select t.user_id, t.number, 'a daily bonus that nobody claimed'
     from transactions t left join daily_claims c on c.user_id = t.user_id and c.number = t.number
     where t.kind = 'daily' and c.user_id is null
+
+    union all
+    select c.user_id, c.number, format('%s days claim it', count(*))
+    from daily_claims c where c.user_id between $1 and $2
+    group by c.user_id, c.number having count(*) > 1
 
     -- The same of payouts.
     union all
@@ -82,12 +87,21 @@ from (
     from transactions t left join payouts p on p.user_id = t.user_id and p.number = t.number
     where t.kind = 'points' and p.user_id is null
 
-    -- Nothing is taken back that did not happen, or more than did.
+    union all
+    select p.user_id, p.number, format('%s results pay by it', count(*))
+    from payouts p where p.number is not null
+    group by p.user_id, p.number having count(*) > 1
+
+    -- Nothing is taken back that did not happen, or more than did, and nothing that only a result or nobody takes back.
     union all
     select r.user_id, r.reverses,
            case when t.user_id is null then 'it is taken back, but there is no such transaction'
                 else format('it moved %s, but %s were taken back', t.amount, r.amount) end
     from reversals r left join transactions t on t.user_id = r.user_id and t.number = r.reverses
     where t.user_id is null or sign(t.amount) = sign(r.amount) or abs(r.amount) > abs(t.amount)
+    union all
+    select r.user_id, r.reverses, format('it is taken back, though it is of kind %s', t.kind)
+    from reversals r join transactions t on t.user_id = r.user_id and t.number = r.reverses
+    where t.kind in ('reversal', 'points')
 ) faults
 order by user_id, number nulls first, fault

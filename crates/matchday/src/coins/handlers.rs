@@ -22,6 +22,7 @@ use crate::{
         permitted,
     },
     idempotency::RequestKey,
+    ids::EventId,
     platform::batches::BatchError,
 };
 
@@ -88,7 +89,7 @@ struct DeductionItem {
     amount_deducted: i64,
     #[schema(minimum = 0, example = 125)]
     new_balance: i64,
-    #[schema(example = "txn_019a9d3c-5e0f-7c21-9d6b-3f5a1b2c4d5e")]
+    #[schema(example = "txn_01a1f978-b580-7c21-9d6b-3f5a1b2c4d5e")]
     transaction_id: String,
 }
 
@@ -179,7 +180,7 @@ struct StreakItem {
 #[derive(Serialize, ToSchema)]
 #[schema(as = CoinTransaction)]
 struct TransactionItem {
-    #[schema(example = "txn_019a9d3c-5e0f-7c21-9d6b-3f5a1b2c4d5e")]
+    #[schema(example = "txn_01a1f978-b580-7c21-9d6b-3f5a1b2c4d5e")]
     transaction_id: String,
     kind: Kind,
     /// What came in; below zero what went out.
@@ -195,6 +196,8 @@ struct TransactionItem {
     reference_id: Option<String>,
     /// Of a reversal: the transaction that it takes back, wholly or in part.
     reverses: Option<String>,
+    /// Of coins for points: the match.
+    event_id: Option<EventId>,
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
     created_at: OffsetDateTime,
@@ -217,6 +220,7 @@ impl From<Transaction> for TransactionItem {
             reason: transaction.reason,
             reference_id: transaction.reference,
             reverses: transaction.reverses.map(|id| id.to_string()),
+            event_id: transaction.event,
             created_at: transaction.created_at,
         }
     }

@@ -13,7 +13,11 @@ use super::{
     rules::{Kind, MOST, Reason, TransactionId},
     store,
 };
-use crate::{idempotency::RequestKey, ids::UserId, platform::batches::Attempt};
+use crate::{
+    idempotency::{KEPT_FOR, RequestKey},
+    ids::{EventId, UserId},
+    platform::batches::Attempt,
+};
 
 /// Coins that are to move between a user's wallet and an account of the house.
 #[derive(Clone, Debug)]
@@ -32,12 +36,16 @@ pub struct Movement {
     pub reason: Option<String>,
     /// What the app calls it. It happens once for a user, kind, reason and reference.
     pub reference: Option<String>,
-    /// The key of the request that asks for it. It happens once for a user and key.
+    /// The key of the request that asks for it. It happens once for a user and key, as long as keys are kept.
     pub request: Option<RequestKey>,
     /// The number of the transaction that it takes back.
     pub reverses: Option<i64>,
     /// Who does it, if it is not the user.
     pub operator: Option<String>,
+    /// What they say of it.
+    pub remark: Option<String>,
+    /// The match whose result it follows.
+    pub event: Option<EventId>,
 }
 
 impl Movement {
@@ -60,6 +68,8 @@ impl Movement {
             request: None,
             reverses: None,
             operator: None,
+            remark: None,
+            event: None,
         }
     }
 
@@ -102,7 +112,7 @@ pub enum Refusal {
     /// The reference was used for another amount.
     #[error("the reference was used for another amount")]
     OtherAmount,
-    /// The request's key was used for something else, longer ago than answers are kept.
+    /// The request's key was used for something else.
     #[error("the key was used for another request")]
     OtherRequest,
     /// A wallet holds no more.
@@ -137,13 +147,17 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// Holds these users' wallets, and makes those that are missing. Users are held in their order, so that nobody waits
-    /// for somebody who waits for them.
+    /// Holds these users' wallets, and makes those that are missing. Wallets are made before any is held, and held in the
+    /// order of their users, so that nobody waits for somebody who waits for them.
     pub(super) async fn open(
         connection: &mut PgConnection,
         users: impl IntoIterator<Item = UserId>,
     ) -> sqlx::Result<Self> {
         let users: Vec<i64> = users.into_iter().map(|user| user.0).collect::<BTreeSet<_>>().into_iter().collect();
+        // Of one user there is nothing else to hold, and no need to look first.
+        if users.len() > 1 && store::count_wallets(connection, &users).await? < users.len() {
+            store::make_wallets(connection, &users).await?;
+        }
         let mut wallets = store::hold_wallets(connection, &users).await?;
         if wallets.len() < users.len() {
             store::make_wallets(connection, &users).await?;
@@ -158,6 +172,7 @@ impl Book {
         connection: &mut PgConnection,
         movements: &[Movement],
         attempt: Attempt,
+        now: OffsetDateTime,
     ) -> sqlx::Result<()> {
         let references: Vec<ReferenceKey> = movements.iter().filter_map(Movement::reference_key).collect();
         if !references.is_empty() {
@@ -166,7 +181,7 @@ impl Book {
         let requests: Vec<_> =
             movements.iter().filter_map(|movement| Some((movement.user, movement.request?))).collect();
         if !requests.is_empty() {
-            self.by_request = store::by_requests(connection, &requests).await?;
+            self.by_request = store::by_requests(connection, &requests, now - KEPT_FOR).await?;
         }
         if attempt == Attempt::Second {
             let ids: Vec<_> = movements.iter().map(|movement| (movement.user, movement.id)).collect();
@@ -216,21 +231,30 @@ impl Book {
     }
 
     /// Writes down what was done.
-    pub(super) async fn close(self, connection: &mut PgConnection, now: OffsetDateTime) -> sqlx::Result<()> {
+    pub(super) async fn close(self, connection: &mut PgConnection, now: OffsetDateTime) -> sqlx::Result<Moved> {
         if self.written.is_empty() {
-            return Ok(());
+            return Ok(Moved(Vec::new()));
         }
         let users: BTreeSet<UserId> = self.written.iter().map(|(movement, _)| movement.user).collect();
         let wallets: Vec<(UserId, Wallet)> = users.into_iter().map(|user| (user, self.wallets[&user])).collect();
         store::set_wallets(connection, &wallets).await?;
         store::insert_transactions(connection, &self.written, now).await?;
         store::insert_entries(connection, &self.written).await?;
-        for (movement, posted) in &self.written {
-            let direction = if posted.amount > 0 { "in" } else { "out" };
-            metrics::counter!("matchday_coins_moved_total", "kind" => movement.kind.name(), "direction" => direction)
-                .increment(posted.amount.unsigned_abs());
+        Ok(Moved(self.written.iter().map(|(movement, posted)| (movement.kind, posted.amount)).collect()))
+    }
+}
+
+/// What moved, to be counted once it is committed.
+#[must_use = "what moved is counted after the commit"]
+pub(super) struct Moved(Vec<(Kind, i64)>);
+
+impl Moved {
+    pub(super) fn count(self) {
+        for (kind, amount) in self.0 {
+            let direction = if amount > 0 { "in" } else { "out" };
+            metrics::counter!("matchday_coins_moved_total", "kind" => kind.name(), "direction" => direction)
+                .increment(amount.unsigned_abs());
         }
-        Ok(())
     }
 }
 
@@ -240,10 +264,9 @@ pub(super) async fn post(
     movements: Vec<Movement>,
     attempt: Attempt,
     now: OffsetDateTime,
-) -> sqlx::Result<Vec<Result<Posted, Refusal>>> {
+) -> sqlx::Result<(Vec<Result<Posted, Refusal>>, Moved)> {
     let mut book = Book::open(connection, movements.iter().map(|movement| movement.user)).await?;
-    book.recall(connection, &movements, attempt).await?;
+    book.recall(connection, &movements, attempt, now).await?;
     let outcomes = movements.into_iter().map(|movement| book.post(movement)).collect();
-    book.close(connection, now).await?;
-    Ok(outcomes)
+    Ok((outcomes, book.close(connection, now).await?))
 }

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::PgConnection;
 
 use super::{
-    ledger::{Book, Movement},
-    rules::{self, Kind, Payout, TransactionId},
+    ledger::{Book, Moved, Movement},
+    rules::{self, Kind, Paid, Payout, TransactionId},
     store,
 };
 use crate::{
@@ -22,12 +22,11 @@ use crate::{
 };
 
 /// How many users are paid by one transaction. More would hold their wallets for longer than a purchase likes to wait.
-const AT_ONCE: i64 = 500;
+const AT_ONCE: i64 = if cfg!(test) { 2 } else { 500 };
 
 /// What pays for points.
 #[derive(Clone)]
 pub struct Payouts {
-    db: PgPool,
     per_point: i64,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
@@ -46,10 +45,31 @@ pub struct Slice {
     pub until_user: i64,
 }
 
+/// Users who were paid, once the transaction is committed.
+pub(crate) struct Settled {
+    /// Who is still to be paid.
+    pub(crate) left: Option<Slice>,
+    slice: Slice,
+    moved: Moved,
+    written_off: i64,
+}
+
+impl Settled {
+    /// Counts what moved, after the commit.
+    pub(crate) fn count(self) {
+        let (Slice { event, revision, .. }, written_off) = (self.slice, self.written_off);
+        self.moved.count();
+        if written_off > 0 {
+            metrics::counter!("matchday_coins_written_off_total").increment(written_off.unsigned_abs());
+            tracing::warn!(%event, revision, written_off, "coins that a corrected result takes back were spent already");
+        }
+    }
+}
+
 impl Payouts {
     /// Pays so many coins for each point.
-    pub fn new(db: PgPool, per_point: u32, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Self {
-        Self { db, per_point: per_point.into(), clock, random }
+    pub fn new(per_point: u32, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Self {
+        Self { per_point: per_point.into(), clock, random }
     }
 
     /// Fixes what a point earned with a match is worth, unless that was done: a correction is paid as the first result was.
@@ -58,13 +78,13 @@ impl Payouts {
     }
 
     /// Whether a match pays at all.
-    pub(crate) async fn pays(&self, event: EventId) -> sqlx::Result<bool> {
-        Ok(store::rate(&self.db, event).await? > 0)
+    pub(crate) async fn pays(&self, connection: &mut PgConnection, event: EventId) -> sqlx::Result<bool> {
+        Ok(store::rate(connection, event).await? > 0)
     }
 
-    /// Pays some users of a slice in the caller's transaction; returns what is left of the slice. The caller makes sure that
-    /// nobody pays the same users by another result meanwhile.
-    pub(crate) async fn pay_some(&self, connection: &mut PgConnection, slice: Slice) -> sqlx::Result<Option<Slice>> {
+    /// Pays some users of a slice in the caller's transaction. The caller makes sure that nobody pays the same users by
+    /// another result meanwhile.
+    pub(crate) async fn pay_some(&self, connection: &mut PgConnection, slice: Slice) -> sqlx::Result<Settled> {
         let Slice { event, revision, from_user, until_user } = slice;
         let per_point = store::rate(&mut *connection, event).await?;
         let end = store::end_of_slice(connection, event, from_user, until_user, AT_ONCE).await?;
@@ -72,7 +92,7 @@ impl Payouts {
         let mut book = Book::open(connection, points.iter().map(|&(user, _)| user)).await?;
         let users: Vec<i64> = points.iter().map(|(user, _)| user.0).collect();
         let paid = store::paid(connection, event, &users).await?;
-        let mut payouts: Vec<(UserId, Payout, Option<i64>)> = Vec::new();
+        let mut payouts: Vec<(UserId, Payout, Paid, Option<i64>)> = Vec::new();
         for (user, points) in points {
             let (paid_by, before) = paid.get(&user).copied().unwrap_or_default();
             if paid_by >= revision {
@@ -85,19 +105,14 @@ impl Payouts {
                 let id = TransactionId(random::uuid_v7(&*self.random, &*self.clock));
                 let movement = Movement::new(user, id, Kind::Points, payout.amount, "points");
                 // It was made to fit the wallet.
-                book.post(Movement { reason: Some(format!("match {event}")), ..movement })
-                    .ok()
-                    .map(|posted| posted.number)
+                book.post(Movement { event: Some(event), ..movement }).ok().map(|posted| posted.number)
             };
-            payouts.push((user, payout, number));
+            payouts.push((user, payout, before.after(payout), number));
         }
-        book.close(connection, self.clock.now()).await?;
+        let moved = book.close(connection, self.clock.now()).await?;
         store::insert_payouts(connection, event, revision, &payouts).await?;
-        let written_off: i64 = payouts.iter().map(|(_, payout, _)| payout.written_off).sum();
-        if written_off > 0 {
-            metrics::counter!("matchday_coins_written_off_total").increment(written_off.unsigned_abs());
-            tracing::warn!(%event, revision, written_off, "coins that a corrected result takes back were spent already");
-        }
-        Ok(end.map(|from_user| Slice { from_user, ..slice }))
+        let written_off = payouts.iter().map(|(_, payout, ..)| payout.written_off).sum();
+        let left = end.map(|from_user| Slice { from_user, ..slice });
+        Ok(Settled { left, slice, moved, written_off })
     }
 }

@@ -36,25 +36,8 @@ impl FromStr for CoinAmount {
     }
 }
 
-/// What a deduction is for, in a word that the app chooses: a letter, then letters, digits and `_.:-`, 64 at most.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reason(String);
-
-impl Reason {
-    /// Reads one.
-    pub fn parse(text: &str) -> Option<Self> {
-        let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.:-".contains(&byte);
-        let fits = text.len() <= 64
-            && text.bytes().next().is_some_and(|first| first.is_ascii_lowercase())
-            && text.bytes().all(letters);
-        fits.then(|| Self(text.to_owned()))
-    }
-
-    /// As text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
+/// What a deduction is for, in a word that the app chooses.
+pub type Reason = crate::platform::settings::Word;
 
 /// What an app calls a movement of coins, so that it happens once however often it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +109,7 @@ impl FromStr for TransactionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, sqlx::Type, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
+#[schema(as = CoinTransactionKind)]
 pub enum Kind {
     /// A new account.
     Welcome,
@@ -215,35 +199,40 @@ pub fn next_midnight(today: Date) -> OffsetDateTime {
 /// What a user has had of a match's points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Paid {
-    /// What the last result that they were paid by was worth to them.
-    pub due: i64,
-    /// What they have had in all. More than is due where coins that were spent could not be taken back.
+    /// What they have had in all: what was paid, without what was taken back.
     pub had: i64,
+    /// How much of that should have been taken back, but was spent. Nobody is asked for it again.
+    pub written_off: i64,
 }
 
 /// What a result changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payout {
+    /// What the result is worth.
+    pub due: i64,
     /// What the wallet gains; below zero what it loses.
     pub amount: i64,
-    /// How much of what should be taken back is not there. Nobody is asked for it again.
+    /// How much of what should be taken back is not there.
     pub written_off: i64,
-    /// How it stands afterwards.
-    pub after: Paid,
 }
 
 impl Paid {
     /// Brings a user to what a result is worth to them, with so much in their wallet. What was once written off is not
-    /// taken later; but it is not paid a second time either.
+    /// taken later; but it is not paid a second time either. A wallet that is full takes the rest with a later result.
     pub fn bring_to(self, due: i64, balance: i64) -> Payout {
-        if due >= self.due {
-            let amount = (due - self.had).clamp(0, (MOST - balance).max(0));
-            Payout { amount, written_off: 0, after: Self { due, had: self.had + amount } }
-        } else {
-            let wanted = self.due - due;
-            let taken = wanted.min(balance);
-            Payout { amount: -taken, written_off: wanted - taken, after: Self { due, had: self.had - taken } }
+        if due > self.had {
+            let room = (MOST - balance).max(0);
+            return Payout { due, amount: (due - self.had).min(room), written_off: 0 };
         }
+        let wanted = (self.had - self.written_off - due).max(0);
+        let taken = wanted.min(balance);
+        Payout { due, amount: -taken, written_off: wanted - taken }
+    }
+
+    /// How it stands after that.
+    #[must_use]
+    pub fn after(self, payout: Payout) -> Self {
+        Self { had: self.had + payout.amount, written_off: self.written_off + payout.written_off }
     }
 }
 
@@ -360,21 +349,21 @@ mod tests {
         }
 
         /// However results are corrected and coins are spent in between: nobody is pushed below zero, nobody has had
-        /// less than is due, and more only by what was written off.
+        /// less than is due, and more only by what was written off, which nobody loses again.
         #[test]
         fn payouts_follow_results(steps in proptest::collection::vec((0_i64..100, 0_i64..100), 1..30)) {
-            let (mut paid, mut balance, mut written_off) = (Paid::default(), 0_i64, 0);
+            let (mut paid, mut balance) = (Paid::default(), 0_i64);
             for (due, spent) in steps {
                 let payout = paid.bring_to(due, balance);
                 balance += payout.amount;
-                prop_assert!(balance >= 0);
-                prop_assert_eq!(payout.after.had, paid.had + payout.amount);
-                written_off += payout.written_off;
-                paid = payout.after;
-                prop_assert_eq!(paid.due, due);
-                prop_assert!(paid.had >= due && paid.had <= due + written_off);
+                prop_assert!(balance >= 0 && payout.written_off >= 0);
+                prop_assert!(payout.written_off == 0 || balance == 0, "as long as there is something it is taken");
+                let before = paid;
+                paid = paid.after(payout);
+                prop_assert!((due..=due + paid.written_off).contains(&paid.had));
+                prop_assert!(payout.amount >= 0 || paid.had >= before.written_off, "what was let go stays let go");
                 // The same result again changes nothing, whatever the wallet holds by then.
-                prop_assert_eq!(paid.bring_to(due, balance + spent), Payout { amount: 0, written_off: 0, after: paid });
+                prop_assert_eq!(paid.bring_to(due, balance + spent), Payout { due, amount: 0, written_off: 0 });
                 balance -= spent.min(balance);
             }
         }
@@ -383,14 +372,28 @@ mod tests {
     #[test]
     fn what_is_written_off_is_neither_taken_later_nor_paid_twice() {
         // 40 were paid and 30 of them spent. The result is corrected to nothing: 10 can be taken.
-        let paid = Paid { due: 40, had: 40 };
+        let paid = Paid { had: 40, written_off: 0 };
         let taken = paid.bring_to(0, 10);
-        assert_eq!(taken, Payout { amount: -10, written_off: 30, after: Paid { due: 0, had: 30 } });
+        assert_eq!(taken, Payout { due: 0, amount: -10, written_off: 30 });
+        let paid = paid.after(taken);
         // It is corrected back. They have 30 of the 40 already.
-        assert_eq!(taken.after.bring_to(40, 0).amount, 10);
-        // Up to that, nothing moves; and what they win elsewhere meanwhile is not taken.
-        assert_eq!(taken.after.bring_to(20, 500).amount, 0);
-        assert_eq!(taken.after.bring_to(20, 500).after.bring_to(5, 500).amount, -15);
+        assert_eq!(paid.bring_to(40, 0).amount, 10);
+        // Up to that nothing moves, and nothing on the way down either, however much they have won elsewhere.
+        for due in [20, 30, 5, 0] {
+            assert_eq!(paid.bring_to(due, 500), Payout { due, amount: 0, written_off: 0 });
+        }
+        // Of what was paid beyond it, it does.
+        let paid = paid.after(paid.bring_to(40, 500));
+        assert_eq!(paid.bring_to(0, 500), Payout { due: 0, amount: -10, written_off: 0 });
+    }
+
+    #[test]
+    fn a_full_wallet_is_paid_the_rest_later() {
+        let paid = Paid::default();
+        let some = paid.bring_to(40, MOST - 15);
+        assert_eq!(some, Payout { due: 40, amount: 15, written_off: 0 });
+        assert_eq!(paid.after(some).bring_to(40, 100).amount, 25);
+        assert_eq!(paid.after(some).bring_to(0, 100).amount, -15, "no more is taken than was paid");
     }
 
     #[test]

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     http::paging::{Cursor, CursorPaging, part},
-    idempotency::RequestKey,
-    ids::UserId,
+    idempotency::{KEPT_FOR, RequestKey},
+    ids::{EventId, UserId},
     platform::{
         batches::{Attempt, BatchError, Batches},
         clock::Clock,
@@ -41,7 +41,7 @@ struct Inner {
     random: Arc<dyn Random>,
     welcome: i64,
     bonus: Bonus,
-    reasons: Vec<String>,
+    reasons: Vec<Reason>,
 }
 
 /// What a user spends.
@@ -141,6 +141,8 @@ pub struct Transaction {
     pub reference: Option<String>,
     /// The transaction that it takes back.
     pub reverses: Option<TransactionId>,
+    /// The match whose result it follows.
+    pub event: Option<EventId>,
     /// When.
     pub created_at: OffsetDateTime,
 }
@@ -227,7 +229,9 @@ impl Coins {
             // An empty wallet takes it.
             let _ = book.post(movement);
         }
-        book.close(connection, self.inner.clock.now()).await
+        // Nearly every registration that came this far is committed.
+        book.close(connection, self.inner.clock.now()).await?.count();
+        Ok(())
     }
 
     /// How many coins a user has.
@@ -239,7 +243,7 @@ impl Coins {
     pub async fn deduct(&self, user: UserId, deduction: Deduction) -> Result<Posted, DeductError> {
         let Deduction { amount, reason, reference, request } = deduction;
         let reasons = &self.inner.reasons;
-        if !reasons.is_empty() && !reasons.iter().any(|allowed| allowed == reason.as_str()) {
+        if !reasons.is_empty() && !reasons.contains(&reason) {
             return Err(DeductError::UnknownReason);
         }
         let movement = Movement {
@@ -272,18 +276,22 @@ impl Coins {
         let mut tx = self.inner.db.begin().await?;
         let mut book = Book::open(&mut tx, [user]).await?;
         if let Some(request) = request
-            && let Some(claimed) = store::claim_by_request(&mut tx, user, request).await?
+            && let Some(claimed) = store::claim_by_request(&mut tx, user, request, now - KEPT_FOR).await?
         {
             return Ok(claimed);
         }
-        let Some(award) = self.inner.bonus.award(store::streak(&mut *tx, user).await?, today) else {
-            return Err(ClaimError::AlreadyClaimed { next: rules::next_midnight(today) });
+        let streak = store::streak(&mut *tx, user).await?;
+        let Some(award) = self.inner.bonus.award(streak, today) else {
+            // The last claim may be of a day that has begun by another process's clock, or while this one waited.
+            let last = streak.map_or(today, |streak| streak.last.max(today));
+            return Err(ClaimError::AlreadyClaimed { next: rules::next_midnight(last) });
         };
         let movement = Movement { request, ..Movement::new(user, self.new_id(), Kind::Daily, award.coins, "daily") };
         let posted = book.post(movement)?;
-        book.close(&mut tx, now).await?;
+        let moved = book.close(&mut tx, now).await?;
         store::insert_claim(&mut tx, user, &award, posted.number).await?;
         tx.commit().await?;
+        moved.count();
         let (streak_days, bonus) = (award.streak.days, award.bonus);
         Ok(Claimed { coins: award.coins, balance: posted.balance, day: today, streak_days, bonus })
     }
@@ -313,7 +321,7 @@ impl Coins {
         })
     }
 
-    /// Gives a user coins; with a reference once for a reason.
+    /// Gives a user coins; once for a reference, and says whether that was now.
     pub async fn grant(
         &self,
         user: UserId,
@@ -321,20 +329,23 @@ impl Coins {
         reason: &Remark,
         reference: Option<&Reference>,
         operator: &str,
-    ) -> Result<Posted, OperatorError> {
+    ) -> Result<(Posted, bool), OperatorError> {
         let movement = Movement {
-            reason: Some(reason.as_str().to_owned()),
+            reason: Some("grant".to_owned()),
             reference: reference.map(|reference| reference.as_str().to_owned()),
             operator: Some(operator.to_owned()),
+            remark: Some(reason.as_str().to_owned()),
             ..Movement::new(user, self.new_id(), Kind::Grant, amount.coins(), "granted")
         };
+        let (now, id) = (self.inner.clock.now(), movement.id);
         let mut tx = self.inner.db.begin().await?;
         let mut book = Book::open(&mut tx, [user]).await?;
-        book.recall(&mut tx, std::slice::from_ref(&movement), Attempt::First).await?;
+        book.recall(&mut tx, std::slice::from_ref(&movement), Attempt::First, now).await?;
         let posted = book.post(movement)?;
-        book.close(&mut tx, self.inner.clock.now()).await?;
+        let moved = book.close(&mut tx, now).await?;
         tx.commit().await?;
-        Ok(posted)
+        moved.count();
+        Ok((posted, posted.id == id))
     }
 
     /// Takes back a transaction, or a part of it, by a new one that names it: what was spent returns, what was given goes.
@@ -370,14 +381,16 @@ impl Coins {
         }
         let change = -amount.coins() * meant.amount.signum();
         let movement = Movement {
-            reason: Some(reason.as_str().to_owned()),
+            reason: Some("reversal".to_owned()),
             reverses: Some(meant.number),
             operator: Some(operator.to_owned()),
+            remark: Some(reason.as_str().to_owned()),
             ..Movement::new(user, self.new_id(), Kind::Reversal, change, meant.account)
         };
         let posted = book.post(movement)?;
-        book.close(&mut tx, self.inner.clock.now()).await?;
+        let moved = book.close(&mut tx, self.inner.clock.now()).await?;
         tx.commit().await?;
+        moved.count();
         Ok((meant.id, posted))
     }
 }

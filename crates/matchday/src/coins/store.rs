@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
-use sqlx::{PgConnection, PgExecutor};
+use futures_util::Stream;
+use sqlx::{PgConnection, PgExecutor, PgPool, Postgres, Transaction as SqlTransaction};
 use time::OffsetDateTime;
 
 use super::{
+    audit::{Difference, Totals},
     ledger::{Asked, Movement, Posted, ReferenceKey, Wallet},
     rules::{Award, Kind, Paid, Payout, Streak, TransactionId},
     service::{Claimed, Transaction},
@@ -30,6 +32,14 @@ pub(super) async fn hold_wallets(
     .await?;
     let wallet = |balance, transactions| Wallet { balance, transactions };
     Ok(rows.into_iter().map(|row| (row.user_id, wallet(row.balance, row.transactions))).collect())
+}
+
+/// How many of these users have a wallet.
+pub(super) async fn count_wallets(connection: &mut PgConnection, users: &[i64]) -> sqlx::Result<usize> {
+    let count = sqlx::query_scalar!(r#"select count(*) as "count!" from wallets where user_id = any($1)"#, users)
+        .fetch_one(connection)
+        .await?;
+    Ok(usize::try_from(count).unwrap_or_default())
 }
 
 /// Makes empty wallets for those of these users who have none.
@@ -96,10 +106,11 @@ pub(super) async fn by_references(
         .collect())
 }
 
-/// The transactions that these requests led to.
+/// The transactions that these requests led to since that time.
 pub(super) async fn by_requests(
     connection: &mut PgConnection,
     requests: &[(UserId, RequestKey)],
+    since: OffsetDateTime,
 ) -> sqlx::Result<HashMap<(UserId, RequestKey), Asked>> {
     let users: Vec<i64> = requests.iter().map(|(user, _)| user.0).collect();
     let keys: Vec<&[u8]> = requests.iter().map(|(_, key)| key.0.as_slice()).collect();
@@ -108,9 +119,11 @@ pub(super) async fn by_requests(
         r#"select t.user_id as "user_id: UserId", t.kind as "kind: Kind", t.reason, t.reference, t.request_key,
                   t.transaction_id as "id: TransactionId", t.number, t.amount, t.balance
            from unnest($1::bigint[], $2::bytea[]) as w (user_id, request_key)
-           join coin_transactions t on t.user_id = w.user_id and t.request_key = w.request_key"#,
+           join coin_transactions t on t.user_id = w.user_id and t.request_key = w.request_key
+           where t.created_at > $3"#,
         &users,
         &keys as &[&[u8]],
+        since,
     )
     .fetch_all(connection)
     .await?;
@@ -177,13 +190,18 @@ pub(super) async fn insert_transactions(
         written.iter().map(|(movement, _)| movement.request.as_ref().map(|key| key.0.as_slice())).collect();
     let reverses: Vec<Option<i64>> = written.iter().map(|(movement, _)| movement.reverses).collect();
     let operators: Vec<Option<&str>> = written.iter().map(|(movement, _)| movement.operator.as_deref()).collect();
+    let remarks: Vec<Option<&str>> = written.iter().map(|(movement, _)| movement.remark.as_deref()).collect();
+    let events: Vec<Option<i64>> = written.iter().map(|(movement, _)| movement.event.map(|event| event.0)).collect();
     sqlx::query!(
         "insert into coin_transactions
-             (user_id, number, transaction_id, kind, amount, balance, reason, reference, request_key, reverses, operator, created_at)
-         select user_id, number, transaction_id, kind, amount, balance, reason, reference, request_key, reverses, operator, $12
+             (user_id, number, transaction_id, kind, amount, balance, reason, reference, request_key, reverses, operator,
+              remark, event_id, created_at)
+         select user_id, number, transaction_id, kind, amount, balance, reason, reference, request_key, reverses, operator,
+                remark, event_id, $14
          from unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::text[],
-                     $8::text[], $9::bytea[], $10::bigint[], $11::text[])
-           as n (user_id, number, transaction_id, kind, amount, balance, reason, reference, request_key, reverses, operator)",
+                     $8::text[], $9::bytea[], $10::bigint[], $11::text[], $12::text[], $13::bigint[])
+           as n (user_id, number, transaction_id, kind, amount, balance, reason, reference, request_key, reverses, operator,
+                 remark, event_id)",
         &users,
         &numbers,
         &ids,
@@ -195,6 +213,8 @@ pub(super) async fn insert_transactions(
         &requests as &[Option<&[u8]>],
         &reverses as &[Option<i64>],
         &operators as &[Option<&str>],
+        &remarks as &[Option<&str>],
+        &events as &[Option<i64>],
         now,
     )
     .execute(connection)
@@ -240,7 +260,8 @@ pub(super) async fn history(
     sqlx::query_as!(
         Transaction,
         r#"select t.number, t.transaction_id as "id: TransactionId", t.kind as "kind: Kind", t.amount, t.balance,
-                  t.reason, t.reference, r.transaction_id as "reverses?: TransactionId", t.created_at
+                  coalesce(t.remark, t.reason) as reason, t.reference, r.transaction_id as "reverses?: TransactionId",
+                  t.event_id as "event: EventId", t.created_at
            from coin_transactions t
            left join coin_transactions r on r.user_id = t.user_id and r.number = t.reverses
            where t.user_id = $1 and ($2::bigint is null or t.number < $2)
@@ -283,19 +304,22 @@ pub(super) async fn insert_claim(
     Ok(())
 }
 
-/// The claim that a request led to.
+/// The claim that a request led to since that time.
 pub(super) async fn claim_by_request(
     connection: &mut PgConnection,
     user: UserId,
     request: RequestKey,
+    since: OffsetDateTime,
 ) -> sqlx::Result<Option<Claimed>> {
     sqlx::query_as!(
         Claimed,
         "select t.amount as coins, t.balance, c.day, c.streak_days, c.bonus
          from coin_transactions t join daily_claims c on c.user_id = t.user_id and c.number = t.number
-         where t.user_id = $1 and t.request_key = $2 and t.kind = 'daily'",
+         where t.user_id = $1 and t.request_key = $2 and t.kind = 'daily' and t.created_at > $3
+         order by t.number desc limit 1",
         user.0,
         request.0.as_slice(),
+        since,
     )
     .fetch_optional(connection)
     .await
@@ -405,14 +429,16 @@ pub(super) async fn paid(
     users: &[i64],
 ) -> sqlx::Result<HashMap<UserId, (i64, Paid)>> {
     let rows = sqlx::query!(
-        r#"select distinct on (user_id) user_id as "user_id: UserId", revision, due, had
-           from coin_payouts where user_id = any($1) and event_id = $2 order by user_id, revision desc"#,
+        r#"select user_id as "user_id: UserId", max(revision) as "revision!",
+                  (array_agg(had order by revision desc))[1] as "had!", sum(written_off)::bigint as "written_off!"
+           from coin_payouts where user_id = any($1) and event_id = $2 group by user_id"#,
         users,
         event.0,
     )
     .fetch_all(connection)
     .await?;
-    Ok(rows.into_iter().map(|row| (row.user_id, (row.revision, Paid { due: row.due, had: row.had }))).collect())
+    let paid = |had, written_off| Paid { had, written_off };
+    Ok(rows.into_iter().map(|row| (row.user_id, (row.revision, paid(row.had, row.written_off)))).collect())
 }
 
 /// Takes note of what a result was worth to users, and which transactions that led to.
@@ -420,12 +446,12 @@ pub(super) async fn insert_payouts(
     connection: &mut PgConnection,
     event: EventId,
     revision: i64,
-    payouts: &[(UserId, Payout, Option<i64>)],
+    payouts: &[(UserId, Payout, Paid, Option<i64>)],
 ) -> sqlx::Result<()> {
     let users: Vec<i64> = payouts.iter().map(|(user, ..)| user.0).collect();
-    let due: Vec<i64> = payouts.iter().map(|(_, payout, _)| payout.after.due).collect();
-    let had: Vec<i64> = payouts.iter().map(|(_, payout, _)| payout.after.had).collect();
-    let written_off: Vec<i64> = payouts.iter().map(|(_, payout, _)| payout.written_off).collect();
+    let due: Vec<i64> = payouts.iter().map(|(_, payout, ..)| payout.due).collect();
+    let had: Vec<i64> = payouts.iter().map(|(_, _, after, _)| after.had).collect();
+    let written_off: Vec<i64> = payouts.iter().map(|(_, payout, ..)| payout.written_off).collect();
     let numbers: Vec<Option<i64>> = payouts.iter().map(|&(.., number)| number).collect();
     sqlx::query!(
         "insert into coin_payouts (user_id, event_id, revision, due, had, written_off, number)
@@ -442,5 +468,69 @@ pub(super) async fn insert_payouts(
     )
     .execute(connection)
     .await?;
+    Ok(())
+}
+
+/// How many wallets there are.
+pub(super) async fn wallets(executor: impl PgExecutor<'_>) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(r#"select count(*) as "count!" from wallets"#).fetch_one(executor).await
+}
+
+/// The least id from this one on of a user who has anything to do with coins.
+pub(super) async fn next_user(executor: impl PgExecutor<'_>, from: i64) -> sqlx::Result<Option<i64>> {
+    sqlx::query_scalar!(
+        "select least((select min(user_id) from wallets where user_id >= $1),
+                      (select min(user_id) from coin_transactions where user_id >= $1),
+                      (select min(user_id) from coin_entries where user_id >= $1),
+                      (select min(user_id) from daily_claims where user_id >= $1),
+                      (select min(user_id) from coin_payouts where user_id >= $1))",
+        from,
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// Begins a transaction that sees one state of the database from its first look to its last, however long it looks.
+pub(super) async fn begin_at_one_moment(db: &PgPool) -> sqlx::Result<SqlTransaction<'static, Postgres>> {
+    db.begin_with("begin isolation level repeatable read read only; set local statement_timeout = 0").await
+}
+
+/// Whatever does not add up with the users of these ids, the last one included.
+pub(super) fn faults(
+    connection: &mut PgConnection,
+    from: i64,
+    last: i64,
+) -> impl Stream<Item = sqlx::Result<Difference>> + '_ {
+    sqlx::query_file_as!(Difference, "src/coins/audit.sql", from, last).fetch(connection)
+}
+
+/// Adds what these users, the last one included, have.
+pub(super) async fn add_totals(
+    connection: &mut PgConnection,
+    from: i64,
+    last: i64,
+    totals: &mut Totals,
+) -> sqlx::Result<()> {
+    let counts = sqlx::query!(
+        r#"select (select count(*) from wallets where user_id between $1 and $2) as "wallets!",
+                  (select count(*) from coin_transactions where user_id between $1 and $2) as "transactions!""#,
+        from,
+        last,
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    totals.wallets += counts.wallets;
+    totals.transactions += counts.transactions;
+    let accounts = sqlx::query!(
+        r#"select split_part(account, ':', 1) as "account!", sum(amount)::text as "amount!"
+           from coin_entries where user_id between $1 and $2 group by 1"#,
+        from,
+        last,
+    )
+    .fetch_all(connection)
+    .await?;
+    for row in accounts {
+        *totals.accounts.entry(row.account).or_default() += row.amount.parse::<i128>().unwrap_or_default();
+    }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod deduct;
+mod document;
 mod model;
 mod operators;
 mod payouts;

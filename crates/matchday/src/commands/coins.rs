@@ -24,7 +24,7 @@ pub(crate) enum CoinsCommand {
     Grant {
         #[command(flatten)]
         arguments: MovementArguments,
-        /// With a name of yours for it, it happens once for a reason, however often you ask.
+        /// A name of yours for it: it happens once, however often you ask.
         #[arg(long)]
         reference: Option<Reference>,
     },
@@ -65,12 +65,18 @@ pub(super) async fn coins(config: Config, command: CoinsCommand) -> anyhow::Resu
 async fn grant(app: &App, wish: MovementArguments, reference: Option<&Reference>) -> anyhow::Result<()> {
     let user = app.safety.user(&wish.user).await.with_context(|| wish.user.clone())?;
     let granted = app.coins.grant(user, wish.amount, &wish.reason, reference, &wish.operator).await;
-    let granted = granted.map_err(|error| match error {
+    let (granted, is_new) = granted.map_err(|error| match error {
         OperatorError::Refused(Refusal::OtherAmount) => {
-            anyhow::anyhow!("this reference was used with this reason for another amount; nothing was granted")
+            anyhow::anyhow!("{} was granted another amount under this reference; nothing was granted", wish.user)
         }
-        other => other.into(),
+        other => unsure(other),
     })?;
+    if !is_new {
+        return print(&format!(
+            "{} (user {user}) was granted that before, by {}; nothing changed",
+            wish.user, granted.id
+        ));
+    }
     print(&format!("{} (user {user}) has {} coins after {}", wish.user, granted.balance, granted.id))
 }
 
@@ -81,7 +87,7 @@ async fn reverse(app: &App, wish: MovementArguments, transaction: Option<Transac
         OperatorError::Ambiguous(candidates) => {
             let lines: Vec<String> = candidates.iter().map(candidate_line).collect();
             anyhow::anyhow!(
-                "{} has several transactions of {} coins; say which with --transaction:\n{}",
+                "{} has several transactions of {} coins, the last ones are these; say which with --transaction:\n{}",
                 wish.user,
                 wish.amount.coins(),
                 lines.join("\n")
@@ -91,7 +97,7 @@ async fn reverse(app: &App, wish: MovementArguments, transaction: Option<Transac
             "{} has no such transaction that was not taken back; `--transaction` names one for a part of its amount",
             wish.user
         ),
-        other => other.into(),
+        other => unsure(other),
     })?;
     let coins = counted(usize::try_from(wish.amount.coins()).unwrap_or_default(), "coin");
     let balance = reversed.balance;
@@ -101,6 +107,15 @@ async fn reverse(app: &App, wish: MovementArguments, transaction: Option<Transac
     ))
 }
 
+/// Where the connection broke, nobody knows whether it was done.
+fn unsure(error: OperatorError) -> anyhow::Error {
+    match error {
+        OperatorError::Database(error) => anyhow::Error::new(error)
+            .context("it may have been done or not: look at the user's history before you try again"),
+        other => other.into(),
+    }
+}
+
 fn candidate_line(candidate: &Candidate) -> String {
     let when = candidate.created_at.replace_nanosecond(0).unwrap_or(candidate.created_at);
     let when = when.format(&Rfc3339).unwrap_or_default();
@@ -108,9 +123,7 @@ fn candidate_line(candidate: &Candidate) -> String {
 }
 
 async fn audit(app: &App) -> anyhow::Result<()> {
-    /// More would be a wall of text; the number says how many there are.
-    const SHOWN: usize = 100;
-    let bar = progress_bar(0, "users");
+    let bar = progress_bar(0, "wallets");
     let progress = |done: i64, of: i64| {
         bar.set_length(of.unsigned_abs());
         bar.set_position(done.unsigned_abs());
@@ -120,7 +133,7 @@ async fn audit(app: &App) -> anyhow::Result<()> {
     let audited = app.coins.audit(progress, |difference| {
         found += 1;
         // Told at once: an audit of millions takes a while, and the first difference is what matters.
-        if found <= SHOWN && failed.is_none() {
+        if failed.is_none() {
             failed = bar.suspend(|| print(&line(&difference))).err();
         }
     });
@@ -129,15 +142,13 @@ async fn audit(app: &App) -> anyhow::Result<()> {
     if let Some(error) = failed {
         return Err(error);
     }
-    if found > SHOWN {
-        print(&format!("… and {} more", found - SHOWN))?;
-    }
     print(&told(&totals))?;
-    if totals.sum() != 0 {
-        bail!("all entries together add up to {} instead of 0", totals.sum());
-    }
     if found > 0 {
-        bail!("{} found; nothing was changed", counted(found, "difference"));
+        bail!(
+            "{} found; all entries together add up to {}; nothing was changed",
+            counted(found, "difference"),
+            totals.sum()
+        );
     }
     print("every wallet is what its history makes it")
 }

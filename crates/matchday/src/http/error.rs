@@ -56,6 +56,11 @@ impl ApiError {
         Self { status, code, message: message.into(), more: Box::default() }
     }
 
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// 401: no token, or none that is good.
     pub fn unauthenticated() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "A valid token is needed.")

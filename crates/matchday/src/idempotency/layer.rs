@@ -88,8 +88,13 @@ where
 {
     let (mut parts, body) = request.into_parts();
     // A stranger has nothing that a key could belong to, and gets the answer that strangers get.
-    let Ok(user) = CurrentUser::from_request_parts(&mut parts, &app).await else {
-        return Ok(inner.call(Request::from_parts(parts, body)).await.unwrap_or_else(|never| match never {}));
+    let user = match CurrentUser::from_request_parts(&mut parts, &app).await {
+        Ok(user) => user,
+        Err(error) if matches!(error.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            return Ok(inner.call(Request::from_parts(parts, body)).await.unwrap_or_else(|never| match never {}));
+        }
+        // Nobody knows who it is. A second look might, and the request would be done as if it had no key.
+        Err(error) => return Err(error),
     };
     let key = rules::read_key(&parts.headers)
         .ok_or_else(|| ApiError::invalid_field("idempotency_key", "must be 1 to 255 visible ASCII characters"))?;

@@ -12,6 +12,7 @@ mod store;
 mod tests;
 
 pub use self::rules::RequestKey;
+pub(crate) use self::service::KEPT_FOR;
 pub(crate) use self::{
     layer::{KEY, OnceLayer, REPLAYED},
     rules::LONGEST,

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How long an answer is kept.
-const KEPT_FOR: time::Duration = time::Duration::hours(24);
+pub(crate) const KEPT_FOR: time::Duration = time::Duration::hours(24);
 
 /// How much longer than a request a claim lasts: time to keep the answer in, and for clocks that differ.
 const GRACE: Duration = Duration::from_secs(5);

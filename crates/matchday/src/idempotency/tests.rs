@@ -562,3 +562,21 @@ async fn what_was_done_is_answered_though_it_cannot_be_kept() {
     })
     .await;
 }
+
+/// A database that fails for a moment must not turn a request with a key into one without: it would be done, and done
+/// again when it is repeated.
+#[tokio::test]
+async fn whoever_cannot_be_recognised_right_now_is_not_taken_for_a_stranger() {
+    TestApp::run(async |app| {
+        let mut user = app.user().await;
+        let router = router(app, async |_, _| said("done"));
+        sqlx::query("alter table sessions rename to gone").execute(app.owner()).await.expect("renamed");
+        let (status, _, body) = ask(&router, &user, Some("k")).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{}", String::from_utf8_lossy(&body));
+        sqlx::query("alter table gone rename to sessions").execute(app.owner()).await.expect("renamed");
+        assert_eq!(ask(&router, &user, Some("k")).await, (StatusCode::OK, false, b"done".to_vec()));
+        user.token = "md_1_x_y".to_owned();
+        assert_eq!(ask(&router, &user, Some("k")).await.0, StatusCode::OK, "strangers are the handler's business");
+    })
+    .await;
+}

@@ -50,14 +50,14 @@ pub trait Write: Send + Sync + 'static {
 pub enum Attempt {
     /// They were not.
     First,
-    /// The connection broke while they were.
+    /// Something broke while they were.
     Second,
 }
 
 /// Why an entry was not written, or nobody knows whether it was.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BatchError {
-    /// Too many are waiting.
+    /// Too many are waiting, or nobody writes any more.
     #[error("too many are waiting to be written")]
     Overloaded,
     /// The database failed.
@@ -135,10 +135,7 @@ impl<W: Write> Writer<W> {
     async fn write_and_answer(&mut self, batch: &mut Vec<Request<W>>) {
         let entries: Vec<W::Entry> = batch.iter().map(|request| request.entry.clone()).collect();
         metrics::counter!(W::BATCHES).increment(1);
-        // A fault of ours must not end the writer: nobody would take its place.
-        let written = AssertUnwindSafe(self.write(&entries)).catch_unwind().await;
-        let written = written.unwrap_or_else(|_| Err(sqlx::Error::Protocol("a writer panicked".to_owned())));
-        match written {
+        match self.write(&entries, Attempt::First).await {
             Ok(outcomes) => {
                 for (request, outcome) in batch.drain(..).zip(outcomes) {
                     request.answer(Ok(outcome));
@@ -148,7 +145,7 @@ impl<W: Write> Writer<W> {
             Err(error) if batch.len() > 1 && !database::is_away(&error) => {
                 tracing::warn!(%error, rows = batch.len(), counter = W::BATCHES, "a batch is written one by one");
                 for request in batch.drain(..) {
-                    let outcome = match self.write(std::slice::from_ref(&request.entry)).await {
+                    let outcome = match self.write(std::slice::from_ref(&request.entry), Attempt::Second).await {
                         Ok(outcomes) => outcomes.into_iter().next().ok_or(BatchError::Overloaded),
                         Err(error) => Err(BatchError::Database(Arc::new(error))),
                     };
@@ -165,9 +162,9 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes entries that share no key, all or none.
-    async fn write(&mut self, entries: &[W::Entry]) -> sqlx::Result<Vec<W::Outcome>> {
+    async fn write(&mut self, entries: &[W::Entry], attempt: Attempt) -> sqlx::Result<Vec<W::Outcome>> {
         let was_kept = self.connection.is_some();
-        match self.write_once(entries, Attempt::First).await {
+        match self.write_once(entries, attempt).await {
             // A connection that was idle may have been dead for long.
             Err(error) if was_kept && database::is_away(&error) => self.write_once(entries, Attempt::Second).await,
             outcome => outcome,
@@ -179,9 +176,15 @@ impl<W: Write> Writer<W> {
             Some(kept) => kept,
             None => self.db.acquire().await?,
         };
+        // A fault of ours must not end the writer: nobody would take its place.
+        let writing = AssertUnwindSafe(self.write.write(&mut connection, entries, attempt)).catch_unwind();
         // The server ends a statement in time, unless it is gone without a word; then the network says so much later.
-        let written = tokio::time::timeout(self.patience, self.write.write(&mut connection, entries, attempt)).await;
-        match written.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into())) {
+        let written = match tokio::time::timeout(self.patience, writing).await {
+            Ok(Ok(written)) => written,
+            Ok(Err(_)) => Err(sqlx::Error::Protocol("a writer panicked".to_owned())),
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        };
+        match written {
             Ok(outcomes) => {
                 self.connection = Some(connection);
                 Ok(outcomes)
@@ -225,7 +228,12 @@ fn next_batch<W: Write>(waiting: &mut Vec<Request<W>>, batch: &mut Vec<Request<W
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::VecDeque, sync::Mutex};
+
+    use tokio::sync::Semaphore;
+
     use super::*;
+    use crate::testing::{TestApp, eventually};
 
     /// Entries of a key, if they have one, and a number.
     struct Toy;
@@ -296,5 +304,121 @@ mod tests {
         next_batch(&mut waiting, &mut batch);
         assert_eq!(batch.iter().map(|request| request.entry.1).collect::<Vec<_>>(), [1, 3]);
         assert!(waiting.is_empty());
+    }
+
+    /// What a scripted writer does at each call.
+    #[derive(Clone, Copy)]
+    enum Act {
+        Write,
+        /// As when the connection breaks: nobody knows what was written.
+        Break,
+        /// As when two transactions wait for each other: nothing was written.
+        Refuse,
+        Panic,
+    }
+
+    /// What was to be written at each call.
+    type Calls = Vec<(Vec<u32>, Attempt)>;
+
+    /// Acts by a script, and then writes; remembers what it was called with.
+    #[derive(Clone)]
+    struct Scripted {
+        script: Arc<Mutex<VecDeque<Act>>>,
+        calls: Arc<Mutex<Calls>>,
+        /// Holds each call back until it is let through.
+        gate: Arc<Semaphore>,
+    }
+
+    impl Write for Scripted {
+        type Entry = u32;
+        type Key = u32;
+        type Outcome = u32;
+        const BATCHES: &'static str = "scripted";
+
+        fn key(_: &u32) -> Option<u32> {
+            None
+        }
+
+        async fn write(&self, _: &mut PgConnection, entries: &[u32], attempt: Attempt) -> sqlx::Result<Vec<u32>> {
+            self.calls.lock().expect("not poisoned").push((entries.to_vec(), attempt));
+            self.gate.acquire().await.expect("open").forget();
+            let act = self.script.lock().expect("not poisoned").pop_front().unwrap_or(Act::Write);
+            match act {
+                Act::Write => Ok(entries.to_vec()),
+                Act::Break => Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
+                Act::Refuse => Err(sqlx::Error::RowNotFound),
+                Act::Panic => panic!("a fault of ours"),
+            }
+        }
+    }
+
+    /// Writes 1 alone, and then 2, 3 and 4 in one batch, with acts from the second call on; returns what came of the
+    /// three, of a fifth afterwards, and the calls.
+    async fn play(acts: &[Act]) -> (Vec<Option<u32>>, Calls) {
+        let mut played = None;
+        TestApp::run(async |app| {
+            let scripted = Scripted {
+                script: Arc::new(Mutex::new([&[Act::Write], acts].concat().into())),
+                calls: Arc::default(),
+                gate: Arc::new(Semaphore::new(0)),
+            };
+            let batches = Batches::start(&app.app.db, Duration::from_secs(5), 10, vec![scripted.clone()]);
+            let write = |entry| {
+                let batches = batches.clone();
+                tokio::spawn(async move { batches.write(UserId(1), entry).await.ok() })
+            };
+            let first = write(1);
+            eventually("the first one is being written", async || {
+                scripted.calls.lock().expect("not poisoned").len() == 1
+            })
+            .await;
+            let rest = [2, 3, 4].map(&write);
+            eventually("the others wait", async || batches.lanes[0].capacity() == 7).await;
+            scripted.gate.add_permits(100);
+            assert_eq!(first.await.expect("ended"), Some(1));
+            let mut outcomes = Vec::new();
+            for one in rest {
+                outcomes.push(one.await.expect("ended"));
+            }
+            outcomes.push(write(5).await.expect("ended"));
+            let calls = scripted.calls.lock().expect("not poisoned").clone();
+            played = Some((outcomes, calls));
+        })
+        .await;
+        played.expect("played")
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_kept_gets_a_second_attempt_which_says_that_it_is_one() {
+        let (outcomes, calls) = play(&[Act::Break]).await;
+        assert_eq!(outcomes, [Some(2), Some(3), Some(4), Some(5)]);
+        let all = vec![2, 3, 4];
+        let expected = [
+            (vec![1], Attempt::First),
+            (all.clone(), Attempt::First),
+            (all, Attempt::Second),
+            (vec![5], Attempt::First),
+        ];
+        assert_eq!(calls, expected);
+        // If it breaks again, everybody is told, and nobody is tried a third time.
+        let (outcomes, calls) = play(&[Act::Break, Act::Break]).await;
+        assert_eq!(outcomes, [None, None, None, Some(5)]);
+        assert_eq!(calls.len(), 4);
+    }
+
+    #[tokio::test]
+    async fn one_that_cannot_be_written_harms_no_other_and_none_is_taken_for_new_again() {
+        // The batch breaks, and its second attempt is refused: then each of them may have been written.
+        let (outcomes, calls) = play(&[Act::Break, Act::Refuse, Act::Write, Act::Refuse, Act::Write]).await;
+        assert_eq!(outcomes, [Some(2), None, Some(4), Some(5)]);
+        let alone = [(vec![2], Attempt::Second), (vec![3], Attempt::Second), (vec![4], Attempt::Second)];
+        assert_eq!(calls[3..6], alone);
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_neither_the_others_nor_the_writer() {
+        let (outcomes, calls) = play(&[Act::Panic, Act::Write, Act::Panic, Act::Write]).await;
+        assert_eq!(outcomes, [Some(2), None, Some(4), Some(5)]);
+        assert_eq!(calls.len(), 6);
     }
 }

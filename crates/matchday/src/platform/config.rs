@@ -7,9 +7,7 @@ use std::{fmt::Write as _, net::SocketAddr, path::Path, time::Duration};
 use ipnet::IpNet;
 use url::Url;
 
-use crate::coins::rules::Reason;
-
-use super::settings::{CodeKey, CountryRule, Entry, Faults, Secret, SecretUrl, Setting, Source, settings};
+use super::settings::{CodeKey, CountryRule, Entry, Faults, Secret, SecretUrl, Setting, Source, Word, settings};
 
 settings! {
     /// The two listeners and what a request may cost.
@@ -206,9 +204,10 @@ settings! {
         /// At most so much more.
         streak_most: u32 = "60",
         /// What coins may be spent on, like `purchase,wager`. Empty: on anything that an app names.
-        reasons: Vec<String> = "",
+        reasons: Vec<Word> = "",
         /// What a point earned with a prediction is worth once its match has a result. Points below zero cost nothing. A
-        /// match keeps what it was worth at its first result. 0: points are only points.
+        /// match keeps what it was worth at its first result. 0: points are only points. Turn it on once no process of a
+        /// version without coins is left: it would settle matches without paying.
         per_point: u32 = "0",
         /// How many writers of deductions this process has. Each takes what waits for it in one transaction.
         writers: usize = "2",
@@ -416,10 +415,6 @@ impl Config {
         check(self.coins.queue > 0, "coins.queue is 0: no coin could ever be spent");
         check(self.coins.daily > 0, "coins.daily is 0: a claim would give nothing");
         check(self.coins.per_point <= 1_000_000, "coins.per_point is above 1000000");
-        for reason in self.coins.reasons.iter().filter(|reason| Reason::parse(reason).is_none()) {
-            let form = "a lower-case letter, then up to 63 letters, digits or any of _.:-";
-            check(false, &format!("coins.reasons: `{reason}` is no reason; it must be {form}"));
-        }
         check(self.scores.workers > 0, "scores.workers is 0: no score would ever follow a result");
         check(self.scores.lane_size > 0, "scores.lane_size is 0: no lane could hold anybody");
         check(self.http.max_in_flight > 0, "http.max_in_flight is 0: no request could ever be answered");

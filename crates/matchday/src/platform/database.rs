@@ -258,7 +258,9 @@ mod tests {
             assert_eq!(found(service).await, Some(all[..1].to_vec()), "also what everybody may do");
 
             let by_owner = excess(owner).await.expect("a look").expect("an owner may do anything");
-            assert_eq!(by_owner.tables, all);
+            let of_the_test = by_owner.tables.iter().filter(|table| table.starts_with("ledger"));
+            assert_eq!(of_the_test.collect::<Vec<_>>(), all.iter().collect::<Vec<_>>());
+            assert!(by_owner.tables.iter().any(|table| table == "coin_entries"), "{by_owner:?}");
             let role: String = sqlx::query_scalar("select current_user::text").fetch_one(owner).await.expect("read");
             assert_eq!(by_owner.role, role);
         })

@@ -63,6 +63,35 @@ impl Setting for String {
     }
 }
 
+/// A word for programs: a lower-case letter, then letters, digits and any of `_.:-`, 64 in all at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word(String);
+
+impl Word {
+    /// Reads one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.:-".contains(&byte);
+        let begins = text.bytes().next().is_some_and(|first| first.is_ascii_lowercase());
+        (begins && text.len() <= 64 && text.bytes().all(fits)).then(|| Self(text.to_owned()))
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Setting for Word {
+    const EXPECTED: &'static str = "a lower-case letter with up to 63 letters, digits and any of _.:- after it";
+    const LISTED: &'static str = "a list of words like purchase or shop.hat, separated by commas";
+    fn parse(text: &str) -> Option<Self> {
+        Self::parse(text)
+    }
+    fn show(&self) -> String {
+        self.0.clone()
+    }
+}
+
 /// A URL that may carry a password, and is therefore never printed.
 #[derive(Clone, Debug)]
 pub struct SecretUrl(SecretString);

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use super::{
     boards::{BoardError, Boards, Users, Written},
     rules::{Scope, Score},
-    store::{self, Lane},
+    store::{self, Lane, StoredResult},
 };
 use crate::{
     coins::payouts::{Payouts, Slice},
@@ -225,9 +225,6 @@ impl Scores {
         if latest.has_points() && !store::is_in_scores(&mut tx, event).await? {
             store::cut_lanes(&mut tx, event, self.inner.config.lane_size.into()).await?;
         }
-        if latest.has_points() {
-            self.inner.payouts.fix_rate(&mut tx, event).await?;
-        }
         let behind = store::lanes_behind(&mut tx, event, latest.revision).await?;
         if behind.is_empty() {
             store::mark_applied(&mut tx, event, latest.revision).await?;
@@ -264,8 +261,10 @@ impl Scores {
             store::set_lane(&mut tx, &held, latest.revision).await?;
         }
         tx.commit().await?;
-        self.pay(&held, latest.revision).await?;
-        self.publish(&held, written).await?;
+        // Neither waits for the other's trouble: leaderboards are in Redis, which may be away, and coins are not.
+        let published = self.publish(&held, written).await;
+        self.pay(&held, &latest).await?;
+        published?;
         store::set_shown(&self.inner.db, &held, latest.revision).await?;
         let mut connection = self.inner.db.acquire().await?;
         store::mark_applied(&mut connection, event, latest.revision).await?;
@@ -274,9 +273,8 @@ impl Scores {
 
     /// Pays a lane's users what a result is worth to them in coins, if anything. A later result, or one that somebody else
     /// has paid them by, ends it.
-    async fn pay(&self, lane: &Lane, revision: i64) -> Result<(), ScoreError> {
-        let Inner { db, payouts, .. } = &*self.inner;
-        let pays = payouts.pays(lane.event).await?;
+    async fn pay(&self, lane: &Lane, result: &StoredResult) -> Result<(), ScoreError> {
+        let (Inner { db, payouts, .. }, revision) = (&*self.inner, result.revision);
         let mut left =
             Some(Slice { event: lane.event, revision, from_user: lane.from_user, until_user: lane.until_user });
         while let Some(slice) = left {
@@ -285,11 +283,19 @@ impl Scores {
             if !store::hold_to_pay(&mut tx, lane, revision).await? {
                 return Ok(());
             }
-            left = if pays { payouts.pay_some(&mut tx, slice).await? } else { None };
+            if result.has_points() {
+                payouts.fix_rate(&mut tx, lane.event).await?;
+            }
+            let pays = payouts.pays(&mut tx, lane.event).await?;
+            let settled = if pays { Some(payouts.pay_some(&mut tx, slice).await?) } else { None };
+            left = settled.as_ref().and_then(|settled| settled.left);
             if left.is_none() {
                 store::set_paid(&mut tx, lane, revision).await?;
             }
             tx.commit().await?;
+            if let Some(settled) = settled {
+                settled.count();
+            }
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 mod catalogue;
 mod client;
+mod coins;
 mod commands;
 mod limits;
 mod login;

@@ -1,4 +1,4 @@
-//! A result becomes scores and leaderboards, through the real queue, whatever happens to those who do the work.
+//! A result becomes scores, leaderboards and coins, through the real queue, whatever happens to those who do the work.
 
 use std::time::{Duration, Instant};
 
@@ -71,12 +71,21 @@ const EXPECTED: &str = "
     from predictions p join events e on e.id = p.event_id where e.status = 'finished' group by p.user_id order by 1";
 const FOUND: &str = "select user_id, points::bigint, settled::bigint from user_scores where scope = 'all' order by 1";
 
+/// What was earned above zero, match by match, is what it is worth in coins.
+const EARNED: &str = "
+    select user_id, sum(points)::bigint from (
+        select p.user_id, greatest(prediction_points(1::smallint, p.prediction, p.home_goals, p.away_goals, p.confidence,
+                                                     e.home_score, e.away_score), 0) as points
+        from predictions p join events e on e.id = p.event_id where e.status = 'finished') earned
+    group by user_id having sum(points) > 0 order by 1";
+
 #[tokio::test]
 async fn workers_killed_at_random_leave_scores_and_leaderboards_as_a_rebuild_has_them() {
     with_database(async |options| {
         let setting = Setting::new(&options)
             .without("MATCHDAY_MATRIX__HOMESERVER_URL")
             .with("MATCHDAY_SCORES__LANE_SIZE", "100")
+            .with("MATCHDAY_COINS__PER_POINT", "1")
             .with("MATCHDAY_OUTBOX__LEASE", "1s");
         let streams = streams(&setting).await;
         let db = PgPool::connect_with(options).await.expect("connected");
@@ -121,6 +130,14 @@ async fn workers_killed_at_random_leave_scores_and_leaderboards_as_a_rebuild_has
         assert_eq!(expected.len(), usize::try_from(FANS).expect("fits"));
         assert_eq!(found, expected);
         leaderboards_show(&db, &serving, &token).await;
+        // Everybody was paid for the last results, once, whatever was paid for those before.
+        let paid: Vec<(i64, i64)> =
+            rows(&db, "select user_id, balance from wallets where balance > 0 order by 1").await;
+        let earned: Vec<(i64, i64)> = rows(&db, EARNED).await;
+        assert!(earned.len() > 1_000, "many were right at least once");
+        assert_eq!(paid, earned);
+        let audit = setting.expect(&["coins", "audit"], "");
+        assert!(audit.ends_with("every wallet is what its history makes it"), "{audit}");
 
         drop(workers);
         streams.remove().await;

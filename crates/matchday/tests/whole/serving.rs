@@ -53,17 +53,9 @@ async fn a_process_that_is_told_to_end_finishes_what_it_began() {
 #[tokio::test]
 async fn who_could_change_what_only_grows_is_refused_where_it_matters() {
     with_database(async |options| {
-        let mut owner = PgConnection::connect_with(&options).await.expect("connected");
-        for statement in [
-            "create table ledger (user_id bigint primary key)",
-            "comment on table ledger is 'user: append-only, what was paid'",
-            "revoke update, delete on ledger from matchday_app",
-        ] {
-            sqlx::query(statement).execute(&mut owner).await.expect("made");
-        }
-        owner.close().await.expect("closed");
         let told = format!(
-            "database.url: the role \"{}\" may change what \"ledger\" keeps; connect as a member of matchday_app that owns \
+            "database.url: the role \"{}\" may change what \"coin_entries\", \"coin_payouts\", \"coin_rates\", \
+             \"coin_transactions\", \"daily_claims\" keeps; connect as a member of matchday_app that owns \
              nothing, and migrate with database.owner_url",
             options.get_username()
         );
@@ -89,15 +81,51 @@ async fn who_could_change_what_only_grows_is_refused_where_it_matters() {
             .with("MATCHDAY_SMS__VONAGE_API_KEY", "key")
             .with("MATCHDAY_SMS__VONAGE_API_SECRET", "secret")
             .with("MATCHDAY_SMS__VONAGE_FROM", "Matchday");
-        for (setting, command) in
-            [(staging(&owner), "serve"), (staging(&owner), "worker"), (production.clone(), "serve"), (production, "worker")]
-        {
+        for (setting, command) in [
+            (staging(&owner), "serve"),
+            (staging(&owner), "worker"),
+            (production.clone(), "serve"),
+            (production, "worker"),
+        ] {
             let output = setting.run(&[command], "");
             assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{command}");
             assert_eq!(String::from_utf8_lossy(&output.stderr).trim(), format!("matchday: {told}"), "{command}");
         }
         // Whoever is sent to look may be anybody.
         assert_eq!(staging(&owner).expect(&["reports", "list"], ""), "there are no open reports");
+    })
+    .await;
+}
+
+/// A process that begins while its database is away looks when it is back.
+#[tokio::test]
+async fn who_began_without_a_database_is_refused_when_it_is_there() {
+    with_database(async |options| {
+        // Where the database will be reached.
+        let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let (address, real) =
+            (door.local_addr().expect("an address"), (options.get_host().to_owned(), options.get_port()));
+        drop(door);
+        let url = options.clone().host("127.0.0.1").port(address.port()).to_url_lossy();
+        let setting = Setting::new(&options)
+            .with("MATCHDAY_DATABASE__URL", url.as_str())
+            .with("MATCHDAY_DATABASE__ACQUIRE_TIMEOUT", "500ms")
+            .with("MATCHDAY_ENV", "staging")
+            .with("MATCHDAY_MATRIX__PUBLIC_URL", "https://chat.example.org")
+            .with("MATCHDAY_SMS__COUNTRIES", "US");
+        let mut process = setting.start(&["serve"]);
+        let door = tokio::net::TcpListener::bind(address).await.expect("the same port");
+        let forwarding = tokio::spawn(async move {
+            while let Ok((mut inside, _)) = door.accept().await {
+                let mut outside = tokio::net::TcpStream::connect(real.clone()).await.expect("the database");
+                tokio::spawn(async move { tokio::io::copy_bidirectional(&mut inside, &mut outside).await });
+            }
+        });
+        let status = process.ended().await;
+        assert_eq!(status.code(), Some(1));
+        let last = process.log().last().expect("a line").clone();
+        assert!(last.starts_with("matchday: database.url: the role"), "{last}");
+        forwarding.abort();
     })
     .await;
 }

@@ -6,7 +6,14 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use super::{assert_clean, balance, deduction};
-use crate::testing::TestApp;
+use crate::{
+    coins::{
+        ledger::{self, Movement},
+        rules::{Kind, TransactionId},
+    },
+    platform::{batches::Attempt, clock::Clock as _},
+    testing::TestApp,
+};
 
 const DEDUCT: &str = "/api/auth/coins/deduct";
 
@@ -214,7 +221,7 @@ async fn a_key_charges_once_also_when_the_process_died_before_it_answered() {
         assert_eq!(found.header("idempotency-replayed"), None);
         assert_eq!(found.expect(200), first, "the ledger knows what the key was for");
         assert_eq!(keyed("/api/auth/daily-coins", "a", &json!({})).await.expect(200), claim);
-        // A key that is used for something else a year later.
+        // The ledger tells the same request from another one.
         sqlx::query("delete from idempotency_keys").execute(&app.app.db).await.expect("forgotten");
         for other in [json!({"amount": 11, "reason": "wager"}), json!({"amount": 10, "reason": "purchase"})] {
             let refused = keyed(DEDUCT, "a", &other).await.expect(422);
@@ -223,6 +230,59 @@ async fn a_key_charges_once_also_when_the_process_died_before_it_answered() {
         }
         assert_eq!(keyed(DEDUCT, "b", &body).await.expect(200)["data"]["previous_balance"], 140);
         assert_eq!(balance(&user).await, 130);
+        // After a day a key is a new one.
+        app.clock.advance(time::Duration::hours(25));
+        app.app.idempotency.sweep().await.expect("swept");
+        assert_eq!(keyed(DEDUCT, "a", &body).await.expect(200)["data"]["previous_balance"], 130);
+        assert_eq!(keyed("/api/auth/daily-coins", "a", &json!({})).await.expect(200)["data"]["streak_days"], 2);
+        assert_clean(app).await;
+    })
+    .await;
+}
+
+/// A connection can break while it commits. Whoever tries again must find what was done, and do it only if it was not.
+#[tokio::test]
+async fn a_second_attempt_finds_what_the_first_one_did() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let movement = |id: u128, amount| {
+            Movement::new(user.id, TransactionId(uuid::Uuid::from_u128(id)), Kind::Deduction, amount, "spent:purchase")
+        };
+        let post = async |movements: Vec<Movement>, attempt| {
+            let mut tx = app.app.db.begin().await.expect("begun");
+            let (outcomes, _) = ledger::post(&mut tx, movements, attempt, app.clock.now()).await.expect("posted");
+            tx.commit().await.expect("committed");
+            outcomes
+        };
+        let first = post(vec![movement(1, -10), movement(2, -20)], Attempt::First).await;
+        // Neither has a reference or a key; and there is one more, that had not come so far.
+        let second = post(vec![movement(1, -10), movement(2, -20), movement(3, -5)], Attempt::Second).await;
+        assert_eq!(second[..2], first[..]);
+        assert_eq!(second[2].map(|posted| (posted.number, posted.balance)), Ok((4, 65)));
+        assert_eq!(balance(&user).await, 65);
+        assert_clean(app).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_wallet_that_somebody_holds_harms_only_its_user() {
+    TestApp::run_with(&[("MATCHDAY_COINS__WRITERS", "1")], async |app| {
+        let (stuck, other) = (app.user().await, app.user().await);
+        let mut holder = app.owner().begin().await.expect("begun");
+        sqlx::query("select from wallets where user_id = $1 for update")
+            .bind(stuck.id)
+            .execute(&mut *holder)
+            .await
+            .expect("held");
+        // One batch is on its way to the stuck wallet; the next one has both.
+        let tries = [(&stuck, "a"), (&other, "b"), (&stuck, "c"), (&other, "d")]
+            .map(|(user, reference)| user.post(DEDUCT, deduction(5, reference)));
+        let answers: Vec<u16> = join_all(tries).await.iter().map(|answer| answer.status.as_u16()).collect();
+        assert_eq!(answers, [503, 200, 503, 200]);
+        holder.rollback().await.expect("let go");
+        stuck.post(DEDUCT, deduction(5, "a")).await.expect(200);
+        assert_eq!((balance(&stuck).await, balance(&other).await), (95, 90));
         assert_clean(app).await;
     })
     .await;

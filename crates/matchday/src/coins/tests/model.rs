@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt as _, stream};
 use proptest::{collection::vec, prelude::*, test_runner::Config as ProptestConfig};
-use time::{Date, Duration};
+use time::{Date, Duration, OffsetDateTime};
 
 use super::assert_clean;
 use crate::{
@@ -82,14 +82,20 @@ struct Page {
     /// Amount, what it says it is, and how much of it was taken back.
     lines: Vec<(i64, Kind, i64)>,
     references: BTreeMap<(&'static str, usize, u8), usize>,
-    /// The line, and what was asked for.
-    requests: BTreeMap<u8, (usize, Asked)>,
+    /// The line, what was asked for, and when.
+    requests: BTreeMap<u8, (usize, Asked, OffsetDateTime)>,
     claims: BTreeMap<Date, i64>,
 }
 
 impl Page {
     fn balance_after(&self, line: usize) -> i64 {
         self.lines[..=line].iter().map(|(amount, ..)| amount).sum()
+    }
+
+    /// What was done under a key in the last day.
+    fn done(&self, request: Option<u8>, now: OffsetDateTime) -> Option<(usize, Asked)> {
+        let &(line, asked, at) = self.requests.get(&request?)?;
+        (now - at < Duration::DAY).then_some((line, asked))
     }
 
     fn told(&self, line: usize) -> (i64, i64) {
@@ -126,7 +132,8 @@ impl Paper {
         paper
     }
 
-    fn take(&mut self, step: &Step, today: Date) -> Told {
+    fn take(&mut self, step: &Step, now: OffsetDateTime) -> Told {
+        let today = now.date();
         match *step {
             Step::Grant { user, amount, reference } => {
                 self.users[user].once(("grant", 0, reference), amount, Kind::Grant)
@@ -134,19 +141,19 @@ impl Paper {
             Step::Deduct { user, amount, reason, reference, request } => {
                 let page = &mut self.users[user];
                 let asked = Some((amount, reason, reference));
-                if let Some(&(line, first)) = request.and_then(|request| page.requests.get(&request)) {
+                if let Some((line, first)) = page.done(request, now) {
                     return if first == asked { Ok(page.told(line)) } else { Err("other request") };
                 }
                 let before = page.lines.len();
                 let told = page.once(("deduct", reason, reference), -amount, Kind::Deduction)?;
                 if let Some(request) = request.filter(|_| page.lines.len() > before) {
-                    page.requests.insert(request, (before, asked));
+                    page.requests.insert(request, (before, asked, now));
                 }
                 Ok(told)
             }
             Step::Claim { user, request } => {
                 let page = &mut self.users[user];
-                if let Some(&(line, _)) = request.and_then(|request| page.requests.get(&request)) {
+                if let Some((line, _)) = page.done(request, now) {
                     return Ok(page.told(line));
                 }
                 if page.claims.contains_key(&today) {
@@ -158,7 +165,7 @@ impl Paper {
                 let told = page.add(coins, Kind::Daily)?;
                 page.claims.insert(today, coins);
                 if let Some(request) = request {
-                    page.requests.insert(request, (page.lines.len() - 1, None));
+                    page.requests.insert(request, (page.lines.len() - 1, None, now));
                 }
                 Ok(told)
             }
@@ -219,7 +226,8 @@ async fn take(
     let posted = match *step {
         Step::Grant { user, amount, reference } => {
             let reference = reference_of(reference);
-            operator_told(coins.grant(users[user], amount_of(amount), &remark, reference.as_ref(), "op").await)?
+            let granted = coins.grant(users[user], amount_of(amount), &remark, reference.as_ref(), "op").await;
+            operator_told(granted.map(|(posted, _)| posted))?
         }
         Step::Deduct { user, amount, reason, reference, request } => {
             let deduction = Deduction {
@@ -278,7 +286,7 @@ async fn agrees_with_paper(app: &TestApp, steps: &[Step]) {
     let users = new_users(app).await;
     let mut paper = Paper::new();
     for (at, step) in steps.iter().enumerate() {
-        let expected = paper.take(step, app.clock.now().date());
+        let expected = paper.take(step, app.clock.now());
         let found = take(app, &users, step, async |user, place| nth(app, users[user], place).await).await;
         assert_eq!(found.map(|(_, amount, balance)| (amount, balance)), expected, "step {at}: {step:?}");
     }

@@ -31,8 +31,10 @@ async fn a_grant_is_in_the_history_with_its_reason_and_happens_once_for_a_refere
         let (ledger, user) = (&app.app.coins, app.user().await);
         let reference: Reference = "outage-7".parse().expect("a reference");
         let first = ledger.grant(user.id, coins(40), &remark(), Some(&reference), "ada").await.expect("granted");
-        let again = ledger.grant(user.id, coins(40), &remark(), Some(&reference), "ada").await.expect("granted before");
-        assert_eq!(first, again);
+        let typo: Remark = "for the outtage".parse().expect("a remark");
+        let again = ledger.grant(user.id, coins(40), &typo, Some(&reference), "ada").await.expect("granted before");
+        assert!(first.1 && !again.1, "it was done the first time");
+        assert_eq!(first.0, again.0);
         let other = ledger.grant(user.id, coins(41), &remark(), Some(&reference), "ada").await;
         assert!(matches!(other, Err(OperatorError::Refused(Refusal::OtherAmount))), "{other:?}");
         ledger.grant(user.id, coins(40), &remark(), None, "ada").await.expect("granted");
@@ -126,7 +128,7 @@ async fn without_an_id_the_amount_must_tell_which_one() {
 async fn what_was_given_is_taken_back_as_far_as_it_is_there() {
     TestApp::run(async |app| {
         let (ledger, user) = (&app.app.coins, app.user().await);
-        let granted = ledger.grant(user.id, coins(500), &remark(), None, "ada").await.expect("granted");
+        let (granted, _) = ledger.grant(user.id, coins(500), &remark(), None, "ada").await.expect("granted");
         spend(&user, 450, "all").await;
         let reverse = async |amount| ledger.reverse(user.id, coins(amount), Some(granted.id), &remark(), "ada").await;
         let refused = reverse(500).await;

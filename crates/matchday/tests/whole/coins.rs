@@ -1,0 +1,153 @@
+//! Coins survive whatever happens to the processes that move them, and operators can prove it.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use matchday::testing::with_database;
+use serde_json::{Value, json};
+use sqlx::PgPool;
+
+use crate::{process::Setting, report};
+
+/// What one fan was told: the name of each deduction, its amount, and the transaction.
+type Told = BTreeMap<String, (i64, String)>;
+
+/// Spends coins until told to stop, and repeats every request until it is answered. Every other fan gives references, the
+/// others an `Idempotency-Key`: those wait for a claim to run out after each kill.
+async fn spend(base: String, token: String, fan: usize, until: Instant) -> Told {
+    let web = reqwest::Client::builder().timeout(Duration::from_secs(5)).build().expect("a client");
+    let mut told = Told::new();
+    for number in 0.. {
+        if Instant::now() > until {
+            break;
+        }
+        let (name, amount) = (format!("order-{fan}-{number}"), 1 + number % 9);
+        let mut body = json!({"amount": amount, "reason": "purchase"});
+        let mut request = web.post(format!("{base}/api/auth/coins/deduct")).bearer_auth(&token);
+        if fan.is_multiple_of(2) {
+            body["reference_id"] = json!(name);
+        } else {
+            request = request.header("idempotency-key", &name);
+        }
+        let request = request.json(&body).build().expect("a request");
+        loop {
+            let answer = web.execute(request.try_clone().expect("a clone")).await;
+            match answer {
+                Ok(answer) if answer.status() == 200 => {
+                    // An answer that breaks off was no answer.
+                    let Ok(body) = answer.json::<Value>().await else { continue };
+                    let id = body["data"]["transaction_id"].as_str().expect("an id").to_owned();
+                    told.insert(name, (amount, id));
+                    break;
+                }
+                Ok(answer) => assert!([409, 503].contains(&answer.status().as_u16()), "{answer:?}"),
+                Err(_) => {}
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    told
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_there_once_however_often_the_service_is_killed() {
+    const FANS: usize = 16;
+    with_database(async |options| {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+        let setting = Setting::new(&options)
+            .without("MATCHDAY_MATRIX__HOMESERVER_URL")
+            .with("MATCHDAY_HTTP__LISTEN", &format!("127.0.0.1:{port}"))
+            // What a killed process was at, others may begin again soon after.
+            .with("MATCHDAY_HTTP__DEADLINE", "1s")
+            .with("MATCHDAY_SMS__TIMEOUT", "500ms")
+            .with("MATCHDAY_COINS__WELCOME", "1000000");
+        let tokens: Vec<String> = (0..FANS).map(|_| setting.expect(&["sessions", "issue"], "")).collect();
+        let mut service = setting.start(&["serve", "--no-workers"]);
+        let (base, until) = (service.public.clone(), Instant::now() + Duration::from_secs(6));
+        let fans: Vec<_> = tokens
+            .iter()
+            .enumerate()
+            .map(|(fan, token)| tokio::spawn(spend(base.clone(), token.clone(), fan, until)))
+            .collect();
+        let mut killed = 0;
+        for pause in [310, 90, 520, 170, 240, 60, 400, 130, 280, 35] {
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            service.kill();
+            killed += 1;
+            service = setting.start(&["serve", "--no-workers"]);
+        }
+        let mut told = Told::new();
+        for fan in fans {
+            told.extend(fan.await.expect("a fan"));
+        }
+        let db = PgPool::connect_with(options).await.expect("connected");
+        let rows: Vec<(uuid::Uuid, i64)> =
+            sqlx::query_as("select transaction_id, -amount from coin_transactions where kind = 'deduction'")
+                .fetch_all(&db)
+                .await
+                .expect("read");
+        db.close().await;
+        let written: BTreeMap<String, i64> =
+            rows.into_iter().map(|(id, amount)| (format!("txn_{id}"), amount)).collect();
+        let acknowledged: BTreeMap<String, i64> = told.values().map(|(amount, id)| (id.clone(), *amount)).collect();
+        assert_eq!(acknowledged.len(), told.len(), "no transaction stands for two orders");
+        // Every order was repeated until it was acknowledged, so each is there exactly once, and nothing else is.
+        assert_eq!(written, acknowledged);
+        report(&format!("coins: {} deductions, {killed} times killed", told.len()));
+        assert!(told.len() > FANS * 10, "something was going on");
+        let audit = setting.expect(&["coins", "audit"], "");
+        assert!(audit.ends_with("every wallet is what its history makes it"), "{audit}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_operator_grants_reverses_and_audits() {
+    with_database(async |options| {
+        let setting = Setting::new(&options).without("MATCHDAY_MATRIX__HOMESERVER_URL");
+        let run = |arguments: &[&str]| {
+            let output = setting.run(arguments, "");
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+            (output.status.code(), text(&output.stdout), text(&output.stderr))
+        };
+        assert_eq!(
+            run(&["coins", "audit"]),
+            (Some(0), "0 wallets, 0 transactions; accounts: none\nevery wallet is what its history makes it".into(), String::new())
+        );
+        setting.expect(&["sessions", "issue"], "");
+        let granted = setting.expect(&["coins", "grant", "1", "40", "--reason", "for the outage"], "");
+        assert!(granted.starts_with("1 (user 1) has 140 coins after txn_"), "{granted}");
+        setting.expect(&["coins", "grant", "1", "40", "--reason", "for the outage", "--by", "ada"], "");
+        let (code, _, told) = run(&["coins", "reverse", "1", "40", "--reason", "granted twice"]);
+        assert_eq!(code, Some(1));
+        assert!(told.starts_with("matchday: 1 has several transactions of 40 coins, the last ones are these; say which"), "{told}");
+        let candidate = told.lines().nth(1).and_then(|line| line.split_whitespace().next()).expect("a candidate");
+        let reverse = ["coins", "reverse", "1", "40", "--reason", "granted twice", "--transaction", candidate];
+        let reversed = setting.expect(&reverse, "");
+        assert!(reversed.starts_with(&format!("40 coins of {candidate} taken back; 1 (user 1) has 140 coins")), "{reversed}");
+        let (code, _, told) = run(&reverse);
+        assert_eq!((code, told.as_str()), (Some(1), "matchday: only 0 of it are left to be taken back"));
+        for (arguments, complaint) in [
+            (["coins", "grant", "nobody", "1", "--reason", "x"], "nobody"),
+            (["coins", "grant", "1", "0", "--reason", "x"], "whole number from 1"),
+            (["coins", "grant", "1", "1", "--reason", " "], "1 to 200 characters"),
+            (["coins", "reverse", "1", "7", "--reason", "x"], "no such transaction"),
+        ] {
+            let (code, _, told) = run(&arguments);
+            assert!(code != Some(0) && told.contains(complaint), "{arguments:?}: {told}");
+        }
+        assert_eq!(
+            setting.expect(&["coins", "audit"], ""),
+            "1 wallet, 4 transactions; accounts: granted -40, wallet 140, welcome -100\nevery wallet is what its history makes it"
+        );
+        let db = PgPool::connect_with(options).await.expect("connected");
+        sqlx::query("update wallets set balance = 141").execute(&db).await.expect("cheated");
+        db.close().await;
+        let (code, printed, told) = run(&["coins", "audit"]);
+        assert_eq!((code, told.as_str()), (Some(1), "matchday: 1 difference found; all entries together add up to 0; nothing was changed"));
+        assert!(printed.starts_with("user 1: the wallet holds 141, but its entries add up to 140"), "{printed}");
+    })
+    .await;
+}
