@@ -8,7 +8,10 @@ use super::{service::Coins, store};
 use crate::ids::UserId;
 
 /// How many users' ids are looked at by one statement.
-const AT_ONCE: i64 = 10_000;
+const USERS_AT_ONCE: i64 = 10_000;
+
+/// How many transactions, unless a single user has more: fewer users where they have many.
+const TRANSACTIONS_AT_ONCE: i64 = 50_000;
 
 /// Something that does not add up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +55,10 @@ impl Coins {
         let mut totals = Totals::default();
         let mut next = store::next_user(db, i64::MIN).await?;
         while let Some(from) = next {
-            let last = from.saturating_add(AT_ONCE - 1);
             let mut tx = store::begin_at_one_moment(db).await?;
+            let last = from.saturating_add(USERS_AT_ONCE - 1);
+            let too_many = store::user_of_transaction(&mut tx, from, last, TRANSACTIONS_AT_ONCE).await?;
+            let last = too_many.map_or(last, |user| (user - 1).max(from));
             {
                 let mut faults = std::pin::pin!(store::faults(&mut tx, from, last));
                 while let Some(difference) = faults.try_next().await? {

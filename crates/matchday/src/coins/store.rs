@@ -492,7 +492,28 @@ pub(super) async fn next_user(executor: impl PgExecutor<'_>, from: i64) -> sqlx:
 
 /// Begins a transaction that sees one state of the database from its first look to its last, however long it looks.
 pub(super) async fn begin_at_one_moment(db: &PgPool) -> sqlx::Result<SqlTransaction<'static, Postgres>> {
-    db.begin_with("begin isolation level repeatable read read only; set local statement_timeout = 0").await
+    db.begin_with(
+        "begin isolation level repeatable read read only; set local statement_timeout = 0;
+         set local work_mem = '64MB'",
+    )
+    .await
+}
+
+/// Whose transaction comes after so many, among those of these users.
+pub(super) async fn user_of_transaction(
+    connection: &mut PgConnection,
+    from: i64,
+    last: i64,
+    after: i64,
+) -> sqlx::Result<Option<i64>> {
+    sqlx::query_scalar!(
+        "select user_id from coin_transactions where user_id between $1 and $2 order by user_id, number offset $3 limit 1",
+        from,
+        last,
+        after,
+    )
+    .fetch_optional(connection)
+    .await
 }
 
 /// Whatever does not add up with the users of these ids, the last one included.
