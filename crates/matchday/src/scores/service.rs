@@ -273,7 +273,7 @@ impl Scores {
 
     /// Pays a lane's users what a result is worth to them in coins, if anything. A later result, or one that somebody else
     /// has paid them by, ends it.
-    async fn pay(&self, lane: &Lane, result: &StoredResult) -> Result<(), ScoreError> {
+    pub(super) async fn pay(&self, lane: &Lane, result: &StoredResult) -> Result<(), ScoreError> {
         let (Inner { db, payouts, .. }, revision) = (&*self.inner, result.revision);
         let mut left =
             Some(Slice { event: lane.event, revision, from_user: lane.from_user, until_user: lane.until_user });

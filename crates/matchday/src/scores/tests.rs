@@ -7,6 +7,7 @@ use time::{Duration, OffsetDateTime, macros::datetime};
 use super::{
     rules::{Scope, Score},
     service::{Rebuild, Rerun},
+    store,
 };
 use crate::{
     events::rules::Outcome,
@@ -275,6 +276,46 @@ async fn a_rebuild_finds_what_is_wrong_and_puts_it_right() {
 
 const MATCHES: [&str; 3] = ["a", "b", "c"];
 const USERS: usize = 6;
+
+/// A worker can be held up between adding a result to the scores and paying for it, for as long as it takes to correct the
+/// result and to pay for that.
+#[tokio::test]
+async fn a_worker_that_comes_late_pays_nothing_by_an_older_result() {
+    let settings = [("MATCHDAY_SCORES__LANE_SIZE", "2"), ("MATCHDAY_COINS__PER_POINT", "1")];
+    TestApp::run_with(&settings, async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        let users = users(app, 3).await;
+        for &user in &users {
+            assert!(predict(app, user, event, forecast(Pick::Home, None, 0)).await);
+        }
+        far(&fixtures).at("finished", 1, 0).put().await;
+        let (scores, mut connection) = (&app.app.scores, app.app.db.acquire().await.expect("connected"));
+        let lanes = scores.plan(EventId(event)).await.expect("planned");
+        let first = store::latest_result(&mut connection, EventId(event)).await.expect("read").expect("a result");
+        // By the second result nobody earns anything, and so nothing is written down for anybody.
+        far(&fixtures).at("finished", 0, 1).put().await;
+        settle(app, event).await;
+        for lane in &lanes {
+            scores.pay(lane, &first).await.expect("nothing to do");
+        }
+        for user in users {
+            assert_eq!(app.app.coins.balance(user).await.expect("read"), 100);
+        }
+        // And one that is paid is paid.
+        far(&fixtures).at("finished", 2, 0).put().await;
+        settle(app, event).await;
+        let last = store::latest_result(&mut connection, EventId(event)).await.expect("read").expect("a result");
+        for lane in &lanes {
+            scores.pay(lane, &last).await.expect("nothing to do");
+        }
+        let paid: i64 =
+            sqlx::query_scalar("select count(*) from coin_payouts").fetch_one(&app.app.db).await.expect("read");
+        assert_eq!(paid, 3);
+        app.told().await;
+    })
+    .await;
+}
 
 /// Something that happens to a match.
 #[derive(Clone, Debug)]
