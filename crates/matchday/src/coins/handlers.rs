@@ -37,7 +37,13 @@ pub(super) struct DeductionBody {
     reason: String,
     /// What the app calls it. A deduction happens once for a reason and a reference: whoever repeats it gets the first
     /// answer, and another amount is refused.
-    #[schema(required = false, min_length = 1, max_length = 128, example = "order-4711")]
+    #[schema(
+        required = false,
+        min_length = 1,
+        max_length = 128,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]+$",
+        example = "order-4711"
+    )]
     reference_id: Option<String>,
 }
 

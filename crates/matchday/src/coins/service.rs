@@ -246,12 +246,13 @@ impl Coins {
         if !reasons.is_empty() && !reasons.contains(&reason) {
             return Err(DeductError::UnknownReason);
         }
+        let account = spent_on(&reason);
         let movement = Movement {
+            reason: Some(reason.as_str().to_owned()),
             reference: reference.map(|reference| reference.as_str().to_owned()),
             request,
-            ..Movement::new(user, self.new_id(), Kind::Deduction, -amount.coins(), spent_on(&reason))
+            ..Movement::new(user, self.new_id(), Kind::Deduction, -amount.coins(), account)
         };
-        let movement = Movement { reason: Some(reason.as_str().to_owned()), ..movement };
         let wanted = movement.id;
         let outcome = self.inner.writers.write(user, movement).await;
         let label = match &outcome {

@@ -133,3 +133,25 @@ pub async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
+
+/// The rows of a table in one of the documents, without its head, in cells: the first table after a line that begins so.
+pub fn table_in(document: &str, before: &str) -> Vec<Vec<String>> {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
+    let path = std::path::Path::new(&package).join("../../docs").join(document);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let rows: Vec<Vec<String>> = text
+        .lines()
+        .skip_while(|line| !line.starts_with(before))
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'))
+        .skip(2)
+        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
+        .collect();
+    assert!(!rows.is_empty(), "there is no table after {before}");
+    rows
+}
+
+/// A number as people write it.
+pub fn number_in(cell: &str) -> i64 {
+    cell.replace('\u{2212}', "-").trim_start_matches('+').parse().unwrap_or_else(|_| panic!("no number: {cell}"))
+}

@@ -1,31 +1,19 @@
 //! The document about coins says what the code does.
 
-use std::path::Path;
-
 use time::{Duration, macros::date};
 
-use crate::coins::rules::{Bonus, Paid};
+use crate::{
+    coins::rules::{Bonus, Paid},
+    testing::{number_in, table_in, test_config},
+};
 
-/// The rows of the first table after a line that begins so, without its head, in cells.
 fn table(before: &str) -> Vec<Vec<String>> {
-    let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
-    let document = std::fs::read_to_string(Path::new(&package).join("../../docs/coins.md")).expect("the document");
-    let rows: Vec<Vec<String>> = document
-        .lines()
-        .skip_while(|line| !line.starts_with(before))
-        .skip_while(|line| !line.starts_with('|'))
-        .take_while(|line| line.starts_with('|'))
-        .skip(2)
-        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
-        .collect();
-    assert!(!rows.is_empty(), "there is no table after {before}");
-    rows
+    table_in("coins.md", before)
 }
 
-/// A number as people write it; none for an empty cell.
+/// None for an empty cell.
 fn number(cell: &str) -> Option<i64> {
-    (!cell.is_empty())
-        .then(|| cell.replace('\u{2212}', "-").trim_start_matches('+').parse().unwrap_or_else(|_| panic!("{cell}")))
+    (!cell.is_empty()).then(|| number_in(cell))
 }
 
 #[test]
@@ -58,7 +46,7 @@ fn the_document_says_what_a_correction_moves() {
 
 #[test]
 fn the_document_says_what_the_settings_are() {
-    let settings = crate::testing::test_config(&[]).coins;
+    let settings = test_config(&[]).coins;
     let said: Vec<String> = table("### Settings").into_iter().map(|row| row[1].clone()).collect();
     let numbers = [settings.welcome, settings.daily, settings.streak_step, settings.streak_most];
     let mut expected: Vec<String> = numbers.iter().map(u32::to_string).collect();

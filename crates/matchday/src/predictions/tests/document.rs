@@ -1,36 +1,23 @@
 //! The document about points says what the code does.
 
-use std::path::Path;
-
 use crate::{
     events::rules::Outcome,
     predictions::{
         rules::{Confidence, Forecast, Hit, Pick, RulesVersion, Score},
         service::Preview,
     },
+    testing::{number_in, table_in},
 };
 
 const RULES: RulesVersion = RulesVersion::CURRENT;
 
-/// The rows of the table under a heading, without its head, in cells.
+/// The rows of the table under a heading.
 fn table(heading: &str) -> Vec<Vec<String>> {
-    let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
-    let document = std::fs::read_to_string(Path::new(&package).join("../../docs/points.md")).expect("the document");
-    let rows: Vec<Vec<String>> = document
-        .lines()
-        .skip_while(|line| *line != format!("## {heading}"))
-        .skip_while(|line| !line.starts_with('|'))
-        .take_while(|line| line.starts_with('|'))
-        .skip(2)
-        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
-        .collect();
-    assert!(!rows.is_empty(), "there is no table under {heading}");
-    rows
+    table_in("points.md", &format!("## {heading}"))
 }
 
-/// A number as people write it.
 fn number(cell: &str) -> i32 {
-    cell.replace('\u{2212}', "-").trim_start_matches('+').parse().unwrap_or_else(|_| panic!("no number: {cell}"))
+    i32::try_from(number_in(cell)).expect("a small one")
 }
 
 fn confidence(percent: i32) -> Confidence {
