@@ -2,6 +2,7 @@
 //! standard error.
 
 mod coins;
+mod scores;
 
 use std::{
     io::{self, IsTerminal as _, Read as _, Write as _},
@@ -20,7 +21,7 @@ use matchday::{
         service::{Counts, ImportError, Mode, Report},
     },
     http,
-    ids::{EventId, TournamentId, UserId},
+    ids::{TournamentId, UserId},
     phone::Phone,
     platform::{
         config::{Config, Loaded},
@@ -29,17 +30,13 @@ use matchday::{
         shutdown, telemetry,
     },
     safety::service::{Report as MessageReport, Restriction, SafetyError},
-    scores::{
-        rules::Score,
-        service::{Rebuild, Rerun},
-    },
     workers,
 };
 use secrecy::ExposeSecret as _;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::net::TcpListener;
 
-pub(crate) use self::coins::CoinsCommand;
+pub(crate) use self::{coins::CoinsCommand, scores::ScoresCommand};
 use crate::{Arguments, Command};
 
 #[derive(Subcommand)]
@@ -129,23 +126,6 @@ pub(crate) enum MirrorCommand {
 }
 
 #[derive(Subcommand)]
-pub(crate) enum ScoresCommand {
-    /// Say which results are not in all scores yet.
-    Status,
-    /// Bring the scores of one match up to its result here and now, whatever the queue does.
-    Rerun {
-        /// The match.
-        event: i64,
-    },
-    /// Work every score out anew from predictions and results, and put right what differs.
-    Rebuild {
-        /// Only say what differs.
-        #[arg(long)]
-        dry_run: bool,
-    },
-}
-
-#[derive(Subcommand)]
 pub(crate) enum SessionsCommand {
     /// Issue a token and print it.
     Issue {
@@ -176,7 +156,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Users(command) => restrict(config, command).await,
             Command::Reports(command) => reports(config, command).await,
             Command::Mirror(command) => mirror(config, command).await,
-            Command::Scores(command) => scores(config, command).await,
+            Command::Scores(command) => scores::scores(config, command).await,
             Command::Coins(command) => coins::coins(config, command).await,
             Command::Sessions(SessionsCommand::Issue { user }) => issue_session(config, user.map(UserId)).await,
             Command::Sms(SmsCommand::Closed) => list_closures(config).await,
@@ -547,95 +527,6 @@ fn told(report: &Report, dry_run: bool) -> String {
         lines.push(format!("    and {} more", report.changes.len() - SHOWN));
     }
     lines.join("\n")
-}
-
-async fn scores(config: Config, command: ScoresCommand) -> anyhow::Result<()> {
-    let app = App::connect(config).await?;
-    check_schema(&app).await?;
-    match command {
-        ScoresCommand::Status => {
-            let behind = app.scores.in_progress().await?;
-            if behind.is_empty() {
-                return print("every result is in all scores");
-            }
-            let lines: Vec<String> = behind
-                .iter()
-                .map(|progress| {
-                    let since = progress.recorded_at.replace_nanosecond(0).unwrap_or(progress.recorded_at);
-                    format!(
-                        "match {}: result {} of {}, {}",
-                        progress.event,
-                        progress.revision,
-                        since.format(&Rfc3339).unwrap_or_default(),
-                        match progress.lanes {
-                            0 => "not planned yet".to_owned(),
-                            lanes => format!("{} of {lanes} lanes done", progress.done),
-                        }
-                    )
-                })
-                .collect();
-            print(&lines.join("\n"))
-        }
-        ScoresCommand::Rerun { event } => {
-            let bar = progress_bar(0, "lanes");
-            let found = app.scores.rerun(EventId(event), |done, lanes| {
-                bar.set_length(lanes as u64);
-                bar.set_position(done as u64);
-            });
-            let found = found.await.context("scores are in step as far as they could be; run it again")?;
-            bar.finish_and_clear();
-            match found {
-                Rerun::NoSuchEvent => bail!("there is no match {event}; GET /api/auth/events lists them"),
-                Rerun::NothingToDo => print(&format!("match {event} has no result that anybody gains or loses by")),
-                Rerun::Done => print(&format!("the result of match {event} is in all scores")),
-            }
-        }
-        ScoresCommand::Rebuild { dry_run } => rebuild_scores(&app, dry_run).await,
-    }
-}
-
-async fn rebuild_scores(app: &App, dry_run: bool) -> anyhow::Result<()> {
-    /// More would be a wall of text; the number says how many there are.
-    const SHOWN: usize = 20;
-    let bar = progress_bar(0, "users");
-    let (mut differences, mut total) = (Vec::new(), 0_usize);
-    let mode = if dry_run { Rebuild::DryRun } else { Rebuild::Repair };
-    let progress = |done: i64, of: i64| {
-        bar.set_length(of.unsigned_abs());
-        bar.set_position(done.unsigned_abs());
-    };
-    let rebuilt = app.scores.rebuild(mode, progress, |difference| {
-        total += 1;
-        if differences.len() < SHOWN {
-            differences.push(difference);
-        }
-    });
-    let outcome = rebuilt.await;
-    bar.finish_and_clear();
-    let shown = |score: Score| {
-        format!("{} points, {} exact, {} correct, {} settled", score.points, score.exact, score.correct, score.settled)
-    };
-    let mut lines: Vec<String> = differences
-        .iter()
-        .map(|difference| {
-            let (found, expected) = (shown(difference.found), shown(difference.expected));
-            format!("user {} in {}: {found}; should be {expected}", difference.user, difference.scope)
-        })
-        .collect();
-    if total > SHOWN {
-        lines.push(format!("… and {} more", total - SHOWN));
-    }
-    lines.push(match (total, dry_run) {
-        (0, _) => "every score is what predictions and results make it".to_owned(),
-        (total, true) => format!("{total} scores differ; without --dry-run they are put right"),
-        (total, false) => format!("{total} scores differed and were put right"),
-    });
-    print(&lines.join("\n"))?;
-    outcome.context("not all of it could be done; run it again")?;
-    if dry_run && total > 0 {
-        bail!("scores differ");
-    }
-    Ok(())
 }
 
 /// A bar on a terminal; nothing where nobody watches.

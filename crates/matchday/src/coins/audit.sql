@@ -70,7 +70,6 @@ from (
     select t.user_id, t.number, 'a daily bonus that nobody claimed'
     from transactions t left join daily_claims c on c.user_id = t.user_id and c.number = t.number
     where t.kind = 'daily' and c.user_id is null
-
     union all
     select c.user_id, c.number, format('%s days claim it', count(*))
     from daily_claims c where c.user_id between $1 and $2
@@ -86,7 +85,6 @@ from (
     select t.user_id, t.number, 'coins for points that no result explains'
     from transactions t left join payouts p on p.user_id = t.user_id and p.number = t.number
     where t.kind = 'points' and p.user_id is null
-
     union all
     select p.user_id, p.number, format('%s results pay by it', count(*))
     from payouts p where p.number is not null

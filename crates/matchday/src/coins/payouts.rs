@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use sqlx::PgConnection;
+use sqlx::{PgConnection, PgPool};
 
 use super::{
     ledger::{Book, Moved, Movement},
@@ -72,21 +72,24 @@ impl Payouts {
         Self { per_point: per_point.into(), clock, random }
     }
 
-    /// Fixes what a point earned with a match is worth, unless that was done: a correction is paid as the first result was.
-    pub(crate) async fn fix_rate(&self, connection: &mut PgConnection, event: EventId) -> sqlx::Result<()> {
-        store::fix_rate(connection, event, self.per_point).await
+    /// What a point earned with a match is worth; 0 where it pays nothing. Its first result with points fixes that, so that
+    /// a correction is paid as the first one was.
+    pub(crate) async fn rate(&self, db: &PgPool, event: EventId, has_points: bool) -> sqlx::Result<i64> {
+        if has_points {
+            store::fix_rate(db, event, self.per_point).await?;
+        }
+        store::rate(db, event).await
     }
 
-    /// Whether a match pays at all.
-    pub(crate) async fn pays(&self, connection: &mut PgConnection, event: EventId) -> sqlx::Result<bool> {
-        Ok(store::rate(connection, event).await? > 0)
-    }
-
-    /// Pays some users of a slice in the caller's transaction. The caller makes sure that nobody pays the same users by
-    /// another result meanwhile.
-    pub(crate) async fn pay_some(&self, connection: &mut PgConnection, slice: Slice) -> sqlx::Result<Settled> {
+    /// Pays some users of a slice in the caller's transaction, so much for each point. The caller makes sure that nobody
+    /// pays the same users by another result meanwhile.
+    pub(crate) async fn pay_some(
+        &self,
+        connection: &mut PgConnection,
+        slice: Slice,
+        per_point: i64,
+    ) -> sqlx::Result<Settled> {
         let Slice { event, revision, from_user, until_user } = slice;
-        let per_point = store::rate(&mut *connection, event).await?;
         let end = store::end_of_slice(connection, event, from_user, until_user, AT_ONCE).await?;
         let points = store::points(connection, event, revision, from_user, end.unwrap_or(until_user)).await?;
         let mut book = Book::open(connection, points.iter().map(|&(user, _)| user)).await?;

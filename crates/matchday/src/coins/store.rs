@@ -369,13 +369,13 @@ pub(super) async fn reversible(
 }
 
 /// Fixes what a point earned with a match is worth, unless that was done.
-pub(super) async fn fix_rate(connection: &mut PgConnection, event: EventId, per_point: i64) -> sqlx::Result<()> {
+pub(super) async fn fix_rate(executor: impl PgExecutor<'_>, event: EventId, per_point: i64) -> sqlx::Result<()> {
     sqlx::query!(
         "insert into coin_rates (event_id, per_point) values ($1, $2) on conflict (event_id) do nothing",
         event.0,
         per_point,
     )
-    .execute(connection)
+    .execute(executor)
     .await?;
     Ok(())
 }

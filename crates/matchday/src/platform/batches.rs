@@ -4,7 +4,14 @@
 //! and answers each request after the commit. There is no timer: while one batch commits, the next one gathers, so a lone
 //! request waits for nobody.
 
-use std::{collections::HashSet, hash::Hash, io, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::Hash,
+    io,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::FutureExt as _;
 use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection};
@@ -78,6 +85,7 @@ impl<W: Write> Clone for Batches<W> {
 
 /// An entry that waits to be written, and who waits for it.
 struct Request<W: Write> {
+    user: UserId,
     entry: W::Entry,
     answer: oneshot::Sender<Result<W::Outcome, BatchError>>,
 }
@@ -100,7 +108,7 @@ impl<W: Write> Batches<W> {
     pub async fn write(&self, user: UserId, entry: W::Entry) -> Result<W::Outcome, BatchError> {
         let (answer, answered) = oneshot::channel();
         let lane = &self.lanes[lane_of(user, self.lanes.len())];
-        lane.try_send(Request { entry, answer }).map_err(|_| BatchError::Overloaded)?;
+        lane.try_send(Request { user, entry, answer }).map_err(|_| BatchError::Overloaded)?;
         answered.await.unwrap_or(Err(BatchError::Overloaded))
     }
 }
@@ -144,13 +152,7 @@ impl<W: Write> Writer<W> {
             // One that cannot be written must not harm the others.
             Err(error) if batch.len() > 1 && !database::is_away(&error) => {
                 tracing::warn!(%error, rows = batch.len(), counter = W::BATCHES, "a batch is written one by one");
-                for request in batch.drain(..) {
-                    let outcome = match self.write(std::slice::from_ref(&request.entry), Attempt::Second).await {
-                        Ok(outcomes) => outcomes.into_iter().next().ok_or(BatchError::Overloaded),
-                        Err(error) => Err(BatchError::Database(Arc::new(error))),
-                    };
-                    request.answer(outcome);
-                }
+                self.write_one_by_one(batch).await;
             }
             Err(error) => {
                 let error = Arc::new(error);
@@ -158,6 +160,34 @@ impl<W: Write> Writer<W> {
                     request.answer(Err(BatchError::Database(Arc::clone(&error))));
                 }
             }
+        }
+    }
+
+    /// Writes each entry by itself. Nobody waits twice for the same: where the database is gone, all that is left fails with
+    /// it, and where somebody else holds what a user's entry needs, all that is left of that user does.
+    async fn write_one_by_one(&mut self, batch: &mut Vec<Request<W>>) {
+        let mut gone: Option<Arc<sqlx::Error>> = None;
+        let mut held: HashMap<UserId, Arc<sqlx::Error>> = HashMap::new();
+        for request in batch.drain(..) {
+            if let Some(error) = gone.as_ref().or_else(|| held.get(&request.user)) {
+                let error = BatchError::Database(Arc::clone(error));
+                request.answer(Err(error));
+                continue;
+            }
+            let outcome = match self.write(std::slice::from_ref(&request.entry), Attempt::Second).await {
+                Ok(outcomes) => outcomes.into_iter().next().ok_or(BatchError::Overloaded),
+                Err(error) => {
+                    let (is_away, is_conflict) = (database::is_away(&error), database::is_conflict(&error));
+                    let error = Arc::new(error);
+                    if is_away {
+                        gone = Some(Arc::clone(&error));
+                    } else if is_conflict {
+                        held.insert(request.user, Arc::clone(&error));
+                    }
+                    Err(BatchError::Database(error))
+                }
+            };
+            request.answer(outcome);
         }
     }
 
@@ -230,6 +260,7 @@ fn next_batch<W: Write>(waiting: &mut Vec<Request<W>>, batch: &mut Vec<Request<W
 mod tests {
     use std::{collections::VecDeque, sync::Mutex};
 
+    use sqlx::Executor as _;
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -258,7 +289,7 @@ mod tests {
     fn requests(entries: impl IntoIterator<Item = (Option<u8>, u32)>) -> (Vec<Request<Toy>>, Vec<Answered>) {
         let request = |entry| {
             let (answer, answered) = oneshot::channel();
-            (Request { entry, answer }, answered)
+            (Request { user: UserId(1), entry, answer }, answered)
         };
         entries.into_iter().map(request).unzip()
     }
@@ -312,8 +343,10 @@ mod tests {
         Write,
         /// As when the connection breaks: nobody knows what was written.
         Break,
-        /// As when two transactions wait for each other: nothing was written.
+        /// As when the database does not take it: nothing was written.
         Refuse,
+        /// As when somebody else holds what it needs.
+        Wait,
         Panic,
     }
 
@@ -339,7 +372,12 @@ mod tests {
             None
         }
 
-        async fn write(&self, _: &mut PgConnection, entries: &[u32], attempt: Attempt) -> sqlx::Result<Vec<u32>> {
+        async fn write(
+            &self,
+            connection: &mut PgConnection,
+            entries: &[u32],
+            attempt: Attempt,
+        ) -> sqlx::Result<Vec<u32>> {
             self.calls.lock().expect("not poisoned").push((entries.to_vec(), attempt));
             self.gate.acquire().await.expect("open").forget();
             let act = self.script.lock().expect("not poisoned").pop_front().unwrap_or(Act::Write);
@@ -347,6 +385,10 @@ mod tests {
                 Act::Write => Ok(entries.to_vec()),
                 Act::Break => Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
                 Act::Refuse => Err(sqlx::Error::RowNotFound),
+                Act::Wait => {
+                    let raise = "do $$ begin raise lock_not_available; end $$";
+                    connection.execute(raise).await.map(|_| Vec::new())
+                }
                 Act::Panic => panic!("a fault of ours"),
             }
         }
@@ -413,6 +455,19 @@ mod tests {
         assert_eq!(outcomes, [Some(2), None, Some(4), Some(5)]);
         let alone = [(vec![2], Attempt::Second), (vec![3], Attempt::Second), (vec![4], Attempt::Second)];
         assert_eq!(calls[3..6], alone);
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_twice_for_the_same() {
+        // All three are of one user, whose rows somebody holds.
+        let (outcomes, calls) = play(&[Act::Wait, Act::Wait]).await;
+        assert_eq!(outcomes, [None, None, None, Some(5)]);
+        assert_eq!(calls[1..3], [(vec![2, 3, 4], Attempt::First), (vec![2], Attempt::Second)]);
+        assert_eq!(calls.len(), 4, "the other two are not tried");
+        // The database goes away in the middle: the one that noticed tries again, the next one does not.
+        let (outcomes, calls) = play(&[Act::Refuse, Act::Write, Act::Break, Act::Break]).await;
+        assert_eq!(outcomes, [Some(2), None, None, Some(5)]);
+        assert_eq!(calls[2..5], [2, 3, 3].map(|entry| (vec![entry], Attempt::Second)));
     }
 
     #[tokio::test]

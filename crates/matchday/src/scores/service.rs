@@ -275,6 +275,7 @@ impl Scores {
     /// has paid them by, ends it.
     pub(super) async fn pay(&self, lane: &Lane, result: &StoredResult) -> Result<(), ScoreError> {
         let (Inner { db, payouts, .. }, revision) = (&*self.inner, result.revision);
+        let rate = payouts.rate(db, lane.event, result.has_points()).await?;
         let mut left =
             Some(Slice { event: lane.event, revision, from_user: lane.from_user, until_user: lane.until_user });
         while let Some(slice) = left {
@@ -283,11 +284,7 @@ impl Scores {
             if !store::hold_to_pay(&mut tx, lane, revision).await? {
                 return Ok(());
             }
-            if result.has_points() {
-                payouts.fix_rate(&mut tx, lane.event).await?;
-            }
-            let pays = payouts.pays(&mut tx, lane.event).await?;
-            let settled = if pays { Some(payouts.pay_some(&mut tx, slice).await?) } else { None };
+            let settled = if rate > 0 { Some(payouts.pay_some(&mut tx, slice, rate).await?) } else { None };
             left = settled.as_ref().and_then(|settled| settled.left);
             if left.is_none() {
                 store::set_paid(&mut tx, lane, revision).await?;
