@@ -120,20 +120,12 @@ async fn readiness_tells_the_state_of_each_part_and_goes_off_when_draining() {
     .await;
 }
 
-/// Holds a table so that requests on it hang until it is let go.
-async fn hold_teams(app: &TestApp) -> sqlx::PgConnection {
-    let mut holder = sqlx::PgConnection::connect_with(&app.app.db.connect_options()).await.expect("a connection");
-    sqlx::query("begin").execute(&mut holder).await.expect("begun");
-    sqlx::query("lock table teams in access exclusive mode").execute(&mut holder).await.expect("locked");
-    holder
-}
-
 #[tokio::test]
 async fn more_than_can_be_worked_on_is_shed_at_once_and_health_still_answers() {
     TestApp::run_with(&[("MATCHDAY_HTTP__MAX_IN_FLIGHT", "2")], async |app| {
         let user = app.user().await;
         user.get("/api/auth/sessions").await.expect(200);
-        let holder = hold_teams(app).await;
+        let holder = app.hold_teams().await;
         let slow = futures_util::future::join(user.get("/api/auth/teams"), user.get("/api/auth/teams"));
         let others = async {
             eventually("the third is shed", async || user.get("/api/auth/sessions").await.status == 503).await;
@@ -158,7 +150,7 @@ async fn a_request_that_takes_too_long_is_given_up() {
     TestApp::run_with(&[("MATCHDAY_HTTP__DEADLINE", "2s")], async |app| {
         let user = app.user().await;
         user.get("/api/auth/teams").await.expect(200);
-        let holder = hold_teams(app).await;
+        let holder = app.hold_teams().await;
         assert_eq!(user.get("/api/auth/teams").await.expect(503)["code"], "deadline_exceeded");
         holder.close().await.expect("let go");
     })
@@ -202,7 +194,7 @@ async fn a_page_can_read_why_it_was_refused() {
         let user = app.user().await;
         let origin = [("origin", "https://app.example.org")];
         user.send_with(Method::GET, "/api/auth/teams", &origin, None).await.expect(200);
-        let holder = hold_teams(app).await;
+        let holder = app.hold_teams().await;
         let answer = user.send_with(Method::GET, "/api/auth/teams", &origin, None).await;
         assert_eq!(answer.header("access-control-allow-origin"), Some("https://app.example.org"));
         for name in ["retry-after", "idempotency-replayed"] {

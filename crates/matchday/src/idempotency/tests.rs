@@ -49,13 +49,6 @@ async fn prediction(app: &TestApp) -> Value {
     json!({"event_id": event, "prediction": "home", "confidence": 60})
 }
 
-async fn hold_teams(app: &TestApp) -> sqlx::PgConnection {
-    let mut holder = sqlx::PgConnection::connect_with(&app.app.db.connect_options()).await.expect("a connection");
-    sqlx::query("begin").execute(&mut holder).await.expect("begun");
-    sqlx::query("lock table teams in access exclusive mode").execute(&mut holder).await.expect("locked");
-    holder
-}
-
 #[tokio::test]
 async fn the_same_key_happens_once_and_has_one_answer() {
     TestApp::run(async |app| {
@@ -261,7 +254,7 @@ async fn a_request_that_is_given_up_can_be_sent_again() {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
         let (user, body) = (app.user().await, json!({"team_id": fixtures.team_id("rovers").await}));
-        let holder = hold_teams(app).await;
+        let holder = app.hold_teams().await;
         assert_eq!(keyed(&user, "k", PRIMARY, &body).await.expect(503)["code"], "deadline_exceeded");
         eventually("the claim is given back", async || keys(app).await == (0, 0)).await;
         holder.close().await.expect("let go");
@@ -276,7 +269,7 @@ async fn a_client_that_hangs_up_finds_its_answer() {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
         let (user, body) = (app.user().await, json!({"team_id": fixtures.team_id("rovers").await}));
-        let holder = hold_teams(app).await;
+        let holder = app.hold_teams().await;
         tokio::select! {
             _ = keyed(&user, "k", PRIMARY, &body) => panic!("answered without its table"),
             () = eventually("the work began", async || keys(app).await == (1, 0)) => {}
@@ -297,7 +290,7 @@ async fn those_whose_clients_hung_up_still_have_a_place() {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
         let (user, body) = (app.user().await, json!({"team_id": fixtures.team_id("rovers").await}));
-        let holder = hold_teams(app).await;
+        let holder = app.hold_teams().await;
         tokio::select! {
             _ = keyed(&user, "a", PRIMARY, &body) => panic!("answered without its table"),
             () = eventually("the work began", async || keys(app).await == (1, 0)) => {}

@@ -126,6 +126,13 @@ impl TestApp {
         &self.owner
     }
 
+    /// Holds the teams so that requests for them hang until the connection is closed.
+    pub async fn hold_teams(&self) -> PgConnection {
+        let mut holder = PgConnection::connect_with(&self.app.db.connect_options()).await.expect("a connection");
+        holder.execute("begin; lock table teams in access exclusive mode").await.expect("held");
+        holder
+    }
+
     /// A new user with a token.
     pub async fn user(&self) -> TestUser<'_> {
         let id = self.app.accounts.make_without_phone().await.expect("a user");
