@@ -2,14 +2,15 @@
 
 use std::io::Write as _;
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod catalogue;
-mod client;
 mod coins;
 mod commands;
 mod limits;
 mod login;
 mod mirror;
-mod process;
 mod relay;
 mod revocation;
 mod rooms;
@@ -17,8 +18,9 @@ mod safety;
 mod scores;
 mod secrets;
 mod serving;
-mod synapse;
 mod tracing;
+
+pub(crate) use common::{client, process, synapse};
 
 /// Tells whoever runs the tests by hand what they measured.
 pub(crate) fn report(text: &str) {

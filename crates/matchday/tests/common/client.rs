@@ -11,7 +11,7 @@ use matchday::testing::{Answer, unique};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::process::Process;
+use super::process::Process;
 
 /// How long the homeserver's part may take. What could not be done is tried again after growing pauses, so after the
 /// homeserver was away it takes a while.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use sha1::Sha1;
 use sqlx::{Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 
-use crate::process::Setting;
+use super::process::Setting;
 
 /// A Synapse with a database and a port of its own, set up like the one of `dev/up`; killed when it is dropped.
 pub(crate) struct Synapse {

@@ -1,0 +1,6 @@
+//! What holds when a part fails: the real binary, the real parts, each test with parts of its own that it may break.
+//!
+//! The quick half runs with all other tests. The rest is marked as ignored and runs every night: `just faults`.
+
+#[path = "../common/mod.rs"]
+mod common;
