@@ -16,7 +16,7 @@ _default:
 _own:
     @mkdir -p "$CARGO_TARGET_DIR"
     @[[ "$(cat "$CARGO_TARGET_DIR/clone" 2>/dev/null)" == "{{ justfile_directory() }}" ]] || \
-        { cargo clean --quiet -p matchday -p matrix-appservice && echo "{{ justfile_directory() }}" > "$CARGO_TARGET_DIR/clone"; }
+        { cargo clean --quiet -p matchday -p matrix-appservice -p bench && echo "{{ justfile_directory() }}" > "$CARGO_TARGET_DIR/clone"; }
 
 # Start the service with its workers on the development parts.
 run *ARGS: _own
@@ -66,3 +66,8 @@ advisories:
 # The code's documentation builds without a warning.
 docs: _own
     {{ parts }} && RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --all-features --document-private-items
+
+# Measure beside the bare engines: all scenarios, or those named; --report writes docs/performance.md.
+bench *ARGS: _own
+    {{ parts }} && cargo build --quiet --release --bin matchday --bin bench
+    {{ parts }} && ulimit -n "$(ulimit -Hn)" && "$CARGO_TARGET_DIR/release/bench" {{ ARGS }}

@@ -1,0 +1,190 @@
+//! The load: many connections, in this process.
+//!
+//! **Latency without coordinated omission.** A client that waits for a slow answer before it sends the next request
+//! does not ask while the service is slow, and so never sees how slow it was. Where latency is the question, requests
+//! have a timetable: each has a moment at which it is due, whatever became of those before it, and its latency is
+//! counted from then. Only how late the timer itself fired (at most a millisecond, on an idle connection) is not the
+//! service's, and is left out.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use hdrhistogram::Histogram;
+use tokio::task::JoinSet;
+
+use crate::wire::{Connection, Protocol};
+
+/// Latencies are kept in tenths of a microsecond: Redis answers in thirty of those units.
+const UNITS_A_MILLISECOND: f64 = 10_000.0;
+/// Ten minutes: longer than any request is waited for.
+const LONGEST: u64 = 6_000_000_000;
+
+/// Writes request number so-and-so.
+pub(crate) type Requests = Arc<dyn Fn(u64, &mut Vec<u8>) + Send + Sync>;
+
+/// Where requests go and what they are.
+#[derive(Clone)]
+pub(crate) struct Target {
+    /// The server.
+    pub(crate) address: SocketAddr,
+    /// What it speaks.
+    pub(crate) protocol: Protocol,
+    /// The requests, one after another. For some loads a unit is more than one of them.
+    pub(crate) requests: Requests,
+    /// How many requests make one unit.
+    pub(crate) requests_a_unit: u64,
+}
+
+/// How much.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// How many connections.
+    pub(crate) connections: usize,
+    /// How long.
+    pub(crate) length: Duration,
+    /// Units a second by timetable, or as many as will go.
+    pub(crate) rate: Option<f64>,
+}
+
+/// What came of it.
+pub(crate) struct Measured {
+    /// Units answered a second.
+    pub(crate) rate: f64,
+    /// How long each took.
+    pub(crate) latency: Latency,
+}
+
+/// Latencies.
+#[derive(Clone)]
+pub(crate) struct Latency(Histogram<u64>);
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self(Histogram::new_with_bounds(1, LONGEST, 3).expect("valid bounds"))
+    }
+}
+
+impl Latency {
+    /// Adds one.
+    pub(crate) fn record(&mut self, latency: Duration) {
+        self.0.saturating_record(u64::try_from(latency.as_nanos() / 100).unwrap_or(LONGEST));
+    }
+
+    /// Adds those of another.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("the same bounds");
+    }
+
+    /// The latency that this share of all stays within, in milliseconds.
+    #[expect(clippy::cast_precision_loss, reason = "far fewer units than a float has digits")]
+    pub(crate) fn quantile(&self, share: f64) -> f64 {
+        self.0.value_at_quantile(share) as f64 / UNITS_A_MILLISECOND
+    }
+}
+
+/// Runs a load to its end. Any answer that is not a success, and any broken connection, is an error: a rate of refusals
+/// is not worth knowing.
+pub(crate) async fn run(target: &Target, load: Load, numbers: &Arc<AtomicU64>) -> anyhow::Result<Measured> {
+    let mut connections = Vec::with_capacity(load.connections);
+    for _ in 0..load.connections {
+        let connection = Connection::open(target.address).await;
+        connections.push(connection.with_context(|| format!("connecting to {}", target.address))?);
+    }
+    let (began, places) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    let mut tasks = JoinSet::new();
+    for connection in connections {
+        let (target, numbers, places) = (target.clone(), Arc::clone(numbers), Arc::clone(&places));
+        tasks.spawn(async move { one_connection(connection, &target, load, began, (&numbers, &places)).await });
+    }
+    let (mut latency, mut answered) = (Latency::default(), 0_u32);
+    while let Some(done) = tasks.join_next().await {
+        let latencies = done.context("a connection's task")??;
+        answered += u32::try_from(latencies.len()).unwrap_or(u32::MAX);
+        for units in latencies {
+            latency.record(Duration::from_nanos(u64::from(units) * 100));
+        }
+    }
+    Ok(Measured { rate: f64::from(answered) / began.elapsed().as_secs_f64(), latency })
+}
+
+/// What one connection does; returns the latencies of its units.
+async fn one_connection(
+    mut connection: Connection,
+    target: &Target,
+    load: Load,
+    began: Instant,
+    (numbers, places): (&AtomicU64, &AtomicU64),
+) -> anyhow::Result<Vec<u32>> {
+    let (mut latencies, mut request) = (Vec::new(), Vec::with_capacity(512));
+    loop {
+        let counted_from = match load.rate {
+            None => Instant::now(),
+            Some(rate) => {
+                #[expect(clippy::cast_precision_loss, reason = "a load has no more than some millions of requests")]
+                let due = began + Duration::from_secs_f64(places.fetch_add(1, Relaxed) as f64 / rate);
+                if due.duration_since(began) < load.length && due > Instant::now() {
+                    tokio::time::sleep_until(due.into()).await;
+                    Instant::now()
+                } else {
+                    due
+                }
+            }
+        };
+        if counted_from.duration_since(began) >= load.length {
+            return Ok(latencies);
+        }
+        let first = numbers.fetch_add(target.requests_a_unit, Relaxed);
+        for number in first..first + target.requests_a_unit {
+            (target.requests)(number, &mut request);
+            let status = connection.exchange(target.protocol, &request).await?;
+            if !matches!(status, 200..=299) {
+                let (asked, said) = (String::from_utf8_lossy(&request), String::from_utf8_lossy(connection.body()));
+                bail!("{status} for {asked}: {said}");
+            }
+        }
+        latencies.push(u32::try_from(counted_from.elapsed().as_nanos() / 100).unwrap_or(u32::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// A server that stalls once, for half a second.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_stall_is_felt_by_every_request_that_was_due_during_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            let (mut buffer, mut answered) = ([0; 1024], 0);
+            while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {
+                answered += 1;
+                if answered == 20 {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+                stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.expect("sent");
+            }
+        });
+        let requests: Requests = Arc::new(|_, into| crate::wire::write_http(into, "GET", "/", "", ""));
+        let target = Target { address, protocol: Protocol::Http, requests, requests_a_unit: 1 };
+        let load = Load { connections: 1, length: Duration::from_secs(1), rate: Some(100.0) };
+        let measured = run(&target, load, &Arc::default()).await.expect("answered");
+        // Fifty of the hundred were due while it stalled, and waited 250 ms on average; without the timetable only one
+        // would have shown it.
+        assert!(measured.latency.quantile(0.75) > 50.0, "{}", measured.latency.quantile(0.75));
+        assert!(measured.latency.quantile(1.0) >= 490.0, "{}", measured.latency.quantile(1.0));
+    }
+}

@@ -1,0 +1,88 @@
+//! Spending coins, beside pgbench with the same rows: wallet, transaction, two entries, commit.
+
+use std::sync::Arc;
+
+use super::{Side, easy_rate, http, latencies, prepare};
+use crate::{
+    load::{self, Load},
+    outcome::{Goal, Outcome},
+    parts::{
+        Stage, people,
+        pgbench::{self, Pgbench},
+        service::Setting,
+    },
+    wire::write_http,
+};
+
+const CONNECTIONS: usize = 64;
+
+/// The wallets that pgbench uses come after ours.
+fn script(one_wallet: bool) -> String {
+    let wallet = if one_wallet { "65" } else { ":client_id + 65" };
+    format!(
+        "\\set u {wallet}
+begin;
+update wallets set balance = balance - 1, transactions = transactions + 1 where user_id = :u and balance >= 1 returning balance, transactions \\gset
+insert into coin_transactions (user_id, number, transaction_id, kind, amount, balance, reason, reference, created_at) values (:u, :transactions, gen_random_uuid(), 'deduction', -1, :balance, 'purchase', 'b-' || :transactions, now());
+insert into coin_entries (user_id, number, account, amount) values (:u, :transactions, 'wallet', -1), (:u, :transactions, 'spent_purchase', 1);
+commit;
+"
+    )
+}
+
+/// A welcome, as the service writes it, large enough for every round.
+const WALLETS: &str = "
+insert into wallets (user_id, balance, transactions) select user_id, 1000000000, 1 from users;
+insert into coin_transactions (user_id, number, transaction_id, kind, amount, balance, reason, operator, created_at)
+  select user_id, 1, gen_random_uuid(), 'grant', 1000000000, 1000000000, 'bench', 'bench', now() from users;
+insert into coin_entries (user_id, number, account, amount)
+  select user_id, 1, account, amount * 1000000000 from users, (values ('wallet', 1), ('granted', -1)) v (account, amount);
+";
+
+pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
+    let (name, setting) = ("bench_deduct", Setting::on("bench_deduct"));
+    prepare(stage, &setting, name, &[]).await?;
+    let pool = stage.postgres.pool(name).await?;
+    people::make(&pool, 128, 64).await?;
+    sqlx::raw_sql(WALLETS).execute(&pool).await?;
+    sqlx::raw_sql("vacuum analyze").execute(&pool).await?;
+    let service = stage.serve(&setting, &["--no-workers"]).await?;
+    let tokens: Arc<Vec<String>> = Arc::new((1..=64).map(people::token).collect());
+    let numbers = Arc::default();
+    let load = Load { connections: CONNECTIONS, length: stage.length, rate: None };
+    let mut outcomes = Vec::new();
+    for one_wallet in [false, true] {
+        let tokens = Arc::clone(&tokens);
+        let ours = http(service.public, move |number, into| {
+            let wallet = if one_wallet { 0 } else { usize::try_from(number % 64).unwrap_or_default() };
+            // Every request is a purchase of its own.
+            let body = format!(r#"{{"amount":1,"reason":"purchase","reference_id":"order-{number}"}}"#);
+            write_http(into, "POST", "/api/auth/coins/deduct", &tokens[wallet], &body);
+        });
+        let pgbench = Pgbench::new(stage, name, &script(one_wallet))?;
+        let (rounds, cores) = stage
+            .alternate(
+                &stage.groups(&service),
+                async |_| Ok(load::run(&ours, load, &numbers).await?.rate),
+                async |_| Ok(pgbench::run(&pgbench, load).await?.rate),
+            )
+            .await?;
+        let mut outcome = Outcome::of(if one_wallet { "deduct-one-wallet" } else { "deduct" }, rounds);
+        if !one_wallet {
+            let sides = ((Side::Requests(&ours, &numbers), CONNECTIONS), (Side::Pgbench(&pgbench), CONNECTIONS));
+            outcome.latency = Some(latencies(stage, sides.0, sides.1, easy_rate(&outcome)).await?);
+        }
+        let wallets = if one_wallet { "one wallet" } else { "64 wallets" };
+        outcomes.push(Outcome {
+            what: format!("Deductions with a reference each, {CONNECTIONS} connections, {wallets}"),
+            beside: format!("pgbench, the same rows in a transaction each, {CONNECTIONS} clients"),
+            goal: (!one_wallet).then_some(Goal::AtLeast(0.8)),
+            limit: cores,
+            ..outcome
+        });
+    }
+    stage.say("the ledger is looked over");
+    stage.matchday(&setting, &["coins", "audit"], "")?;
+    stage.postgres.forget(name).await?;
+    Ok(outcomes)
+}

@@ -1,0 +1,157 @@
+//! What is measured, one file each.
+
+mod deduct;
+mod events_list;
+mod idle;
+mod login;
+mod points;
+mod predictions;
+mod rank;
+mod scores;
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use serde_json::json;
+
+use crate::{
+    load::{self, Latency, Load, Requests, Target},
+    outcome::{Latencies, Outcome},
+    parts::{
+        Stage,
+        pgbench::{self, Pgbench},
+        service::Setting,
+    },
+    wire::{Connection, Protocol, write_http},
+};
+
+/// Measures one scenario.
+type Run = for<'a> fn(&'a Stage) -> Pin<Box<dyn Future<Output = anyhow::Result<Vec<Outcome>>> + 'a>>;
+
+/// A scenario by its name.
+pub(crate) struct Scenario {
+    /// What it is called.
+    pub(crate) name: &'static str,
+    /// Measures it.
+    pub(crate) run: Run,
+}
+
+/// All of them, in the order of the report.
+pub(crate) const ALL: [Scenario; 9] = [
+    Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
+    Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
+    Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
+    Scenario { name: "points", run: |stage| Box::pin(points::run(stage)) },
+    Scenario { name: "rank", run: |stage| Box::pin(rank::run(stage)) },
+    Scenario { name: "deduct", run: |stage| Box::pin(deduct::run(stage)) },
+    Scenario { name: "login", run: |stage| Box::pin(login::run(stage)) },
+    Scenario { name: "idle", run: |stage| Box::pin(idle::run(stage)) },
+    Scenario { name: "scores", run: |stage| Box::pin(scores::run(stage)) },
+];
+
+/// How the matches of a scenario are.
+#[derive(Clone, Copy, Debug)]
+struct Match {
+    status: &'static str,
+    start: &'static str,
+    score: Option<(u8, u8)>,
+}
+
+/// A match that is open to predictions.
+const OPEN: Match = Match { status: "scheduled", start: "2090-05-01T15:00:00Z", score: None };
+
+/// A document of one tournament with these matches, in order: the first has the id 1.
+fn document(matches: &[Match]) -> String {
+    let matches = matches.iter().enumerate().map(|(index, one)| {
+        json!({"key": format!("m{index}"), "home": "rovers", "away": "city", "venue": "Park", "start_time": one.start,
+            "status": one.status, "home_score": one.score.map(|score| score.0), "away_score": one.score.map(|score| score.1)})
+    });
+    json!({
+        "sport": {"slug": "football", "name": "Football"},
+        "tournament": {"slug": "cup", "name": "Cup", "logo": null},
+        "teams": [{"slug": "rovers", "name": "Rovers"}, {"slug": "city", "name": "City"}],
+        "matches": matches.collect::<Vec<_>>(),
+    })
+    .to_string()
+}
+
+/// Makes a database with these matches.
+async fn prepare(stage: &Stage, setting: &Setting, name: &str, matches: &[Match]) -> anyhow::Result<()> {
+    stage.say("a database with the schema and the matches");
+    stage.forget_in_redis(name)?;
+    stage.postgres.create(name).await?;
+    stage.matchday(setting, &["migrate"], "")?;
+    stage.matchday(setting, &["fixtures", "import", "--no-wait", "-"], &document(matches))?;
+    Ok(())
+}
+
+/// Sends one request; returns the status and the body.
+async fn ask(
+    address: std::net::SocketAddr,
+    method: &str,
+    path: &str,
+    token: &str,
+    body: &str,
+) -> anyhow::Result<(u16, String)> {
+    let mut connection = Connection::open(address).await?;
+    let mut request = Vec::new();
+    write_http(&mut request, method, path, token, body);
+    let status = connection.exchange(Protocol::Http, &request).await.with_context(|| format!("{method} {path}"))?;
+    Ok((status, String::from_utf8(connection.body().to_vec())?))
+}
+
+/// Requests over HTTP, each made anew.
+fn http(address: std::net::SocketAddr, write: impl Fn(u64, &mut Vec<u8>) + Send + Sync + 'static) -> Target {
+    let requests: Requests = Arc::new(write);
+    Target { address, protocol: Protocol::Http, requests, requests_a_unit: 1 }
+}
+
+/// Something that takes load: our service, or the engine.
+enum Side<'a> {
+    /// Requests from this process.
+    Requests(&'a Target, &'a Arc<AtomicU64>),
+    /// pgbench.
+    Pgbench(&'a Pgbench),
+}
+
+impl Side<'_> {
+    async fn take(&self, load: Load) -> anyhow::Result<load::Measured> {
+        match self {
+            Self::Requests(target, numbers) => load::run(target, load, numbers).await,
+            Self::Pgbench(pgbench) => pgbench::run(pgbench, load).await,
+        }
+    }
+}
+
+/// Latencies of both sides at the same rate, alternately.
+async fn latencies(
+    stage: &Stage,
+    (ours, our_connections): (Side<'_>, usize),
+    (bare, bare_connections): (Side<'_>, usize),
+    rate: f64,
+) -> anyhow::Result<Latencies> {
+    let (mut of_ours, mut of_bare) = (Latency::default(), Latency::default());
+    let length = stage.length.max(Duration::from_secs(2));
+    for round in 0..stage.rounds {
+        stage.say(format!("latency at {rate:.0} a second, round {} of {}", round + 1, stage.rounds));
+        let load = |connections| Load { connections, length, rate: Some(rate) };
+        of_ours.add(&ours.take(load(our_connections)).await?.latency);
+        of_bare.add(&bare.take(load(bare_connections)).await?.latency);
+    }
+    Ok(Latencies { rate, ours: quantiles(&of_ours), bare: Some(quantiles(&of_bare)) })
+}
+
+/// p50, p99, p99.9.
+fn quantiles(latency: &Latency) -> [f64; 3] {
+    [0.5, 0.99, 0.999].map(|share| latency.quantile(share))
+}
+
+/// A rate that both sides manage with ease: half of what the slower one managed at most.
+fn easy_rate(outcome: &Outcome) -> f64 {
+    (outcome.ours.min(outcome.bare) / 2.0).floor()
+}

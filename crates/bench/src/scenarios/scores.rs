@@ -1,0 +1,153 @@
+//! After a result: scores of everybody who predicted, and four leaderboards, through the real queue. Beside one bare
+//! statement that updates the same rows.
+
+use std::time::{Duration, Instant};
+
+use sqlx::{AssertSqlSafe, Executor as _, PgPool};
+
+use super::{Match, ask, document, prepare};
+use crate::{
+    outcome::{Goal, Outcome},
+    parts::{
+        Stage, people,
+        service::{Service, Setting},
+        until,
+    },
+};
+
+/// How many predictions a match has. Each moves four scores.
+const SIZES: [u64; 3] = [100_000, 1_000_000, 5_000_000];
+const SCORES_A_PREDICTION: f64 = 4.0;
+
+const LIVE: Match = Match { status: "live", start: "2026-05-01T15:00:00Z", score: Some((0, 0)) };
+const FINISHED: Match = Match { status: "finished", score: Some((2, 1)), ..LIVE };
+
+pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
+    let most = std::env::var("MATCHDAY_BENCH_MOST").ok().and_then(|most| most.parse().ok()).unwrap_or(u64::MAX);
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    for size in SIZES.into_iter().filter(|size| *size <= most) {
+        let mut outcome = of_size(stage, size).await?;
+        if let Some(before) = outcomes.last() {
+            let grown = 100.0 * (before.ours / outcome.ours - 1.0);
+            let many = before.size.unwrap_or_default();
+            outcome.limit = format!("a row takes {grown:+.0} % beside {many} predictions; {}", outcome.limit);
+        }
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
+}
+
+async fn of_size(stage: &Stage, size: u64) -> anyhow::Result<Outcome> {
+    let (name, setting) = ("bench_scores", Setting::on("bench_scores"));
+    // The first result makes the rows that the others change.
+    let matches = stage.rounds + 1;
+    prepare(stage, &setting, name, &vec![LIVE; matches]).await?;
+    let pool = stage.postgres.pool(name).await?;
+    stage.say(format!("{size} users"));
+    people::make(&pool, size, 1).await?;
+    for event in 1..=matches {
+        stage.say(format!("{size} predictions of match {event} of {matches}"));
+        pool.execute(AssertSqlSafe(predict(event))).await?;
+    }
+    pool.execute("vacuum analyze").await?;
+    let service = stage.serve(&setting, &[]).await?;
+    stage.say("the boards are made ready");
+    for board in ["", "?period=month", "?period=week", "?tournament_id=1"] {
+        let (path, token) = (format!("/api/auth/leaderboards{board}"), people::token(1));
+        until("the boards are there", Duration::from_mins(5), async || {
+            ask(service.public, "GET", &path, &token, "").await.is_ok_and(|(status, _)| status == 200)
+        })
+        .await?;
+    }
+    stage.say(format!("the first result of {size}: its rows are new"));
+    let first = settle(stage, &setting, &pool, 1, matches).await?;
+    stage.say(format!("the first result took {first:.1} s"));
+    #[expect(clippy::cast_precision_loss, reason = "some millions")]
+    let rows = size as f64 * SCORES_A_PREDICTION;
+    let (rounds, cores) = stage
+        .alternate(
+            &groups(stage, &service),
+            async |round| {
+                pool.execute("vacuum analyze user_scores").await?;
+                Ok(rows / settle(stage, &setting, &pool, round + 2, matches).await?)
+            },
+            async |round| {
+                pool.execute("vacuum analyze user_scores").await?;
+                let (mut transaction, began) = (pool.begin().await?, Instant::now());
+                transaction.execute(AssertSqlSafe(bare_update(round + 2))).await?;
+                let took = began.elapsed().as_secs_f64();
+                // So that the scores stay true.
+                transaction.rollback().await?;
+                Ok(rows / took)
+            },
+        )
+        .await?;
+    if size <= 1_000_000 {
+        stage.say("scores are compared with predictions and results");
+        stage.matchday(&setting, &["scores", "rebuild", "--dry-run"], "")?;
+    }
+    drop(service);
+    stage.forget_in_redis(name)?;
+    stage.postgres.forget(name).await?;
+    Ok(Outcome {
+        what: format!("Scores after a result with {size} predictions, shown on four leaderboards"),
+        beside: "one UPDATE of the same rows, without leaderboards".to_owned(),
+        unit: "scores a second".to_owned(),
+        goal: Some(Goal::AtLeast(0.6)),
+        size: Some(size),
+        limit: format!("the first result, whose rows are new, took {first:.1} s; {cores}"),
+        ..Outcome::of(&format!("scores-{size}"), rounds)
+    })
+}
+
+fn groups(stage: &Stage, service: &Service) -> Vec<crate::parts::cores::Group> {
+    let mut groups = stage.groups(service);
+    if let Some(process) =
+        std::fs::read_to_string(stage.directory.join("../run/redis.pid")).ok().and_then(|text| text.trim().parse().ok())
+    {
+        groups.push(crate::parts::cores::Group { name: "Redis", leader: process, with_children: false });
+    }
+    groups
+}
+
+/// Imports the results of the first so many matches; returns how many seconds the last took until it was shown.
+async fn settle(
+    stage: &Stage,
+    setting: &Setting,
+    pool: &PgPool,
+    finished: usize,
+    matches: usize,
+) -> anyhow::Result<f64> {
+    let matches: Vec<Match> = (1..=matches).map(|number| if number <= finished { FINISHED } else { LIVE }).collect();
+    stage.matchday(setting, &["fixtures", "import", "--no-wait", "-"], &document(&matches))?;
+    until("the result is applied", Duration::from_mins(30), async || {
+        let left = sqlx::query_scalar::<_, i64>("select count(*) from event_results where applied_at is null");
+        left.fetch_one(pool).await.is_ok_and(|left| left == 0)
+    })
+    .await?;
+    let took = "select extract(epoch from applied_at - recorded_at)::float8 from event_results where event_id = $1 \
+                order by revision desc limit 1";
+    Ok(sqlx::query_scalar(took).bind(i64::try_from(finished)?).fetch_one(pool).await?)
+}
+
+/// Predictions of everybody for a match, in an order of their own, as people predict.
+fn predict(event: usize) -> String {
+    format!(
+        "insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
+         select user_id, {event}, pick_of(home, away), home::smallint, away::smallint, (user_id * 7 % 101)::smallint, 1, '2026-04-30', '2026-04-30'
+         from (select user_id, ((user_id * 31 + {event} * 17) % 4)::integer as home, ((user_id * 13 + {event} * 5) % 3)::integer as away
+               from users order by hashint8(user_id # {event})) s"
+    )
+}
+
+fn bare_update(event: usize) -> String {
+    format!(
+        "update user_scores s set points = s.points + d.points, exact = s.exact + d.exact, correct = s.correct + d.correct,
+           settled = s.settled + 1
+         from (select user_id, prediction_points(1::smallint, prediction, home_goals, away_goals, confidence, 2, 1) as points,
+                 case when home_goals = 2 and away_goals = 1 then 1 else 0 end as exact,
+                 case when prediction = 'home' then 1 else 0 end as correct
+               from predictions where event_id = {event}) d
+         where s.user_id = d.user_id and s.scope = any (score_scopes(1, '2026-05-01 15:00+00'))"
+    )
+}
