@@ -32,7 +32,7 @@ ci: format lint queries test migrations dependencies docs
 # The code is formatted, and the scripts are sound.
 format:
     cargo fmt --all --check
-    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/check-migrations .ci/run
+    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/check-migrations dev/upgrade-parts .ci/run
 
 # No warning of the compiler or of clippy.
 lint: _own

@@ -200,9 +200,9 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     let public = listen(settings.listen, "http.listen").await?;
     let private = listen(settings.private_listen, "http.private_listen").await?;
     tracing::info!(public = %public.local_addr()?, private = %private.local_addr()?, env = app.config.env.name(), "serving");
-    let closing = app.shutdown.closing().clone();
-    app.shutdown.spawn(http::server::serve(public, http::public(&app), settings.clone(), closing.clone()));
-    app.shutdown.spawn(http::server::serve(private, http::private(&app), settings.clone(), closing));
+    let shutdown = app.shutdown.clone();
+    app.shutdown.spawn(http::server::serve(public, http::public(&app), settings.clone(), shutdown.clone()));
+    app.shutdown.spawn(http::server::serve(private, http::private(&app), settings.clone(), shutdown));
     tokio::task::spawn_blocking(Phone::prepare);
     workers::listen(&app);
     if with_workers {
@@ -217,8 +217,8 @@ async fn worker(config: Config) -> anyhow::Result<()> {
     let looked = check_database(&app).await?;
     let private = listen(app.config.http.private_listen, "http.private_listen").await?;
     tracing::info!(private = %private.local_addr()?, env = app.config.env.name(), "working");
-    let closing = app.shutdown.closing().clone();
-    app.shutdown.spawn(http::server::serve(private, http::private(&app), app.config.http.clone(), closing));
+    let shutdown = app.shutdown.clone();
+    app.shutdown.spawn(http::server::serve(private, http::private(&app), app.config.http.clone(), shutdown));
     workers::listen(&app);
     workers::work(&app);
     until_told(&app, looked).await

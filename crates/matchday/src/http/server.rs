@@ -19,7 +19,7 @@ use std::{
 };
 
 use axum::{body::Body, response::Response};
-use http::Request;
+use http::{HeaderValue, Request, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -30,7 +30,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::client::PEER;
-use crate::platform::config;
+use crate::platform::{config, shutdown::Shutdown};
 
 /// How often connections are looked at, and so the unit in which their times are counted.
 const TICK: Duration = Duration::from_millis(200);
@@ -41,9 +41,12 @@ pub trait Answers: Clone + Send + Sync + 'static {
     fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send;
 }
 
-/// Serves until `closing`, then until every request under way is answered.
-pub async fn serve(listener: TcpListener, behind: impl Answers, config: config::Http, closing: CancellationToken) {
-    let connections = Arc::new(Connections::new(&config));
+/// Serves until the process closes, then until every request under way is answered. Before that, while it drains, whoever
+/// gets an answer is asked to leave with it: a balancer that passes on connections, and knows nothing of requests, cannot
+/// send somebody elsewhere who stays. When the listener closes, only connections are left that nobody uses.
+pub async fn serve(listener: TcpListener, behind: impl Answers, config: config::Http, shutdown: Shutdown) {
+    let closing = shutdown.closing().clone();
+    let connections = Arc::new(Connections::new(&config, shutdown.draining().clone()));
     let places = Arc::new(Semaphore::new(config.max_connections));
     let tasks = TaskTracker::new();
     let looking = tokio::spawn(look(Arc::clone(&connections)));
@@ -98,7 +101,10 @@ async fn serve_connection(connections: &Connections, stream: TcpStream, behind: 
         async move {
             let (behind, watch) = &*shared;
             watch.answers();
-            let answer = behind.answer(request.map(Body::new)).await;
+            let mut answer = behind.answer(request.map(Body::new)).await;
+            if watch.order.load(Relaxed) == LEAVE {
+                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             watch.answered();
             Ok::<Response, Infallible>(answer)
         }
@@ -125,8 +131,11 @@ async fn serve_connection(connections: &Connections, stream: TcpStream, behind: 
 }
 
 const GO_ON: u8 = 0;
-const DRAIN: u8 = 1;
-const CUT: u8 = 2;
+/// It ends with the next answer, whenever that is.
+const LEAVE: u8 = 1;
+/// It ends now, or after the answer that is under way.
+const DRAIN: u8 = 2;
+const CUT: u8 = 3;
 
 /// What is known of one connection, and what it has been told. Times are in ticks.
 #[derive(Debug)]
@@ -188,11 +197,14 @@ struct Connections {
     /// For idle connections, in ticks.
     keep_alive: u32,
     count: metrics::Gauge,
+    /// Set once the process was told to end.
+    leaving: CancellationToken,
+    /// Set when the listener is closed.
     draining: AtomicBool,
 }
 
 impl Connections {
-    fn new(config: &config::Http) -> Self {
+    fn new(config: &config::Http, leaving: CancellationToken) -> Self {
         let ticks = |time: Duration| u32::try_from(time.as_millis() / TICK.as_millis()).unwrap_or(u32::MAX).max(1);
         Self {
             clock: Arc::new(AtomicU32::new(1)),
@@ -200,6 +212,7 @@ impl Connections {
             header_deadline: ticks(config.deadline),
             keep_alive: ticks(config.keep_alive),
             count: metrics::gauge!("matchday_http_connections"),
+            leaving,
             draining: AtomicBool::new(false),
         }
     }
@@ -225,7 +238,7 @@ impl Connections {
     /// Lets a tick pass and cuts off who has used up their time.
     fn look(&self) {
         let now = self.clock.fetch_add(1, Relaxed) + 1;
-        let draining = self.draining.load(Relaxed);
+        let (leaving, draining) = (self.leaving.is_cancelled(), self.draining.load(Relaxed));
         for watch in self.open.lock().unwrap_or_else(PoisonError::into_inner).1.values() {
             let hearing_since = watch.hearing_since.load(Relaxed);
             let over = if watch.answering.load(Relaxed) {
@@ -240,6 +253,8 @@ impl Connections {
                 watch.tell(CUT);
             } else if draining {
                 watch.tell(DRAIN);
+            } else if leaving {
+                watch.tell(LEAVE);
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::{Arc, Mutex},
     thread::JoinHandle,
@@ -16,6 +17,7 @@ use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
 /// The settings of one test: a database and a prefix of its own, shared by all processes that the test starts.
 #[derive(Clone)]
 pub(crate) struct Setting {
+    binary: PathBuf,
     variables: BTreeMap<String, String>,
 }
 
@@ -37,7 +39,7 @@ impl Setting {
         ] {
             variables.insert(name.to_owned(), value.to_owned());
         }
-        Self { variables }
+        Self { binary: env!("CARGO_BIN_EXE_matchday").into(), variables }
     }
 
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
@@ -50,12 +52,18 @@ impl Setting {
         self
     }
 
+    /// The same settings for another binary than the one that was just built.
+    pub(crate) fn with_binary(mut self, binary: &Path) -> Self {
+        binary.clone_into(&mut self.binary);
+        self
+    }
+
     pub(crate) fn variables(&self) -> &BTreeMap<String, String> {
         &self.variables
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_matchday"));
+        let mut command = Command::new(&self.binary);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MATCHDAY_")) {
             command.env_remove(name);
@@ -117,6 +125,11 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// What the system calls it.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn log(&self) -> Vec<String> {
         self.log.lock().expect("not poisoned").clone()
     }

@@ -167,11 +167,11 @@ fn with(settings: &str, key: &str, value: &str) -> String {
     lines.collect()
 }
 
-/// Two ports that stay free while nobody listens there: none of those that the system hands out (from 32768 on), and
+/// Ports that stay free while nobody listens there: none of those that the system hands out (from 32768 on), and
 /// different for the processes that tests are.
-fn free_ports() -> [u16; 2] {
-    let first = u16::try_from(std::process::id() * 2 % 10_000).expect("below 10,000");
+pub(crate) fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
+    let first = u16::try_from(std::process::id() * 8 % 10_000).expect("below 10,000");
     let candidates = (0..10_000).map(|step| 20_000 + (first + step) % 10_000);
     let mut free = candidates.filter(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
-    [free.next().expect("a free port"), free.next().expect("another one")]
+    std::array::from_fn(|_| free.next().expect("a free port"))
 }

@@ -1,0 +1,12 @@
+//! What users notice of an upgrade, which is nothing: processes are ended and started, old and new ones stand side by
+//! side, and the schema changes, while apps go on asking.
+//!
+//! The quick half runs with all other tests. The rest is marked as ignored: `just upgrade` and `just soak`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod balancer;
+mod connection;
+mod load;
+mod rolling;
