@@ -26,13 +26,17 @@ run *ARGS: _own
 test *ARGS: _own
     {{ parts }} && cargo nextest run --workspace --all-features {{ ARGS }}
 
+# Upgrades under load, all of them, from the last release (or the revision that is given) to what is here.
+upgrade REVISION="": _own
+    {{ parts }} && dev/upgrade {{ REVISION }}
+
 # What must pass before anything lands.
 ci: format lint queries test migrations dependencies docs
 
 # The code is formatted, and the scripts are sound.
 format:
     cargo fmt --all --check
-    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/check-migrations dev/upgrade-parts .ci/run
+    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/check-migrations dev/upgrade dev/upgrade-parts .ci/run
 
 # No warning of the compiler or of clippy.
 lint: _own

@@ -192,8 +192,8 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     telemetry::metrics();
     let app = App::connect(config).await?;
     if migrate_first {
-        let pool = database::migration_pool(&app.config.database)?;
-        MIGRATIONS.run(&pool).await.context("the database could not be brought up to date")?;
+        let migrated = database::migrate(&app.config.database, &MIGRATIONS).await;
+        migrated.context("the database could not be brought up to date")?;
     }
     let looked = check_database(&app).await?;
     let settings = &app.config.http;
@@ -319,9 +319,8 @@ async fn migrate(config: &Config, direction: &Direction) -> anyhow::Result<()> {
     let missing = |schema| if let Schema::Behind(missing) = schema { missing } else { 0 };
     match direction {
         Direction::Up => {
-            let before = missing(database::schema(&pool).await?);
-            MIGRATIONS.run(&pool).await?;
-            print(&format!("applied {}", counted(before, "migration")))
+            let applied = database::migrate(&config.database, &MIGRATIONS).await?;
+            print(&format!("applied {}", counted(applied, "migration")))
         }
         Direction::Down { all } => {
             let mut versions: Vec<i64> = MIGRATIONS.iter().map(|migration| migration.version).collect();
@@ -329,7 +328,7 @@ async fn migrate(config: &Config, direction: &Direction) -> anyhow::Result<()> {
             // The migration before the newest one that is applied.
             let newest = versions.len().saturating_sub(missing(database::schema(&pool).await?));
             let target = if *all { 0 } else { newest.checked_sub(2).map_or(0, |before| versions[before]) };
-            MIGRATIONS.undo(&pool, target).await?;
+            database::undo(&config.database, &MIGRATIONS, target).await?;
             print(&format!("the database is at migration {target}"))
         }
         Direction::Status => match database::schema(&pool).await? {

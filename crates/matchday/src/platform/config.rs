@@ -46,6 +46,11 @@ settings! {
         acquire_timeout: Duration = "3s",
         /// How long the server works on one statement. A request that gives up leaves its statement behind; this ends it.
         statement_timeout: Duration = "10s",
+        /// How long a migration waits for a table that somebody is using. Everybody who wants the table meanwhile waits
+        /// behind it, so it gives up soon, lets them pass, and tries again.
+        migration_lock_timeout: Duration = "500ms",
+        /// How long it goes on trying.
+        migration_patience: Duration = "10m",
     }
     /// Redis: what may be lost (rate limits, leaderboards). It must not throw keys away by itself: `noeviction`.
     redis: Redis {
@@ -423,6 +428,10 @@ impl Config {
         check(
             self.database.max_connections >= 8,
             "database.max_connections is below 8: workers alone may need that many at once",
+        );
+        check(
+            self.database.migration_lock_timeout.as_millis() > 0,
+            "database.migration_lock_timeout is 0: PostgreSQL takes that for ever, and everybody would wait behind a migration",
         );
         check(
             self.sessions.idle <= self.sessions.lifetime,

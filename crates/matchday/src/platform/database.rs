@@ -6,8 +6,8 @@ use std::{
 };
 
 use sqlx::{
-    Executor as _, PgPool,
-    migrate::Migrator,
+    Connection as _, Executor as _, PgConnection, PgPool,
+    migrate::{MigrateError, Migrator},
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
@@ -57,10 +57,90 @@ pub fn writers(db: &PgPool, connections: u32, statement_timeout: Duration) -> Pg
         .connect_lazy_with((*db.connect_options()).clone())
 }
 
-/// A pool for migrations, as the role that owns the tables. They take as long as they take.
+/// A pool as the role that owns the tables.
 pub fn migration_pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
-    let url = config.owner_url.as_ref().unwrap_or(&config.url);
-    Ok(bounded(config).connect_lazy_with(connection(url)?))
+    Ok(bounded(config).connect_lazy_with(connection(owner(config))?))
+}
+
+fn owner(config: &config::Database) -> &SecretUrl {
+    config.owner_url.as_ref().unwrap_or(&config.url)
+}
+
+/// Applies what is missing, while everybody goes on working; returns how many that were. A migration takes as long as it
+/// takes, but it does not wait long for a lock: whoever wants the table, too, waits behind it.
+pub async fn migrate(config: &config::Database, migrations: &Migrator) -> Result<usize, MigrateError> {
+    let soon = config.migration_lock_timeout;
+    let known = patiently(config, soon, async |connection| Ok(applied_versions(connection).await?)).await?;
+    let mut applied = 0;
+    for migration in migrations.iter().filter(|migration| migration.migration_type.is_up_migration()) {
+        if known.contains(&migration.version) {
+            continue;
+        }
+        // What runs without a transaction, like making an index concurrently, is made for standing in nobody's way, and
+        // would leave something half done behind if it gave up.
+        let lock_timeout = if migration.no_tx { Duration::ZERO } else { soon };
+        let step = async |connection: &mut PgConnection| {
+            let is_missing = !applied_versions(connection).await?.contains(&migration.version);
+            migrations.run_direct(Some(migration.version), connection, false).await?;
+            Ok(is_missing)
+        };
+        // Somebody else may have been quicker.
+        applied += usize::from(patiently(config, lock_timeout, step).await?);
+    }
+    // Nothing is left to be done; but all that is applied must be what this binary has.
+    patiently(config, soon, async |connection| migrations.run_direct(None, connection, false).await).await?;
+    Ok(applied)
+}
+
+/// Takes migrations back, down to this one.
+pub async fn undo(config: &config::Database, migrations: &Migrator, target: i64) -> Result<(), MigrateError> {
+    patiently(config, config.migration_lock_timeout, async |connection| migrations.undo(connection, target).await).await
+}
+
+async fn applied_versions(connection: &mut PgConnection) -> sqlx::Result<Vec<i64>> {
+    let exists: bool =
+        sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null").fetch_one(&mut *connection).await?;
+    if !exists {
+        return Ok(Vec::new());
+    }
+    sqlx::query_scalar("select version from _sqlx_migrations where success").fetch_all(connection).await
+}
+
+/// Does a step, and does it again after a growing pause as long as somebody holds what it needs.
+async fn patiently<T>(
+    config: &config::Database,
+    lock_timeout: Duration,
+    step: impl AsyncFn(&mut PgConnection) -> Result<T, MigrateError>,
+) -> Result<T, MigrateError> {
+    const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+    let began = std::time::Instant::now();
+    let mut pause = config.migration_lock_timeout;
+    loop {
+        // Each time on a connection of its own: one on which a step failed keeps the migrations' lock.
+        let mut connection = PgConnection::connect_with(&connection(owner(config))?).await?;
+        let set = format!("set lock_timeout = {}", lock_timeout.as_millis());
+        connection.execute(sqlx::AssertSqlSafe(set)).await?;
+        let outcome = step(&mut connection).await;
+        // It may be broken; then it is gone anyway.
+        let _ = connection.close().await;
+        let (migration, error) = match &outcome {
+            Err(MigrateError::ExecuteMigration(error, version)) => (Some(*version), error),
+            Err(MigrateError::Execute(error)) => (None, error),
+            _ => return outcome,
+        };
+        if !is_conflict(error) || began.elapsed() + pause > config.migration_patience {
+            return outcome;
+        }
+        let seconds = pause.as_secs_f64();
+        if let Some(migration) = migration {
+            let told = "somebody holds what the migration needs; everybody else goes first, then it is tried again";
+            tracing::warn!(migration, %error, seconds, "{told}");
+        } else {
+            tracing::warn!(%error, seconds, "somebody else is migrating; looking again");
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
 }
 
 fn bounded(config: &config::Database) -> PgPoolOptions {

@@ -15,13 +15,15 @@ use sqlx::PgPool;
 use tokio::task::JoinSet;
 
 use crate::{
-    common::process::Setting,
+    common::{client::within, process::Setting},
     connection::{Connection, Question},
 };
 
 /// How many do each of the things that there are to do.
 const FANS_OF_A_KIND: usize = 4;
 const MATCHES: usize = 30;
+/// From here on users are made up by tests that need many rows.
+pub(crate) const NOBODYS: i64 = 1_000_000;
 /// So that the load is one that a small machine has room for.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -30,6 +32,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct Told {
     /// Requests and the slowest of them, by what was done.
     requests: BTreeMap<&'static str, (u64, Duration)>,
+    slowest_lately: Duration,
     /// What went wrong, and when.
     failures: Vec<String>,
     connections: u64,
@@ -46,8 +49,11 @@ pub(crate) struct Told {
 pub(crate) struct Load {
     began: Instant,
     stop: Arc<AtomicBool>,
+    spend: Arc<AtomicBool>,
     told: Arc<Mutex<Told>>,
     fans: JoinSet<()>,
+    /// Those who spend coins.
+    pub(crate) spenders: Vec<i64>,
 }
 
 /// One app: a connection that it keeps, and a user.
@@ -64,6 +70,7 @@ struct Fan {
 struct Ears {
     began: Instant,
     stop: Arc<AtomicBool>,
+    spend: Arc<AtomicBool>,
     told: Arc<Mutex<Told>>,
 }
 
@@ -90,8 +97,15 @@ pub(crate) fn fit(setting: Setting) -> Setting {
 impl Load {
     /// Begins to ask this address, once everybody is logged in. The matches are there already.
     pub(crate) async fn start(address: &str) -> Self {
-        let (began, stop, told) = (Instant::now(), Arc::default(), Arc::<Mutex<Told>>::default());
-        let ears = Ears { began, stop: Arc::clone(&stop), told: Arc::clone(&told) };
+        let load = Self::start_without_coins(address).await;
+        load.let_them_spend();
+        load
+    }
+
+    /// The same before there are coins, or before anybody has any.
+    pub(crate) async fn start_without_coins(address: &str) -> Self {
+        let (began, stop, spend, told) = (Instant::now(), Arc::default(), Arc::default(), Arc::default());
+        let ears = Ears { began, stop, spend, told };
         let mut ready = Vec::new();
         for number in 0..FANS_OF_A_KIND * 4 {
             let mut fan =
@@ -99,6 +113,7 @@ impl Load {
             (fan.user, fan.token) = fan.log_in(&format!("+1415555{number:04}")).await.expect("logged in");
             ready.push(fan);
         }
+        let spenders = ready.iter().filter(|fan| fan.number % 4 == 2).map(|fan| fan.user).collect();
         let mut fans = JoinSet::new();
         for fan in ready {
             match fan.number % 4 {
@@ -108,22 +123,40 @@ impl Load {
                 _ => fans.spawn(fan.comes_again()),
             };
         }
-        Self { began, stop, told, fans }
+        let Ears { stop, spend, told, .. } = ears;
+        Self { began, stop, spend, told, fans, spenders }
+    }
+
+    /// From now on coins are spent, too.
+    pub(crate) fn let_them_spend(&self) {
+        self.spend.store(true, Relaxed);
+    }
+
+    /// Waits until so many more requests were answered.
+    pub(crate) async fn goes_on(&self, requests: u64) {
+        let answered = self.answered() + requests;
+        within(Duration::from_mins(1), "there is traffic", async || self.answered() >= answered).await;
     }
 
     /// How many requests were answered so far, whatever they asked.
-    pub(crate) fn answered(&self) -> u64 {
+    fn answered(&self) -> u64 {
         self.told.lock().expect("not poisoned").requests.values().map(|(count, _)| count).sum()
     }
 
+    /// The slowest answer since this was last asked.
+    pub(crate) fn slowest(&self) -> Duration {
+        std::mem::take(&mut self.told.lock().expect("not poisoned").slowest_lately)
+    }
+
     /// Lets everybody finish what they began. Every request must have had its right answer.
-    pub(crate) async fn stop(mut self) -> (Arc<Mutex<Told>>, Duration) {
+    pub(crate) async fn stop(mut self) -> (Told, Duration) {
         let took = self.began.elapsed();
         self.stop.store(true, Relaxed);
         while let Some(fan) = self.fans.join_next().await {
             fan.expect("a fan");
         }
-        (self.told, took)
+        let told = std::mem::take(&mut *self.told.lock().expect("not poisoned"));
+        (told, took)
     }
 }
 
@@ -144,9 +177,10 @@ impl Told {
         let rows: Vec<(i64, i64, i64, i64)> = sqlx::query_as(
             "select user_id, event_id, confidence::bigint,
                     (select count(*) from prediction_revisions r where (r.user_id, r.event_id) = (p.user_id, p.event_id)) + 1
-             from predictions p where p.revision = 1 +
+             from predictions p where p.user_id < $1 and p.revision = 1 +
                     (select count(*) from prediction_revisions r where (r.user_id, r.event_id) = (p.user_id, p.event_id))",
         )
+        .bind(NOBODYS)
         .fetch_all(db)
         .await
         .expect("read");
@@ -202,6 +236,7 @@ impl Fan {
         let (count, slowest) = told.requests.entry(kind).or_default();
         *count += 1;
         *slowest = took.max(*slowest);
+        told.slowest_lately = took.max(told.slowest_lately);
         let at = self.load.began.elapsed();
         answer
             .map_err(|error| told.failures.push(format!("{kind} after {at:.2?}, having waited {took:.2?}: {error}")))
@@ -258,6 +293,10 @@ impl Fan {
         for order in 0.. {
             if self.is_over() {
                 break;
+            }
+            if !self.load.spend.load(Relaxed) {
+                tokio::time::sleep(PAUSE).await;
+                continue;
             }
             let reference = format!("order-{}-{order}", self.number);
             let body = json!({"amount": 1 + order % 9, "reason": "purchase", "reference_id": reference});

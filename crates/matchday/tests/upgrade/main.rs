@@ -9,4 +9,6 @@ mod common;
 mod balancer;
 mod connection;
 mod load;
+mod migrations;
 mod rolling;
+mod versions;

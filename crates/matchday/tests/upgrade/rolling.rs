@@ -1,13 +1,13 @@
 //! Processes are ended and started again, one after the other, and nobody notices.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use matchday::testing::with_database;
 use sqlx::PgPool;
 
 use crate::{
     balancer::{Balancer, Passes, Slot},
-    common::{client::within, process::Setting, proof::held, synapse::free_ports},
+    common::{process::Setting, proof::held, synapse::free_ports},
     load::{self, Load},
 };
 
@@ -49,8 +49,7 @@ async fn rolling_restart(passes: Passes, rounds: usize) {
         let mut endings = Vec::new();
         for _ in 0..rounds {
             for (slot, process) in slots.iter().zip(&mut processes) {
-                let answered = load.answered() + 500;
-                within(Duration::from_secs(20), "there is traffic", async || load.answered() > answered).await;
+                load.goes_on(500).await;
                 let told = Instant::now();
                 process.signal("TERM");
                 let status = process.ended().await;
@@ -66,7 +65,6 @@ async fn rolling_restart(passes: Passes, rounds: usize) {
         }
         let (told, took) = load.stop().await;
         let db = PgPool::connect_with(options).await.expect("connected");
-        let told = std::mem::take(&mut *told.lock().expect("not poisoned"));
         let came = told.is_there_once(&db, &setting, took).await;
         db.close().await;
         let longest = endings.iter().max().copied().unwrap_or_default();

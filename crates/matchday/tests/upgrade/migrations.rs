@@ -1,0 +1,292 @@
+//! The schema changes while a version that knows nothing of it serves.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use matchday::{
+    platform::{
+        config::{self, Config},
+        database,
+    },
+    testing::{unique, with_database},
+};
+use serde_json::Value;
+use sqlx::{Connection as _, PgConnection, PgPool, migrate::Migrator, postgres::PgConnectOptions};
+
+use crate::{
+    common::{client::within, process::Setting, proof::held},
+    load::{self, Load, NOBODYS},
+};
+
+/// How many rows there are to be filled in.
+const ROWS: i64 = 30_000;
+
+/// What a release might do to tables that everybody writes: expand, fill in, and, in a later one, contract.
+const STEPS: [(&str, &str); 6] = [
+    (
+        "9001_expand",
+        "alter table predictions add column origin text default 'app', add column note text;
+         alter table users add column locale text default 'en';",
+    ),
+    (
+        "9002_index",
+        "-- no-transaction\ncreate index concurrently predictions_by_origin on predictions (origin, user_id);",
+    ),
+    (
+        "9003_backfill",
+        "-- no-transaction
+do $$
+declare
+    last bigint := 0;
+    next bigint;
+begin
+    loop
+        select max(user_id) into next
+        from (select user_id from predictions where user_id > last order by user_id limit 1000) batch;
+        exit when next is null;
+        update predictions set note = 'filled in' where user_id > last and user_id <= next and note is null;
+        last := next;
+        commit;
+    end loop;
+end
+$$",
+    ),
+    ("9004_promise", "alter table predictions add constraint predictions_origin check (origin is not null) not valid;"),
+    ("9005_look", "alter table predictions validate constraint predictions_origin;"),
+    (
+        "9006_contract",
+        "alter table predictions alter column origin set not null;
+         alter table predictions drop constraint predictions_origin, drop column note;",
+    ),
+];
+
+/// The migrations there are, and those of the test on top of them. Gone when it is dropped.
+struct Migrations(PathBuf);
+
+impl Migrations {
+    fn real() -> Self {
+        let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
+        let directory = std::env::temp_dir().join(unique("md_migrations"));
+        fs::create_dir(&directory).expect("a directory");
+        for file in fs::read_dir(Path::new(&package).join("../../migrations")).expect("the migrations") {
+            let file = file.expect("a file");
+            fs::copy(file.path(), directory.join(file.file_name())).expect("copied");
+        }
+        Self(directory)
+    }
+
+    async fn with(&self, (name, statements): (&str, &str)) -> Migrator {
+        fs::write(self.0.join(format!("{name}.up.sql")), statements).expect("written");
+        Migrator::new(self.0.as_path()).await.expect("migrations")
+    }
+}
+
+impl Drop for Migrations {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn database_of(setting: &Setting) -> config::Database {
+    Config::parse(setting.variables().clone(), None).expect("valid").config.database
+}
+
+/// How many sessions of this database wait for a lock with a statement that begins like this.
+async fn waiting(db: &PgPool, statement: &str) -> i64 {
+    sqlx::query_scalar(
+        "select count(*) from pg_stat_activity
+         where datname = current_database() and wait_event_type = 'Lock' and query ilike $1 || '%'",
+    )
+    .bind(statement)
+    .fetch_one(db)
+    .await
+    .expect("read")
+}
+
+/// Somebody in a transaction that does not end, who has done this in it.
+async fn holder(options: &PgConnectOptions, statement: &'static str) -> PgConnection {
+    let mut connection = PgConnection::connect_with(options).await.expect("connected");
+    for statement in ["begin", statement] {
+        sqlx::query(statement).execute(&mut connection).await.expect("done");
+    }
+    connection
+}
+
+/// Waits until a statement began to wait, gave up, and began again.
+async fn gives_up_and_tries_again(db: &PgPool, statement: &str) {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    within(PATIENCE, "it waits", async || waiting(db, statement).await > 0).await;
+    within(PATIENCE, "it gives up", async || waiting(db, statement).await == 0).await;
+    within(PATIENCE, "it tries again", async || waiting(db, statement).await > 0).await;
+    within(PATIENCE, "it gives up again", async || waiting(db, statement).await == 0).await;
+}
+
+#[tokio::test]
+async fn the_schema_changes_under_load_and_nobody_notices() {
+    with_database(async |options| {
+        let setting = load::fit(Setting::new(&options));
+        setting.expect(&["fixtures", "import", "-"], &load::document());
+        let db = PgPool::connect_with(options).await.expect("connected");
+        sqlx::query(
+            "insert into predictions (user_id, event_id, prediction, confidence, revision, created_at, updated_at)
+             select $1 + n, 1, 'draw', 50, 1, now(), now() from generate_series(1, $2) n",
+        )
+        .bind(NOBODYS)
+        .bind(ROWS)
+        .execute(&db)
+        .await
+        .expect("rows");
+        let process = setting.start(&["serve"]);
+        let load = Load::start(&process.public).await;
+        load.goes_on(300).await;
+        let before = load.slowest();
+        let migrations = Migrations::real();
+        let mut steps = Vec::new();
+        for step in STEPS {
+            let began = Instant::now();
+            let migrator = migrations.with(step).await;
+            let applied = database::migrate(&database_of(&setting), &migrator).await.expect("migrated");
+            assert_eq!(applied, 1, "{}", step.0);
+            let took = began.elapsed();
+            load.goes_on(50).await;
+            steps.push(format!("{} {took:.1?}", &step.0[5..]));
+        }
+        let during = load.slowest();
+        // A process of the version that knows nothing of all this is started again.
+        drop(setting.start(&["serve"]));
+        let (told, took) = load.stop().await;
+        let came = told.is_there_once(&db, &setting, took).await;
+        let (filled, is_made): (i64, bool) = sqlx::query_as(
+            "select count(*) filter (where origin = 'app'), (select indisvalid from pg_index where indexrelid = 'predictions_by_origin'::regclass)
+             from predictions where user_id > $1",
+        )
+        .bind(NOBODYS)
+        .fetch_one(&db)
+        .await
+        .expect("read");
+        assert_eq!((filled, is_made), (ROWS, true));
+        db.close().await;
+        assert!(during < Duration::from_secs(10), "a request took {during:?}");
+        held(
+            "upgrade",
+            "Columns added, an index made, rows filled in and a column dropped on the tables of users and predictions, under load",
+            &format!(
+                "{came}; steps: {}; the slowest request took {during:.1?} meanwhile and {before:.1?} before; a process that \
+                 knows nothing of the new schema starts on it",
+                steps.join(", ")
+            ),
+        );
+
+        // The other way round: a database that lacks what the process needs.
+        setting.expect(&["migrate", "down"], "");
+        let refused = setting.run(&["serve"], "");
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(
+            (refused.status.code(), told.trim()),
+            (Some(1), "matchday: the database lacks 1 migration: run `matchday migrate` first")
+        );
+        assert_eq!(setting.expect(&["migrate"], ""), "applied 1 migration");
+        held(
+            "upgrade",
+            "A process started on a database that lacks a migration",
+            "ends at once with status 1 and one line: the database lacks 1 migration: run `matchday migrate` first",
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_migration_that_must_wait_lets_everybody_pass() {
+    with_database(async |options| {
+        let setting = load::fit(Setting::new(&options));
+        setting.expect(&["fixtures", "import", "-"], &load::document());
+        let process = setting.start(&["serve"]);
+        let db = PgPool::connect_with(options.clone()).await.expect("connected");
+        let load = Load::start(&process.public).await;
+        load.goes_on(300).await;
+        let before = load.slowest();
+
+        let report = holder(&options, "select count(*) from predictions").await;
+        let held_since = Instant::now();
+        let migrations = Migrations::real();
+        let migrator = migrations.with(STEPS[0]).await;
+        let database = database_of(&setting);
+        let watching = async {
+            gives_up_and_tries_again(&db, "alter table predictions").await;
+            load.goes_on(300).await;
+            let seen = (load.slowest(), held_since.elapsed());
+            report.close().await.expect("let go");
+            seen
+        };
+        let (migrated, (during, held_for)) = tokio::join!(database::migrate(&database, &migrator), watching);
+        assert_eq!(migrated.expect("migrated"), 1);
+        let (told, took) = load.stop().await;
+        let came = told.is_there_once(&db, &setting, took).await;
+        db.close().await;
+        assert!(during < Duration::from_secs(8), "a request took {during:?}");
+        held(
+            "upgrade",
+            "A migration that needs a table which somebody holds in a long transaction, under load",
+            &format!(
+                "the table was held for {held_for:.1?}; the migration gave up twice and let everybody pass, and was done once \
+                 the table was free; the slowest request took {during:.1?} meanwhile and {before:.1?} before; {came}"
+            ),
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_migration_says_what_it_waits_for_and_gives_up_in_the_end() {
+    with_database(async |options| {
+        let setting = Setting::new(&options);
+        let db = PgPool::connect_with(options.clone()).await.expect("connected");
+        for _ in 0..2 {
+            setting.expect(&["migrate", "down"], "");
+        }
+        let report = holder(&options, "lock table users in access exclusive mode").await;
+        let impatient = setting.clone().with("MATCHDAY_DATABASE__MIGRATION_PATIENCE", "600ms");
+        let refused = tokio::task::spawn_blocking(move || impatient.run(&["migrate"], "")).await.expect("run");
+        let told = String::from_utf8_lossy(&refused.stderr).trim().to_owned();
+        assert_eq!(refused.status.code(), Some(1), "{told}");
+        let last = told.lines().last().expect("a line");
+        assert!(
+            last.starts_with("matchday: while executing migration 8:") && last.contains("due to lock timeout"),
+            "{told}"
+        );
+
+        let patient = setting.clone();
+        let migrating = tokio::task::spawn_blocking(move || patient.run(&["migrate"], ""));
+        // The whole migration is one message.
+        gives_up_and_tries_again(&db, "-- ").await;
+        report.close().await.expect("let go");
+        let output = migrating.await.expect("run");
+        let lines: Vec<Value> = String::from_utf8_lossy(&output.stderr)
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no line of the log: {line}")))
+            .collect();
+        assert!(output.status.success() && lines.len() >= 2, "{lines:#?}");
+        for line in &lines {
+            assert_eq!(
+                (line["message"].as_str(), line["migration"].as_i64()),
+                (Some("somebody holds what the migration needs; everybody else goes first, then it is tried again"), Some(8))
+            );
+        }
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "applied 2 migrations");
+        assert_eq!(setting.expect(&["migrate", "status"], ""), "the database is up to date");
+        db.close().await;
+        held(
+            "upgrade",
+            "`matchday migrate` while somebody holds a table that it needs",
+            &format!(
+                "says so in one line at each attempt ({} of them here), and applied both migrations once the table was free; \
+                 without success within database.migration_patience it ends with status 1 and names the migration",
+                lines.len()
+            ),
+        );
+    })
+    .await;
+}
