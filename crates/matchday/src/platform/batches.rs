@@ -211,7 +211,7 @@ impl<W: Write> Writer<W> {
         // The server ends a statement in time, unless it is gone without a word; then the network says so much later.
         let written = match tokio::time::timeout(self.patience, writing).await {
             Ok(Ok(written)) => written,
-            Ok(Err(_)) => Err(sqlx::Error::Protocol("a writer panicked".to_owned())),
+            Ok(Err(_)) => Err(sqlx::Error::WorkerCrashed),
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
         };
         match written {

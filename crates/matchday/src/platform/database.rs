@@ -221,7 +221,13 @@ pub async fn excess(pool: &PgPool) -> sqlx::Result<Option<Excess>> {
 pub fn is_passing(error: &sqlx::Error) -> bool {
     const PASSING: [&str; 8] = ["08", "53", "57P", "57014", "25006", "40001", "40P01", "55P03"];
     match error {
-        sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Io(_) | sqlx::Error::Tls(_) => true,
+        // The last one is something that is no PostgreSQL and answers in its place: a balancer without a primary takes
+        // connections, and ends them before a word was said.
+        sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_) => true,
         sqlx::Error::Database(inner) => {
             inner.code().is_some_and(|code| PASSING.iter().any(|class| code.starts_with(class)))
         }
@@ -345,6 +351,23 @@ mod tests {
             assert_eq!(by_owner.role, role);
         })
         .await;
+    }
+
+    /// As HAProxy does while no server says that it is the primary.
+    #[tokio::test]
+    async fn a_balancer_without_a_primary_is_a_database_that_is_away() {
+        use tokio::io::AsyncReadExt as _;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 64]).await;
+            }
+        });
+        let options = PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port).username("matchday");
+        let connected = <sqlx::PgConnection as sqlx::Connection>::connect_with(&options).await;
+        let error = connected.map(|_| ()).expect_err("nobody is there");
+        assert!(is_away(&error), "{error:?}");
     }
 
     #[tokio::test]
