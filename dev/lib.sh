@@ -1,9 +1,10 @@
 # shellcheck shell=bash
-# Shared by dev/up, dev/down and dev/reset; not to be run by itself.
+# Shared by dev/up, dev/down, dev/reset and dev/fault-parts; not to be run by itself.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 dev=$root/.dev
 run=$dev/run
+log=$dev/log
 all_parts=(postgres redis nats synapse)
 
 # Outside the clone: the socket, whose path must be short, and the data where
@@ -68,6 +69,42 @@ lock() {
   mkdir -p "$dev"
   exec 9>"$dev/lock"
   flock -w 600 9 || die "another dev/ script has been busy in this clone for 10 minutes"
+}
+
+# Runs a long command with its output in a log, and says every 10 s that it lives.
+install_step() { # WHAT COMMAND…
+  local what=$1 pid start tick=0
+  shift
+  start=$(now_ms)
+  say "installing $what …"
+  "$@" </dev/null >"$log/install.log" 2>&1 9>&- &
+  pid=$!
+  while kill -0 "$pid" 2>/dev/null; do
+    sleep 0.2
+    ((++tick % 50)) || say "installing $what … $(seconds_since "$start")"
+  done
+  if ! wait "$pid"; then
+    tail -n 20 "$log/install.log" >&2
+    die "installing $what failed (whole log: $log/install.log); check the network, then run it again"
+  fi
+  say "installed $what in $(seconds_since "$start")"
+}
+
+apt_install() { # PACKAGE…
+  local sudo=() status=0
+  ((EUID == 0)) || sudo=(sudo -n)
+  local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=300)
+  # Debian would start its own servers at once; this file forbids it meanwhile.
+  local policy=/usr/sbin/policy-rc.d made=
+  if [[ ! -e $policy ]]; then
+    printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee "$policy" >/dev/null
+    "${sudo[@]}" chmod 755 "$policy"
+    made=1
+  fi
+  "${apt[@]}" install --no-install-recommends "$@" ||
+    { "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "$@"; } || status=$?
+  [[ -z $made ]] || "${sudo[@]}" rm -f "$policy"
+  return "$status"
 }
 
 # Stops a part by its process id, the hard way after 15 s.

@@ -6,6 +6,7 @@ use std::{
     panic::AssertUnwindSafe,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     time::{Duration, Instant},
 };
 
@@ -136,6 +137,13 @@ impl Synapse {
         process.kill().expect("killed");
         process.wait().expect("gone");
     }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.process.as_ref().expect("it runs").id().to_string();
+        let status = Command::new("kill").arg(format!("-{name}")).arg(id).status();
+        assert!(status.expect("kill runs").success());
+    }
 }
 
 impl Drop for Synapse {
@@ -149,7 +157,7 @@ impl Drop for Synapse {
 }
 
 /// Where `dev/up` keeps the parts.
-fn development() -> PathBuf {
+pub(crate) fn development() -> PathBuf {
     // Of the clone that runs the tests: several may share what is built.
     let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
     Path::new(&package).join("../../.dev")
@@ -167,11 +175,15 @@ fn with(settings: &str, key: &str, value: &str) -> String {
     lines.collect()
 }
 
-/// Ports that stay free while nobody listens there: none of those that the system hands out (from 32768 on), and
-/// different for the processes that tests are.
+/// Ports that stay free while nobody listens there: none of those that the system hands out (from 32768 on), different
+/// for the processes that tests are, and never the same one twice in a process.
 pub(crate) fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
+    static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() * 8 % 10_000).expect("below 10,000");
-    let candidates = (0..10_000).map(|step| 20_000 + (first + step) % 10_000);
-    let mut free = candidates.filter(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
-    std::array::from_fn(|_| free.next().expect("a free port"))
+    let free_port = || {
+        let candidates = std::iter::repeat_with(|| TRIED.fetch_add(1, Ordering::Relaxed)).take(10_000);
+        let mut candidates = candidates.map(|step| 20_000 + (first + step % 10_000) % 10_000);
+        candidates.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
+    };
+    std::array::from_fn(|_| free_port())
 }

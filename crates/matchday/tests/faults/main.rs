@@ -4,3 +4,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+
+mod boards;
+mod failover;
+mod load;
+mod parts;
+mod postgres;
+mod redis;

@@ -1,0 +1,95 @@
+//! Leaderboards that have something to show, and what they should show.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sqlx::{PgPool, postgres::PgConnectOptions};
+
+use crate::{
+    common::process::{Process, Setting, get},
+    load::matches,
+};
+
+/// The first matches are for results; nobody of the crowd predicts them.
+pub(crate) const WITH_RESULTS: i64 = 3;
+/// How many have predicted those.
+const PLAYERS: i64 = 2_000;
+
+/// People who have predicted the first matches: the same in each run, and different for everybody.
+pub(crate) async fn add_players(owner: &PgConnectOptions) {
+    let db = PgPool::connect_with(owner.clone()).await.expect("connected");
+    sqlx::query(
+        "with players as (
+             insert into users (created_at, username) select now(), 'player' || n from generate_series(1, $1) n
+             returning user_id)
+         insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
+         select p.user_id, e.id, pick_of(home, away), home::smallint, away::smallint, (p.user_id * 7 % 101)::smallint, 1, now(), now()
+         from players p cross join (select id from events order by id limit $2) e
+         cross join lateral (select (p.user_id * 31 + e.id * 17) % 4 as h, (p.user_id * 13 + e.id * 5) % 3 as a) g
+         cross join lateral (select h::integer as home, a::integer as away) s",
+    )
+    .bind(PLAYERS)
+    .bind(WITH_RESULTS)
+    .execute(&db)
+    .await
+    .expect("players");
+    db.close().await;
+}
+
+/// Gives the first matches results.
+pub(crate) fn import(setting: &Setting, results: &[(i32, i32)]) {
+    setting.expect(&["fixtures", "import", "-"], &matches(results));
+}
+
+/// Waits until every result is in all scores, and all scores are on the boards; returns how long it took.
+pub(crate) async fn settled(owner: &PgConnectOptions, most: Duration) -> Duration {
+    let (began, db) = (Instant::now(), PgPool::connect_with(owner.clone()).await.expect("connected"));
+    let query = "select (select count(*) from event_results where applied_at is null) + (select count(*) from outbox)";
+    loop {
+        let left: i64 = sqlx::query_scalar(query).fetch_one(&db).await.expect("read");
+        if left == 0 {
+            break;
+        }
+        assert!(began.elapsed() < most, "{left} results or messages still wait after {most:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    db.close().await;
+    began.elapsed()
+}
+
+/// The first hundred by the database.
+pub(crate) async fn expected(owner: &PgConnectOptions) -> Vec<Value> {
+    const BOARD: &str = "select user_id, points, exact, correct, settled, rank() over (order by points desc)
+        from user_scores where scope = 'all' and settled > 0
+        order by points desc, exact desc, correct desc, user_id limit 100";
+    let db = PgPool::connect_with(owner.clone()).await.expect("connected");
+    let rows: Vec<(i64, i32, i32, i32, i32, i64)> = sqlx::query_as(BOARD).fetch_all(&db).await.expect("read");
+    db.close().await;
+    let entry = |(user, points, exact, correct, settled, rank)| json!({"user": user, "points": points, "exact": exact, "correct": correct, "settled": settled, "rank": rank});
+    assert!(!rows.is_empty(), "there is something to show");
+    rows.into_iter().map(entry).collect()
+}
+
+/// The first hundred by the board of everybody, or the code of the refusal.
+pub(crate) async fn shown(service: &Process, token: &str) -> Result<Vec<Value>, String> {
+    let (status, answer) = get(&service.public, "/api/auth/leaderboards?per_page=100", token).await;
+    if status != 200 {
+        return Err(format!("{status} {}", answer["code"].as_str().unwrap_or_default()));
+    }
+    let mut top = answer["data"]["top"].as_array().expect("a list").clone();
+    for entry in &mut top {
+        entry["user"] = entry["user"]["id"].clone();
+    }
+    Ok(top)
+}
+
+/// Asks until the board is there again; returns how long it took.
+pub(crate) async fn comes_back(service: &Process, token: &str, most: Duration) -> Duration {
+    let began = Instant::now();
+    while let Err(refusal) = shown(service, token).await {
+        assert!(refusal.starts_with("503 leaderboard_"), "{refusal}");
+        assert!(began.elapsed() < most, "no board within {most:?}: {refusal}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    began.elapsed()
+}

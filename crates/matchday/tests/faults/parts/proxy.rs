@@ -1,0 +1,109 @@
+//! A wire between the service and a part, which can be cut, and can be slow.
+
+use std::{net::SocketAddr, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::watch,
+    task::JoinHandle,
+};
+
+/// What the wire does to what is sent over it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wire {
+    /// It passes everything on.
+    Whole,
+    /// It passes everything on, in each direction after so long.
+    Slow(Duration),
+    /// Connections are made, and nothing is heard any more, on those that are there neither: a cable that was cut.
+    Silent,
+    /// Connections end, and new ones end at once.
+    Refused,
+}
+
+/// Passes on what comes to its address; gone when it is dropped.
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    wire: watch::Sender<Wire>,
+    task: JoinHandle<()>,
+}
+
+impl Proxy {
+    pub(crate) async fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (wire, state) = watch::channel(Wire::Whole);
+        let task = tokio::spawn(async move {
+            while let Ok((inside, _)) = listener.accept().await {
+                tokio::spawn(pass(inside, port, state.clone()));
+            }
+        });
+        Self { address, wire, task }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// From now on, also on connections that are there.
+    pub(crate) fn set(&self, wire: Wire) {
+        self.wire.send_replace(wire);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.wire.send_replace(Wire::Refused);
+    }
+}
+
+async fn pass(inside: TcpStream, port: u16, state: watch::Receiver<Wire>) {
+    let connection = async {
+        // Nobody is at the other end of a cable that was cut.
+        is_passing(&mut state.clone()).await;
+        let Ok(outside) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+        for stream in [&inside, &outside] {
+            let _ = stream.set_nodelay(true);
+        }
+        let ((from_inside, to_inside), (from_outside, to_outside)) = (inside.into_split(), outside.into_split());
+        tokio::select! {
+            () = copy(from_inside, to_outside, state.clone()) => {}
+            () = copy(from_outside, to_inside, state.clone()) => {}
+        }
+    };
+    // Both ends are closed when the wire is refused, or its sender gone.
+    let refused = async { drop(state.clone().wait_for(|wire| *wire == Wire::Refused).await) };
+    tokio::select! {
+        biased;
+        () = refused => {}
+        () = connection => {}
+    }
+}
+
+/// Waits until the wire passes something on; returns how long that takes.
+async fn is_passing(state: &mut watch::Receiver<Wire>) -> Duration {
+    match state.wait_for(|wire| *wire != Wire::Silent).await.as_deref() {
+        Ok(Wire::Slow(time)) => *time,
+        _ => Duration::ZERO,
+    }
+}
+
+async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<Wire>) {
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(read) = from.read(&mut buffer).await {
+        let delay = is_passing(&mut state).await;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+            // It may have been cut meanwhile.
+            is_passing(&mut state).await;
+        }
+        if read == 0 || to.write_all(&buffer[..read]).await.is_err() {
+            break;
+        }
+    }
+}
