@@ -57,6 +57,27 @@ pub(crate) async fn settled(owner: &PgConnectOptions, most: Duration) -> Duratio
     began.elapsed()
 }
 
+/// Every score is what predictions and results make it, and everybody has had the coins for their points, once. A point
+/// must be worth a coin.
+pub(crate) async fn add_up(setting: &Setting, owner: &PgConnectOptions) {
+    const EARNED: &str = "
+        select user_id, sum(points)::bigint from (
+            select p.user_id, greatest(prediction_points(1::smallint, p.prediction, p.home_goals, p.away_goals, p.confidence,
+                                                         e.home_score, e.away_score), 0) as points
+            from predictions p join events e on e.id = p.event_id where e.status = 'finished') earned
+        group by user_id having sum(points) > 0 order by 1";
+    const PAID: &str =
+        "select user_id, sum(amount)::bigint from coin_transactions where kind = 'points' group by user_id order by 1";
+    let rebuilt = setting.expect(&["scores", "rebuild", "--dry-run"], "");
+    assert_eq!(rebuilt, "every score is what predictions and results make it");
+    let db = PgPool::connect_with(owner.clone()).await.expect("connected");
+    let earned: Vec<(i64, i64)> = sqlx::query_as(EARNED).fetch_all(&db).await.expect("read");
+    let paid: Vec<(i64, i64)> = sqlx::query_as(PAID).fetch_all(&db).await.expect("read");
+    db.close().await;
+    assert!(earned.len() > 100, "many were right");
+    assert!(paid == earned, "everybody is paid once for what they earned");
+}
+
 /// The first hundred by the database.
 pub(crate) async fn expected(owner: &PgConnectOptions) -> Vec<Value> {
     const BOARD: &str = "select user_id, points, exact, correct, settled, rank() over (order by points desc)

@@ -8,6 +8,7 @@ mod common;
 mod boards;
 mod failover;
 mod load;
+mod nats;
 mod parts;
 mod postgres;
 mod redis;

@@ -10,11 +10,12 @@ use std::{
 use matchday::testing::unique;
 
 pub(crate) mod cluster;
+pub(crate) mod nats;
 pub(crate) mod postgres;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 
-pub(crate) use crate::common::synapse::free_ports;
+pub(crate) use crate::common::synapse::{development, free_ports};
 
 /// A directory for what a part keeps; gone when it is dropped.
 pub(crate) struct Directory(PathBuf);
