@@ -96,9 +96,15 @@ struct MyTeams {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "only its documentation is used; ProfileChange reads the values")]
 pub(super) struct UserInfo {
-    #[schema(required = false, min_length = 1, max_length = 100, example = "Ada Obi")]
+    #[schema(
+        required = false,
+        min_length = 1,
+        max_length = 100,
+        pattern = r"^[\t-\r ]*[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*[\t-\r ]*$",
+        example = "Ada Obi"
+    )]
     name: Option<String>,
-    #[schema(required = false, max_length = 254, example = "ada@example.org")]
+    #[schema(required = false, format = "email", max_length = 254, example = "ada@example.org")]
     email: Option<String>,
     /// 13 years ago or more.
     #[schema(required = false, format = Date, example = "1990-02-28")]

@@ -90,9 +90,9 @@ impl From<RoomError> for ApiError {
 #[derive(ToSchema)]
 #[schema(as = NewRoom)]
 pub(super) struct RoomWish {
-    #[schema(value_type = String, min_length = 1, max_length = 100, example = "Derby talk")]
+    #[schema(value_type = String, min_length = 1, max_length = 100, pattern = r"^[\t-\r ]*[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Derby talk")]
     name: RoomName,
-    #[schema(value_type = Option<String>, max_length = 500, example = "Everything about the derby")]
+    #[schema(value_type = Option<String>, max_length = 500, pattern = r"^[\t-\r ]*[^\x00-\x09\x0b-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Everything about the derby")]
     topic: Option<Topic>,
     /// The match it is about.
     event_id: Option<EventId>,
@@ -362,7 +362,7 @@ pub(super) struct InvitationBody {
     /// Whom to invite: by id, or by `username`.
     user_id: Option<UserId>,
     /// Whom to invite: by name, or by `user_id`.
-    #[schema(value_type = Option<String>, example = "swift_winger")]
+    #[schema(value_type = Option<String>, min_length = 3, max_length = 30, pattern = "^(?=.*[A-Za-z._])[A-Za-z0-9][A-Za-z0-9._]{1,28}[A-Za-z0-9]$", example = "swift_winger")]
     username: Option<Username>,
 }
 

@@ -127,7 +127,7 @@ pub(super) struct ReportedMessage {
     /// The message, as the homeserver names it.
     #[schema(value_type = String, pattern = r"^\$[A-Za-z0-9._:/+-]+$", max_length = 255, example = "$Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg")]
     event_id: MessageId,
-    #[schema(value_type = String, min_length = 1, max_length = 500, example = "Insults")]
+    #[schema(value_type = String, min_length = 1, max_length = 500, pattern = r"^[^\x00]*[^\s\x00][^\x00]*$", example = "Insults")]
     reason: Reason,
 }
 

@@ -61,7 +61,7 @@ pub(super) struct SuggestionWish {
     #[schema(value_type = String, max_length = 500, example = "Striker")]
     base: Base,
     /// Whether every suggestion ends in a digit; otherwise none has any. Left out it is false.
-    #[schema(required = false)]
+    #[schema(required = false, value_type = Option<bool>)]
     include_numbers: bool,
 }
 
