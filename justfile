@@ -41,7 +41,7 @@ ci: format lint queries test migrations dependencies docs
 # The code is formatted, and the scripts are sound.
 format:
     cargo fmt --all --check
-    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/check-migrations dev/upgrade dev/upgrade-parts dev/fault-parts .ci/run
+    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/check-migrations dev/upgrade dev/upgrade-parts dev/fault-parts dev/schemathesis .ci/run
 
 # No warning of the compiler or of clippy.
 lint: _own
@@ -80,3 +80,7 @@ docs: _own
 bench *ARGS: _own
     {{ parts }} && cargo build --quiet --release --bin matchday --bin bench
     {{ parts }} && ulimit -n "$(ulimit -Hn)" && "$CARGO_TARGET_DIR/release/bench" {{ ARGS }}
+
+# At least so many requests that Schemathesis thinks up, to a service of their own: by night 20000, in a hurry 1.
+schemathesis CASES="20000": _own
+    {{ parts }} && cargo build --quiet --bin matchday && dev/schemathesis {{ CASES }}
