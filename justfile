@@ -32,7 +32,7 @@ upgrade REVISION="": _own
 
 # Break parts while people use the service, and see that what was promised holds. Also what only runs at night.
 faults *FILTER: _own
-    dev/fault-parts
+    dev/proof-parts
     {{ parts }} && cargo nextest run -p matchday --all-features --test faults --run-ignored all --no-capture {{ FILTER }}
 
 # What must pass before anything lands.
@@ -41,7 +41,7 @@ ci: format lint queries test migrations dependencies docs
 # The code is formatted, and the scripts are sound.
 format:
     cargo fmt --all --check
-    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/check-migrations dev/upgrade dev/upgrade-parts dev/fault-parts dev/schemathesis .ci/run
+    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/check-migrations dev/upgrade dev/proof-parts dev/schemathesis .ci/run
 
 # No warning of the compiler or of clippy.
 lint: _own

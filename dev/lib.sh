@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by dev/up, dev/down, dev/reset and dev/fault-parts; not to be run by itself.
+# Shared by dev/up, dev/down, dev/reset and dev/proof-parts; not to be run by itself.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 dev=$root/.dev

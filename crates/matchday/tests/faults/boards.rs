@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use sqlx::{PgPool, postgres::PgConnectOptions};
 
 use crate::{
-    common::process::{Process, Setting, get},
     load::matches,
+    stage::process::{Process, Setting, get},
 };
 
 /// The first matches are for results; nobody of the crowd predicts them.

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{common::proof::held, load::Crowd, parts::cluster::Cluster};
+use crate::{load::Crowd, parts::cluster::Cluster, stage::proof::held};
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "nightly: takes a minute, and Patroni, etcd and HAProxy, which dev/fault-parts installs"]
+#[ignore = "nightly: takes a minute, and Patroni, etcd and HAProxy, which dev/proof-parts installs"]
 async fn the_primary_is_killed_under_load_and_later_a_switchover_is_made() {
     let mut cluster = Cluster::start().await;
     let (setting, owner) = (cluster.setting().without("MATCHDAY_MATRIX__HOMESERVER_URL"), cluster.owner());

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use sqlx::{PgPool, postgres::PgConnectOptions};
 use tokio::task::JoinHandle;
 
-use crate::common::process::{Process, Setting};
+use crate::stage::process::{Process, Setting};
 
 /// How many matches there are to predict.
 const MATCHES: usize = 40;

@@ -2,8 +2,8 @@
 //!
 //! The quick half runs with all other tests. The rest is marked as ignored and runs every night: `just faults`.
 
-#[path = "../common/mod.rs"]
-mod common;
+#[path = "../stage/mod.rs"]
+mod stage;
 
 mod boards;
 mod failover;

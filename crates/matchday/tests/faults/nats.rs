@@ -8,13 +8,13 @@ use sqlx::{PgPool, postgres::PgConnectOptions};
 
 use crate::{
     boards,
-    common::{
+    load::Crowd,
+    parts::nats::Nats,
+    stage::{
         client::within,
         process::{Process, Setting, get},
         proof::held,
     },
-    load::Crowd,
-    parts::nats::Nats,
 };
 
 fn setting_with(nats: &Nats, owner: &PgConnectOptions) -> Setting {

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::{
-    common::{
-        client::within,
-        process::{Process, get},
-        proof::held,
-    },
     load::Crowd,
     parts::{
         postgres::{Postgres, setting_at},
         proxy::{Proxy, Wire},
+    },
+    stage::{
+        client::within,
+        process::{Process, get},
+        proof::held,
     },
 };
 

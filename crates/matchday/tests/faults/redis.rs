@@ -6,15 +6,15 @@ use matchday::testing::{unique, with_database};
 
 use crate::{
     boards,
-    common::{
-        client::Client,
-        process::{Setting, get},
-        proof::held,
-    },
     load::Crowd,
     parts::{
         proxy::{Proxy, Wire},
         redis::Redis,
+    },
+    stage::{
+        client::Client,
+        process::{Setting, get},
+        proof::held,
     },
 };
 

@@ -1,13 +1,13 @@
 //! What strangers may send over the network, and how many of them at once: nothing of it takes the service from others.
 
-#[path = "../common/mod.rs"]
-mod common;
+#[path = "../stage/mod.rs"]
+mod stage;
 
 mod flood;
 mod slow;
 mod smuggling;
 
-pub(crate) use common::{process, proof};
+pub(crate) use stage::{process, proof};
 
 use std::time::{Duration, Instant};
 

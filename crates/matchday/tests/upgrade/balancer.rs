@@ -9,7 +9,7 @@ use std::{
 
 use matchday::testing::unique;
 
-use crate::common::{
+use crate::stage::{
     client::within,
     process::{Process, Setting},
 };
@@ -107,7 +107,7 @@ listen statistics
             .stdout(Stdio::null())
             .stderr(fs::File::create(directory.join("log")).expect("a log"))
             .spawn()
-            .expect("HAProxy starts: run dev/upgrade-parts first");
+            .expect("HAProxy starts: run dev/proof-parts first");
         let (address, statistics) = (format!("127.0.0.1:{port}"), format!("http://127.0.0.1:{statistics_port}/;csv"));
         Self { address, statistics, directory, process }
     }

@@ -15,8 +15,8 @@ use sqlx::PgPool;
 use tokio::task::JoinSet;
 
 use crate::{
-    common::{client::within, process::Setting},
     connection::{Connection, Question},
+    stage::{client::within, process::Setting},
 };
 
 /// How many do each of the things that there are to do.

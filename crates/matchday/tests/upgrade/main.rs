@@ -3,8 +3,8 @@
 //!
 //! The quick half runs with all other tests. The rest is marked as ignored: `just upgrade` and `just soak`.
 
-#[path = "../common/mod.rs"]
-mod common;
+#[path = "../stage/mod.rs"]
+mod stage;
 
 mod balancer;
 mod connection;

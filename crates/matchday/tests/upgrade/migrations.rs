@@ -17,8 +17,8 @@ use serde_json::Value;
 use sqlx::{Connection as _, PgConnection, PgPool, migrate::Migrator, postgres::PgConnectOptions};
 
 use crate::{
-    common::{client::within, process::Setting, proof::held},
     load::{self, Load, NOBODYS},
+    stage::{client::within, process::Setting, proof::held},
 };
 
 /// How many rows there are to be filled in.

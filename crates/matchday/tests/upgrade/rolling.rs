@@ -7,8 +7,8 @@ use sqlx::PgPool;
 
 use crate::{
     balancer::{Balancer, Passes, Slot},
-    common::{process::Setting, proof::held, synapse::free_ports},
     load::{self, Load},
+    stage::{process::Setting, proof::held, synapse::free_ports},
 };
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use sqlx::PgPool;
 
 use crate::{
     balancer::{Balancer, Passes, Slot},
-    common::{process::Setting, proof::held, synapse::free_ports},
     load::{self, Load},
+    stage::{process::Setting, proof::held, synapse::free_ports},
 };
 
 /// `MATCHDAY_OLD_BIN` names the binary of the version before, `MATCHDAY_OLD_REVISION` what it was built from.

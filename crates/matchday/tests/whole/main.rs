@@ -2,8 +2,8 @@
 
 use std::io::Write as _;
 
-#[path = "../common/mod.rs"]
-mod common;
+#[path = "../stage/mod.rs"]
+mod stage;
 
 mod catalogue;
 mod coins;
@@ -20,7 +20,7 @@ mod secrets;
 mod serving;
 mod tracing;
 
-pub(crate) use common::{client, process, synapse};
+pub(crate) use stage::{client, process, synapse};
 
 /// Tells whoever runs the tests by hand what they measured.
 pub(crate) fn report(text: &str) {

@@ -15,7 +15,7 @@ use super::{
     postgres::{owner_at, prepare, programs, setting_at},
     signal,
 };
-use crate::common::process::Setting;
+use crate::stage::process::Setting;
 
 /// How long becoming a cluster, or one again, may take.
 const PATIENCE: Duration = Duration::from_secs(90);

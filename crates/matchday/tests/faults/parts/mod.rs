@@ -15,7 +15,7 @@ pub(crate) mod postgres;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 
-pub(crate) use crate::common::synapse::{development, free_ports};
+pub(crate) use crate::stage::synapse::{development, free_ports};
 
 /// A directory for what a part keeps; gone when it is dropped.
 pub(crate) struct Directory(PathBuf);

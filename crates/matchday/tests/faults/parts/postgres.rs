@@ -8,7 +8,7 @@ use std::{
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 
 use super::{Directory, Running, Who, command, directory_of_postgres, free_ports, run};
-use crate::common::process::Setting;
+use crate::stage::process::Setting;
 
 /// Where PostgreSQL's programs are.
 pub(crate) fn programs() -> PathBuf {
