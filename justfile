@@ -35,6 +35,12 @@ faults *FILTER: _own
     dev/proof-parts
     {{ parts }} && cargo nextest run -p matchday --all-features --test faults --run-ignored all --no-capture {{ FILTER }}
 
+# Mixed traffic for so many minutes, with every part real: nothing may fail, and nothing grow that should not.
+# MATCHDAY_BIN names another binary than the debug one, like that of a release build.
+soak MINUTES="20": _own
+    {{ parts }} && MATCHDAY_SOAK_MINUTES={{ MINUTES }} cargo nextest run -p matchday --all-features --test upgrade \
+        --run-ignored all --no-capture -E 'test(/^soak::/)'
+
 # What must pass before anything lands.
 ci: format lint queries test migrations dependencies docs
 

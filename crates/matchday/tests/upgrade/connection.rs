@@ -36,6 +36,10 @@ impl<'a> Question<'a> {
     pub(crate) fn post(path: &'a str, token: &'a str, body: &Value) -> Self {
         Self { method: Method::POST, path, token, headers: &[], body: body.to_string().into() }
     }
+
+    pub(crate) fn with(self, headers: &'a [(&'a str, &'a str)]) -> Self {
+        Self { headers, ..self }
+    }
 }
 
 impl Connection {

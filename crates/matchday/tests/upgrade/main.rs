@@ -11,4 +11,5 @@ mod connection;
 mod load;
 mod migrations;
 mod rolling;
+mod soak;
 mod versions;

@@ -1,0 +1,444 @@
+//! A long time under mixed traffic, with all parts real: nothing grows that should not, nothing fails, nothing is lost.
+
+mod samples;
+mod traffic;
+
+use std::{
+    collections::BTreeMap,
+    io::Write as _,
+    path::Path,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use matchday::testing::with_database;
+use serde_json::{Value, json};
+use sqlx::{PgPool, postgres::PgConnectOptions};
+use tokio::task::JoinSet;
+
+use self::{
+    samples::{Looker, Sample, median},
+    traffic::{FANS, Fan, Traffic, rate},
+};
+use crate::{
+    common::{
+        client::{Homeserver, within},
+        process::{Process, Setting},
+        proof::held,
+        synapse::{Synapse, with_synapse},
+    },
+    connection::{Connection, Question},
+};
+
+const MATCHES: usize = 40;
+
+/// Tables that grow as long as people do things, because what they did is kept.
+const KEPT: [&str; 17] = [
+    "users",                // an account for each phone
+    "phone_claims",         // whose it is
+    "username_claims",      // a name for each account
+    "wallets",              // a wallet for each account
+    "user_scores",          // a score for each account and table
+    "predictions",          // one for each account and match
+    "prediction_revisions", // what was said before
+    "coin_transactions",    // the ledger
+    "coin_entries",         // the ledger
+    "coin_payouts",         // the ledger
+    "daily_claims",         // the ledger
+    "event_results",        // every result that a match has had
+    "score_lanes",          // one for each match that has a result, and more with more users
+    "coin_rates",           // one for each match that was paid
+    "rooms",                // those that fans open
+    "room_activity",        // one for each room
+    "room_members",         // one for each account and room that it ever was in
+];
+
+/// Tables that are swept once an hour, of what is older than this. In a soak they grow for as long as that; so at its
+/// end their rows are made to look old, and must go.
+const SWEPT: [(&str, &str); 5] = [
+    ("codes", "a day"),
+    ("code_failures", "a month"),
+    ("sms_log", "sms.log_for"),
+    ("chat_inbox", "an hour for what was said, a week for the rest"),
+    ("idempotency_keys", "a day"),
+];
+
+/// Sessions end by logout, and the oldest of a user beyond ten; the rest are as many as there are people.
+const BOUNDED_BY_PEOPLE: [&str; 1] = ["sessions"];
+
+/// Everything else has as many rows as the catalogue makes, or none once the work is done. A few come and go.
+const COME_AND_GO: u64 = 200;
+
+/// What memory may grow by between the second and the last third of the time, besides what caches are allowed.
+const GROWTH_IN_PERCENT: u64 = 10;
+const GROWTH_IN_KIB: u64 = 8 * 1_024;
+
+/// How many of those who want something of the homeserver may be told to come again. It is one process, and shares the
+/// machine with everything else here; that it does not answer in time is no fault of the service.
+const CHATS_REFUSED_IN_PERCENT: u64 = 5;
+
+#[tokio::test]
+#[ignore = "takes as long as it is told to: `just soak`"]
+async fn mixed_traffic_for_a_long_time_lets_nothing_grow() {
+    let minutes = std::env::var("MATCHDAY_SOAK_MINUTES").map_or(20, |minutes| minutes.parse().expect("a number"));
+    with_database(async |options| {
+        with_synapse(&options, async |synapse| soak(&options, synapse, minutes).await).await;
+    })
+    .await;
+}
+
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "soak: {text}");
+}
+
+async fn soak(options: &PgConnectOptions, synapse: &Synapse, minutes: u64) {
+    let mut setting =
+        synapse.setting(options).with("MATCHDAY_COINS__WELCOME", "1000000").with("MATCHDAY_COINS__PER_POINT", "1");
+    let binary = std::env::var_os("MATCHDAY_BIN");
+    if let Some(binary) = &binary {
+        setting = setting.with_binary(Path::new(binary));
+    }
+    let db = PgPool::connect_with(options.clone()).await.expect("connected");
+    let mut process = setting.start(&["serve"]);
+    import(&setting, &[]).await;
+    let rooms = rooms(&db).await;
+    let lasts = Duration::from_mins(minutes);
+    let looker = Looker::new(&setting, &db).await;
+
+    let ready = Traffic::new(lasts, Homeserver::at(&synapse.url), rooms.clone());
+    let mut fans = Vec::new();
+    for number in 0..FANS {
+        fans.push(Fan::new(&ready, &process.public, number).await);
+    }
+    // The time begins when everybody is there.
+    let traffic = Traffic::new(lasts, Homeserver::at(&synapse.url), rooms);
+    say(&format!("{FANS} apps, {} things a second, for {minutes} minutes", rate()));
+    let mut tasks = JoinSet::new();
+    for fan in fans {
+        tasks.spawn(fan.with(&traffic).run());
+    }
+    tasks.spawn(results(setting.clone(), Arc::clone(&traffic)));
+    tasks.spawn(expired_codes(process.public.clone(), db.clone(), Arc::clone(&traffic)));
+    let samples = watch(&looker, &process, &traffic).await;
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no panic");
+    }
+
+    let mut faults = Vec::new();
+    let settled = settle(&looker, &process).await;
+    faults.extend(settled.err());
+    for (command, expected) in [
+        (["coins", "audit"].as_slice(), "every wallet is what its history makes it"),
+        (&["scores", "rebuild", "--dry-run"], "every score is what predictions and results make it"),
+        (&["scores", "status"], "every result is in all scores"),
+    ] {
+        let output = setting.run(command, "");
+        let told = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if !output.status.success() || !told.ends_with(expected) {
+            faults.push(format!("{command:?}: {told} {}", String::from_utf8_lossy(&output.stderr)));
+        }
+    }
+    let swept = sweep(&setting, &db).await;
+    faults.extend(swept.err());
+    faults.extend(look_back(&samples, &traffic, &process));
+    process.signal("TERM");
+    assert!(process.ended().await.success());
+    db.close().await;
+    tell(&samples, &traffic, &process);
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    let what = format!(
+        "Mixed traffic for {minutes} minutes, {} things a second, every part real, {}",
+        rate(),
+        if binary.is_some() { "release build" } else { "debug build" }
+    );
+    held("soak", &what, &in_short(&samples, &traffic));
+}
+
+/// Brings the matches in line with these results, by match.
+async fn import(setting: &Setting, results: &[(i64, i64)]) {
+    let matches: Vec<Value> = (0..MATCHES)
+        .map(|number| {
+            let result = results.get(number);
+            json!({"key": format!("m{number}"), "home": "rovers", "away": "city", "start_time": "2090-05-01T15:00:00Z",
+                   "venue": "Park", "status": if result.is_some() { "finished" } else { "scheduled" },
+                   "home_score": result.map(|(home, _)| home), "away_score": result.map(|(_, away)| away)})
+        })
+        .collect();
+    let document = json!({"sport": {"slug": "football", "name": "Football"},
+        "tournament": {"slug": "cup", "name": "Cup", "logo": null},
+        "teams": [{"slug": "rovers", "name": "Rovers"}, {"slug": "city", "name": "City"}], "matches": matches})
+    .to_string();
+    let setting = setting.clone();
+    tokio::task::spawn_blocking(move || setting.expect(&["fixtures", "import", "-", "--no-wait"], &document))
+        .await
+        .expect("imported");
+}
+
+/// Waits until all matches have their rooms.
+async fn rooms(db: &PgPool) -> Vec<String> {
+    let open = "select matrix_id from rooms where opened_at is not null and stand is not null";
+    within(Duration::from_mins(3), "the matches have rooms", async || {
+        sqlx::query(open).fetch_all(db).await.expect("read").len() == MATCHES
+    })
+    .await;
+    sqlx::query_scalar(open).fetch_all(db).await.expect("read")
+}
+
+/// A result after the other, thirty in all, and every third is corrected.
+async fn results(setting: Setting, traffic: Arc<Traffic>) {
+    const RESULTS: usize = 30;
+    let pause = (traffic.until - traffic.began) / u32::try_from(RESULTS + 1).expect("few");
+    let mut results: Vec<(i64, i64)> = Vec::new();
+    for number in 0..RESULTS {
+        let due = traffic.began + pause * u32::try_from(number + 1).expect("few");
+        tokio::time::sleep_until(due.into()).await;
+        // From now on nobody predicts it.
+        traffic.open_from.store(number + 2, Relaxed);
+        let goals = i64::try_from(number).expect("few");
+        if number % 3 == 2 {
+            results[number - 1] = (goals % 4, goals % 3 + 1);
+        }
+        results.push((goals % 3, goals % 2));
+        import(&setting, &results).await;
+    }
+}
+
+/// A code that came too late, every ten seconds.
+async fn expired_codes(address: String, db: PgPool, traffic: Arc<Traffic>) {
+    let mut connection = Connection::to(&address);
+    for number in 0.. {
+        let phone = format!("+1417555{number:04}");
+        let wish = json!({"phone": phone});
+        let asked = connection.ask(Question::post("/api/code/request", "", &wish)).await;
+        let path = format!("/api/logs/sms?phone={}&status=sent", phone.replace('+', "%2B"));
+        let log = connection.ask(Question::get(&path, "")).await.map(|answer| answer.expect(200));
+        let aged = sqlx::query("update codes set expires_at = now() - interval '1 second' where subject = $1")
+            .bind(format!("login:{phone}"))
+            .execute(&db)
+            .await
+            .expect("aged");
+        let code = log.map(|log| log["data"][0]["code"].clone()).unwrap_or_default();
+        let body = json!({"phone": phone, "code": code});
+        let answer = connection.ask(Question::post("/api/code/verify", "", &body)).await;
+        let statuses = (asked.map(|answer| answer.status.as_u16()), answer.map(|answer| answer.status.as_u16()));
+        if statuses != (Ok(200), Ok(401)) || aged.rows_affected() != 1 {
+            traffic.wrong(&format!("a code that had expired: {statuses:?}, {} aged", aged.rows_affected()));
+        }
+        if traffic.until < Instant::now() + Duration::from_secs(10) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+}
+
+/// Looks every ten seconds, and says every thirty how it goes.
+async fn watch(looker: &Looker, process: &Process, traffic: &Traffic) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let mut due = traffic.began;
+    while due < traffic.until {
+        tokio::time::sleep_until(due.into()).await;
+        let sample = looker.look(process).await;
+        if samples.len() % 3 == 0 {
+            let (requests, wrong) = traffic.record(|record| {
+                (record.statuses.values().sum::<u64>(), record.wrong.last().cloned().unwrap_or_default())
+            });
+            say(&format!(
+                "{:>4.0?} of {:.0?}: {requests} requests, {} MiB, {} descriptors, {} connections, outbox {:.1} s, work {}, \
+                 Redis {} keys {wrong}",
+                traffic.began.elapsed(),
+                traffic.until - traffic.began,
+                sample.memory / 1_024,
+                sample.descriptors,
+                sample.connections,
+                sample.outbox_lag,
+                sample.work,
+                sample.redis_keys,
+            ));
+        }
+        samples.push(sample);
+        due += Duration::from_secs(10);
+    }
+    samples
+}
+
+/// Waits until everything that was to be done is done.
+async fn settle(looker: &Looker, process: &Process) -> Result<(), String> {
+    let began = Instant::now();
+    loop {
+        let sample = looker.look(process).await;
+        let outbox = sample.tables["outbox"].0;
+        if (outbox, sample.work, sample.dead) == (0, 0, 0) {
+            return Ok(());
+        }
+        if began.elapsed() > Duration::from_mins(1) {
+            return Err(format!(
+                "a minute after the last request {outbox} messages wait, {} pieces of work are left, {} were given up",
+                sample.work, sample.dead
+            ));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Makes what is swept look old, and starts a worker, which sweeps at once.
+async fn sweep(setting: &Setting, db: &PgPool) -> Result<(), String> {
+    for statement in [
+        "update codes set created_at = created_at - interval '40 days', expires_at = expires_at - interval '40 days'",
+        "update code_failures set last_failed_at = last_failed_at - interval '40 days'",
+        "update sms_log set created_at = created_at - interval '40 days', expires_at = expires_at - interval '40 days'",
+        "update chat_inbox set received_at = received_at - interval '40 days'",
+        "update idempotency_keys set created_at = created_at - interval '40 days', claimed_until = claimed_until - interval '40 days'",
+    ] {
+        sqlx::query(statement).execute(db).await.map_err(|error| error.to_string())?;
+    }
+    let worker = setting.clone().with("MATCHDAY_HTTP__PRIVATE_LISTEN", "127.0.0.1:0").start(&["worker"]);
+    let began = Instant::now();
+    loop {
+        let mut left = Vec::new();
+        for (table, _) in SWEPT {
+            let count = sqlx::AssertSqlSafe(format!("select count(*) from {table}"));
+            let rows: i64 = sqlx::query_scalar(count).fetch_one(db).await.map_err(|error| error.to_string())?;
+            // What the homeserver still pushes is new.
+            if rows > if table == "chat_inbox" { 50 } else { 0 } {
+                left.push(format!("{rows} of {table}"));
+            }
+        }
+        if left.is_empty() {
+            drop(worker);
+            return Ok(());
+        }
+        if began.elapsed() > Duration::from_mins(1) {
+            return Err(format!("not swept: {}; {:?}", left.join(", "), worker.log()));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// What was not as it should be.
+fn look_back(samples: &[Sample], traffic: &Traffic, process: &Process) -> Vec<String> {
+    let mut faults = traffic.record(|record| {
+        let mut faults: Vec<String> = record.wrong.iter().take(20).cloned().collect();
+        let failed: u64 =
+            record.statuses.iter().filter(|(status, _)| **status >= 500 || **status == 0).map(|(_, n)| n).sum();
+        if failed > record.chats_refused {
+            faults.push(format!("{} requests failed", failed - record.chats_refused));
+        }
+        if record.chats_refused > 5 + record.chats * CHATS_REFUSED_IN_PERCENT / 100 {
+            faults.push(format!("{} of {} were told that chat does not answer", record.chats_refused, record.chats));
+        }
+        for kind in ["lists", "predictions", "deductions", "leaderboards", "logins", "joins", "leaves", "hostile"] {
+            if record.latencies.get(kind).is_none_or(|times| times.len() < 5) {
+                faults.push(format!("hardly any {kind}: nothing was going on"));
+            }
+        }
+        faults
+    });
+    let third = samples.len() / 3;
+    let (second, last) = (&samples[third..2 * third], &samples[2 * third..]);
+    let (before, after) = (median(second, |sample| sample.memory), median(last, |sample| sample.memory));
+    if after > before + before * GROWTH_IN_PERCENT / 100 + GROWTH_IN_KIB {
+        faults.push(format!("memory grew from {before} to {after} KiB"));
+    }
+    let (before, after) = (median(second, |sample| sample.descriptors), median(last, |sample| sample.descriptors));
+    if after > before + 10 {
+        faults.push(format!("descriptors grew from {before} to {after}"));
+    }
+    let highest = |of: &dyn Fn(&Sample) -> u64| samples.iter().map(of).max().unwrap_or_default();
+    // The pool, one for each writer, and readiness.
+    if highest(&|sample| sample.connections) > 16 + 4 + 2 {
+        faults.push(format!("{} connections to PostgreSQL", highest(&|sample| sample.connections)));
+    }
+    let lag = samples.iter().map(|sample| sample.outbox_lag).fold(0.0, f64::max);
+    if lag > 30.0 {
+        faults.push(format!("a message waited {lag:.0} s in the outbox"));
+    }
+    if highest(&|sample| sample.dead) > 0 {
+        faults.push(format!("{} pieces of work were given up", highest(&|sample| sample.dead)));
+    }
+    for table in samples[0].tables.keys() {
+        let meant_to = KEPT.contains(&table.as_str()) || SWEPT.iter().any(|(swept, _)| swept == table);
+        let rows = |sample: &Sample| sample.tables[table].0;
+        let (before, after) = (median(second, rows), median(last, rows));
+        let by_people = BOUNDED_BY_PEOPLE.contains(&table.as_str()) && after <= FANS as u64 * 11;
+        if !meant_to && !by_people && after > before + COME_AND_GO {
+            faults.push(format!("{table} grew from {before} to {after} rows"));
+        }
+    }
+    for line in process.log() {
+        let parsed: Value = serde_json::from_str(&line).unwrap_or_default();
+        if parsed["level"] == "ERROR" {
+            faults.push(format!("in the log: {line}"));
+        }
+    }
+    faults
+}
+
+/// All figures, for people.
+fn tell(samples: &[Sample], traffic: &Traffic, process: &Process) {
+    let (first, end) = (&samples[0], &samples[samples.len() - 1]);
+    traffic.record(|record| {
+        for (kind, times) in &mut record.latencies {
+            times.sort_unstable();
+            let [half, most, all] = [50, 99, 100].map(|percent| times[(times.len() - 1) * percent / 100]);
+            say(&format!("{kind}: {}, p50 {half:.1?}, p99 {most:.1?}, longest {all:.1?}", times.len()));
+        }
+        say(&format!("answers by status: {:?}", record.statuses));
+    });
+    for (table, (rows, bytes)) in &end.tables {
+        let (before, _) = first.tables[table];
+        if *rows != before {
+            say(&format!("{table}: {before} rows at first, {rows} at last, {} KiB", bytes / 1_024));
+        }
+    }
+    for (warning, times) in warnings(process) {
+        say(&format!("warned {times} times: {warning}"));
+    }
+}
+
+/// What the process warned of: how often, what, and why, cut short.
+fn warnings(process: &Process) -> BTreeMap<String, u64> {
+    let mut warnings = BTreeMap::new();
+    for line in process.log() {
+        let line: Value = serde_json::from_str(&line).unwrap_or_default();
+        if line["level"] == "WARN" {
+            let why =
+                ["reason", "error", "cause", "route"].map(|name| line[name].as_str().unwrap_or_default()).join(" ");
+            let told = format!("{} {why}", line["message"].as_str().unwrap_or_default());
+            *warnings.entry(told.chars().take(150).collect()).or_default() += 1;
+        }
+    }
+    warnings
+}
+
+/// The figures that count. The times are sorted.
+fn in_short(samples: &[Sample], traffic: &Traffic) -> String {
+    let third = samples.len() / 3;
+    let (second, last) = (&samples[third..2 * third], &samples[2 * third..]);
+    let highest = |of: &dyn Fn(&Sample) -> u64| samples.iter().map(of).max().unwrap_or_default();
+    let mebibytes = |part: &[Sample]| median(part, |sample| sample.memory) / 1_024;
+    let end = &samples[samples.len() - 1];
+    let (refused, chats) = traffic.record(|record| (record.chats_refused, record.chats));
+    let (requests, times) = traffic.record(|record| {
+        let told = record.latencies.iter().map(|(kind, times)| {
+            let [half, most] = [50, 99].map(|percent| times[(times.len() - 1) * percent / 100]);
+            format!("{kind} {half:.0?} and {most:.0?}")
+        });
+        (record.statuses.values().sum::<u64>(), told.collect::<Vec<_>>().join(", "))
+    });
+    format!(
+        "{requests} requests, none failed, {refused} of {chats} that need the homeserver were told to come again; memory {} MiB in the second third and {} MiB in the last; descriptors {} and {}; \
+         at most {} connections to PostgreSQL; the oldest message in the outbox waited {:.1} s; at most {} pieces of work at \
+         a time, none given up; Redis {} keys and {} KiB at last; no table grew but those that keep what people did, and \
+         those that are swept by the hour, and what is swept was gone once it was old; the ledger and the scores add up; no \
+         error in the log; half and 99 of a hundred answered, from when they were due, within: {times}",
+        mebibytes(second),
+        mebibytes(last),
+        median(second, |sample| sample.descriptors),
+        median(last, |sample| sample.descriptors),
+        highest(&|sample| sample.connections),
+        samples.iter().map(|sample| sample.outbox_lag).fold(0.0, f64::max),
+        highest(&|sample| sample.work),
+        end.redis_keys,
+        end.redis_bytes / 1_024,
+    )
+}
