@@ -1,9 +1,13 @@
 //! A phone number as a type: what is not one cannot be written down as one, and none is ever written to a log whole.
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use phonenumber::{Mode, Type, country};
 use serde_json::Value;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::http::fields::{FromJson, FromQuery};
 
@@ -51,12 +55,14 @@ impl Phone {
 
     /// Reads the numbering plans, which takes a moment the first time.
     pub fn prepare() {
-        let _ = Self::parse("+14155550100").map(|phone| phone.country());
+        let phone = Self("+14155550100".to_owned());
+        with_plans(|| phone.is_worth_texting());
+        phone.country();
     }
 
     /// Whose number it is, as an ISO 3166 code, or the calling code where no country can be told, as in `+883`.
     pub fn country(&self) -> Country {
-        let parsed = phonenumber::parse(None, &self.0).ok();
+        let parsed = with_plans(|| phonenumber::parse(None, &self.0).ok());
         match parsed.as_ref().and_then(|number| number.country().id()) {
             Some(id) => Country(format!("{id:?}")),
             None => {
@@ -66,9 +72,22 @@ impl Phone {
     }
 }
 
+/// Works with the numbering plans. Whoever comes before they are read waits for them; but not on a thread that the requests
+/// of others need: a process that just began would answer nobody until then.
+fn with_plans<T>(work: impl FnOnce() -> T) -> T {
+    static ARE_READ: AtomicBool = AtomicBool::new(false);
+    if ARE_READ.load(Relaxed) {
+        return work();
+    }
+    let has_others = Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+    let done = if has_others { tokio::task::block_in_place(work) } else { work() };
+    ARE_READ.store(true, Relaxed);
+    done
+}
+
 /// The one form of a number that numbering plans know; none of a fictional one.
 fn known_form(number: &str) -> Option<String> {
-    let known = phonenumber::parse(None, number).ok().filter(phonenumber::is_valid)?;
+    let known = with_plans(|| phonenumber::parse(None, number).ok().filter(phonenumber::is_valid))?;
     Some(known.format().mode(Mode::E164).to_string())
 }
 
