@@ -6,8 +6,9 @@ mod stage;
 mod flood;
 mod slow;
 mod smuggling;
+mod strings;
 
-pub(crate) use stage::{process, proof};
+pub(crate) use stage::{client, process, proof};
 
 use std::time::{Duration, Instant};
 

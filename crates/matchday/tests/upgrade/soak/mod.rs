@@ -21,7 +21,7 @@ use self::{
     traffic::{FANS, Fan, Traffic, rate},
 };
 use crate::{
-    common::{
+    stage::{
         client::{Homeserver, within},
         process::{Process, Setting},
         proof::held,

@@ -8,7 +8,7 @@ use matchday::platform::config::Config;
 use redis::{AsyncCommands as _, aio::ConnectionManager};
 use sqlx::PgPool;
 
-use crate::common::process::{Process, Setting};
+use crate::stage::process::{Process, Setting};
 
 /// One look.
 #[derive(Clone, Default)]

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::MATCHES;
 use crate::{
-    common::client::{Homeserver, Person, person},
+    stage::client::{Homeserver, Person, person},
     connection::{Connection, Question},
 };
 

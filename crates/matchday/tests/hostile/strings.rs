@@ -1,0 +1,358 @@
+//! Strings that break what reads them carelessly, in every place of every operation that takes one: SQL, logs, formats,
+//! paths, templates and text itself.
+//!
+//! The places are read off the description of the interface, so that an endpoint cannot be forgotten. What no string can
+//! do: make the service fail, answer anything but what its description says, lose a table, or forge a line of the log.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    time::Duration,
+};
+
+use matchday::testing::{unique, with_database};
+use serde_json::{Value, json};
+use sqlx::PgPool;
+
+use crate::{
+    client::Client,
+    process::{Process, Setting},
+    proof::held,
+};
+
+/// Each with what stands in JSON for it: some cannot be written in any other way.
+fn hostile_strings() -> Vec<(String, String)> {
+    let plain = [
+        "'; drop table users; --",
+        "' or '1'='1",
+        "1; select pg_sleep(20)",
+        "\\'; truncate events cascade; --",
+        "$$; drop schema public cascade; $$",
+        "1 union select token from sessions",
+        "%' and 1=1 --",
+        "line\n{\"level\":\"INFO\",\"message\":\"forged\"}",
+        "line\r\nSet-Cookie: forged=1",
+        "\u{1b}[31mred\u{1b}[0m\u{1b}]0;title\u{7}",
+        "\",\"level\":\"FATAL\",\"x\":\"",
+        "}{\"a\":",
+        "\u{0}",
+        "before\u{0}after",
+        "%s%s%s%n%x",
+        "{} {0} {:?} {{}}",
+        "../../../../etc/passwd",
+        "..\\..\\windows\\win.ini",
+        "/etc/passwd\u{0}.json",
+        "file:///etc/passwd",
+        "http://169.254.169.254/latest/meta-data",
+        "{{7*7}}${7*7}<%= 7*7 %>#{7*7}",
+        "${jndi:ldap://x/a}",
+        "<script>alert(1)</script>",
+        "$(reboot)`reboot`|reboot;reboot",
+        "\u{202e}txt.exe\u{202d}",
+        "\u{200b}\u{200c}\u{200d}\u{feff}",
+        "e\u{301}\u{301}\u{301}",
+        "\u{1f468}\u{200d}\u{1f469}\u{200d}\u{1f467}\u{1f3ff}",
+        "\u{10ffff}\u{fffe}\u{ffff}",
+        "\u{130}\u{131}\u{212a}\u{17f}\u{df}",
+        "\u{ff11}\u{ff12}\u{661}\u{662}",
+        "!*:x",
+        "0",
+        "-1",
+        "9223372036854775808",
+        "1e309",
+        "NaN",
+        "0x10",
+        "null",
+        "true",
+        "[]",
+        " ",
+        "",
+    ];
+    let mut all: Vec<(String, String)> =
+        plain.iter().map(|text| ((*text).to_owned(), Value::from(*text).to_string())).collect();
+    all.push(("a".repeat(5_000), Value::from("a".repeat(40_000)).to_string()));
+    all.push(("\u{1f4a5}".repeat(1_000), Value::from("\u{1f4a5}".repeat(10_000)).to_string()));
+    all.push(("%00%0a%0d".to_owned(), Value::from("x".repeat(70_000)).to_string()));
+    // Halves of characters, which JSON can write and UTF-8 cannot; and bytes that are no text.
+    for (wild, escaped) in [("%ED%A0%80", "\"\\ud800\""), ("%ff%fe", "\"a\\udfffb\""), ("%C0%AF", "\"\\ud800\\ud800\"")]
+    {
+        all.push((wild.to_owned(), escaped.to_owned()));
+    }
+    all
+}
+
+/// All of a text in the form of a URL, also what need not be.
+fn encoded(text: &str) -> String {
+    // What is written as bytes already stays so.
+    if text.starts_with('%') && text.len() < 12 && text.len().is_multiple_of(3) {
+        return text.to_owned();
+    }
+    text.bytes().fold(String::new(), |mut url, byte| {
+        let _ = write!(url, "%{byte:02X}");
+        url
+    })
+}
+
+/// The description, with references followed.
+struct Description(Value);
+
+impl Description {
+    fn follow<'a>(&'a self, mut value: &'a Value) -> &'a Value {
+        while let Some(reference) = value["$ref"].as_str() {
+            value = self.0.pointer(reference.trim_start_matches('#')).expect("it is described");
+        }
+        value
+    }
+
+    /// A value that fits the schema: its example, or the least there is.
+    fn valid(&self, schema: &Value) -> Value {
+        let schema = self.follow(schema);
+        if let Some(example) = schema.get("example") {
+            return example.clone();
+        }
+        if let Some(first) = schema["oneOf"].get(0).or_else(|| schema["enum"].get(0)) {
+            return if schema["enum"].is_array() { first.clone() } else { self.valid(first) };
+        }
+        match schema["type"].as_str().or_else(|| schema["type"][0].as_str()) {
+            Some("object") => {
+                let properties = schema["properties"].as_object().into_iter().flatten();
+                Value::Object(properties.map(|(name, inner)| (name.clone(), self.valid(inner))).collect())
+            }
+            Some("array") => json!([self.valid(&schema["items"])]),
+            Some("integer" | "number") => json!(1),
+            Some("boolean") => json!(false),
+            _ => json!("text"),
+        }
+    }
+
+    /// Where in a valid body something stands that is no object and no list, as pointers.
+    fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                fields.iter().for_each(|(name, inner)| Self::places(inner, &format!("{at}/{name}"), found));
+            }
+            Value::Array(items) => {
+                found.push(at.to_owned());
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(place, inner)| Self::places(inner, &format!("{at}/{place}"), found));
+            }
+            _ => found.push(at.to_owned()),
+        }
+    }
+}
+
+/// A request with one hostile string in it.
+struct Attempt {
+    path: String,
+    headers: Vec<(String, Vec<u8>)>,
+    body: Option<String>,
+    place: String,
+}
+
+/// Stands in a body for what is put there afterwards, as JSON has it.
+const MARK: &str = "\u{1}here\u{1}";
+
+fn attempts(api: &Description, path: &str, operation: &Value) -> Vec<Attempt> {
+    let parameters: Vec<&Value> =
+        operation["parameters"].as_array().into_iter().flatten().map(|parameter| api.follow(parameter)).collect();
+    let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let path_with = |hostile: Option<(&str, &str)>| {
+        parameters.iter().filter(|parameter| parameter["in"] == "path").fold(path.to_owned(), |path, parameter| {
+            let name = parameter["name"].as_str().expect("a name");
+            let filled = match hostile {
+                Some((place, value)) if place == name => encoded(value),
+                _ => encoded(&text(api.valid(&parameter["schema"]))),
+            };
+            path.replace(&format!("{{{name}}}"), &filled)
+        })
+    };
+    let content =
+        api.follow(&operation["requestBody"])["content"].as_object().and_then(|content| content.iter().next());
+    let valid = content.map(|(kind, inner)| (kind.clone(), api.valid(&inner["schema"])));
+    let plain_body = valid.as_ref().map(|(_, body)| body.to_string());
+    let kind = valid.as_ref().map(|(kind, _)| ("content-type".to_owned(), kind.clone().into_bytes()));
+    let mut all = Vec::new();
+    let mut add = |place: String, path: String, headers: Vec<(String, Vec<u8>)>, body: Option<String>| {
+        all.push(Attempt { path, headers: kind.clone().into_iter().chain(headers).collect(), body, place });
+    };
+    // All of them take minutes: by day every place gets a part of them, another part in each operation.
+    let (all_of_them, turn) = (std::env::var_os("HOSTILE_STRINGS").is_some(), path.len());
+    let chosen = hostile_strings().into_iter().enumerate();
+    for (url, escaped) in chosen.filter(|(number, _)| all_of_them || (number + turn) % 4 == 0).map(|(_, text)| text) {
+        for parameter in &parameters {
+            let name = parameter["name"].as_str().expect("a name");
+            match parameter["in"].as_str() {
+                // An empty part of a path is another path.
+                Some("path") if !url.is_empty() => {
+                    add(name.to_owned(), path_with(Some((name, &url))), vec![], plain_body.clone());
+                }
+                Some("query") => {
+                    add(
+                        name.to_owned(),
+                        format!("{}?{name}={}", path_with(None), encoded(&url)),
+                        vec![],
+                        plain_body.clone(),
+                    );
+                }
+                Some("header") => {
+                    add(
+                        name.to_owned(),
+                        path_with(None),
+                        vec![(name.to_owned(), url.clone().into_bytes())],
+                        plain_body.clone(),
+                    );
+                }
+                _ => {}
+            }
+        }
+        // What no operation describes and every one reads, all at once.
+        let read_by_all =
+            ["accept-language", "x-forwarded-for", "x-request-id", "user-agent", "if-none-match", "traceparent"];
+        let headers = read_by_all.map(|name| (name.to_owned(), url.clone().into_bytes()));
+        add("headers".to_owned(), path_with(None), headers.to_vec(), plain_body.clone());
+        if let Some((kind, body)) = &valid {
+            if kind != "application/json" {
+                add("the whole body".to_owned(), path_with(None), vec![], Some(url.clone()));
+                continue;
+            }
+            let mut places = vec![];
+            Description::places(body, "", &mut places);
+            for place in places {
+                let mut changed = body.clone();
+                if let Some(there) = changed.pointer_mut(&place) {
+                    *there = json!(MARK);
+                }
+                let changed = changed.to_string().replace(&json!(MARK).to_string(), &escaped);
+                add(place, path_with(None), vec![], Some(changed));
+            }
+        }
+    }
+    all
+}
+
+async fn counts(database: &PgPool) -> BTreeMap<String, i64> {
+    let tables: Vec<String> = sqlx::query_scalar("select tablename::text from pg_tables where schemaname = 'public'")
+        .fetch_all(database)
+        .await
+        .expect("read");
+    let mut counts = BTreeMap::new();
+    for table in tables {
+        let count = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("select count(*) from \"{table}\"")));
+        counts.insert(table, count.fetch_one(database).await.expect("counted"));
+    }
+    counts
+}
+
+/// Sends it; returns the status. Headers that no client could send are not sent.
+async fn send(web: &reqwest::Client, process: &Process, method: &str, token: &str, attempt: &Attempt) -> Option<u16> {
+    let method = method.to_uppercase().parse().expect("a method");
+    let mut request = web.request(method, format!("{}{}", process.public, attempt.path)).bearer_auth(token);
+    for (name, value) in &attempt.headers {
+        request = request.header(name, http::HeaderValue::from_bytes(value).ok()?);
+    }
+    if let Some(body) = &attempt.body {
+        request = request.body(body.clone());
+    }
+    let shown = || format!("{} with a hostile {}", attempt.path.chars().take(200).collect::<String>(), attempt.place);
+    let answer = request.send().await.unwrap_or_else(|error| panic!("{}: {error:?}", shown()));
+    let status = answer.status().as_u16();
+    let kind = answer.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
+    assert!(answer.headers().get("set-cookie").is_none(), "{}: a header was forged", shown());
+    let body = answer.bytes().await.expect("a whole answer");
+    if status == 304 {
+        return Some(status);
+    }
+    assert_eq!(kind, "application/json", "{}: {status}", shown());
+    let body: Value = serde_json::from_slice(&body).unwrap_or_else(|error| panic!("{}: {error}", shown()));
+    assert!(status < 500, "{}: {status} {body}", shown());
+    if status >= 400 {
+        assert!(body["message"].is_string() && body["code"].is_string(), "{}: {status} {body}", shown());
+    }
+    Some(status)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_string_in_any_place_breaks_anything() {
+    with_database(async |options| {
+        let setting = Setting::new(&options)
+            .with("MATCHDAY_LOG__REQUESTS", "all")
+            .with("MATCHDAY_LOG__FILTER", "info,matchday=debug,sqlx=warn")
+            // Slower than usual is not what is looked for here.
+            .with("MATCHDAY_HTTP__DEADLINE", "60s")
+            .with("MATCHDAY_MATRIX__TIMEOUT", "20s");
+        let process = setting.start(&["serve"]);
+        let fixtures = include_str!("../../../../docs/example-fixtures.json");
+        setting.expect(&["fixtures", "import", "-"], fixtures);
+        // A connection each: one whose request was refused before its body came is closed.
+        let web = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).pool_max_idle_per_host(0);
+        let web = web.timeout(Duration::from_mins(1));
+        let web = web.build().expect("a client");
+        let api = web.get(format!("{}/api/openapi.json", process.public)).send().await.expect("an answer");
+        let api = Description(api.json().await.expect("a description"));
+        let database = PgPool::connect_with(options.clone()).await.expect("connected");
+        let before = counts(&database).await;
+
+        let (client, mut users) = (Client::new(&process), 0);
+        let (mut sent, mut places, mut statuses) = (0, BTreeSet::new(), BTreeMap::<u16, u32>::new());
+        for (path, item) in api.0["paths"].as_object().expect("paths") {
+            for (method, operation) in item.as_object().expect("operations") {
+                // Each operation has a user of its own: one of them ends the session, others empty the wallet. They are on
+                // the homeserver too, where other tests' users are.
+                users += 1;
+                let phone = format!("+1201555{users:04}");
+                let token = client.log_in(&phone, Some(&unique("fan"))).await.token;
+                // Credentials that are asked for twice at once replace each other, and one of them hears that.
+                let at_once = if path.ends_with("/matrix-credentials") { 1 } else { 8 };
+                let documented = operation["responses"].as_object().expect("answers");
+                let attempts = attempts(&api, path, operation);
+                for some in attempts.chunks(at_once) {
+                    let answered =
+                        futures_util::future::join_all(some.iter().map(|one| send(&web, &process, method, &token, one)));
+                    for (attempt, status) in some.iter().zip(answered.await) {
+                        let Some(status) = status else { continue };
+                        sent += 1;
+                        places.insert(format!("{method} {path} {}", attempt.place));
+                        *statuses.entry(status).or_default() += 1;
+                        let shown = attempt.body.as_deref().unwrap_or_default().chars().take(200).collect::<String>();
+                        assert!(
+                            documented.contains_key(&status.to_string()),
+                            "{method} {path}: {status} is not described; hostile {}: {} {shown}",
+                            attempt.place,
+                            attempt.path.chars().take(200).collect::<String>(),
+                        );
+                    }
+                }
+            }
+        }
+
+        let after = counts(&database).await;
+        assert!(before.keys().eq(after.keys()), "tables came or went");
+        for table in ["sports", "tournaments", "teams", "events"] {
+            assert_eq!(before[table], after[table], "rows of {table}");
+        }
+        assert!(before["users"] <= after["users"] && before["sessions"] <= after["sessions"]);
+        let log = process.log();
+        for line in &log {
+            let read: Result<Value, _> = serde_json::from_str(line);
+            assert!(read.is_ok_and(|line| line["message"].is_string() && line["level"] != "FATAL"), "not a line of ours: {line}");
+            assert!(!line.contains(char::is_control), "it holds a control character: {line:?}");
+        }
+        assert!(log.len() > sent, "every request has a line");
+        database.close().await;
+        let statuses: Vec<String> = statuses.iter().map(|(status, count)| format!("{count} of {status}")).collect();
+        held(
+            "hostile",
+            "Strings of SQL, logs, formats, paths, templates and odd text in every parameter, header and field of every operation",
+            &format!(
+                "{sent} requests with {} strings in {} places; answered {}; each as described, none 5xx; no table or row of the catalogue lost; {} lines of the log, each one line of JSON",
+                hostile_strings().len(),
+                places.len(),
+                statuses.join(", "),
+                log.len()
+            ),
+        );
+    })
+    .await;
+}
