@@ -1,5 +1,5 @@
-//! What a scenario stands on. Redis, NATS and Synapse are those of `dev/up`; PostgreSQL, nginx and the service are
-//! started for the run and stopped after it.
+//! What a scenario stands on. Redis and NATS are those of `dev/up`; PostgreSQL, nginx, Synapse and the service
+//! are started for the run and stopped after it.
 
 pub(crate) mod cores;
 pub(crate) mod nginx;
@@ -7,6 +7,7 @@ pub(crate) mod people;
 pub(crate) mod pgbench;
 pub(crate) mod postgres;
 pub(crate) mod service;
+pub(crate) mod synapse;
 
 use std::{
     collections::BTreeMap,

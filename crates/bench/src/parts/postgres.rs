@@ -108,6 +108,20 @@ impl Postgres {
         Ok(())
     }
 
+    /// The same with plain ordering of text, which Synapse wants.
+    pub(crate) async fn create_plain(&self, name: &str) -> anyhow::Result<()> {
+        let mut admin = PgConnection::connect_with(&options(self.port, "postgres")).await?;
+        admin.execute(AssertSqlSafe(format!("drop database if exists {name} with (force)"))).await?;
+        let create = format!("create database {name} encoding 'UTF8' lc_collate 'C' lc_ctype 'C' template template0");
+        admin.execute(AssertSqlSafe(create)).await?;
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Drops a database that is done with.
     pub(crate) async fn forget(&self, name: &str) -> anyhow::Result<()> {
         let mut admin = PgConnection::connect_with(&options(self.port, "postgres")).await?;

@@ -15,8 +15,8 @@ use crate::{
     outcome::{Goal, Latencies, Outcome},
     parts::{
         Stage,
-        cores::Group,
         service::{Service, Setting},
+        synapse::Synapse,
     },
 };
 
@@ -25,27 +25,24 @@ const CLIENTS: usize = 4;
 
 pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     let name = "bench_login";
-    let variable = |name: &str| stage.variables.get(name).with_context(|| format!("{name}: run dev/up"));
-    let homeserver = variable("MATCHDAY_MATRIX__HOMESERVER_URL")?.trim_end_matches('/').to_owned();
-    let as_token = variable("MATCHDAY_MATRIX__AS_TOKEN")?.clone();
+    stage.say("a homeserver for this run");
+    let synapse = Synapse::start(stage).await?;
+    let homeserver = synapse.url.clone();
+    let as_token = stage.variables.get("MATCHDAY_MATRIX__AS_TOKEN").context("MATCHDAY_MATRIX__AS_TOKEN: run dev/up")?;
     let setting = Setting::on(name).with("MATCHDAY_MATRIX__HOMESERVER_URL", &homeserver);
     prepare(stage, &setting, name, &[OPEN]).await?;
     let service = stage.serve(&setting, &["--no-workers"]).await?;
     let web = reqwest::Client::new();
-    // Names on the homeserver outlive this run.
-    let run = crate::parts::output(std::process::Command::new("date").arg("+%s"))?.trim().to_owned();
     let numbers = AtomicU64::new(0);
     let (mut of_ours, mut of_bare) = (Latency::default(), Latency::default());
     let mut groups = stage.groups(&service);
-    if let Ok(process) = std::fs::read_to_string(stage.directory.join("../run/synapse.pid")) {
-        groups.push(Group { name: "Synapse", leader: process.trim().parse()?, with_children: false });
-    }
+    groups.push(synapse.group());
     let mut sent = Vec::new();
     for round in 0..stage.rounds {
         stage.say(format!("codes for round {}", round + 1));
         sent.push(codes_for(&web, &service, u32::try_from(round)?).await?);
     }
-    let (web, homeserver, as_token, run, numbers) = (&web, &homeserver, &as_token, &run, &numbers);
+    let (web, homeserver, numbers) = (&web, &homeserver, &numbers);
     let (rounds, cores) = stage
         .alternate(
             &groups,
@@ -55,7 +52,7 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
             },
             async |_| {
                 let logins = (0..LOGINS).map(|_| async move {
-                    let name = format!("bench_{run}_{}", numbers.fetch_add(1, Relaxed));
+                    let name = format!("bench_{}", numbers.fetch_add(1, Relaxed));
                     bare_login(web, homeserver, as_token, &name).await
                 });
                 many(logins, &mut of_bare).await
@@ -67,6 +64,8 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     ensure!(whole > chat && chat > 0.0, "{whole} s for logins, {chat} s of them for chat");
     let own = 100.0 * (whole - chat) / whole;
     let outcome = Outcome::of("login", rounds);
+    drop((service, synapse));
+    stage.postgres.forget("bench_synapse").await?;
     stage.postgres.forget(name).await?;
     Ok(vec![Outcome {
         what: format!("First logins with chat credentials, {CLIENTS} at once"),

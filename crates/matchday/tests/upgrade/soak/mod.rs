@@ -21,13 +21,13 @@ use self::{
     traffic::{FANS, Fan, Traffic, rate},
 };
 use crate::{
+    connection::{Connection, Question},
     stage::{
         client::{Homeserver, within},
         process::{Process, Setting},
         proof::held,
         synapse::{Synapse, with_synapse},
     },
-    connection::{Connection, Question},
 };
 
 const MATCHES: usize = 40;

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::MATCHES;
 use crate::{
-    stage::client::{Homeserver, Person, person},
     connection::{Connection, Question},
+    stage::client::{Homeserver, Person, person},
 };
 
 /// How many apps there are.
