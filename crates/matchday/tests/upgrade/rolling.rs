@@ -49,7 +49,7 @@ async fn rolling_restart(passes: Passes, rounds: usize) {
         let mut endings = Vec::new();
         for _ in 0..rounds {
             for (slot, process) in slots.iter().zip(&mut processes) {
-                load.goes_on(500).await;
+                load.goes_on(250).await;
                 let told = Instant::now();
                 process.signal("TERM");
                 let status = process.ended().await;
