@@ -25,10 +25,26 @@ pub(crate) enum Wire {
     Refused,
 }
 
+/// The wire now.
+#[derive(Clone, Copy)]
+struct State {
+    wire: Wire,
+    /// Connections made before this one are heard of no more, in either direction.
+    first_known: u64,
+    /// How many were made.
+    made: u64,
+}
+
+impl State {
+    fn passes(&self, connection: u64) -> bool {
+        self.wire != Wire::Silent && connection >= self.first_known
+    }
+}
+
 /// Passes on what comes to its address; gone when it is dropped.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    wire: watch::Sender<Wire>,
+    state: watch::Sender<State>,
     task: JoinHandle<()>,
 }
 
@@ -36,13 +52,19 @@ impl Proxy {
     pub(crate) async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (wire, state) = watch::channel(Wire::Whole);
+        let state = watch::Sender::new(State { wire: Wire::Whole, first_known: 0, made: 0 });
+        let numbers = state.clone();
         let task = tokio::spawn(async move {
             while let Ok((inside, _)) = listener.accept().await {
-                tokio::spawn(pass(inside, port, state.clone()));
+                let mut number = 0;
+                numbers.send_modify(|state| {
+                    number = state.made;
+                    state.made += 1;
+                });
+                tokio::spawn(pass(inside, port, number, numbers.subscribe()));
             }
         });
-        Self { address, wire, task }
+        Self { address, state, task }
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -51,33 +73,39 @@ impl Proxy {
 
     /// From now on, also on connections that are there.
     pub(crate) fn set(&self, wire: Wire) {
-        self.wire.send_replace(wire);
+        self.state.send_modify(|state| state.wire = wire);
+    }
+
+    /// Nothing is ever heard again on the connections that are there, and new ones are as good as any: a machine that
+    /// died, and another one that took its address.
+    pub(crate) fn forget(&self) {
+        self.state.send_modify(|state| state.first_known = state.made);
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.task.abort();
-        self.wire.send_replace(Wire::Refused);
+        self.set(Wire::Refused);
     }
 }
 
-async fn pass(inside: TcpStream, port: u16, state: watch::Receiver<Wire>) {
+async fn pass(inside: TcpStream, port: u16, number: u64, state: watch::Receiver<State>) {
     let connection = async {
         // Nobody is at the other end of a cable that was cut.
-        is_passing(&mut state.clone()).await;
+        is_passing(number, &mut state.clone()).await;
         let Ok(outside) = TcpStream::connect(("127.0.0.1", port)).await else { return };
         for stream in [&inside, &outside] {
             let _ = stream.set_nodelay(true);
         }
         let ((from_inside, to_inside), (from_outside, to_outside)) = (inside.into_split(), outside.into_split());
         tokio::select! {
-            () = copy(from_inside, to_outside, state.clone()) => {}
-            () = copy(from_outside, to_inside, state.clone()) => {}
+            () = copy(from_inside, to_outside, number, state.clone()) => {}
+            () = copy(from_outside, to_inside, number, state.clone()) => {}
         }
     };
-    // Both ends are closed when the wire is refused, or its sender gone.
-    let refused = async { drop(state.clone().wait_for(|wire| *wire == Wire::Refused).await) };
+    // Both ends are closed when the wire is refused.
+    let refused = async { drop(state.clone().wait_for(|state| state.wire == Wire::Refused).await) };
     tokio::select! {
         biased;
         () = refused => {}
@@ -86,21 +114,21 @@ async fn pass(inside: TcpStream, port: u16, state: watch::Receiver<Wire>) {
 }
 
 /// Waits until the wire passes something on; returns how long that takes.
-async fn is_passing(state: &mut watch::Receiver<Wire>) -> Duration {
-    match state.wait_for(|wire| *wire != Wire::Silent).await.as_deref() {
-        Ok(Wire::Slow(time)) => *time,
+async fn is_passing(number: u64, state: &mut watch::Receiver<State>) -> Duration {
+    match state.wait_for(|state| state.passes(number)).await.map(|state| state.wire) {
+        Ok(Wire::Slow(time)) => time,
         _ => Duration::ZERO,
     }
 }
 
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<Wire>) {
+async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, number: u64, mut state: watch::Receiver<State>) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read) = from.read(&mut buffer).await {
-        let delay = is_passing(&mut state).await;
+        let delay = is_passing(number, &mut state).await;
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
             // It may have been cut meanwhile.
-            is_passing(&mut state).await;
+            is_passing(number, &mut state).await;
         }
         if read == 0 || to.write_all(&buffer[..read]).await.is_err() {
             break;
