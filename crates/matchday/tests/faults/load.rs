@@ -223,6 +223,16 @@ impl Load {
         self.seen.lock().expect("not poisoned").acknowledged.len()
     }
 
+    /// Waits until so many more are refused.
+    pub(crate) async fn is_refused(&self, more: usize, most: Duration) {
+        let refused = || self.seen.lock().expect("not poisoned").refusals.values().sum::<usize>();
+        let (began, before) = (Instant::now(), refused());
+        while refused() < before + more {
+            assert!(began.elapsed() < most, "not {more} more refused within {most:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Waits until so much more is acknowledged; returns how long it took.
     pub(crate) async fn gets_on(&self, more: usize, most: Duration) -> Duration {
         let (began, before) = (Instant::now(), self.acknowledged());

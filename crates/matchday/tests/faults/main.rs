@@ -6,9 +6,12 @@
 mod stage;
 
 mod boards;
+mod disk;
 mod failover;
+mod homeserver;
 mod load;
 mod nats;
 mod parts;
 mod postgres;
 mod redis;
+mod sms;

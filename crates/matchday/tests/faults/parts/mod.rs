@@ -10,10 +10,12 @@ use std::{
 use matchday::testing::unique;
 
 pub(crate) mod cluster;
+pub(crate) mod disk;
 pub(crate) mod nats;
 pub(crate) mod postgres;
 pub(crate) mod proxy;
 pub(crate) mod redis;
+pub(crate) mod sms;
 
 pub(crate) use crate::stage::synapse::{development, free_ports};
 
@@ -129,6 +131,11 @@ impl Running {
         signal("STOP", &[self.child.id()]);
         signal("KILL", &family(self.child.id()));
         self.child.wait().expect("gone");
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("asked").is_some()
     }
 }
 

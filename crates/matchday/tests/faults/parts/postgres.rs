@@ -77,6 +77,11 @@ impl Postgres {
         self.process.as_mut().expect("it runs")
     }
 
+    /// What the server wrote about itself.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
     /// The database as its owner sees it.
     pub(crate) fn owner(&self) -> PgConnectOptions {
         owner_at(self.port)
