@@ -108,13 +108,17 @@ impl Crowd {
     ) -> Self {
         setting.expect(&["fixtures", "import", "-"], &matches(&[]));
         let issue = setting.clone().with("MATCHDAY_COINS__WELCOME", "1000000");
-        let fans = (0..fans).map(|_| {
+        let make = || {
             let token = issue.expect(&["sessions", "issue"], "");
             let id =
                 token.split('_').nth(1).and_then(|id| i64::from_str_radix(id, 36).ok()).expect("whose token it is");
             Fan { id, token }
+        };
+        // Most of it is waiting.
+        let fans = std::thread::scope(|scope| {
+            let making: Vec<_> = (0..fans).map(|_| scope.spawn(make)).collect();
+            making.into_iter().map(|one| one.join().expect("a fan")).collect()
         });
-        let fans = fans.collect();
         let db = PgPool::connect_with(owner.clone()).await.expect("connected");
         let events: Vec<i64> = sqlx::query_scalar("select id from events order by id offset $1")
             .bind(first)
