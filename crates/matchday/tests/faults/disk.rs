@@ -77,7 +77,7 @@ async fn a_full_disk_under_load() {
         "faults",
         "The disk of PostgreSQL full under load, first for tables, then for its write-ahead log",
         &format!(
-            "{outcome}; writes that needed room were 503 {first_refused:.1?} later (53100, \"No space left on device\" in the \
+            "{outcome}; writes that needed room were 503 {first_refused:.1?} later (\"No space left on device\" in the \
              log), reads went on; without room for its log PostgreSQL panicked{}, and readiness went off (lists were {}); \
              300 more acknowledged {back:.1?} after there was room again, the service not restarted; {}",
             if ended { ", ended and had to be started by hand" } else { " and came back by itself" },
