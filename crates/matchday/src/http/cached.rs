@@ -79,7 +79,28 @@ fn takes_gzip(accepted: &HeaderValue) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_of_a_validator_or_an_encoding_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(header) = HeaderValue::from_bytes(&bytes) {
+                matches(&header, &HeaderValue::from_static("W/\"ab\""));
+                takes_gzip(&header);
+            }
+        }
+
+        #[test]
+        fn a_validator_is_found_in_any_list(before in "[ -+\\--~]{0,30}", after in "[ -~]{0,30}", tag in "[0-9a-f]{1,16}") {
+            let etag = HeaderValue::try_from(format!("W/\"{tag}\"")).expect("a header");
+            let list = HeaderValue::try_from(format!("{before}, \"{tag}\",{after}")).expect("a header");
+            prop_assert!(matches(&list, &etag));
+            let other = HeaderValue::try_from(format!("\"{tag}x\"")).expect("a header");
+            prop_assert!(!matches(&other, &etag));
+        }
+    }
 
     #[test]
     fn validators_match_weakly_and_in_lists() {

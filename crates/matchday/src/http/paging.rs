@@ -240,6 +240,13 @@ mod tests {
         }
 
         #[test]
+        fn whatever_is_read_as_a_cursor_is_written_so(text in prop_oneof![".*", "[A-Za-z0-9_-]{10,12}", "A{5}[A-Za-z0-9_-]{6}"]) {
+            if let Some(cursor) = Cursor::from_query(&text) {
+                prop_assert_eq!(cursor.to_string(), text);
+            }
+        }
+
+        #[test]
         fn the_pages_cover_the_list_without_overlap(total in 0_i64..1_000, per_page in 1_i64..=100) {
             let last = Paging { page: 1, per_page }.meta(total).last_page;
             let covered: i64 = (1..=last)

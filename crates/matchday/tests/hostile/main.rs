@@ -3,6 +3,7 @@
 #[path = "../stage/mod.rs"]
 mod stage;
 
+mod bytes;
 mod flood;
 mod slow;
 mod smuggling;
