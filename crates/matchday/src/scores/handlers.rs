@@ -54,7 +54,7 @@ pub(super) struct BoardParameters {
     #[param(value_type = Option<i64>, minimum = 1)]
     tournament_id: Option<TournamentId>,
     /// Only members of this chat room: the homeserver's id of it. All stands of a match are one crowd.
-    #[param(value_type = Option<String>, example = "!auQboWavgiRMaylzYl:example.org")]
+    #[param(value_type = Option<String>, max_length = 255, pattern = r"^![^:\x00-\x1f\x7f-\x9f]+:[^\x00-\x1f\x7f-\x9f]+$", example = "!auQboWavgiRMaylzYl:example.org")]
     room_id: Option<RoomAddress>,
     /// How many to show at the top; more than 100 is served as 100.
     #[param(minimum = 1, default = 20, example = 20)]

@@ -140,7 +140,7 @@ impl FromBody for PrimaryChoice {
 #[derive(ToSchema)]
 pub(super) struct OtherChoice {
     /// At most five different teams, the dearest first; empty clears the selection.
-    #[schema(value_type = Vec<i64>, max_items = 5, example = json!([3, 1, 2]))]
+    #[schema(value_type = std::collections::BTreeSet<TeamId>, max_items = 5, example = json!([3, 1, 2]))]
     team_ids: TeamIds,
 }
 
