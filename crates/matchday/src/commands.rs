@@ -34,7 +34,7 @@ use matchday::{
 };
 use secrecy::ExposeSecret as _;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 pub(crate) use self::{coins::CoinsCommand, scores::ScoresCommand};
 use crate::{Arguments, Command};
@@ -197,8 +197,8 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     }
     let looked = check_database(&app).await?;
     let settings = &app.config.http;
-    let public = listen(settings.listen, "http.listen").await?;
-    let private = listen(settings.private_listen, "http.private_listen").await?;
+    let public = listen(settings.listen, "http.listen")?;
+    let private = listen(settings.private_listen, "http.private_listen")?;
     tracing::info!(public = %public.local_addr()?, private = %private.local_addr()?, env = app.config.env.name(), "serving");
     let shutdown = app.shutdown.clone();
     app.shutdown.spawn(http::server::serve(public, http::public(&app), settings.clone(), shutdown.clone()));
@@ -215,7 +215,7 @@ async fn worker(config: Config) -> anyhow::Result<()> {
     telemetry::metrics();
     let app = App::connect(config).await?;
     let looked = check_database(&app).await?;
-    let private = listen(app.config.http.private_listen, "http.private_listen").await?;
+    let private = listen(app.config.http.private_listen, "http.private_listen")?;
     tracing::info!(private = %private.local_addr()?, env = app.config.env.name(), "working");
     let shutdown = app.shutdown.clone();
     app.shutdown.spawn(http::server::serve(private, http::private(&app), app.config.http.clone(), shutdown));
@@ -245,8 +245,20 @@ async fn until_told(app: &App, looked: Looked) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn listen(address: std::net::SocketAddr, setting: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("{setting}: cannot listen on {address}"))
+/// How many connections the kernel holds until they are accepted, if it may (`net.core.somaxconn`). The usual 128 are gone
+/// in a blink when a balancer opens its connections or everybody comes back after a restart; who finds no room there
+/// believes to be connected, and waits for nothing.
+const BACKLOG: u32 = 4_096;
+
+fn listen(address: std::net::SocketAddr, setting: &str) -> anyhow::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+    let listening = socket.and_then(|socket| {
+        // A process that was started again need not wait for the last connections of the one before.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    });
+    listening.with_context(|| format!("{setting}: cannot listen on {address}"))
 }
 
 /// Whether a process could look at its database.
