@@ -1,12 +1,12 @@
 //! Accepting connections.
 //!
 //! Written here rather than taken from axum, because a public listener needs what its server has no setting for: a
-//! bound on connections, a deadline for headers that does not also end idle connections, an end of idle ones, and a
-//! shutdown that waits for requests but not for idle clients. All of that is one look at each connection a few
+//! bound on connections, a deadline for requests to arrive that does not also end idle connections, an end of idle ones,
+//! and a shutdown that waits for requests but not for idle clients. All of that is one look at each connection a few
 //! times a second, instead of timers that every request sets and cancels.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     convert::Infallible,
     io,
     pin::Pin,
@@ -19,8 +19,14 @@ use std::{
 };
 
 use axum::{body::Body, response::Response};
+use bytes::Bytes;
 use http::{HeaderValue, Request, header};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use http_body_util::BodyExt as _;
+use hyper::{
+    body::{Body as HttpBody, Frame, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -94,15 +100,18 @@ async fn serve_connection(connections: &Connections, stream: TcpStream, behind: 
     // Answers are written whole; waiting for more to send only adds delay.
     let _ = stream.set_nodelay(true);
     let registered = connections.register();
-    let watch = &registered.watch;
+    let (watch, body_limit) = (&registered.watch, connections.body_limit);
     let shared = Arc::new((behind, Arc::clone(watch)));
     let service = service_fn(move |request: Request<Incoming>| {
         let shared = Arc::clone(&shared);
         async move {
             let (behind, watch) = &*shared;
+            let (request, is_whole) = hear(request, body_limit, watch).await;
             watch.answers();
-            let mut answer = behind.answer(request.map(Body::new)).await;
-            if watch.order.load(Relaxed) == LEAVE {
+            let mut answer = behind.answer(request).await;
+            // Who sends more than anybody reads is told that the connection ends here: they must not send the next request
+            // on it.
+            if !is_whole || watch.order.load(Relaxed) == LEAVE {
                 answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             watch.answered();
@@ -130,6 +139,84 @@ async fn serve_connection(connections: &Connections, stream: TcpStream, behind: 
     }
 }
 
+/// Waits for the body, if it is not too large to be wanted. So nobody holds a place among the requests under way while
+/// their body trickles in, and a request that is refused leaves nothing unread behind, which would end its connection
+/// without a warning. Returns the request, and whether its body is whole.
+async fn hear(request: Request<Incoming>, limit: usize, watch: &Watch) -> (Request<Body>, bool) {
+    if request.body().is_end_stream() {
+        return (request.map(Body::new), true);
+    }
+    watch.hears();
+    let (head, mut body) = request.into_parts();
+    let mut heard = Heard { chunks: VecDeque::new(), fault: None, rest: None };
+    let mut length = 0;
+    // Whoever asks before they send is not told to go ahead before somebody wants it.
+    let is_unwanted = body.size_hint().exact().is_some_and(|length| length > limit as u64)
+        || head.headers.contains_key(header::EXPECT);
+    while !is_unwanted && length <= limit {
+        match body.frame().await {
+            Some(Ok(frame)) => {
+                // Nobody here reads trailers.
+                if let Ok(chunk) = frame.into_data() {
+                    length += chunk.len();
+                    heard.chunks.push_back(chunk);
+                }
+            }
+            Some(Err(fault)) => {
+                heard.fault = Some(fault);
+                return (Request::from_parts(head, Body::new(heard)), false);
+            }
+            None => {
+                let one = heard.chunks.pop_front().unwrap_or_default();
+                let body = if heard.chunks.is_empty() { Body::from(one) } else { Body::new(heard.after(one)) };
+                return (Request::from_parts(head, body), true);
+            }
+        }
+    }
+    // Whoever wants it all the same can have it.
+    heard.rest = Some(body);
+    (Request::from_parts(head, Body::new(heard)), false)
+}
+
+/// A body of which the beginning, or all, has been heard.
+struct Heard {
+    chunks: VecDeque<Bytes>,
+    fault: Option<hyper::Error>,
+    rest: Option<Incoming>,
+}
+
+impl Heard {
+    fn after(mut self, first: Bytes) -> Self {
+        self.chunks.push_front(first);
+        self
+    }
+}
+
+impl HttpBody for Heard {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if let Some(chunk) = self.chunks.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        if let Some(fault) = self.fault.take() {
+            return Poll::Ready(Some(Err(fault)));
+        }
+        match &mut self.rest {
+            Some(rest) => Pin::new(rest).poll_frame(context),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.chunks.is_empty() && self.fault.is_none() && self.rest.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+}
+
 const GO_ON: u8 = 0;
 /// It ends with the next answer, whenever that is.
 const LEAVE: u8 = 1;
@@ -145,7 +232,7 @@ struct Watch {
     waker: OnceLock<Waker>,
     order: AtomicU8,
     answering: AtomicBool,
-    /// When the first byte of a request came whose headers are not complete; 0 for none.
+    /// When the first byte of a request came that is not complete; 0 for none.
     hearing_since: AtomicU32,
     last_active: AtomicU32,
 }
@@ -155,7 +242,8 @@ impl Watch {
         self.clock.load(Relaxed)
     }
 
-    /// Bytes came in. While a request is answered they are its body, which the request's own deadline covers.
+    /// Bytes came in. While a request is answered they are the rest of a body that is too large to be waited for, which the
+    /// request's own deadline covers.
     fn heard(&self) {
         if !self.answering.load(Relaxed) && self.hearing_since.load(Relaxed) == 0 {
             self.hearing_since.store(self.now(), Relaxed);
@@ -166,7 +254,14 @@ impl Watch {
         self.last_active.store(self.now(), Relaxed);
     }
 
-    /// The headers of a request are complete.
+    /// The headers of a request are complete, its body is not.
+    fn hears(&self) {
+        if self.hearing_since.load(Relaxed) == 0 {
+            self.hearing_since.store(self.now(), Relaxed);
+        }
+    }
+
+    /// A request is complete, or as complete as it is waited for.
     fn answers(&self) {
         self.answering.store(true, Relaxed);
         self.hearing_since.store(0, Relaxed);
@@ -192,10 +287,12 @@ struct Connections {
     /// Ticks since the start, from 1.
     clock: Arc<AtomicU32>,
     open: Mutex<(u64, HashMap<u64, Arc<Watch>>)>,
-    /// For headers, in ticks.
-    header_deadline: u32,
+    /// For a request to be heard, in ticks.
+    hearing_deadline: u32,
     /// For idle connections, in ticks.
     keep_alive: u32,
+    /// The largest body that is waited for, in bytes.
+    body_limit: usize,
     count: metrics::Gauge,
     /// Set once the process was told to end.
     leaving: CancellationToken,
@@ -209,8 +306,9 @@ impl Connections {
         Self {
             clock: Arc::new(AtomicU32::new(1)),
             open: Mutex::default(),
-            header_deadline: ticks(config.deadline),
+            hearing_deadline: ticks(config.deadline),
             keep_alive: ticks(config.keep_alive),
+            body_limit: config.body_limit,
             count: metrics::gauge!("matchday_http_connections"),
             leaving,
             draining: AtomicBool::new(false),
@@ -244,7 +342,7 @@ impl Connections {
             let over = if watch.answering.load(Relaxed) {
                 false
             } else if hearing_since > 0 {
-                now.saturating_sub(hearing_since) > self.header_deadline
+                now.saturating_sub(hearing_since) > self.hearing_deadline
             } else {
                 now.saturating_sub(watch.last_active.load(Relaxed)) > self.keep_alive
             };

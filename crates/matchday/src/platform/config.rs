@@ -20,7 +20,7 @@ settings! {
         max_connections: usize = "20000",
         /// How many requests may be worked on at once; further ones get 503 at once.
         max_in_flight: usize = "1024",
-        /// How long one request may take, and before that how long its headers may take to arrive.
+        /// How long one request may take, and before that how long it may take to arrive.
         deadline: Duration = "10s",
         /// How long a connection may be idle.
         keep_alive: Duration = "75s",
@@ -40,7 +40,8 @@ settings! {
         url: SecretUrl,
         /// The same as the role that owns the tables, for whoever migrates. Empty: `database.url`.
         owner_url: Option<SecretUrl> = "",
-        /// The most connections this process opens, besides one for each writer of predictions and of coins.
+        /// The most connections this process opens, besides one for each writer of predictions and of coins and two for
+        /// checking tokens.
         max_connections: u32 = "16",
         /// How long a request waits for a free connection before it answers 503.
         acquire_timeout: Duration = "3s",

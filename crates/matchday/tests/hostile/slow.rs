@@ -57,7 +57,9 @@ async fn five_hundred_slow_clients_are_ended_and_nobody_waits_for_them() {
     with_database(async |options| {
         let setting =
             Setting::new(&options).with("MATCHDAY_HTTP__DEADLINE", "3s").with("MATCHDAY_MATRIX__TIMEOUT", "1s");
-        let process = setting.with("MATCHDAY_SMS__TIMEOUT", "1s").start(&["serve"]);
+        // Fewer places than clients whose body does not come: those must not take any.
+        let setting = setting.with("MATCHDAY_SMS__TIMEOUT", "1s").with("MATCHDAY_HTTP__MAX_IN_FLIGHT", "50");
+        let process = setting.start(&["serve"]);
         let setting = Setting::new(&options);
         let token = setting.expect(&["sessions", "issue"], "");
         let address = process.public.trim_start_matches("http://").to_owned();
@@ -86,6 +88,52 @@ async fn five_hundred_slow_clients_are_ended_and_nobody_waits_for_them() {
                 "all ended, the last after {slowest:.1} s with a deadline of {} s; meanwhile p99 of health {health} ms, of readiness {ready} ms, of a list {list} ms, none refused",
                 DEADLINE.as_secs()
             ),
+        );
+    })
+    .await;
+}
+
+/// Sends headers, and the body after a while; returns the answer's head.
+async fn post_in_two(stream: &mut TcpStream, path: &str, body: &[u8]) -> String {
+    let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await.expect("sent");
+    // Long enough for an answer that does not wait for the body.
+    let early = timeout(Duration::from_millis(200), stream.readable()).await;
+    if early.is_err() {
+        stream.write_all(body).await.expect("sent");
+    }
+    let (mut answer, mut buffer) = (Vec::new(), [0; 4_096]);
+    loop {
+        let read = timeout(Duration::from_secs(5), stream.read(&mut buffer)).await.expect("in time").expect("read");
+        answer.extend_from_slice(&buffer[..read]);
+        let text = String::from_utf8_lossy(&answer).to_lowercase();
+        let Some((head, rest)) = text.split_once("\r\n\r\n") else {
+            assert!(read > 0, "closed without an answer");
+            continue;
+        };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if read == 0 || length.is_some_and(|length| length.parse() == Ok(rest.len())) {
+            return head.to_owned();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_refused_can_go_on_with_the_connection_or_is_told_that_it_ends() {
+    with_database(async |options| {
+        let process = Setting::new(&options).start(&["serve"]);
+        let mut stream = TcpStream::connect(process.public.trim_start_matches("http://")).await.expect("connected");
+        for _ in 0..3 {
+            let head = post_in_two(&mut stream, "/api/auth/predictions", b"{\"event_id\": 1}").await;
+            assert!(head.starts_with("http/1.1 401 ") && !head.contains("connection: close"), "{head}");
+        }
+        // More than anybody reads is not waited for.
+        let head = post_in_two(&mut stream, "/api/auth/predictions", &vec![b' '; 100_000]).await;
+        assert!(head.starts_with("http/1.1 401 ") && head.contains("connection: close"), "{head}");
+        held(
+            "hostile",
+            "Requests that are refused before their body came",
+            "the connection goes on with the next request; where the body is larger than anybody reads, the answer says that the connection ends",
         );
     })
     .await;
