@@ -11,7 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::fields::{Faults, one};
-use crate::platform::{database, rate_limit::Decision, telemetry::CURRENT_REQUEST};
+use crate::platform::{batches::BatchError, database, rate_limit::Decision, telemetry::CURRENT_REQUEST};
 
 /// What every error answer holds.
 #[derive(Debug, Serialize, ToSchema)]
@@ -158,6 +158,15 @@ impl ApiError {
 impl From<sqlx::Error> for ApiError {
     fn from(error: sqlx::Error) -> Self {
         Self::database(&error).because(error)
+    }
+}
+
+impl From<BatchError> for ApiError {
+    fn from(error: BatchError) -> Self {
+        match error {
+            BatchError::Overloaded => super::edge::overloaded(),
+            BatchError::Database(error) => Self::database(&error).because(error),
+        }
     }
 }
 

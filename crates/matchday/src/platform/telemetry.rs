@@ -218,6 +218,7 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     metrics::describe_counter!("matchday_restrictions_total", "What operators did to accounts, by action");
     metrics::describe_counter!("matchday_reports_total", "Messages that were reported");
     metrics::describe_counter!("matchday_predictions_total", "Predictions that were submitted, by outcome");
+    metrics::describe_counter!("matchday_session_lookup_batches_total", "Statements by which tokens were looked up");
     metrics::describe_counter!("matchday_predictions_batches_total", "Batches in which predictions were written");
     metrics::describe_counter!("matchday_scores_changed_total", "Scores that followed a result");
     metrics::describe_counter!("matchday_leaderboard_places_total", "Places set on leaderboards");

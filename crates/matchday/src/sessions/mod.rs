@@ -2,6 +2,7 @@
 //! revocation from another session, by age, or because newer ones took its place.
 
 mod handlers;
+mod lookups;
 mod rules;
 pub mod service;
 mod store;

@@ -15,14 +15,16 @@ use time::OffsetDateTime;
 use tokio::sync::Notify;
 
 use super::{
+    lookups::{LookUps, Token},
     rules::{self, TokenHash},
-    store::{self, Ended, Row},
+    store::{self, Ended, Found, Row},
 };
 use crate::{
     accounts,
     http::paging::Paging,
     ids::{SessionId, UserId},
     platform::{
+        batches::{BatchError, Batches},
         clock::Clock,
         config::{self, Config},
         database,
@@ -40,6 +42,12 @@ pub const DEVICE_ENDED: &str = "work.chat.device_ended";
 /// How much of a client's own description is kept.
 const USER_AGENT_LENGTH: usize = 200;
 
+/// How many connections look tokens up.
+const LANES: usize = 2;
+
+/// How many look-ups may wait for each of them; further ones are refused.
+const LOOKUPS_WAITING: usize = 4_096;
+
 /// The sessions of all users.
 #[derive(Clone)]
 pub struct Sessions {
@@ -54,6 +62,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     outbox_written: Arc<Notify>,
+    lookups: Batches<LookUps>,
     /// Tokens that were good when they were looked up, and when that was.
     checked: quick_cache::sync::Cache<TokenHash, (Checked, Instant)>,
     /// How many tokens were evicted, see `look_up`.
@@ -154,9 +163,12 @@ impl Sessions {
         random: Arc<dyn Random>,
         outbox_written: Arc<Notify>,
     ) -> Self {
+        let timeout = config.database.statement_timeout;
         let (with_chat, config) = (config.matrix.homeserver_url.is_some(), config.sessions.clone());
+        let lookups = (0..LANES).map(|_| LookUps { config: config.clone(), clock: Arc::clone(&clock) }).collect();
+        let lookups = Batches::start(&db, timeout, LOOKUPS_WAITING, lookups);
         let (checked, evictions) = (quick_cache::sync::Cache::new(config.cache_entries), AtomicU64::new(0));
-        let inner = Inner { db, config, with_chat, clock, random, outbox_written, checked, evictions };
+        let inner = Inner { db, config, with_chat, clock, random, outbox_written, lookups, checked, evictions };
         Self { inner: Arc::new(inner) }
     }
 
@@ -231,32 +243,25 @@ impl Sessions {
     }
 
     /// Whose token this is, if it is good.
-    pub async fn check(&self, token: &str) -> sqlx::Result<Option<Checked>> {
+    pub async fn check(&self, token: &str) -> Result<Option<Checked>, BatchError> {
         let (hash, now) = (TokenHash::of(token), self.inner.clock.now());
         match self.inner.checked.get(&hash) {
             Some((checked, since)) if since.elapsed() < self.inner.config.cache_for => {
                 Ok((checked.expires_at > now).then_some(checked))
             }
             // Boxed, so that requests with a token checked lately do not carry the room for a query around.
-            _ => Box::pin(self.look_up(token, hash, now)).await,
+            _ => Box::pin(self.look_up(token, hash)).await,
         }
     }
 
-    async fn look_up(&self, token: &str, hash: TokenHash, now: OffsetDateTime) -> sqlx::Result<Option<Checked>> {
+    async fn look_up(&self, token: &str, hash: TokenHash) -> Result<Option<Checked>, BatchError> {
         let inner = &*self.inner;
         let Some(user) = rules::read_token(token) else { return Ok(None) };
         metrics::counter!("matchday_session_lookups_total").increment(1);
         let (evictions, looked_up) = (inner.evictions.load(Ordering::SeqCst), Instant::now());
-        let Some(row) = store::find(&inner.db, user, hash).await? else { return Ok(None) };
-        if row.expires_at <= now {
-            return Ok(None);
-        }
-        let mut expires_at = row.expires_at;
-        if rules::is_worth_noting(row.last_used_at, now) {
-            expires_at = rules::expiry(row.created_at, now, inner.config.idle, inner.config.lifetime);
-            store::note_use(&inner.db, user, hash, now, expires_at).await?;
-        }
-        let checked = Checked { user_id: user, id: row.id, is_banned: row.is_banned, expires_at };
+        let Some(found) = inner.lookups.write(user, Token { user, hash }).await? else { return Ok(None) };
+        let Found { id, is_banned, expires_at, .. } = found;
+        let checked = Checked { user_id: user, id, is_banned, expires_at };
         inner.checked.insert(hash, (checked, looked_up));
         // The session may have ended between our reading it and now. An eviction counts before it removes: so either it
         // removes what we inserted, or we see here that something was evicted, and remember nothing this time.

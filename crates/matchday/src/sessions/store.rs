@@ -3,7 +3,7 @@
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 
-use super::rules::TokenHash;
+use super::{lookups::Token, rules::TokenHash};
 use crate::ids::{SessionId, UserId};
 
 /// A session as it is stored.
@@ -14,8 +14,23 @@ pub(super) struct Row {
     pub(super) last_used_at: OffsetDateTime,
     pub(super) expires_at: OffsetDateTime,
     pub(super) user_agent: String,
+}
+
+/// What is looked up of a session whenever its token is not known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) id: SessionId,
+    pub(super) created_at: OffsetDateTime,
+    pub(super) last_used_at: OffsetDateTime,
+    pub(super) expires_at: OffsetDateTime,
     /// Whether its user may not use the service.
     pub(super) is_banned: bool,
+}
+
+/// That a token is used.
+pub(super) struct Use {
+    pub(super) token: Token,
+    pub(super) expires_at: OffsetDateTime,
 }
 
 /// A session that was ended.
@@ -83,23 +98,44 @@ pub(super) async fn delete(connection: &mut PgConnection, user: UserId, id: Sess
     .await
 }
 
-pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId, hash: TokenHash) -> sqlx::Result<Option<Row>> {
-    sqlx::query_as!(
-        Row,
-        r#"select s.id as "id: SessionId", s.created_at, s.last_used_at, s.expires_at, s.user_agent,
+/// Finds the sessions of these tokens; each is in the place of its token.
+pub(super) async fn find(connection: &mut PgConnection, tokens: &[Token]) -> sqlx::Result<Vec<Option<Found>>> {
+    let (users, hashes) = columns(tokens.iter());
+    let rows = sqlx::query!(
+        r#"select n.place as "place!", s.id as "id: SessionId", s.created_at, s.last_used_at, s.expires_at,
                   u.banned_at is not null as "is_banned!"
-           from sessions s join users u on u.user_id = s.user_id where s.user_id = $1 and s.token_hash = $2"#,
-        user.0,
-        &hash.0[..],
+           from unnest($1::bigint[], $2::bytea[]) with ordinality as n (user_id, token_hash, place)
+           join sessions s on s.user_id = n.user_id and s.token_hash = n.token_hash
+           join users u on u.user_id = s.user_id"#,
+        &users,
+        &hashes,
     )
-    .fetch_optional(executor)
-    .await
+    .fetch_all(connection)
+    .await?;
+    let mut found = vec![None; tokens.len()];
+    for row in rows {
+        let session = Found {
+            id: row.id,
+            created_at: row.created_at,
+            last_used_at: row.last_used_at,
+            expires_at: row.expires_at,
+            is_banned: row.is_banned,
+        };
+        if let Some(place) = usize::try_from(row.place - 1).ok().and_then(|place| found.get_mut(place)) {
+            *place = Some(session);
+        }
+    }
+    Ok(found)
+}
+
+fn columns<'a>(tokens: impl Iterator<Item = &'a Token>) -> (Vec<i64>, Vec<Vec<u8>>) {
+    tokens.map(|token| (token.user.0, token.hash.0.to_vec())).unzip()
 }
 
 pub(super) async fn list(executor: impl PgExecutor<'_>, user: UserId, now: OffsetDateTime) -> sqlx::Result<Vec<Row>> {
     sqlx::query_as!(
         Row,
-        r#"select id as "id: SessionId", created_at, last_used_at, expires_at, user_agent, false as "is_banned!"
+        r#"select id as "id: SessionId", created_at, last_used_at, expires_at, user_agent
            from sessions where user_id = $1 and expires_at > $2 order by created_at desc, id desc"#,
         user.0,
         now,
@@ -108,21 +144,24 @@ pub(super) async fn list(executor: impl PgExecutor<'_>, user: UserId, now: Offse
     .await
 }
 
-pub(super) async fn note_use(
-    executor: impl PgExecutor<'_>,
-    user: UserId,
-    hash: TokenHash,
-    now: OffsetDateTime,
-    expires_at: OffsetDateTime,
-) -> sqlx::Result<()> {
+/// Takes note that sessions are used. One that somebody else holds is left to them: they end it, or note the same.
+pub(super) async fn note_uses(connection: &mut PgConnection, uses: &[Use], now: OffsetDateTime) -> sqlx::Result<()> {
+    let (users, hashes) = columns(uses.iter().map(|one| &one.token));
+    let expire_at: Vec<OffsetDateTime> = uses.iter().map(|one| one.expires_at).collect();
     sqlx::query!(
-        "update sessions set last_used_at = $3, expires_at = $4 where user_id = $1 and token_hash = $2 and last_used_at < $3",
-        user.0,
-        &hash.0[..],
+        "update sessions s set last_used_at = $4, expires_at = used.expires_at
+         from (select h.user_id, h.token_hash, n.expires_at
+               from unnest($1::bigint[], $2::bytea[], $3::timestamptz[]) as n (user_id, token_hash, expires_at)
+               join sessions h on h.user_id = n.user_id and h.token_hash = n.token_hash
+               where h.last_used_at < $4
+               for no key update of h skip locked) used
+         where s.user_id = used.user_id and s.token_hash = used.token_hash",
+        &users,
+        &hashes,
+        &expire_at,
         now,
-        expires_at,
     )
-    .execute(executor)
+    .execute(connection)
     .await?;
     Ok(())
 }

@@ -9,9 +9,9 @@ use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 
 use crate::{
-    common::{client::within, process::get, proof::held},
     load::{Crowd, causes},
     parts::{Directory, disk::Disk, postgres::Postgres},
+    stage::{client::within, process::get, proof::held},
 };
 
 /// First tables cannot grow; then, where PostgreSQL finds no room for what it must write down before anything else, it

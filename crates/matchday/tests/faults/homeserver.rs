@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use sqlx::{PgPool, postgres::PgConnectOptions};
 
 use crate::{
-    common::{
+    load::Crowd,
+    parts::proxy::{Proxy, Wire},
+    stage::{
         client::{Client, PATIENCE, within},
         process::get,
         proof::held,
         synapse::{Synapse, with_synapse},
     },
-    load::Crowd,
-    parts::proxy::{Proxy, Wire},
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -8,12 +8,12 @@ use serde_json::json;
 use sqlx::postgres::PgConnectOptions;
 
 use crate::{
-    common::{
+    parts::sms::{Mood, Provider},
+    stage::{
         client::Client,
         process::{Process, Setting},
         proof::held,
     },
-    parts::sms::{Mood, Provider},
 };
 
 /// A process that asks Twilio first, and then Vonage.
