@@ -74,6 +74,19 @@ dependencies:
     cargo deny --offline check bans licenses sources
     cargo machete
 
+# Everything that is too slow for every change, and docs/reliability.md of what it saw. Takes some hours.
+nightly: _own
+    rm -f .dev/proof.jsonl
+    MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just faults
+    MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just upgrade
+    MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just soak
+    MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just hostile
+    just reliability
+
+# Write docs/reliability.md of the lines that the tests left in .dev/proof.jsonl.
+reliability: _own
+    cargo run --quiet --bin bench -- --reliability .dev/proof.jsonl
+
 # Known vulnerabilities; needs the advisory database from the internet.
 advisories:
     cargo deny check advisories
@@ -84,6 +97,7 @@ docs: _own
 
 # Measure beside the bare engines: all scenarios, or those named; --report writes docs/performance.md.
 bench *ARGS: _own
+    dev/proof-parts nginx
     {{ parts }} && cargo build --quiet --release --bin matchday --bin bench
     {{ parts }} && ulimit -n "$(ulimit -Hn)" && "$CARGO_TARGET_DIR/release/bench" {{ ARGS }}
 

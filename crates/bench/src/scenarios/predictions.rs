@@ -22,8 +22,8 @@ use crate::{
     wire::write_http,
 };
 
-/// Distinct users of one round. One that is through with all of them would measure second words.
-const USERS: u64 = 400_000;
+/// Distinct users of one round: more than are through in five seconds, or second words would be measured.
+const USERS: u64 = 250_000;
 /// As many as a busy process may have open to one balancer.
 const CONNECTIONS: usize = 256;
 const CLIENTS: usize = 32;
@@ -31,7 +31,7 @@ const CLIENTS: usize = 32;
 /// The same table, the same columns; neither revisions nor tallies.
 const UPSERT: &str = "\
 \\set n :n + 1
-\\set u :client_id * 12000 + :n
+\\set u :client_id * 7800 + :n
 \\set c random(0, 100)
 insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at) \
 values (:u, :event, 'home', null, null, :c, 1, now(), now()) \
