@@ -147,12 +147,12 @@ async fn hear(request: Request<Incoming>, limit: usize, watch: &Watch) -> (Reque
         return (request.map(Body::new), true);
     }
     watch.hears();
-    let (head, mut body) = request.into_parts();
+    let (parts, mut body) = request.into_parts();
     let mut heard = Heard { chunks: VecDeque::new(), fault: None, rest: None };
     let mut length = 0;
     // Whoever asks before they send is not told to go ahead before somebody wants it.
     let is_unwanted = body.size_hint().exact().is_some_and(|length| length > limit as u64)
-        || head.headers.contains_key(header::EXPECT);
+        || parts.headers.contains_key(header::EXPECT);
     while !is_unwanted && length <= limit {
         match body.frame().await {
             Some(Ok(frame)) => {
@@ -164,18 +164,18 @@ async fn hear(request: Request<Incoming>, limit: usize, watch: &Watch) -> (Reque
             }
             Some(Err(fault)) => {
                 heard.fault = Some(fault);
-                return (Request::from_parts(head, Body::new(heard)), false);
+                return (Request::from_parts(parts, Body::new(heard)), false);
             }
             None => {
                 let one = heard.chunks.pop_front().unwrap_or_default();
                 let body = if heard.chunks.is_empty() { Body::from(one) } else { Body::new(heard.after(one)) };
-                return (Request::from_parts(head, body), true);
+                return (Request::from_parts(parts, body), true);
             }
         }
     }
     // Whoever wants it all the same can have it.
     heard.rest = Some(body);
-    (Request::from_parts(head, Body::new(heard)), false)
+    (Request::from_parts(parts, Body::new(heard)), false)
 }
 
 /// A body of which the beginning, or all, has been heard.

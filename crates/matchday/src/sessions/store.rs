@@ -146,7 +146,7 @@ pub(super) async fn list(executor: impl PgExecutor<'_>, user: UserId, now: Offse
 
 /// Takes note that sessions are used. One that somebody else holds is left to them: they end it, or note the same.
 pub(super) async fn note_uses(connection: &mut PgConnection, uses: &[Use], now: OffsetDateTime) -> sqlx::Result<()> {
-    let (users, hashes) = columns(uses.iter().map(|one| &one.token));
+    let (owners, hashes) = columns(uses.iter().map(|one| &one.token));
     let expire_at: Vec<OffsetDateTime> = uses.iter().map(|one| one.expires_at).collect();
     sqlx::query!(
         "update sessions s set last_used_at = $4, expires_at = used.expires_at
@@ -156,7 +156,7 @@ pub(super) async fn note_uses(connection: &mut PgConnection, uses: &[Use], now: 
                where h.last_used_at < $4
                for no key update of h skip locked) used
          where s.user_id = used.user_id and s.token_hash = used.token_hash",
-        &users,
+        &owners,
         &hashes,
         &expire_at,
         now,
