@@ -14,7 +14,7 @@ use crate::{
     platform::{
         batches::{Attempt, Write},
         clock::Clock,
-        config,
+        config, database,
     },
 };
 
@@ -62,7 +62,11 @@ impl Write for LookUps {
             }
         }
         if !uses.is_empty() {
-            store::note_uses(connection, &uses, now).await?;
+            match store::note_uses(connection, &uses, now).await {
+                // Somebody is ending one of them, or notes it too. Nobody waits for that: the next look-up notes the others.
+                Err(error) if database::is_conflict(&error) => {}
+                noted => noted?,
+            }
         }
         Ok(found)
     }

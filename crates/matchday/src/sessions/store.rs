@@ -144,7 +144,7 @@ pub(super) async fn list(executor: impl PgExecutor<'_>, user: UserId, now: Offse
     .await
 }
 
-/// Takes note that sessions are used. One that somebody else holds is left to them: they end it, or note the same.
+/// Takes note that sessions are used, of all or none. Waits for nobody: it fails where somebody else holds one of them.
 pub(super) async fn note_uses(connection: &mut PgConnection, uses: &[Use], now: OffsetDateTime) -> sqlx::Result<()> {
     let (owners, hashes) = columns(uses.iter().map(|one| &one.token));
     let expire_at: Vec<OffsetDateTime> = uses.iter().map(|one| one.expires_at).collect();
@@ -154,7 +154,8 @@ pub(super) async fn note_uses(connection: &mut PgConnection, uses: &[Use], now: 
                from unnest($1::bigint[], $2::bytea[], $3::timestamptz[]) as n (user_id, token_hash, expires_at)
                join sessions h on h.user_id = n.user_id and h.token_hash = n.token_hash
                where h.last_used_at < $4
-               for no key update of h skip locked) used
+               order by h.user_id, h.token_hash
+               for no key update of h nowait) used
          where s.user_id = used.user_id and s.token_hash = used.token_hash",
         &owners,
         &hashes,

@@ -258,3 +258,39 @@ async fn tokens_are_stored_only_as_hashes() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn tokens_are_looked_up_together_and_nobody_waits_for_a_session_that_somebody_holds() {
+    TestApp::run(async |app| {
+        let (held, free, gone) = (app.user().await, app.user().await, app.user().await);
+        app.app.sessions.end(gone.id, session_of(&gone).await).await.expect("ended");
+        app.clock.advance(Duration::minutes(10));
+        app.app.sessions.forget_all();
+        let mut holder = app.app.db.begin().await.expect("begun");
+        sqlx::query("select from sessions where user_id = $1 for update")
+            .bind(held.id.0)
+            .execute(&mut *holder)
+            .await
+            .expect("held");
+        let asked = async |user: &crate::testing::TestUser<'_>| user.get("/api/auth/teams").await.status.as_u16();
+        let began = std::time::Instant::now();
+        let answered = tokio::join!(asked(&held), asked(&free), asked(&gone), asked(&held));
+        assert_eq!(answered, (200, 200, 401, 200));
+        assert!(began.elapsed() < std::time::Duration::from_secs(5), "nobody waits");
+        holder.rollback().await.expect("let go");
+        // What was not noted is noted the next time.
+        app.app.sessions.forget_all();
+        assert_eq!(asked(&held).await, 200);
+        app.app.sessions.forget_all();
+        let listed = held.get("/api/auth/sessions").await.expect(200);
+        assert_eq!(listed["data"][0]["last_used_at"], "2026-11-20T15:10:00Z");
+        assert_eq!(app.told().await.len(), 1);
+    })
+    .await;
+}
+
+/// The one session of a user.
+async fn session_of(user: &crate::testing::TestUser<'_>) -> crate::ids::SessionId {
+    let listed = user.get("/api/auth/sessions").await.expect(200);
+    crate::ids::SessionId(listed["data"][0]["id"].as_i64().expect("an id"))
+}
