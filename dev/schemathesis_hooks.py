@@ -180,7 +180,7 @@ if __name__ != "__main__":
         if isinstance(failure, RejectedPositiveData):
             told = response.json()
             # JSON Schema takes 50.0 for a whole number; the service does not.
-            wants_whole = any(words in told["message"] for words in ("must be a whole number", "team ids"))
+            wants_whole = any(words in told["message"] for words in ("must be a whole number", "whole numbers from", "team ids"))
             if wants_whole and has_fraction(case.body):
                 return False
             return not any(words in told["message"] or words == told["code"] for words in REFUSALS)
