@@ -38,7 +38,7 @@ macro_rules! id {
             const EXPECTED: &'static str = "must be an id, a whole number from 1";
 
             fn from_json(value: &serde_json::Value) -> Option<Self> {
-                value.as_i64().filter(|&id| id >= 1).map(Self)
+                $crate::http::fields::whole_number(value).filter(|&id| id >= 1).map(Self)
             }
         }
     )*};

@@ -52,12 +52,12 @@ fn predicting(service: &Service, tokens: &Arc<Vec<String>>, event: &Arc<AtomicU6
     })
 }
 
-/// A request that does nothing but be answered, with a token.
+/// A request that does nothing but have its token checked and be answered: the page is in memory.
 fn empty(service: &Service, tokens: &Arc<Vec<String>>) -> Target {
     let tokens = Arc::clone(tokens);
     http(service.public, move |number, into| {
         let user = usize::try_from(number).unwrap_or_default() % tokens.len();
-        write_http(into, "GET", "/api/auth/sports", &tokens[user], "");
+        write_http(into, "GET", "/api/auth/events?per_page=20", &tokens[user], "");
     })
 }
 

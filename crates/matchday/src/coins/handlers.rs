@@ -16,7 +16,7 @@ use crate::{
     app::App,
     http::{
         ApiError, CurrentUser, ErrorBody, Query, ValidJson,
-        fields::{Body, FromBody, FromJson},
+        fields::{Body, FromBody, FromJson, whole_number},
         limit_headers,
         paging::{CursorPaging, CursorParameters},
         permitted,
@@ -59,7 +59,7 @@ impl FromJson for CoinAmount {
     const EXPECTED: &'static str = "must be a whole number from 1 to 1000000000";
 
     fn from_json(value: &Value) -> Option<Self> {
-        value.as_i64().and_then(Self::new)
+        whole_number(value).and_then(Self::new)
     }
 }
 

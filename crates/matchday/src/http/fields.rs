@@ -26,6 +26,15 @@ pub trait FromQuery: Sized {
     fn from_query(text: &str) -> Option<Self>;
 }
 
+/// A whole number, however it is written: in JSON 7 and 7.0 are the same.
+pub fn whole_number(value: &Value) -> Option<i64> {
+    /// Up to here every whole number has a float of its own.
+    const EXACT: f64 = 9_007_199_254_740_991.0;
+    let is_whole = |number: &f64| number.abs() <= EXACT && number.trunc().to_bits() == number.to_bits();
+    #[expect(clippy::cast_possible_truncation, reason = "it is whole, and not too large")]
+    value.as_i64().or_else(|| value.as_f64().filter(is_whole).map(|number| number as i64))
+}
+
 /// A body that is read field by field.
 pub trait FromBody: Sized {
     /// Reads every field, also after a fault, and returns `None` where one is missing. Faults are kept in `body`.
@@ -243,6 +252,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn whole_numbers_are_whole_however_they_are_written() {
+        let read = |text: &str| whole_number(&serde_json::from_str(text).expect("JSON"));
+        for (text, number) in [("7", 7), ("7.0", 7), ("-0.0", 0), ("1e3", 1_000), ("9223372036854775807", i64::MAX)] {
+            assert_eq!(read(text), Some(number), "{text}");
+        }
+        for text in ["7.5", "1e300", "9007199254740993.0", "\"7\"", "null", "18446744073709551615"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn wildcards_are_ordinary_characters() {

@@ -18,7 +18,7 @@ use crate::{
     events::rules::{Outcome, PublicStatus},
     http::{
         ApiError, CurrentUser, ErrorBody, Path, Query, ValidJson,
-        fields::{Body, FromBody, FromJson, FromParameters, FromQuery, Parameters},
+        fields::{Body, FromBody, FromJson, FromParameters, FromQuery, Parameters, whole_number},
         paging::{Cursor, CursorPaging, CursorParameters},
     },
     ids::{EventId, PredictionId, UserId},
@@ -79,7 +79,7 @@ impl FromJson for Score {
     const EXPECTED: &'static str = "must have home and away, whole numbers from 0 to 99";
 
     fn from_json(value: &Value) -> Option<Self> {
-        let goals = |side| value.as_object()?.get(side)?.as_i64();
+        let goals = |side| whole_number(value.as_object()?.get(side)?);
         Self::new(goals("home")?, goals("away")?)
     }
 }
@@ -88,7 +88,7 @@ impl FromJson for Confidence {
     const EXPECTED: &'static str = "must be a whole number from 0 to 100";
 
     fn from_json(value: &Value) -> Option<Self> {
-        value.as_i64().and_then(Self::new)
+        whole_number(value).and_then(Self::new)
     }
 }
 

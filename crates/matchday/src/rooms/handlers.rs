@@ -195,7 +195,7 @@ pub(super) struct RoomParameters {
     #[param(value_type = Option<i64>, minimum = 1)]
     event_id: Option<EventId>,
     /// Only rooms with this in their name, in any case.
-    #[param(max_length = 100, example = "derby")]
+    #[param(max_length = 100, pattern = r"^[^\x00]*$", example = "derby")]
     search: Option<String>,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct TeamParameters {
     #[param(value_type = Option<i64>, minimum = 1)]
     sport_id: Option<SportId>,
     /// Only teams with this in their name, in any case.
-    #[param(max_length = 100, example = "rovers")]
+    #[param(max_length = 100, pattern = r"^[^\x00]*$", example = "rovers")]
     search: Option<String>,
 }
 
