@@ -39,7 +39,9 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
 }
 
 async fn of_size(stage: &Stage, size: u64) -> anyhow::Result<Outcome> {
-    let (name, setting) = ("bench_scores", Setting::on("bench_scores"));
+    // A name for each size: NATS takes messages of a database for those of another one with the same prefix.
+    let name = &format!("bench_scores_{size}");
+    let setting = Setting::on(name);
     // The first result makes the rows that the others change.
     let matches = stage.rounds + 1;
     prepare(stage, &setting, name, &vec![LIVE; matches]).await?;
