@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::{
     accounts::service::Accounts,
+    announcements::service::Announcements,
     chat::{service::Chat, work::ChatWork},
     codes::service::Codes,
     coins::{payouts::Payouts, service::Coins},
@@ -16,6 +17,7 @@ use crate::{
     fixtures::service::Fixtures,
     http::Checks,
     idempotency::service::Idempotency,
+    live::service::Live,
     login::service::Login,
     mirror::service::Mirror,
     platform::{
@@ -105,6 +107,10 @@ pub struct Parts {
     pub boards: Boards,
     /// Who has earned the most.
     pub leaderboards: Leaderboards,
+    /// What happens, as it happens.
+    pub live: Live,
+    /// The same, in the rooms of matches.
+    pub announcements: Announcements,
 }
 
 impl Deref for App {
@@ -131,11 +137,7 @@ impl App {
     ) -> anyhow::Result<Self> {
         let redis = redis(&config.redis).context("redis.url")?;
         let streams = Streams::connect(&config.nats).await.context("nats.url")?;
-        let web = reqwest::Client::builder()
-            .timeout(std::time::Duration::from_secs(5))
-            // A redirect would carry our tokens to somebody else.
-            .redirect(reqwest::redirect::Policy::none())
-            .build()?;
+        let web = web()?;
         let outbox_written = Arc::new(Notify::new());
         let sessions = Sessions::new(db.clone(), &config, clock.clone(), random.clone(), outbox_written.clone());
         let idempotency = Idempotency::new(db.clone(), &config, clock.clone(), random.clone());
@@ -193,6 +195,7 @@ impl App {
         let payouts = Payouts::new(config.coins.per_point, clock.clone(), random.clone());
         let scores =
             Scores::new(db.clone(), streams.clone(), boards.clone(), payouts, &config.scores, outbox_written.clone());
+        let (live, announcements) = followers(&config, &db, &streams, &chat, &sessions, &predictions, &leaderboards);
         Ok(Self(Arc::new(Parts {
             limits,
             checks: Checks::default(),
@@ -225,8 +228,39 @@ impl App {
             scores,
             boards,
             leaderboards,
+            live,
+            announcements,
         })))
     }
+}
+
+/// For calls to other services.
+fn web() -> reqwest::Result<reqwest::Client> {
+    reqwest::Client::builder()
+        .timeout(std::time::Duration::from_secs(5))
+        // A redirect would carry our tokens to somebody else.
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+}
+
+/// Those who follow the facts.
+fn followers(
+    config: &Config,
+    db: &PgPool,
+    streams: &Streams,
+    chat: &Chat,
+    sessions: &Sessions,
+    predictions: &Predictions,
+    leaderboards: &Leaderboards,
+) -> (Live, Announcements) {
+    let live = Live::new(streams.clone(), predictions.clone(), leaderboards.clone(), sessions.clone(), &config.stream);
+    let announcements = Announcements {
+        db: db.clone(),
+        chat: chat.clone(),
+        predictions: predictions.clone(),
+        are_wanted: config.rooms.announcements,
+    };
+    (live, announcements)
 }
 
 /// A connection that is made when it is first used and comes back by itself.

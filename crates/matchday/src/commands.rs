@@ -2,6 +2,8 @@
 //! standard error.
 
 mod coins;
+mod demo;
+mod rooms;
 mod scores;
 
 use std::{
@@ -36,7 +38,7 @@ use secrecy::ExposeSecret as _;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::net::{TcpListener, TcpSocket};
 
-pub(crate) use self::{coins::CoinsCommand, scores::ScoresCommand};
+pub(crate) use self::{coins::CoinsCommand, demo::SimulateArguments, rooms::RoomsCommand, scores::ScoresCommand};
 use crate::{Arguments, Command};
 
 #[derive(Subcommand)]
@@ -158,6 +160,9 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Mirror(command) => mirror(config, command).await,
             Command::Scores(command) => scores::scores(config, command).await,
             Command::Coins(command) => coins::coins(config, command).await,
+            Command::Rooms(command) => rooms::rooms(config, command).await,
+            Command::Demo => demo::demo(config).await,
+            Command::Simulate(arguments) => demo::simulate(config, arguments).await,
             Command::Sessions(SessionsCommand::Issue { user }) => issue_session(config, user.map(UserId)).await,
             Command::Sms(SmsCommand::Closed) => list_closures(config).await,
             Command::Sms(SmsCommand::Open { prefix }) => open_closure(config, &prefix).await,
@@ -205,6 +210,7 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     app.shutdown.spawn(http::server::serve(private, http::private(&app), settings.clone(), shutdown));
     tokio::task::spawn_blocking(Phone::prepare);
     workers::listen(&app);
+    workers::stream(&app);
     if with_workers {
         workers::work(&app);
     }

@@ -4,15 +4,18 @@
 //! `rules` are pure, and `store` has the SQL. `http` and `platform` are what the features stand on.
 
 pub mod accounts;
+pub mod announcements;
 pub mod app;
 pub mod chat;
 pub mod codes;
 pub mod coins;
+pub mod demo;
 pub mod events;
 pub mod fixtures;
 pub mod http;
 pub mod idempotency;
 pub mod ids;
+pub mod live;
 pub mod login;
 pub mod mirror;
 pub mod phone;

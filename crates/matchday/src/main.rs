@@ -62,6 +62,13 @@ enum Command {
     /// Prove that the money adds up; give coins, and take transactions back.
     #[command(subcommand)]
     Coins(commands::CoinsCommand),
+    /// Fill an empty database with a tournament, fans, predictions and chat to look at; not in staging or production.
+    Demo,
+    /// Play the demo: goals, whistles, predictions and chat, faster than in earnest.
+    Simulate(commands::SimulateArguments),
+    /// What the bot does in rooms.
+    #[command(subcommand)]
+    Rooms(commands::RoomsCommand),
     /// Print the description of the interface (OpenAPI 3.1, JSON).
     Openapi,
     /// Print the effective settings, where each came from and what it means.

@@ -9,10 +9,18 @@ use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    announcements::service::Announcements,
     app::App,
     chat::work::ChatWork,
     events,
-    platform::{lease::Lease, outbox::Relay, random, stream::TransportError, telemetry},
+    live::tallies::Teller,
+    platform::{
+        lease::Lease,
+        outbox::Relay,
+        random,
+        stream::{TransportError, WorkSpec},
+        telemetry,
+    },
     rooms::service::Rooms,
     safety, sessions,
 };
@@ -27,13 +35,40 @@ pub fn listen(app: &App) {
     app.shutdown.spawn(every(Duration::from_secs(5), closing, async || telemetry::metrics().run_upkeep()));
 }
 
-/// Begins to do background work.
-pub fn work(app: &App) {
+/// Begins to hear what listeners are told, and to tell what people predict here.
+pub fn stream(app: &App) {
+    let (live, closing) = (app.live.clone(), app.shutdown.closing().clone());
+    app.shutdown.spawn(async move { live.run(closing).await });
+    tell_tallies(app);
+}
+
+/// Begins to tell what people predict by this process.
+pub fn tell_tallies(app: &App) {
+    let teller = Teller {
+        db: app.db.clone(),
+        streams: app.streams.clone(),
+        changes: app.predictions.changes().clone(),
+        clock: app.clock.clone(),
+    };
+    app.shutdown.spawn(teller.run(app.shutdown.closing().clone()));
+}
+
+/// Begins to do what is on the queues.
+pub fn queues(app: &App) {
     let closing = app.shutdown.closing().clone();
     app.shutdown.spawn(relay(app.clone(), closing.clone()));
     app.shutdown.spawn(work_in_chat(app.clone(), closing.clone()));
     app.shutdown.spawn(work_on_rooms(app.clone(), closing.clone()));
     app.shutdown.spawn(work_on_scores(app.clone(), closing.clone()));
+    for spec in Announcements::specs() {
+        app.shutdown.spawn(announce(app.clone(), spec, closing.clone()));
+    }
+}
+
+/// Begins to do background work.
+pub fn work(app: &App) {
+    queues(app);
+    let closing = app.shutdown.closing().clone();
     let overdue = app.scores.clone();
     app.shutdown.spawn(every(Duration::from_mins(1), closing.clone(), async move || {
         match overdue.plan_overdue().await {
@@ -79,6 +114,16 @@ async fn work_on_scores(app: App, closing: CancellationToken) {
     let perform = move |delivery| {
         let scores = scores.clone();
         async move { scores.perform(delivery).await }
+    };
+    app.streams.consume(spec, perform, closing).await;
+}
+
+async fn announce(app: App, spec: WorkSpec, closing: CancellationToken) {
+    ensure_streams(&app, &closing).await;
+    let announcements = app.announcements.clone();
+    let perform = move |delivery| {
+        let announcements = announcements.clone();
+        async move { announcements.perform(delivery).await }
     };
     app.streams.consume(spec, perform, closing).await;
 }

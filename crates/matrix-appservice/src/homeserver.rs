@@ -89,6 +89,9 @@ pub enum Registered {
     AlreadyThere,
 }
 
+/// The device that the bot speaks from.
+pub(crate) const BOT_DEVICE: &str = "MATCHDAYBOT";
+
 /// What a chat client needs to act as a user.
 #[derive(Clone, Debug)]
 pub struct Credentials {
@@ -301,6 +304,11 @@ impl Homeserver {
         let identity = match acting {
             Acting::AsTheService | Acting::With(_) => AppserviceUserIdentity::default(),
             Acting::AsTheUser => AppserviceUserIdentity::new(user_id),
+            Acting::FromTheBotsDevice => {
+                let mut identity = AppserviceUserIdentity::new(user_id);
+                identity.device_id = Some(BOT_DEVICE.into());
+                identity
+            }
         };
         let token = SendAccessToken::Appservice(self.token(acting).expose_secret());
         let request = request
@@ -328,7 +336,7 @@ impl Homeserver {
     /// The token that such a call is made with.
     fn token<'a>(&'a self, acting: Acting<'a>) -> &'a SecretString {
         match acting {
-            Acting::AsTheService | Acting::AsTheUser => &self.inner.settings.as_token,
+            Acting::AsTheService | Acting::AsTheUser | Acting::FromTheBotsDevice => &self.inner.settings.as_token,
             Acting::With(token) => token,
         }
     }
@@ -414,6 +422,8 @@ pub(crate) enum Acting<'a> {
     /// For the bot, or for nobody in particular.
     AsTheService,
     AsTheUser,
+    /// For the bot, from the device that it speaks from.
+    FromTheBotsDevice,
     /// With another token than ours, for whoever owns it.
     With(&'a SecretString),
 }

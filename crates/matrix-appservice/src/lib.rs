@@ -10,6 +10,7 @@ mod error;
 mod homeserver;
 mod ids;
 mod members;
+mod messages;
 mod rooms;
 mod service;
 

@@ -139,7 +139,7 @@ fn table(outcomes: &[&Outcome]) -> String {
         };
         let _ = writeln!(
             page,
-            "| `{}` | {} | {} {} | {} | {} | **{:.2}** ({:.2} to {:.2}) | {goal} |",
+            "| `{}` | {} | {} {} | {} | {} | **{:.2}** ({:.2} to {:.2}, {} rounds) | {goal} |",
             outcome.scenario,
             outcome.what,
             readable(outcome.ours),
@@ -149,6 +149,7 @@ fn table(outcomes: &[&Outcome]) -> String {
             outcome.ratio,
             outcome.spread[0],
             outcome.spread[1],
+            outcome.rounds.len(),
         );
     }
     page

@@ -8,6 +8,7 @@ pub(crate) mod store;
 #[cfg(test)]
 mod tests;
 
+pub use self::rules::PersonName;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(crate) use self::handlers::UserItem;

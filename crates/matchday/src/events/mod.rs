@@ -1,6 +1,7 @@
 //! Matches, their tournaments and sports, as everybody reads them. Lists are the same for all and served from a cache
 //! of pages; writing is the business of [`fixtures`](crate::fixtures).
 
+pub mod facts;
 pub mod gates;
 mod handlers;
 pub mod rules;

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
-use http::{StatusCode, header::AUTHORIZATION, request::Parts};
+use http::{HeaderMap, StatusCode, header::AUTHORIZATION, request::Parts};
 use http_body_util::LengthLimitError;
 
 use super::{
@@ -28,7 +28,7 @@ impl FromRequestParts<App> for CurrentUser {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        let token = bearer(parts).ok_or_else(ApiError::unauthenticated)?;
+        let token = token_of(&parts.headers).ok_or_else(ApiError::unauthenticated)?;
         let session = app.sessions.check(token).await?.ok_or_else(ApiError::unauthenticated)?;
         if session.is_banned {
             return Err(ApiError::suspended());
@@ -53,8 +53,9 @@ impl FromRequestParts<App> for MaybeUser {
     }
 }
 
-fn bearer(parts: &Parts) -> Option<&str> {
-    let (scheme, token) = parts.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+/// The token that a request shows.
+pub(crate) fn token_of(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 

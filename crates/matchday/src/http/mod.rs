@@ -36,6 +36,7 @@ pub(crate) use client::for_this_peer;
 pub use client::{ClientNetwork, PEER};
 pub(crate) use edge::{overloaded, too_late};
 pub use error::{ApiError, ErrorBody, limit_headers, permitted};
+pub(crate) use extract::token_of;
 pub use extract::{CurrentUser, MaybeUser, Path, Query, RawBody, ValidJson};
 pub use health::Checks;
 
@@ -46,9 +47,9 @@ use self::edge::Edge;
 use crate::{
     accounts,
     app::App,
-    chat, codes, coins, events,
+    chat, codes, coins, demo, events,
     idempotency::{self, OnceLayer},
-    login, mirror,
+    live, login, mirror,
     platform::{random, telemetry},
     predictions, rooms, safety, scores, sessions, sms, teams, usernames,
 };
@@ -56,7 +57,7 @@ use crate::{
 /// On answers that hold what is shown once, so that nobody on the way keeps it.
 pub(crate) const NO_STORE: (HeaderName, HeaderValue) = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 
-/// The routes of every feature, with their description, but for those of [`cached_features`].
+/// The routes of every feature, with their description, but for those of [`bare_features`].
 fn features() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .merge(codes::routes())
@@ -75,9 +76,10 @@ fn features() -> OpenApiRouter<App> {
         .merge(sms::routes())
 }
 
-/// Those that answer with cached pages, which bring their compressed form along. Nothing is posted there.
-fn cached_features() -> OpenApiRouter<App> {
-    OpenApiRouter::with_openapi(openapi::frame()).merge(events::cached_routes())
+/// Those around which nothing stands: cached pages, which bring their compressed form along, and the live stream, which has
+/// no end. Nothing is posted there.
+fn bare_features() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(openapi::frame()).merge(events::cached_routes()).merge(live::routes())
 }
 
 fn health() -> (Router<App>, OpenApi) {
@@ -86,7 +88,7 @@ fn health() -> (Router<App>, OpenApi) {
 
 /// The description of the whole interface.
 pub fn description() -> OpenApi {
-    let mut api = cached_features().merge(features()).into_openapi();
+    let mut api = bare_features().merge(features()).into_openapi();
     api.merge(health().1);
     openapi::complete(api)
 }
@@ -94,7 +96,7 @@ pub fn description() -> OpenApi {
 /// What apps reach.
 pub fn public(app: &App) -> Public {
     let description = description();
-    let pages = ["/api/openapi.json", "/docs", "/docs/setup.js", "/docs/viewer.js"];
+    let pages = ["/api/openapi.json", "/docs", "/docs/setup.js", "/docs/viewer.js", demo::CRESTS];
     let paths = description.paths.paths.keys().cloned().chain(pages.map(str::to_owned)).collect();
     // Rendered once: it does not change while the process runs.
     let description = Bytes::from(serde_json::to_vec(&description).unwrap_or_default());
@@ -102,12 +104,13 @@ pub fn public(app: &App) -> Public {
         move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], description.clone()));
     // Both in one, which is one box less around every answer.
     let around = (CompressionLayer::new().quality(CompressionLevel::Fastest), OnceLayer(app.clone()));
-    let router = Router::from(cached_features().merge(features().layer(around)))
+    let router = Router::from(bare_features().merge(features().layer(around)))
         .merge(health().0)
         .route("/docs", get(openapi::get_reference))
         .route("/docs/setup.js", get(openapi::get_reference_setup))
         .route("/docs/viewer.js", get(openapi::get_reference_viewer))
         .merge(Router::new().route("/api/openapi.json", get(get_description)).layer(CompressionLayer::new()))
+        .merge(demo::routes())
         .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method);
     let edge = edge(app, router, paths);

@@ -20,6 +20,11 @@ pub struct Paging {
 }
 
 impl Paging {
+    /// The first so many, for those who are not asked by a client.
+    pub fn first(number: i64) -> Self {
+        Self { page: 1, per_page: number }
+    }
+
     /// How many rows come before the page.
     pub fn offset(self) -> i64 {
         (self.page - 1).saturating_mul(self.per_page)

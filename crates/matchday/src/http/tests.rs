@@ -276,6 +276,7 @@ fn the_description_names_every_operation_and_its_errors() {
     GET /api/auth/sessions list_sessions 200 401 403 422 500 503
     DELETE /api/auth/sessions/{id} end_session 200 401 403 404 500 503
     GET /api/auth/sports list_sports 200 401 403 422 500 503
+    GET /api/auth/stream listen 200 401 403 404 422 429 500 503
     GET /api/auth/teams list_teams 200 401 403 422 500 503
     POST /api/auth/teams/other save_other_teams 200 400 401 403 409 413 422 500 503
     POST /api/auth/teams/primary save_primary_team 200 400 401 403 404 409 413 422 500 503

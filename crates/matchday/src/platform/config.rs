@@ -102,6 +102,8 @@ settings! {
         /// How many members one room of a match holds. The next one opens a further stand of the same match. A room is
         /// as slow as its homeserver's one process for it.
         match_capacity: u32 = "2000",
+        /// Whether the bot tells a match's rooms what happens: kick-off, goals, full time, and who predicted best.
+        announcements: bool = "true",
     }
     /// The codes that people log in with.
     codes: Codes {
@@ -219,6 +221,19 @@ settings! {
         writers: usize = "2",
         /// How many deductions may wait for a writer; further ones get 503 at once.
         queue: usize = "1000",
+    }
+    /// The live stream.
+    stream: Stream {
+        /// How long a connection is silent at most.
+        heartbeat: Duration = "15s",
+        /// How long a connection lasts; clients come back by themselves, to whichever process has room.
+        lifetime: Duration = "1h",
+        /// How many may listen to this process at once; further ones get 503. `http.max_connections` bounds them too.
+        max_listeners: usize = "10000",
+        /// How many connections a user may listen on at once.
+        max_per_user: usize = "5",
+        /// How many facts a listener may be behind before it is sent away, to come back for the rest.
+        behind: usize = "1024",
     }
     /// The lists that are the same for everyone.
     pages: Pages {

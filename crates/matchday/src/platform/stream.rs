@@ -14,14 +14,14 @@ use async_nats::{
     Subscriber,
     jetstream::{
         self,
-        consumer::{AckPolicy, pull},
+        consumer::{AckPolicy, DeliverPolicy, pull},
         context::{CreateStreamError, PublishAckFuture, PublishError},
         message::{AckKind, PublishMessage},
         stream::{Config as StreamConfig, DirectGetErrorKind, RetentionPolicy},
     },
 };
 use bytes::Bytes;
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, StreamExt as _, stream::BoxStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -29,6 +29,9 @@ use super::config;
 
 /// JetStream forgets message ids after this long. A relay that fell silent for longer finds its lease gone.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(5);
+
+/// How many items of a kind are with workers at once, over all processes.
+const MAX_ACK_PENDING: i64 = 1_000;
 
 /// The connection to NATS. It is made in the background and comes back by itself.
 #[derive(Clone)]
@@ -179,6 +182,56 @@ impl Streams {
         Ok(read)
     }
 
+    /// Where a stream stands: what it is called by its moment of making, and the first and the last message it holds. A
+    /// stream that was lost and made anew counts from one again, under another name.
+    pub async fn extent(&self, stream: Stream) -> Result<Extent, TransportError> {
+        let failed = |error: &dyn fmt::Display| TransportError::Consumer(error.to_string());
+        let stream = self.context.get_stream(self.stream_name(stream)).await.map_err(|e| failed(&e))?;
+        let info = stream.cached_info();
+        Ok(Extent {
+            made: i64::try_from(info.created.unix_timestamp_nanos() / 1_000_000).unwrap_or_default(),
+            // An empty stream's first message is the next one.
+            first: info.state.first_sequence.max(1),
+            last: info.state.last_sequence,
+        })
+    }
+
+    /// Reads messages on some subjects from one on, in order and without end; says also how many of them are there already.
+    /// Nothing is acknowledged, and nobody else gets less by it. Where it fails, go on after the last one that was read.
+    pub async fn follow(
+        &self,
+        stream: Stream,
+        subjects: &[&str],
+        from: u64,
+    ) -> Result<(u64, BoxStream<'static, Result<Told, TransportError>>), TransportError> {
+        fn failed(error: &dyn fmt::Display) -> TransportError {
+            TransportError::Consumer(error.to_string())
+        }
+        let source = self.context.get_stream(self.stream_name(stream)).await.map_err(|e| failed(&e))?;
+        let consumer = source
+            .create_consumer(pull::OrderedConfig {
+                filter_subjects: subjects.iter().map(|subject| self.subject(subject)).collect(),
+                deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: from.max(1) },
+                ..pull::OrderedConfig::default()
+            })
+            .await
+            .map_err(|e| failed(&e))?;
+        let waiting = consumer.cached_info().num_pending;
+        let messages = consumer.messages().await.map_err(|e| failed(&e))?;
+        let this = self.clone();
+        let told = messages.map(move |message| {
+            let message = message.map_err(|e| failed(&e))?;
+            let info = message.info().map_err(|e| failed(&e))?;
+            Ok(Told {
+                sequence: info.stream_sequence,
+                subject: this.bare(&message.subject),
+                id: message_id(&message),
+                payload: message.payload.clone(),
+            })
+        });
+        Ok((waiting, told.boxed()))
+    }
+
     /// Removes the streams; for tests, which each have their own.
     pub async fn remove(&self) {
         for stream in [Stream::Facts, Stream::Work, Stream::Dead] {
@@ -229,6 +282,8 @@ impl Streams {
                 filter_subject: self.subject(spec.subject),
                 ack_policy: AckPolicy::Explicit,
                 ack_wait: spec.ack_wait,
+                max_ack_pending: if spec.in_order { 1 } else { MAX_ACK_PENDING },
+                deliver_policy: spec.begin.policy(),
                 ..pull::Config::default()
             })
             .await
@@ -272,7 +327,7 @@ impl Streams {
         let attempt = message.info().map_or(1, |info| u64::try_from(info.delivered).unwrap_or(1));
         let delivery = Delivery {
             subject: self.bare(&message.subject),
-            id: message.headers.as_ref().and_then(|h| h.get("Nats-Msg-Id")).map(ToString::to_string),
+            id: message_id(&message),
             payload: message.payload.clone(),
             attempt,
         };
@@ -351,6 +406,34 @@ impl Streams {
     }
 }
 
+fn message_id(message: &async_nats::Message) -> Option<String> {
+    message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id")).map(ToString::to_string)
+}
+
+/// Where a stream stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// When it was made, in milliseconds.
+    pub made: i64,
+    /// The oldest message that it holds.
+    pub first: u64,
+    /// The newest.
+    pub last: u64,
+}
+
+/// A message as it stands in its stream.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Its place.
+    pub sequence: u64,
+    /// The subject without prefix.
+    pub subject: String,
+    /// The outbox id it was published under, if it came from there.
+    pub id: Option<String>,
+    /// The body.
+    pub payload: Bytes,
+}
+
 /// How a kind of work is done.
 #[derive(Clone, Debug)]
 pub struct WorkSpec {
@@ -370,6 +453,28 @@ pub struct WorkSpec {
     pub first_pause: Duration,
     /// The longest pause.
     pub longest_pause: Duration,
+    /// Whether an item waits until the one before it is done, in whatever process.
+    pub in_order: bool,
+    /// Where a consumer begins that is made for the first time.
+    pub begin: Begin,
+}
+
+/// Where a stream is read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// All that it holds.
+    AtTheOldest,
+    /// What comes from now on: who begins to listen is not told the news of last week.
+    Now,
+}
+
+impl Begin {
+    fn policy(self) -> DeliverPolicy {
+        match self {
+            Self::AtTheOldest => DeliverPolicy::All,
+            Self::Now => DeliverPolicy::New,
+        }
+    }
 }
 
 impl WorkSpec {
@@ -384,6 +489,8 @@ impl WorkSpec {
             ack_wait: Duration::from_secs(30),
             first_pause: Duration::from_millis(500),
             longest_pause: Duration::from_mins(5),
+            in_order: false,
+            begin: Begin::AtTheOldest,
         }
     }
 

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::{
     calibration::Calibration,
+    changes::Changes,
     explanation::State,
     rules::{Earnings, Forecast, Hit, Pick, RulesVersion},
     store::{self, Entry},
@@ -32,6 +33,7 @@ use crate::{
 pub struct Predictions {
     db: PgPool,
     writers: Batches<Writer>,
+    changes: Changes,
     reveal: Reveal,
 }
 
@@ -242,9 +244,10 @@ impl Predictions {
     /// Predictions in this database; `events` is told of new ones.
     pub fn new(db: PgPool, events: &Arc<Events>, config: &Config, random: &dyn Random) -> Self {
         let timeout = config.database.statement_timeout;
-        let writers = Writer::several(events, config.predictions.writers, random);
+        let changes = Changes::default();
+        let writers = Writer::several(events, &changes, config.predictions.writers, random);
         let writers = Batches::start(&db, timeout, config.predictions.queue, writers);
-        Self { writers, reveal: config.predictions.reveal, db }
+        Self { writers, changes, reveal: config.predictions.reveal, db }
     }
 
     /// Saves what the user predicts of a match, in place of what they predicted before. The match must be open: it is
@@ -311,6 +314,16 @@ impl Predictions {
     ) -> sqlx::Result<(Vec<Own>, Option<Cursor>)> {
         let own = store::own(&self.db, user, filter, paging.after, paging.limit + 1).await?;
         Ok(part(own, paging.limit, |own| own.prediction.id.0))
+    }
+
+    /// What some users said of a match, those who did.
+    pub async fn of_users(&self, event: EventId, users: &[UserId]) -> sqlx::Result<Vec<Prediction>> {
+        store::of_users(&self.db, event, users).await
+    }
+
+    /// The matches that were predicted by this process since somebody last took note.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     /// One of a user's own predictions.

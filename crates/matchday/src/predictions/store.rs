@@ -605,6 +605,18 @@ pub(super) async fn find_own(
     row.map(|row| stored!(row).try_into()).transpose()
 }
 
+/// What some users said of a match, those who did.
+pub(super) async fn of_users(
+    executor: impl PgExecutor<'_>,
+    event: EventId,
+    users: &[UserId],
+) -> sqlx::Result<Vec<Prediction>> {
+    let users: Vec<i64> = users.iter().map(|user| user.0).collect();
+    let rows =
+        predictions!("", "where p.user_id = any($1) and p.event_id = $2", &users, event.0).fetch_all(executor).await?;
+    rows.into_iter().map(|row| stored!(row).try_into()).collect()
+}
+
 /// The user's own predictions of matches with a result.
 pub(super) async fn settled(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<Prediction>> {
     let rows = predictions!("", "where p.user_id = $1 and e.status = 'finished'", user.0).fetch_all(executor).await?;

@@ -8,6 +8,7 @@ use std::{
 use sqlx::PgConnection;
 
 use super::{
+    changes::Changes,
     rules::Forecast,
     service::{SaveError, Saved},
     store::{self, Entry, Tally},
@@ -27,17 +28,20 @@ const SLOTS: u8 = 64;
 /// Writes the predictions of one lane.
 pub(super) struct Writer {
     events: Arc<Events>,
+    changes: Changes,
     /// Where it counts.
     slot: i16,
 }
 
 impl Writer {
     /// The writers of this process.
-    pub(super) fn several(events: &Arc<Events>, number: usize, random: &dyn Random) -> Vec<Self> {
+    pub(super) fn several(events: &Arc<Events>, changes: &Changes, number: usize, random: &dyn Random) -> Vec<Self> {
         let [first]: [u8; 1] = random::bytes(random);
         // Writers of other processes may have the same slot. Then they wait for each other, and that is all.
         let slot = |lane: usize| i16::from(first.wrapping_add(u8::try_from(lane % 256).unwrap_or_default()) % SLOTS);
-        (0..number).map(|lane| Self { events: Arc::clone(events), slot: slot(lane) }).collect()
+        (0..number)
+            .map(|lane| Self { events: Arc::clone(events), changes: changes.clone(), slot: slot(lane) })
+            .collect()
     }
 }
 
@@ -64,6 +68,7 @@ impl Write for Writer {
             && let Some(saved) = store::insert_alone(connection, self.slot, entry).await?
         {
             self.events.mark_stale();
+            self.changes.note([entry.event]);
             return Ok(vec![Ok(saved)]);
         }
         let mut events: Vec<EventId> = entries.iter().map(|entry| entry.event).collect();
@@ -97,6 +102,7 @@ impl Write for Writer {
         let known = if refused { store::existing(&mut tx, &events).await? } else { HashSet::new() };
         store::add_to_tallies(&mut tx, self.slot, &tallies).await?;
         tx.commit().await?;
+        self.changes.note(tallies.into_keys());
         if has_new {
             // Other processes are not told: their pages show the new count within their moment anyway.
             self.events.mark_stale();

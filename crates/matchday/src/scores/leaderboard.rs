@@ -121,6 +121,13 @@ impl Leaderboards {
         self.boards.look(scope, viewer, top).await?.ok_or(BoardError::Rebuilding)
     }
 
+    /// A user's place among everybody in all matches, and how many have one.
+    pub async fn place(&self, user: UserId) -> Result<Option<(Place, i64)>, BoardError> {
+        let view = self.view(Scope::All, user, 1).await?;
+        let place = view.around.into_iter().find(|place| place.user == user);
+        Ok(place.map(|place| (place, view.total)))
+    }
+
     /// A table of a room's members; for a match's own room, of all its stands.
     pub async fn of_room(&self, table: Table, room: &Room, viewer: UserId, top: i64) -> sqlx::Result<Leaderboard> {
         let scope = self.scope(table).to_string();

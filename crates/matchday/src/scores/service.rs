@@ -36,6 +36,8 @@ const REBUILT_AT_ONCE: i64 = 10_000;
 
 /// A match's scores are to be planned.
 pub const PLANNED: &str = "work.score.planned";
+/// A result is in all scores and on all leaderboards.
+pub const UPDATED: &str = "fact.scores.updated";
 /// A lane of a match is to be brought up to the latest result.
 pub const LANE: &str = "work.score.lane";
 
@@ -67,6 +69,15 @@ pub struct NewResult {
     pub start_time: OffsetDateTime,
     /// Whether anybody can have predicted it.
     pub may_be_predicted: bool,
+}
+
+/// A result is in all scores and on all leaderboards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScoresFact {
+    /// The match.
+    pub event_id: EventId,
+    /// Which of its results.
+    pub result_revision: i64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -103,6 +114,15 @@ pub async fn record(connection: &mut PgConnection, results: &[NewResult]) -> sql
         return Ok(());
     }
     store::insert_results(connection, results).await
+}
+
+/// Takes note that all scores have a result, if they do, and tells of it once; returns whether they do now and did not
+/// before.
+async fn mark_applied(connection: &mut PgConnection, event: EventId, revision: i64) -> Result<bool, ScoreError> {
+    let Some(result_revision) = store::mark_applied(connection, event, revision).await? else { return Ok(false) };
+    let fact = ScoresFact { event_id: event, result_revision };
+    outbox::enqueue(connection, &[Message::new(UPDATED, format!("event:{event}"), &fact)?]).await?;
+    Ok(true)
 }
 
 /// What is told of a result that may have been predicted.
@@ -227,7 +247,7 @@ impl Scores {
         }
         let behind = store::lanes_behind(&mut tx, event, latest.revision).await?;
         if behind.is_empty() {
-            store::mark_applied(&mut tx, event, latest.revision).await?;
+            mark_applied(&mut tx, event, latest.revision).await?;
         }
         tx.commit().await?;
         Ok(behind)
@@ -266,8 +286,12 @@ impl Scores {
         self.pay(&held, &latest).await?;
         published?;
         store::set_shown(&self.inner.db, &held, latest.revision).await?;
-        let mut connection = self.inner.db.acquire().await?;
-        store::mark_applied(&mut connection, event, latest.revision).await?;
+        let mut tx = self.inner.db.begin().await?;
+        let was_last = mark_applied(&mut tx, event, latest.revision).await?;
+        tx.commit().await?;
+        if was_last {
+            self.inner.outbox_written.notify_one();
+        }
         Ok(())
     }
 

@@ -313,20 +313,26 @@ pub(super) async fn set_shown(db: &PgPool, lane: &Lane, revision: i64) -> sqlx::
 }
 
 /// Takes note of the results up to this one that every lane of their match has. Whoever finishes the last lane sees all of
-/// them done. A later result, of which the caller does not know, may not even be planned yet.
-pub(super) async fn mark_applied(connection: &mut PgConnection, event: EventId, revision: i64) -> sqlx::Result<()> {
-    sqlx::query!(
+/// them done. A later result, of which the caller does not know, may not even be planned yet. Returns the latest of those
+/// that were noted now.
+pub(super) async fn mark_applied(
+    connection: &mut PgConnection,
+    event: EventId,
+    revision: i64,
+) -> sqlx::Result<Option<i64>> {
+    let applied = sqlx::query_scalar!(
         "update event_results set applied_at = statement_timestamp()
          where event_id = $1 and applied_at is null and revision <= $2
            and not exists (select from score_lanes l where l.event_id = $1
                            and (l.revision < event_results.revision or l.shown_revision < event_results.revision
-                                or l.paid_revision < event_results.revision))",
+                                or l.paid_revision < event_results.revision))
+         returning revision",
         event.0,
         revision,
     )
-    .execute(connection)
+    .fetch_all(connection)
     .await?;
-    Ok(())
+    Ok(applied.into_iter().max())
 }
 
 /// Matches with a result that should be in all scores by now. Each is named once now, and again after twice the time if

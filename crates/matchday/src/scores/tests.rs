@@ -6,7 +6,7 @@ use time::{Duration, OffsetDateTime, macros::datetime};
 
 use super::{
     rules::{Scope, Score},
-    service::{Rebuild, Rerun},
+    service::{Rebuild, Rerun, UPDATED},
     store,
 };
 use crate::{
@@ -139,6 +139,9 @@ async fn scores_follow_a_result_its_correction_and_its_annulment() {
             settle(app, event).await;
             assert_eq!(scores(app).await.is_empty(), status != "finished", "{status}");
         }
+        // Of each result it is told once that it is in the scores.
+        let told = app.told().await;
+        assert_eq!(told, [(UPDATED.to_owned(), json!({"event_id": event, "result_revision": 6}))]);
     })
     .await;
 }
@@ -204,12 +207,17 @@ async fn lanes_that_race_each_other_add_once() {
             }
         });
         futures_util::future::join_all(racing).await;
-        for event in events {
+        for &event in &events {
             settle(app, event).await;
         }
         let scores = scores(app).await;
         assert_eq!(scores.len(), 36);
         assert!(scores.values().all(|score| score.points == 60 && score.settled == 3), "{scores:?}");
+        let mut told: Vec<_> =
+            app.told().await.into_iter().map(|(subject, payload)| (subject, payload["event_id"].as_i64())).collect();
+        told.sort();
+        let once: Vec<_> = events.iter().map(|&event| (UPDATED.to_owned(), Some(event))).collect();
+        assert_eq!(told, once, "whoever was last, it was told once");
     })
     .await;
 }
@@ -233,6 +241,7 @@ async fn a_result_that_was_forgotten_is_planned_again() {
         assert!(told().await.eq([("work.score.planned".to_owned(), json!(event))]));
         assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 0, "it has its time again");
         settle(app, event).await;
+        assert!(told().await.eq([(UPDATED.to_owned(), json!(event))]));
         assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 0);
     })
     .await;
@@ -472,6 +481,9 @@ fn any_sequence_of_results_ends_as_the_last_results_alone() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let config = ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() };
     proptest!(config, |(steps in vec(any_step(), 1..60))| {
-        runtime.block_on(TestApp::run_with(&SETTINGS, async |app| last_results_alone_decide(app, &steps).await));
+        runtime.block_on(TestApp::run_with(&SETTINGS, async |app| {
+            last_results_alone_decide(app, &steps).await;
+            app.told().await;
+        }));
     });
 }

@@ -6,9 +6,10 @@ use std::{
     sync::Arc,
 };
 
+use async_nats::jetstream::message::PublishMessage;
 use axum::body::Body;
 use futures_util::FutureExt as _;
-use http::{HeaderMap, Method, Request, StatusCode, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
@@ -163,6 +164,30 @@ impl TestApp {
                 scores.apply(progress.event, lane.number).await.expect("applied");
             }
         }
+        // That scores are in step is told to those who follow the facts; whoever settles here knows it.
+        sqlx::query("delete from outbox where subject = $1")
+            .bind(crate::scores::service::UPDATED)
+            .execute(&self.app.db)
+            .await
+            .expect("the outbox");
+    }
+
+    /// Carries what was told to NATS, as the relay does; returns the subjects.
+    pub async fn relay(&self) -> Vec<String> {
+        self.app.streams.ensure().await.expect("streams");
+        let mut subjects = Vec::new();
+        for (subject, payload) in self.told().await {
+            let message = PublishMessage::build().message_id(unique("told")).payload(payload.to_string().into());
+            let stored = self.app.streams.send(&subject, message).await.expect("sent");
+            stored.await.expect("stored");
+            subjects.push(subject);
+        }
+        subjects
+    }
+
+    /// Sends a request and leaves the body of the answer unread.
+    pub async fn open(&self, request: Request<Body>) -> Response<Body> {
+        PEER.scope(IpAddr::V4(Ipv4Addr::LOCALHOST), self.public.answer(request)).await
     }
 
     /// Sends a request as it is, from this machine. `X-Forwarded-For` is believed.

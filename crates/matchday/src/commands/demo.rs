@@ -1,0 +1,102 @@
+//! `matchday demo` and `matchday simulate`.
+
+use std::{
+    io::{self, Write as _},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use matchday::{
+    app::App,
+    demo::{
+        play::{self, Played, Settings},
+        service::{self, Filled},
+    },
+    platform::{
+        config::Config,
+        database::{self, MIGRATIONS},
+        shutdown,
+    },
+    workers,
+};
+
+use super::{check_schema, counted, print};
+
+#[derive(Args)]
+pub(crate) struct SimulateArguments {
+    /// How many minutes of a match pass in a minute.
+    #[arg(long, default_value_t = 60)]
+    speed: u32,
+    /// The same seed plays the same matches.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many matches are played.
+    #[arg(long, default_value_t = 3)]
+    matches: usize,
+}
+
+pub(crate) async fn demo(config: Config) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let app = App::connect(config).await?;
+    let migrated = database::migrate(&app.config.database, &MIGRATIONS).await;
+    migrated.context("the database could not be brought up to date")?;
+    check_schema(&app).await?;
+    // Rooms and scores are made by workers, and nobody else may be there yet.
+    workers::queues(&app);
+    let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    let filled = service::fill(&app, |what| {
+        bar.set_message(what.to_owned());
+        if bar.is_hidden() {
+            let _ = writeln!(io::stderr(), "demo: {what}");
+        }
+    })
+    .await;
+    bar.finish_and_clear();
+    app.shutdown.end(Duration::ZERO, Duration::from_secs(5)).await;
+    let Filled { fans, matches, predictions, rooms, words, phone, code } = filled?;
+    let address = app.config.http.listen;
+    print(&format!(
+        "the Lantern Cup is here: {}, {}, {}, {}, {} said ({:.1} s)\n\n\
+         log in as {phone} with the code {code} (good for five minutes):\n\n  \
+         matchday serve &\n  \
+         curl -s http://{address}/api/code/verify -H 'content-type: application/json' \\\n    \
+         -d '{{\"phone\": \"{phone}\", \"code\": \"{code}\"}}'\n\n\
+         another code: POST /api/code/request, and GET /api/logs/sms shows it\n\
+         to see it played: matchday simulate",
+        counted(matches, "match").replace("matchs", "matches"),
+        counted(fans, "fan"),
+        counted(predictions, "prediction"),
+        counted(rooms, "chat room"),
+        counted(words, "thing"),
+        began.elapsed().as_secs_f64(),
+    ))
+}
+
+pub(crate) async fn simulate(config: Config, arguments: SimulateArguments) -> anyhow::Result<()> {
+    let app = App::connect(config).await?;
+    check_schema(&app).await?;
+    let ending = app.clone();
+    tokio::spawn(async move {
+        if shutdown::signalled().await.is_ok() {
+            ending.shutdown.closing().cancel();
+        }
+    });
+    workers::tell_tallies(&app);
+    let SimulateArguments { speed, seed, matches } = arguments;
+    let tell = |minute: u32, what: &str| {
+        let _ = print(&format!("{minute:>4}'  {what}"));
+    };
+    let Played { matches, goals, corrections, predictions, words } =
+        play::play(&app, Settings { speed, seed, matches }, tell).await?;
+    print(&format!(
+        "played {}: {}, {}, {}, {} said",
+        counted(matches, "match").replace("matchs", "matches"),
+        counted(goals, "goal"),
+        counted(corrections, "corrected result"),
+        counted(predictions, "prediction"),
+        counted(words, "thing"),
+    ))
+}

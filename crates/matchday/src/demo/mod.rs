@@ -1,0 +1,22 @@
+//! The demo: a tournament of our own making, always relative to now, with fans, predictions, rooms, leaderboards and
+//! streaks; and a simulation that plays it. For developers' machines only.
+
+pub mod crests;
+mod handlers;
+pub mod play;
+pub mod rules;
+pub mod service;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use axum::{Router, routing::get};
+
+use crate::app::App;
+
+/// Where crests are, for those who route. They are no part of the interface.
+pub(crate) const CRESTS: &str = "/demo/crests/{team}";
+
+pub(crate) fn routes() -> Router<App> {
+    Router::new().route(CRESTS, get(handlers::get_crest))
+}

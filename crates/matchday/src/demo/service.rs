@@ -1,0 +1,251 @@
+//! Filling an empty database.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context as _, bail, ensure};
+use matrix_appservice::OwnedRoomId;
+use serde_json::json;
+use time::OffsetDateTime;
+
+use super::{
+    rules::{self, CHATTER, Dice, FANS, TOURNAMENT},
+    store::{self, Stored},
+};
+use crate::{
+    accounts::{PersonName, service::ProfileChange},
+    app::App,
+    codes::Subject,
+    coins::service::Coins,
+    events::rules::Status,
+    fixtures::service::Mode,
+    http::{
+        ClientNetwork,
+        fields::{Change, FromJson as _},
+        paging::Paging,
+    },
+    ids::{TeamId, UserId},
+    phone::Phone,
+    platform::clock::Clock,
+    predictions::service::SaveError,
+    rooms::{RoomAddress, service::RoomError},
+    sms::{service::LogFilter, templates::Language},
+    teams::service::TeamFilter,
+    usernames::Username,
+};
+
+/// How many fans come to a room.
+const IN_A_ROOM: usize = 8;
+/// How long rooms and scores may take without getting on.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What the demo is, for whoever wants to look at it.
+#[derive(Clone, Debug)]
+pub struct Filled {
+    /// How many fans there are.
+    pub fans: usize,
+    /// How many matches.
+    pub matches: usize,
+    /// How many predictions were made.
+    pub predictions: usize,
+    /// How many rooms are open.
+    pub rooms: usize,
+    /// How many words were said in them.
+    pub words: usize,
+    /// Whom to log in as.
+    pub phone: String,
+    /// With what, for five minutes.
+    pub code: String,
+}
+
+/// A clock that shows another moment than now.
+#[derive(Debug)]
+struct ClockAt(OffsetDateTime);
+
+impl Clock for ClockAt {
+    fn now(&self) -> OffsetDateTime {
+        self.0
+    }
+}
+
+/// Fills an empty database; `tell` is called with what is being done. Workers must be running.
+pub async fn fill(app: &App, tell: impl Fn(&str)) -> anyhow::Result<Filled> {
+    ensure!(
+        app.config.env.is_development(),
+        "the demo is for MATCHDAY_ENV local or testing, not for {}",
+        app.config.env.name()
+    );
+    ensure!(!store::has_users(&app.db).await?, "the database has users already; the demo wants an empty one");
+    let (now, mut dice) = (app.clock.now(), Dice::new(7));
+    let document = rules::tournament(now, &crests(app));
+
+    tell("teams and matches");
+    app.fixtures.import(&rules::before_the_first_whistle(&document, now), Mode::Write, |_| {}).await?;
+    let teams: Vec<TeamId> = {
+        let (teams, _) = app.teams.list(&TeamFilter { sport_id: None, search: None }, Paging::first(100)).await?;
+        teams.into_iter().map(|team| team.id).collect()
+    };
+    tell("fans");
+    let mut fans = Vec::new();
+    for (number, (username, name)) in FANS.iter().enumerate() {
+        let fan = register(app, number, username, name).await.with_context(|| format!("the fan {username}"))?;
+        if let Some(&team) = dice.pick(&teams) {
+            app.teams.save_primary(fan, team).await?;
+        }
+        fans.push(fan);
+    }
+    tell("predictions");
+    let mut predictions = 0;
+    let before = store::matches(&app.db, TOURNAMENT).await?;
+    for entry in &before {
+        for &fan in &fans {
+            // Not everybody has an opinion of everything, and the one to log in as has something left to do.
+            let is_left_out = dice.roll(4) == 0 || (fan == fans[0] && entry.key.starts_with("round-3"));
+            if is_left_out {
+                continue;
+            }
+            if let Some(forecast) = rules::forecast(&mut dice) {
+                app.predictions.save(fan, entry.id, forecast).await?;
+                predictions += 1;
+            }
+        }
+    }
+    tell("what has happened so far");
+    for (entry, wanted) in before.iter().zip(&document.matches) {
+        if wanted.status != Status::Scheduled {
+            store::backdate(&app.db, entry.id, wanted.start_time).await?;
+        }
+    }
+    app.fixtures.import(&document, Mode::Write, |_| {}).await?;
+    streaks(app, &fans, now).await?;
+
+    tell("chat rooms on the homeserver");
+    let rooms = if app.chat.homeserver().is_some() { open_rooms(app).await? } else { 0 };
+    let words = talk(app, &fans, &mut dice, &tell).await?;
+    tell("scores and leaderboards");
+    until(app, "the scores", async || Ok(app.scores.in_progress().await?.is_empty())).await?;
+
+    let phone = phone(0)?;
+    let code = code(app, &phone).await?;
+    Ok(Filled {
+        fans: fans.len(),
+        matches: document.matches.len(),
+        predictions,
+        rooms,
+        words,
+        phone: phone.as_str().to_owned(),
+        code,
+    })
+}
+
+/// Where the service draws crests.
+pub(super) fn crests(app: &App) -> String {
+    let base = app.config.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
+    format!("{}/demo/crests", base.unwrap_or_else(|| format!("http://{}", app.config.http.listen)))
+}
+
+/// Numbers that are nobody's.
+fn phone(number: usize) -> anyhow::Result<Phone> {
+    let text = format!("+155501001{number:02}");
+    Phone::parse(&text).with_context(|| format!("{text} is no phone"))
+}
+
+async fn register(app: &App, number: usize, username: &str, name: &str) -> anyhow::Result<UserId> {
+    let username = Username::parse(username).context("a username")?;
+    let mut tx = app.db.begin().await?;
+    let (account, _) = app.accounts.find_or_make_in(&mut tx, &phone(number)?, Some(&username)).await?;
+    tx.commit().await?;
+    let named = ProfileChange {
+        name: Change::Set(PersonName::from_json(&json!(name)).context("a name")?),
+        email: Change::Keep,
+        date_of_birth: Change::Keep,
+        username: None,
+    };
+    app.accounts.change(account.id, named).await?;
+    Ok(account.id)
+}
+
+/// Some claim their coins every day.
+async fn streaks(app: &App, fans: &[UserId], now: OffsetDateTime) -> anyhow::Result<()> {
+    for days_ago in (0..6).rev() {
+        let clock = Arc::new(ClockAt(now - time::Duration::days(days_ago)));
+        let coins = Coins::new(app.db.clone(), &app.config, app.limits.clone(), clock, app.random.clone());
+        for (number, &fan) in fans.iter().enumerate() {
+            // The fan to log in as has not claimed today's yet.
+            let claims = i64::try_from(number % 7).unwrap_or_default() >= days_ago && !(number == 0 && days_ago == 0);
+            if claims || (number == 0 && days_ago > 0) {
+                coins.claim(fan, None).await.context("the daily bonus")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits until something holds, as long as the patience lasts.
+async fn until(app: &App, what: &str, holds: impl AsyncFn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let began = std::time::Instant::now();
+    while !holds().await? {
+        if began.elapsed() > PATIENCE {
+            bail!("{what} did not come within {} s; is NATS there? The rest is done", PATIENCE.as_secs());
+        }
+        tokio::select! {
+            () = app.shutdown.closing().cancelled() => bail!("told to end"),
+            () = tokio::time::sleep(Duration::from_millis(100)) => {}
+        }
+    }
+    Ok(())
+}
+
+async fn open_rooms(app: &App) -> anyhow::Result<usize> {
+    let is_open = async || Ok(store::matches(&app.db, TOURNAMENT).await?.iter().all(|entry| entry.room.is_some()));
+    until(app, "the chat rooms", is_open).await?;
+    Ok(store::matches(&app.db, TOURNAMENT).await?.len())
+}
+
+/// Lets some fans talk in the rooms of the match that is on and of the next one.
+async fn talk(app: &App, fans: &[UserId], dice: &mut Dice, tell: &impl Fn(&str)) -> anyhow::Result<usize> {
+    let matches = store::matches(&app.db, TOURNAMENT).await?;
+    let talked_about = matches.iter().filter(|entry| matches!(entry.key.as_str(), "round-2-1" | "round-2-2"));
+    let mut words = 0;
+    for entry in talked_about.filter(|entry| entry.room.is_some()) {
+        tell(&format!("fans join the room of {}", entry.key));
+        for &fan in fans.iter().take(IN_A_ROOM) {
+            join(app, fan, entry).await?;
+            let said = dice.pick(&CHATTER).copied().unwrap_or_default();
+            say(app, fan, entry, &format!("demo-{}-{fan}", entry.key), said).await?;
+            words += 1;
+        }
+    }
+    Ok(words)
+}
+
+/// Joins a match's room, unless one is there.
+pub(super) async fn join(app: &App, fan: UserId, entry: &Stored) -> anyhow::Result<()> {
+    let Some(room) = entry.room.as_deref().and_then(|room| room.parse::<RoomAddress>().ok()) else { return Ok(()) };
+    match app.rooms.join(fan, &room).await {
+        Ok(_) | Err(RoomError::AlreadyMember) => Ok(()),
+        Err(error) => Err(error).context("joining a room"),
+    }
+}
+
+/// Says something in a match's room.
+pub(super) async fn say(app: &App, fan: UserId, entry: &Stored, id: &str, words: &str) -> anyhow::Result<()> {
+    let (Some(homeserver), Some(room)) = (app.chat.homeserver(), entry.room.as_deref()) else { return Ok(()) };
+    let account = app.chat.account(fan).await?;
+    let room = OwnedRoomId::try_from(room)?;
+    let content = json!({"msgtype": "m.text", "body": words});
+    homeserver.say_as(account.username.as_str(), &room, id, &content).await?;
+    Ok(())
+}
+
+async fn code(app: &App, phone: &Phone) -> anyhow::Result<String> {
+    let subject = Subject::Login(phone.clone());
+    app.codes.request(&subject, phone, ClientNetwork::local(), Language::default()).await?;
+    let filter = LogFilter { phone: Some(phone.clone()), date: None, status: Some("sent") };
+    let (log, _) = app.sms.log(&filter, Paging::first(1)).await?;
+    log.into_iter().next().and_then(|entry| entry.code).context("the code is not in the log of messages")
+}
+
+/// Whether a prediction could simply not be made any more.
+pub(super) fn came_too_late(error: &SaveError) -> bool {
+    matches!(error, SaveError::Closed | SaveError::Overloaded)
+}

@@ -1,0 +1,78 @@
+//! The SQL of the demo.
+
+use std::collections::HashMap;
+
+use sqlx::PgExecutor;
+use time::{Duration, OffsetDateTime};
+
+use crate::{
+    events::rules::{Status, UnknownStatus},
+    ids::{EventId, UserId},
+};
+
+/// A match of the demo as it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) id: EventId,
+    pub(super) key: String,
+    pub(super) start_time: OffsetDateTime,
+    pub(super) status: Status,
+    pub(super) scores: Option<(i32, i32)>,
+    /// Where it is talked about.
+    pub(super) room: Option<String>,
+}
+
+/// Whether anybody is here already.
+pub(super) async fn has_users(executor: impl PgExecutor<'_>) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(r#"select exists (select from users) as "has_users!""#).fetch_one(executor).await
+}
+
+/// The matches of a tournament in the order of their keys.
+pub(super) async fn matches(executor: impl PgExecutor<'_>, tournament: &str) -> sqlx::Result<Vec<Stored>> {
+    let rows = sqlx::query!(
+        r#"select e.id as "id: EventId", e.key, e.start_time, e.status, e.home_score, e.away_score,
+                  r.matrix_id as "room?"
+           from events e join tournaments t on t.id = e.tournament_id
+           left join rooms r on r.event_id = e.id and r.stand = 1 and r.opened_at is not null
+           where t.slug = $1 order by e.key"#,
+        tournament,
+    )
+    .fetch_all(executor)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let status = row.status.parse().map_err(|error: UnknownStatus| sqlx::Error::Decode(error.into()))?;
+            let scores = row.home_score.zip(row.away_score);
+            Ok(Stored { id: row.id, key: row.key, start_time: row.start_time, status, scores, room: row.room })
+        })
+        .collect()
+}
+
+/// Who has these usernames.
+pub(super) async fn fans(executor: impl PgExecutor<'_>, usernames: &[&str]) -> sqlx::Result<HashMap<String, UserId>> {
+    let rows = sqlx::query!(
+        r#"select user_id as "user_id: UserId", username from users where username = any($1)"#,
+        usernames as &[&str],
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.username, row.user_id)).collect())
+}
+
+/// Makes predictions of a match as old as they must be to have been made in time. In a real service nobody can do this.
+pub(super) async fn backdate(executor: impl PgExecutor<'_>, event: EventId, to: OffsetDateTime) -> sqlx::Result<()> {
+    // One after the other, as people come.
+    let between = Duration::minutes(1);
+    sqlx::query!(
+        "update predictions p set created_at = o.moment, updated_at = o.moment
+         from (select user_id, $2::timestamptz - $3::interval * row_number() over (order by user_id) as moment
+               from predictions where event_id = $1) o
+         where p.event_id = $1 and p.user_id = o.user_id",
+        event.0,
+        to,
+        sqlx::postgres::types::PgInterval::try_from(between).map_err(|error| sqlx::Error::Encode(error))?,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,74 @@
+use std::sync::Mutex;
+
+use serde_json::json;
+
+use super::{
+    play::{self, Settings},
+    service,
+};
+use crate::{testing::TestApp, workers};
+
+/// The demo goes through the homeserver, where names stay; it is tried once with every part, and here without chat.
+#[tokio::test]
+async fn an_empty_database_is_filled_and_played() {
+    TestApp::run_with_database_clock(&[], async |app| {
+        app.app.streams.ensure().await.expect("streams");
+        workers::queues(&app.app);
+        let told = Mutex::new(Vec::new());
+        let filled =
+            service::fill(&app.app, |what| told.lock().expect("told").push(what.to_owned())).await.expect("filled");
+        assert!(told.lock().expect("told").iter().any(|what| what == "predictions"));
+        assert_eq!((filled.fans, filled.matches, filled.rooms), (24, 12, 0));
+        assert!(filled.predictions > 100, "{filled:?}");
+
+        // The code works, and what is seen is what was promised.
+        let login =
+            app.post("/api/code/verify", &json!({"phone": filled.phone, "code": filled.code})).await.expect(200);
+        assert_eq!(login["data"]["user"]["username"], "mara.lind");
+        let user = app.login(crate::ids::UserId(login["data"]["user"]["id"].as_i64().expect("an id"))).await;
+        let events = user.get("/api/auth/events").await.expect(200);
+        let statuses: Vec<&str> =
+            events["data"].as_array().expect("a list").iter().filter_map(|event| event["status"].as_str()).collect();
+        assert_eq!(statuses.iter().filter(|status| **status == "finished").count(), 4);
+        assert_eq!(statuses[0], "live");
+        let logo = events["data"][0]["home_team"]["logo"].as_str().expect("a crest").to_owned();
+        let path = &logo[logo.find("/demo/").expect("a path of ours")..];
+        let crest = app.anonymous(http::Method::GET, path).await;
+        assert_eq!((crest.status.as_u16(), crest.header("content-type")), (200, Some("image/svg+xml")));
+        let board = user.get("/api/auth/leaderboards").await.expect(200);
+        assert!(board["data"]["top"].as_array().is_some_and(|top| top.len() >= 10), "{board}");
+        let coins = user.get("/api/auth/coins").await.expect(200);
+        assert_eq!(coins["data"]["streak"]["days"], 5, "{coins}");
+
+        // A second time there is somebody here.
+        assert!(service::fill(&app.app, |_| {}).await.is_err_and(|error| error.to_string().contains("users already")));
+
+        let lines = Mutex::new(Vec::new());
+        let settings = Settings { speed: 60_000, seed: 3, matches: 2 };
+        let played = play::play(&app.app, settings, |_, what| lines.lock().expect("told").push(what.to_owned()))
+            .await
+            .expect("played");
+        assert_eq!(played.matches, 2);
+        let lines = lines.into_inner().expect("told");
+        let goals = lines.iter().filter(|line| line.starts_with("goal:") || line.starts_with("taken back:")).count();
+        assert_eq!(goals, played.goals, "{lines:?}");
+        assert!(lines.iter().any(|line| line.starts_with("kick-off:")), "{lines:?}");
+        let finished = user.get("/api/auth/events?status=finished").await.expect(200);
+        assert_eq!(finished["meta"]["total"], 6);
+        app.app.shutdown.end(std::time::Duration::ZERO, std::time::Duration::from_secs(5)).await;
+        app.told().await;
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn there_is_no_demo_in_earnest() {
+    let changes = [("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "DE")];
+    TestApp::run_with(&changes, async |app| {
+        let refused = service::fill(&app.app, |_| {}).await;
+        assert!(refused.is_err_and(|error| error.to_string().contains("MATCHDAY_ENV")));
+        app.anonymous(http::Method::GET, "/demo/crests/old_quay.svg").await.expect(404);
+    })
+    .await;
+}

@@ -1,0 +1,21 @@
+//! The live stream: what happens in matches, and what it means for the listener, as it happens. Server-sent events over
+//! one connection; whoever loses it goes on where they were.
+//!
+//! Every process follows the facts once, however many listen to it. A listener holds no queue of its own: it reads along
+//! in one that all share, and who cannot keep up is sent away with the place where to go on.
+
+mod handlers;
+mod rules;
+pub mod service;
+mod store;
+pub mod tallies;
+#[cfg(test)]
+mod tests;
+
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::app::App;
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(handlers::listen))
+}

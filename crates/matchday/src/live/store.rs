@@ -1,0 +1,24 @@
+//! The SQL of the live stream.
+
+use sqlx::PgExecutor;
+
+use super::rules::TallyFact;
+use crate::ids::{EventId, TournamentId};
+
+/// How these matches are predicted.
+pub(super) async fn tallies(executor: impl PgExecutor<'_>, events: &[EventId]) -> sqlx::Result<Vec<TallyFact>> {
+    let events: Vec<i64> = events.iter().map(|event| event.0).collect();
+    sqlx::query_as!(
+        TallyFact,
+        r#"select e.id as "event_id: EventId", e.tournament_id as "tournament_id: TournamentId",
+                  sum(t.home)::bigint as "home!", sum(t.draw)::bigint as "draw!", sum(t.away)::bigint as "away!",
+                  coalesce(sum(t.confidence) / nullif(sum(t.home + t.draw + t.away), 0), 0)::double precision
+                    as "average_confidence!"
+           from events e join event_tallies t on t.event_id = e.id
+           where e.id = any($1)
+           group by e.id"#,
+        &events,
+    )
+    .fetch_all(executor)
+    .await
+}

@@ -1,0 +1,1 @@
+alter table rooms drop column announces;
