@@ -25,7 +25,7 @@ use crate::{
 /// Measures Matchday beside the bare engines it stands on.
 #[derive(Parser)]
 struct Arguments {
-    /// What to measure: events-list, predict-burst, predict-lone, points, rank, deduct, login, idle, scores. None: all,
+    /// What to measure: events-list, predict-burst, predict-lone, points, rank, deduct, login, idle, stream, scores. None: all,
     /// or with --report those that were never measured here.
     scenarios: Vec<String>,
     /// Write docs/performance.md and its charts of what was measured last.

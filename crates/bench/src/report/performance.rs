@@ -103,6 +103,7 @@ so.
 | coins | {}; {} from one wallet | by user, on one shard |
 | logins with chat | {}; Synapse is nearly all of it | Synapse's own workers; not measured |
 | connections | {} KB each; {} | more processes |
+| listeners of the live stream | a goal reaches 1,000 of them within {}; {} KB each while they wait | more processes: each follows the facts once |
 | joins of one chat room | not measured here: one process of the homeserver does all joins of a room | rooms of a match are capped, and further stands of the same match open |
 | SMS | the provider's; not measured | a queue and a budget for each country |
 
@@ -119,6 +120,8 @@ Most operators will never need a second node: what a club's app sees on its best
         rate("login"),
         find("idle").map_or_else(|| "?".to_owned(), |outcome| readable(outcome.ours)),
         limit("idle"),
+        find("stream").map_or_else(|| "not measured".to_owned(), |outcome| format!("{} ms (p99)", readable(outcome.ours))),
+        find("stream-idle").map_or_else(|| "?".to_owned(), |outcome| readable(outcome.ours)),
     )
 }
 

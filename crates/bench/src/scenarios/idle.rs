@@ -52,7 +52,11 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
 
 /// Opens the connections, has an answer on each and leaves them open. Returns how much memory each took, in kilobytes,
 /// and all the memory of the processes then, in megabytes.
-async fn memory_of_waiting(address: SocketAddr, request: &[u8], processes: &[u32]) -> anyhow::Result<(f64, f64)> {
+pub(super) async fn memory_of_waiting(
+    address: SocketAddr,
+    request: &[u8],
+    processes: &[u32],
+) -> anyhow::Result<(f64, f64)> {
     let mut connection = Connection::open(address).await?;
     for _ in 0..1_000 {
         ensure!(connection.exchange(Protocol::Http, request).await? == 200, "the first page");
@@ -73,7 +77,7 @@ async fn memory_of_waiting(address: SocketAddr, request: &[u8], processes: &[u32
 }
 
 /// What is in memory and theirs alone, or their share of what is not, in kilobytes.
-fn memory(processes: &[u32]) -> anyhow::Result<f64> {
+pub(super) fn memory(processes: &[u32]) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     for process in processes {
         let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;

@@ -8,6 +8,7 @@ mod points;
 mod predictions;
 mod rank;
 mod scores;
+mod stream;
 
 use std::{
     future::Future,
@@ -42,7 +43,7 @@ pub(crate) struct Scenario {
 }
 
 /// All of them, in the order of the report.
-pub(crate) const ALL: [Scenario; 9] = [
+pub(crate) const ALL: [Scenario; 10] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
@@ -51,6 +52,7 @@ pub(crate) const ALL: [Scenario; 9] = [
     Scenario { name: "deduct", run: |stage| Box::pin(deduct::run(stage)) },
     Scenario { name: "login", run: |stage| Box::pin(login::run(stage)) },
     Scenario { name: "idle", run: |stage| Box::pin(idle::run(stage)) },
+    Scenario { name: "stream", run: |stage| Box::pin(stream::run(stage)) },
     Scenario { name: "scores", run: |stage| Box::pin(scores::run(stage)) },
 ];
 

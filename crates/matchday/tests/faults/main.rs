@@ -10,6 +10,7 @@ mod disk;
 mod failover;
 mod homeserver;
 mod load;
+mod match_day;
 mod nats;
 mod parts;
 mod postgres;

@@ -62,7 +62,8 @@ impl Setting {
         &self.variables
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// A command with these settings, not started yet.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MATCHDAY_")) {

@@ -1,0 +1,266 @@
+//! A match day on which everything is killed once while the demo is played: the service, NATS and the homeserver.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead as _, BufReader},
+    process::{Child, Stdio},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use matchday::testing::with_database;
+use serde_json::Value;
+
+use crate::{
+    parts::nats::Nats,
+    stage::{
+        client::{Client, Homeserver, Person, shows, within},
+        process::Setting,
+        proof::held,
+        synapse::{free_ports, with_synapse},
+    },
+};
+
+/// How many listen.
+const LISTENERS: usize = 5;
+
+/// The simulation, and what it said so far.
+struct Simulation {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Simulation {
+    fn start(setting: &Setting) -> Self {
+        let mut command = setting.command(&["simulate", "--speed", "90", "--matches", "2", "--seed", "5"]);
+        let mut child = command.stderr(Stdio::null()).spawn().expect("the binary starts");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (kept, said) = (Arc::clone(&lines), child.stdout.take().expect("standard output"));
+        std::thread::spawn(move || {
+            for line in BufReader::new(said).lines().map_while(Result::ok) {
+                kept.lock().expect("not poisoned").push(line);
+            }
+        });
+        Self { child, lines }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.lines.lock().expect("not poisoned").clone()
+    }
+
+    /// How many goals were written so far.
+    fn goals(&self) -> usize {
+        self.lines().iter().filter(|line| line.contains("goal: ")).count()
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a match was told to be, as (what, score), from the words of the simulation: by its teams.
+fn played(lines: &[String]) -> BTreeMap<String, Vec<(String, String)>> {
+    let mut matches: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+    for line in lines {
+        let Some((_, told)) = line.split_once("'  ") else { continue };
+        let (what, score) = told.split_once(": ").expect("what and a score");
+        if what != "kick-off" {
+            matches.entry(teams(score)).or_default().push((what.to_owned(), score.to_owned()));
+        }
+    }
+    matches
+}
+
+/// The teams in a score like `Old Quay 0 – 1 Harbour United`.
+fn teams(score: &str) -> String {
+    score.chars().filter(|c| !c.is_ascii_digit()).collect::<String>().replace("  ", " ").replace(" –  ", " – ")
+}
+
+/// Somebody who listens, and comes back to where they were whenever the connection is lost.
+async fn listen(base: String, token: String, heard: Arc<Mutex<BTreeMap<String, Value>>>, back: Arc<Mutex<u32>>) {
+    let web = reqwest::Client::new();
+    let mut last: Option<String> = None;
+    loop {
+        let mut request = web.get(format!("{base}/api/auth/stream")).bearer_auth(&token);
+        if let Some(last) = &last {
+            request = request.header("last-event-id", last);
+        }
+        let mut text = String::new();
+        if let Ok(mut answer) = request.send().await
+            && answer.status() == 200
+        {
+            *back.lock().expect("not poisoned") += 1;
+            while let Ok(Some(words)) = answer.chunk().await {
+                text.push_str(&String::from_utf8_lossy(&words));
+                while let Some(end) = text.find("\n\n") {
+                    let block: String = text.drain(..end + 2).collect();
+                    let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+                    assert_ne!(field("event: ").as_deref(), Some("reset"), "something was missed");
+                    if let (Some("event"), Some(data)) = (field("event: ").as_deref(), field("data: ")) {
+                        let data = serde_json::from_str(&data).expect("JSON");
+                        heard.lock().expect("not poisoned").insert(field("id: ").expect("an id"), data);
+                    }
+                    last = field("id: ").or(last);
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// What a listener heard, as the simulation would say it.
+fn heard_of(heard: &BTreeMap<String, Value>) -> BTreeMap<String, Vec<(String, String)>> {
+    let mut in_order: Vec<_> = heard.iter().collect();
+    in_order.sort_by_key(|(id, _)| id.split('-').next_back().and_then(|number| number.parse::<u64>().ok()));
+    let mut matches: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+    let mut goals: BTreeMap<String, i64> = BTreeMap::new();
+    for (_, data) in in_order {
+        let (home, away) = (&data["home_team"]["name"], &data["away_team"]["name"]);
+        let (home, away) = (home.as_str().expect("a name"), away.as_str().expect("a name"));
+        let (home_score, away_score) = (data["home_score"].as_i64(), data["away_score"].as_i64());
+        let Some((home_score, away_score)) = home_score.zip(away_score) else { continue };
+        let score = format!("{home} {home_score} – {away_score} {away}");
+        let changed: Vec<&str> = data["changed"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+        let before = goals.insert(teams(&score), home_score + away_score);
+        let what = match (data["status"].as_str().expect("a status"), changed.contains(&"status")) {
+            ("live", true) => continue,
+            ("finished", true) => "full time",
+            ("finished", false) => "corrected",
+            _ if before.is_some_and(|before| before > home_score + away_score) => "taken back",
+            _ => "goal",
+        };
+        matches.entry(teams(&score)).or_default().push((what.to_owned(), score));
+    }
+    matches
+}
+
+/// What the bot told a room, as the simulation would say it.
+async fn announced(homeserver: &Homeserver, person: &Person, room: &str) -> Vec<(String, String)> {
+    let path = format!("/_matrix/client/v3/rooms/{room}/messages?dir=b&limit=500");
+    let (status, page) = homeserver.get(&path, person.chat_token()).await;
+    assert_eq!(status, 200, "{page}");
+    let events = page["chunk"].as_array().expect("a list").iter().rev();
+    let notices = events.filter(|event| event["content"]["msgtype"] == "m.notice");
+    notices
+        .filter_map(|event| {
+            let (kind, body) = (&event["content"]["app.matchday.announcement"]["kind"], &event["content"]["body"]);
+            let what = match kind.as_str().expect("a kind") {
+                "goal" => "goal",
+                "goal_taken_back" => "taken back",
+                "full_time" => "full time",
+                "corrected" => "corrected",
+                _ => return None,
+            };
+            let body = body.as_str().expect("words");
+            let score = body.trim_start_matches("Full time: ").trim_start_matches("Corrected result: ");
+            let score = score.split_once("! ").map_or(score, |(_, score)| score);
+            let score = score.split_once("not count. ").map_or(score, |(_, score)| score);
+            let score = score.split_once(" (it was").map_or(score, |(score, _)| score);
+            Some((what.to_owned(), score.to_owned()))
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "nightly: takes two minutes"]
+async fn everything_is_killed_once_while_matches_are_played() {
+    with_database(async |owner| {
+        with_synapse(&owner, async |synapse| {
+            let mut nats = Nats::alone().await;
+            let [port] = free_ports();
+            let address = format!("127.0.0.1:{port}");
+            let setting = synapse
+                .setting(&owner)
+                .with("MATCHDAY_NATS__URL", &nats.url())
+                .with("MATCHDAY_HTTP__LISTEN", &address);
+            setting.expect(&["demo"], "");
+            let mut service = setting.start(&["serve"]);
+            let fan = Client::new(&service).log_in("+15550100100", None).await;
+            let listeners: Vec<_> = (0..LISTENERS)
+                .map(|_| {
+                    let (heard, back) = (Arc::<Mutex<BTreeMap<String, Value>>>::default(), Arc::<Mutex<u32>>::default());
+                    let base = format!("http://{address}");
+                    tokio::spawn(listen(base, fan.token.clone(), Arc::clone(&heard), Arc::clone(&back)));
+                    (heard, back)
+                })
+                .collect();
+            within(Duration::from_secs(20), "everybody listens", async || {
+                listeners.iter().all(|(_, back)| *back.lock().expect("not poisoned") > 0)
+            })
+            .await;
+
+            let mut simulation = Simulation::start(&setting);
+            let goals = async |number: usize| {
+                within(Duration::from_mins(1), "goals fall", async || simulation.goals() >= number).await;
+            };
+            goals(1).await;
+            service.kill();
+            let killed = Instant::now();
+            goals(2).await;
+            service = setting.start(&["serve"]);
+            let away = killed.elapsed();
+            goals(3).await;
+            nats.kill_all();
+            let killed = Instant::now();
+            goals(4).await;
+            nats.start_again().await;
+            let nats_away = killed.elapsed();
+            goals(5).await;
+            synapse.kill();
+            let killed = Instant::now();
+            goals(6).await;
+            synapse.start().await;
+            let synapse_away = killed.elapsed();
+            within(Duration::from_mins(2), "the matches are played", async || {
+                simulation.lines().iter().any(|line| line.starts_with("played"))
+            })
+            .await;
+            assert!(simulation.child.wait().expect("it ends").success());
+            let expected = played(&simulation.lines());
+            assert_eq!(expected.len(), 2, "{expected:?}");
+
+            for (number, (heard, _)) in listeners.iter().enumerate() {
+                within(Duration::from_secs(30), "every listener has heard of everything", async || {
+                    heard_of(&heard.lock().expect("not poisoned")) == expected
+                })
+                .await;
+                assert_eq!(heard_of(&heard.lock().expect("not poisoned")), expected, "listener {number}");
+            }
+            let homeserver = Homeserver::at(&synapse.url);
+            let events = Client::new(&service).get("/api/auth/events?per_page=100", &fan.token).await.expect(200);
+            let mut rooms = 0;
+            for event in events["data"].as_array().expect("a list") {
+                let name = |team: &str| event[team]["name"].as_str().expect("a name");
+                let Some(played) = expected.get(&teams(&format!("{} 0 – 0 {}", name("home_team"), name("away_team"))))
+                else {
+                    continue;
+                };
+                let room = event["chat_room_id"].as_str().expect("a room");
+                // The demo has a match under way, in which a goal had fallen.
+                let told = async || {
+                    let mut told = announced(&homeserver, &fan, room).await;
+                    told.retain(|(_, score)| score != "Mill Lane 1 – 0 Northgate Rovers");
+                    told
+                };
+                shows(Duration::from_mins(1), "the room was told everything once", played, told).await;
+                rooms += 1;
+            }
+            assert_eq!(rooms, 2);
+            let told: usize = expected.values().map(Vec::len).sum();
+            let back: Vec<u32> = listeners.iter().map(|(_, back)| *back.lock().expect("not poisoned")).collect();
+            held(
+                "faults",
+                "The service, NATS and the homeserver killed (-9) one after the other while two matches are played",
+                &format!(
+                    "away for {away:.1?}, {nats_away:.1?} and {synapse_away:.1?}; {told} goals and whistles were written, and \
+                     each was announced once in its room; {LISTENERS} listeners, who came back {back:?} times, missed none"
+                ),
+            );
+        })
+        .await;
+    })
+    .await;
+}
