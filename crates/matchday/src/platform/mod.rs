@@ -15,3 +15,4 @@ pub mod settings;
 pub mod shutdown;
 pub mod stream;
 pub mod telemetry;
+pub mod zone;
