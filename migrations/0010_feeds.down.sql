@@ -1,0 +1,2 @@
+drop table feed_teams;
+drop table feeds;
