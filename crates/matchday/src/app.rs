@@ -14,6 +14,7 @@ use crate::{
     codes::service::Codes,
     coins::{payouts::Payouts, service::Coins},
     events::service::Events,
+    feeds::service::Feeds,
     fixtures::service::Fixtures,
     http::Checks,
     idempotency::service::Idempotency,
@@ -97,6 +98,8 @@ pub struct Parts {
     pub teams: Teams,
     /// Putting matches in.
     pub fixtures: Fixtures,
+    /// Matches that come in by themselves.
+    pub feeds: Feeds,
     /// What people earn and spend.
     pub coins: Coins,
     /// What people say of matches.
@@ -125,7 +128,8 @@ impl App {
     /// Connects in the background to everything the configuration names.
     pub async fn connect(config: Config) -> anyhow::Result<Self> {
         let db = database::pool(&config.database).context("database.url")?;
-        Self::assemble(config, db, Arc::new(SystemClock), Arc::new(SystemRandom)).await
+        // Boxed: every command awaits this, and would carry all of it along.
+        Box::pin(Self::assemble(config, db, Arc::new(SystemClock), Arc::new(SystemRandom))).await
     }
 
     /// The same with some parts in hand.
@@ -189,6 +193,7 @@ impl App {
             outbox_written.clone(),
         );
         let fixtures = Fixtures::new(db.clone(), clock.clone(), events.clone(), rooms.clone(), outbox_written.clone());
+        let feeds = Feeds::new(db.clone(), &config.feeds, fixtures.clone(), clock.clone())?;
         let predictions = Predictions::new(db.clone(), &events, &config, &*random);
         let boards = Boards::new(redis.clone(), &config.redis.prefix, db.clone(), clock.clone(), random.clone());
         let leaderboards = Leaderboards::new(db.clone(), boards.clone(), clock.clone());
@@ -223,6 +228,7 @@ impl App {
             idempotency,
             events,
             fixtures,
+            feeds,
             coins,
             predictions,
             scores,

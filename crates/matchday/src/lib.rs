@@ -11,6 +11,7 @@ pub mod codes;
 pub mod coins;
 pub mod demo;
 pub mod events;
+pub mod feeds;
 pub mod fixtures;
 pub mod http;
 pub mod idempotency;

@@ -7,7 +7,10 @@ use std::{fmt::Write as _, net::SocketAddr, path::Path, time::Duration};
 use ipnet::IpNet;
 use url::Url;
 
-use super::settings::{CodeKey, CountryRule, Entry, Faults, Secret, SecretUrl, Setting, Source, Word, settings};
+use super::{
+    settings::{CodeKey, CountryRule, Entry, Faults, Secret, SecretUrl, Setting, Source, Word, settings},
+    zone::ZonedPlace,
+};
 
 settings! {
     /// The two listeners and what a request may cost.
@@ -234,6 +237,29 @@ settings! {
         max_per_user: usize = "5",
         /// How many facts a listener may be behind before it is sent away, to come back for the rest.
         behind: usize = "1024",
+    /// Where matches come from by themselves. Nothing named: nowhere.
+    feeds: Feeds {
+        /// The token that football-data.org gave you.
+        football_data_token: Option<Secret> = "",
+        /// Where football-data.org is.
+        football_data_url: Url = "https://api.football-data.org",
+        /// The competitions to follow there, by their codes, like `PL,CL`.
+        football_data_competitions: Vec<String> = "",
+        /// How many requests a minute your plan allows, all competitions together.
+        football_data_per_minute: u32 = "10",
+        /// Documents of openfootball to follow: files or URLs, each perhaps with the time zone of its times after a space, as
+        /// in `https://example.org/2026-27/en.1.json Europe/London`. Without one, times are UTC unless they name theirs.
+        openfootball: Vec<ZonedPlace> = "",
+        /// How often a feed is looked at when none of its matches is near.
+        idle: Duration = "1h",
+        /// How often shortly before a kick-off and during a match.
+        live: Duration = "1m",
+        /// How often when a match may end.
+        closing: Duration = "20s",
+        /// How long one answer may take.
+        timeout: Duration = "10s",
+        /// How long a process that fell silent keeps others from looking at feeds.
+        lease: Duration = "30s",
     }
     /// The lists that are the same for everyone.
     pages: Pages {
@@ -467,8 +493,8 @@ impl Config {
                 &format!("{name} is not made of lower-case letters, digits and underscores"),
             );
         }
-        for (needed, key) in self.needed() {
-            check(needed, &key);
+        for (holds, fault) in self.needed().into_iter().chain(self.feeds.promises()) {
+            check(holds, &fault);
         }
         check(
             self.sms.providers.is_empty()
@@ -544,6 +570,12 @@ impl Config {
             (vonage, "sms.vonage_api_key", sms.vonage_api_key.is_some(), "sms.providers names vonage"),
             (vonage, "sms.vonage_api_secret", sms.vonage_api_secret.is_some(), "sms.providers names vonage"),
             (vonage, "sms.vonage_from", sms.vonage_from.is_some(), "sms.providers names vonage"),
+            (
+                !self.feeds.football_data_competitions.is_empty(),
+                "feeds.football_data_token",
+                self.feeds.football_data_token.is_some(),
+                "feeds.football_data_competitions is",
+            ),
             (chat, "matrix.server_name", self.matrix.server_name.is_some(), "matrix.homeserver_url is"),
             (
                 chat && !self.env.is_development(),
@@ -558,6 +590,38 @@ impl Config {
         .into_iter()
         .map(|(wanted, key, set, because)| (!wanted || set, format!("{key} is not set, but {because}")))
         .collect()
+    }
+}
+
+impl Feeds {
+    /// What must hold, and what to say if it does not.
+    fn promises(&self) -> Vec<(bool, String)> {
+        let pauses = [("idle", self.idle), ("live", self.live), ("closing", self.closing), ("timeout", self.timeout)];
+        let mut promises: Vec<(bool, String)> =
+            pauses.into_iter().map(|(name, pause)| (!pause.is_zero(), format!("feeds.{name} is 0"))).collect();
+        promises.push((
+            self.lease > self.timeout,
+            "feeds.lease is not longer than feeds.timeout: while one process waits for an answer, another would ask again"
+                .to_owned(),
+        ));
+        promises.push((
+            self.football_data_per_minute > 0,
+            "feeds.football_data_per_minute is 0: nothing could ever be asked".to_owned(),
+        ));
+        promises.extend(self.football_data_competitions.iter().map(|code| {
+            let is_code = (1..=10).contains(&code.len())
+                && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+            (is_code, format!("feeds.football_data_competitions: `{code}` is no code like PL or BL1"))
+        }));
+        let places = self.openfootball.iter().map(|zoned| &zoned.place);
+        let named: Vec<&String> = places.chain(&self.football_data_competitions).collect();
+        promises.extend(
+            named
+                .iter()
+                .enumerate()
+                .map(|(at, name)| (!named[..at].contains(name), format!("feeds: `{name}` is named twice"))),
+        );
+        promises
     }
 }
 
@@ -663,6 +727,37 @@ mod tests {
             None,
         );
         assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn feeds_are_checked_before_they_are_asked() {
+        let found = faults(
+            &[
+                ("MATCHDAY_FEEDS__FOOTBALL_DATA_COMPETITIONS", "PL,pl/../x,PL"),
+                ("MATCHDAY_FEEDS__OPENFOOTBALL", "cup.json,cup.json Europe/London"),
+                ("MATCHDAY_FEEDS__LEASE", "10s"),
+                ("MATCHDAY_FEEDS__IDLE", "0s"),
+                ("MATCHDAY_FEEDS__FOOTBALL_DATA_PER_MINUTE", "0"),
+            ],
+            None,
+        );
+        insta::assert_snapshot!(found.join("\n"), @r"
+        feeds.football_data_token is not set, but feeds.football_data_competitions is
+        feeds.idle is 0
+        feeds.lease is not longer than feeds.timeout: while one process waits for an answer, another would ask again
+        feeds.football_data_per_minute is 0: nothing could ever be asked
+        feeds.football_data_competitions: `pl/../x` is no code like PL or BL1
+        feeds: `cup.json` is named twice
+        feeds: `PL` is named twice
+        ");
+        let found = faults(&[("MATCHDAY_FEEDS__OPENFOOTBALL", "cup.json Europe/Lodnon")], None);
+        assert_eq!(
+            found,
+            [
+                "feeds.openfootball (from MATCHDAY_FEEDS__OPENFOOTBALL): `cup.json Europe/Lodnon` is not a list separated by commas, \
+              each a file or URL, perhaps with a time zone after it, as in en.1.json Europe/London"
+            ]
+        );
     }
 
     #[test]

@@ -223,5 +223,11 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     metrics::describe_counter!("matchday_scores_changed_total", "Scores that followed a result");
     metrics::describe_counter!("matchday_leaderboard_places_total", "Places set on leaderboards");
     metrics::describe_counter!("matchday_leaderboards_filled_total", "Leaderboards filled from the database");
+    metrics::describe_gauge!(
+        "matchday_feed_last_success_timestamp_seconds",
+        "When a look at a feed last went well, by feed; only the process that looks knows"
+    );
+    metrics::describe_counter!("matchday_feed_failures_total", "Looks at a feed that failed, by feed");
+    metrics::describe_counter!("matchday_feed_changes_total", "Teams and matches that a feed made or changed, by feed");
     metrics::describe_counter!("matchday_pages_built_total", "Pages built from the database, for all who ask for them");
 }
