@@ -3,6 +3,7 @@
 
 mod coins;
 mod demo;
+mod feeds;
 mod rooms;
 mod scores;
 
@@ -38,7 +39,9 @@ use secrecy::ExposeSecret as _;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::net::{TcpListener, TcpSocket};
 
-pub(crate) use self::{coins::CoinsCommand, demo::SimulateArguments, rooms::RoomsCommand, scores::ScoresCommand};
+pub(crate) use self::{
+    coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, rooms::RoomsCommand, scores::ScoresCommand,
+};
 use crate::{Arguments, Command};
 
 #[derive(Subcommand)]
@@ -155,6 +158,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Fixtures(FixturesCommand::Import { file, dry_run, no_wait }) => {
                 import(config, &file, dry_run, !no_wait).await
             }
+            Command::Feeds(command) => feeds::feeds(config, command).await,
             Command::Users(command) => restrict(config, command).await,
             Command::Reports(command) => reports(config, command).await,
             Command::Mirror(command) => mirror(config, command).await,

@@ -41,6 +41,9 @@ enum Command {
     /// Put matches in.
     #[command(subcommand)]
     Fixtures(commands::FixturesCommand),
+    /// Matches that come in by themselves.
+    #[command(subcommand)]
+    Feeds(commands::FeedsCommand),
     /// Sessions for developers and load tests; not in staging or production.
     #[command(subcommand)]
     Sessions(commands::SessionsCommand),

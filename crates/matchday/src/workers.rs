@@ -12,7 +12,7 @@ use crate::{
     announcements::service::Announcements,
     app::App,
     chat::work::ChatWork,
-    events,
+    events, feeds,
     live::tallies::Teller,
     platform::{
         lease::Lease,
@@ -77,6 +77,9 @@ pub fn work(app: &App) {
             Err(error) => tracing::warn!(%error, "nobody looked for results that are not in all scores"),
         }
     }));
+    if app.feeds.is_configured() {
+        app.shutdown.spawn(look_at_feeds(app.clone(), closing.clone()));
+    }
     mirror(app, &closing);
     let codes = app.codes.clone();
     app.shutdown.spawn(every(Duration::from_secs(30), closing.clone(), async move || {
@@ -126,6 +129,12 @@ async fn announce(app: App, spec: WorkSpec, closing: CancellationToken) {
         async move { announcements.perform(delivery).await }
     };
     app.streams.consume(spec, perform, closing).await;
+}
+
+/// Brings in what is new in feeds, in one process at a time.
+async fn look_at_feeds(app: App, closing: CancellationToken) {
+    let (length, holder) = (app.config.feeds.lease, random::uuid_v7(&*app.random, &*app.clock));
+    app.feeds.run(Lease::new(feeds::LEASE, holder, length), length / 3, closing, |_| {}).await;
 }
 
 /// Keeps the mirror true, and tidies up after rooms that came to nothing.

@@ -237,6 +237,7 @@ settings! {
         max_per_user: usize = "5",
         /// How many facts a listener may be behind before it is sent away, to come back for the rest.
         behind: usize = "1024",
+    }
     /// Where matches come from by themselves. Nothing named: nowhere.
     feeds: Feeds {
         /// The token that football-data.org gave you.
