@@ -113,6 +113,7 @@ fuzz CASES="200000": _own
         test(/^sessions::rules::tests::(a_token_reads|one_changed|nonsense)/) + test(/^http::paging::tests::(a_cursor_reads|whatever)/) + \
         test(/^http::cached::tests::(no_bytes|a_validator)/) + test(/^http::fields::tests::no_/) + test(/^http::client::tests::no_header/) + \
         test(/^sms::tests::providers::(nothing|what_twilio_signed|what_vonage_signed)/) + test(=sms::templates::tests::any_header_yields_a_language) + \
+        test(/^feeds::(football_data|openfootball|reading)::tests::(no_|every_name|venues)/) + \
         test(/^idempotency::rules::tests::(no_header|other_requests)/) + test(=rooms::rules::tests::an_address_is_kept_to_the_letter)'
     {{ parts }} && PROPTEST_CASES=5000 timeout 3600 cargo nextest run -p matchday --all-features --test hostile -E 'test(bytes)'
 
