@@ -32,6 +32,8 @@ use crate::{
 pub const RENAMED: &str = "work.chat.renamed";
 /// The subject on which a changed name is told: chat shows it too.
 pub const NAME_CHANGED: &str = "work.chat.name_changed";
+/// The subject on which a new account is told.
+pub const REGISTERED: &str = "fact.user.registered";
 
 /// The accounts of everybody.
 #[derive(Clone)]
@@ -109,6 +111,18 @@ pub struct NameChanged {
     pub user_id: UserId,
 }
 
+/// Somebody has an account now. Never with the phone: facts are read by many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// Who.
+    pub user_id: UserId,
+    /// What others know them by.
+    pub username: Username,
+    /// Since when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+}
+
 /// Why no account was made.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
@@ -121,6 +135,9 @@ pub enum MakeError {
     /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
+    /// A message could not be written.
+    #[error(transparent)]
+    Message(#[from] serde_json::Error),
 }
 
 /// Why an account was not changed.
@@ -200,7 +217,12 @@ impl Accounts {
         username: Option<&Username>,
     ) -> Result<(Account, bool), MakeError> {
         let Some(owner) = store::phone_owner(connection, phone).await? else {
-            return Ok((self.make_in(connection, Some(phone), username).await?, true));
+            let account = self.make_in(connection, Some(phone), username).await?;
+            let (user_id, username, created_at) = (account.id, account.username.clone(), account.created_at);
+            let registered = Registered { user_id, username, created_at };
+            let message = Message::new(REGISTERED, format!("user:{user_id}"), &registered)?;
+            outbox::enqueue(connection, &[message]).await?;
+            return Ok((account, true));
         };
         store::lock(connection, owner).await?;
         // The owner may have moved to another phone before the lock.
@@ -252,7 +274,13 @@ impl Accounts {
         store::note_chat_account(&self.db, user, username).await
     }
 
-    /// Makes an account that nobody can log in to, for development and tests.
+    /// The transaction in which an account was made is committed: what was written of it can be published.
+    pub fn note_made(&self) {
+        metrics::counter!("matchday_accounts_made_total").increment(1);
+        self.outbox_written.notify_one();
+    }
+
+    /// Makes an account that nobody can log in to, for development and tests. Nobody registered, so nobody is told.
     pub async fn make_without_phone(&self) -> Result<UserId, MakeError> {
         let mut tx = self.db.begin().await?;
         let account = self.make_in(&mut tx, None, None).await?;

@@ -2,7 +2,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use time::Duration;
 
-use super::service::{NAME_CHANGED, RENAMED};
+use super::service::{NAME_CHANGED, REGISTERED, RENAMED};
 use crate::testing::TestApp;
 
 const PHONE: &str = "+14155550100";
@@ -36,6 +36,27 @@ async fn a_profile_changes_by_what_is_named() {
         update(json!({})).await;
         let told: Vec<String> = app.told().await.into_iter().map(|(subject, _)| subject).collect();
         assert_eq!(told, [NAME_CHANGED; 3], "chat shows the name too");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_first_login_is_told_without_the_phone_and_others_are_not() {
+    TestApp::run(async |app| {
+        let log_in = async || {
+            let body = json!({"phone": PHONE, "code": app.code(PHONE).await});
+            app.post("/api/code/verify", &body).await.expect(200)["data"]["user"].clone()
+        };
+        let user = log_in().await;
+        let fact = json!({"user_id": user["id"], "username": user["username"], "created_at": "2026-11-20T15:00:00Z"});
+        assert_eq!(app.told().await, [(REGISTERED.to_owned(), fact)]);
+        assert_eq!(log_in().await["id"], user["id"]);
+        assert_eq!(app.told().await, []);
+        let taken = json!({"phone": OTHER, "code": app.code(OTHER).await, "username": user["username"]});
+        assert_eq!(app.post("/api/code/verify", &taken).await.invalid_fields(), ["username"]);
+        assert_eq!(app.told().await, [], "who did not get in did not register");
+        app.user().await;
+        assert_eq!(app.told().await, [], "nor did whom a developer made");
     })
     .await;
 }

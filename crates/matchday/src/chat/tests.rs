@@ -292,7 +292,7 @@ async fn an_account_that_we_did_not_make_is_given_to_nobody() {
         assert_eq!(saved["data"]["matrix_credentials"], Value::Null, "nor by taking the name later");
         let devices = homeserver.devices(&later).await.expect("a list");
         assert_eq!(devices, ["PHONEOFJANE"], "and she is left alone");
-        for (subject, payload) in app.told().await {
+        for (subject, payload) in app.told().await.into_iter().filter(|(subject, _)| subject.starts_with("work.")) {
             let done = perform(&app.app.chat_work, &subject, &payload).await;
             assert_eq!(matches!(done, Err(Failure::GiveUp(_))), subject == RENAMED, "{subject}: {done:?}");
         }

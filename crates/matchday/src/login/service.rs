@@ -91,6 +91,7 @@ impl Login {
                     return Err(LoginError::UsernameTaken);
                 }
                 Err(EnterError::Make(MakeError::Database(error))) => return Err(error.into()),
+                Err(EnterError::Make(MakeError::Message(error))) => return Err(SessionError::from(error).into()),
                 Err(EnterError::Login(LoginError::Suspended)) => {
                     // Once the suspension is over, it is as good as it was.
                     self.codes.give_back(right).await?;
@@ -102,7 +103,7 @@ impl Login {
         self.sessions.forget(&ended);
         self.codes.note_verified(&phone);
         if is_new {
-            metrics::counter!("matchday_accounts_made_total").increment(1);
+            self.accounts.note_made();
         }
         // After the commit: a homeserver that fails leaves somebody who is logged in without chat, never half an account.
         let credentials = self.chat.admit(&account, &issued, client).await;
