@@ -8,7 +8,9 @@
 //!
 //! `p` is `nats.prefix`.
 
-use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+mod dead;
+
+use std::{borrow::Cow, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use async_nats::{
     Subscriber,
@@ -25,6 +27,7 @@ use futures_util::{FutureExt as _, StreamExt as _, stream::BoxStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub use self::dead::DeadLetter;
 use super::config;
 
 /// JetStream forgets message ids after this long. A relay that fell silent for longer finds its lease gone.
@@ -252,7 +255,7 @@ impl Streams {
         let (running, places) = (TaskTracker::new(), Arc::new(Semaphore::new(spec.at_once)));
         while !shutdown.is_cancelled() {
             if let Err(error) = self.consume_until_error(&spec, &handler, (&running, &places), &shutdown).await {
-                tracing::warn!(%error, consumer = spec.name, "work waits for NATS");
+                tracing::warn!(%error, consumer = &*spec.name, "work waits for NATS");
                 tokio::select! {
                     () = shutdown.cancelled() => {}
                     () = tokio::time::sleep(Duration::from_secs(1)) => {}
@@ -276,13 +279,20 @@ impl Streams {
     {
         let failed = |error: &dyn fmt::Display| TransportError::Consumer(error.to_string());
         let stream = self.context.get_stream(self.stream_name(spec.stream)).await.map_err(|e| failed(&e))?;
+        // The server wants one or several, and not both.
+        let (mut filter_subject, mut filter_subjects) = (self.subject(&spec.subject), Vec::new());
+        if !spec.also.is_empty() {
+            filter_subjects.extend(spec.also.iter().map(|subject| self.subject(subject)));
+            filter_subjects.push(std::mem::take(&mut filter_subject));
+        }
         let consumer = stream
             .create_consumer(pull::Config {
-                durable_name: Some(spec.name.to_owned()),
-                filter_subject: self.subject(spec.subject),
+                durable_name: Some(spec.name.to_string()),
+                filter_subject,
+                filter_subjects,
                 ack_policy: AckPolicy::Explicit,
                 ack_wait: spec.ack_wait,
-                max_ack_pending: if spec.in_order { 1 } else { MAX_ACK_PENDING },
+                max_ack_pending: if spec.in_order { 1 } else { spec.most_waiting },
                 deliver_policy: spec.begin.policy(),
                 ..pull::Config::default()
             })
@@ -343,7 +353,7 @@ impl Streams {
                 outcome = &mut work => break outcome.unwrap_or_else(|_| Err(Failure::retry(anyhow::anyhow!("the handler panicked")))),
                 () = tokio::time::sleep(spec.ack_wait / 3) => {
                     if let Err(error) = message.ack_with(AckKind::Progress).await {
-                        tracing::debug!(%error, consumer = spec.name, "progress was not told");
+                        tracing::debug!(%error, consumer = &*spec.name, "progress was not told");
                     }
                 }
             }
@@ -356,11 +366,11 @@ impl Streams {
         let (answer, label) = match outcome {
             Ok(()) => (AckKind::Ack, "done"),
             Err(Failure::Retry { error, after }) if attempt < spec.attempts => {
-                tracing::warn!(error = %format_args!("{error:#}"), consumer = spec.name, attempt, "work will be tried again");
+                tracing::warn!(error = %format_args!("{error:#}"), consumer = &*spec.name, attempt, "work will be tried again");
                 (AckKind::Nak(Some(after.unwrap_or_else(|| spec.pause_after(attempt)))), "retried")
             }
             Err(Failure::Retry { error, .. } | Failure::GiveUp(error)) => {
-                tracing::error!(error = %format_args!("{error:#}"), consumer = spec.name, attempt, "work was given up");
+                tracing::error!(error = %format_args!("{error:#}"), consumer = &*spec.name, attempt, "work was given up");
                 if self.bury(spec, message, &error).await.is_err() {
                     // It cannot be set aside now, so it must not be lost: it comes again.
                     (AckKind::Nak(Some(spec.longest_pause)), "retried")
@@ -369,9 +379,9 @@ impl Streams {
                 }
             }
         };
-        metrics::counter!("matchday_work_total", "consumer" => spec.name, "outcome" => label).increment(1);
+        metrics::counter!("matchday_work_total", "consumer" => spec.name.to_string(), "outcome" => label).increment(1);
         if let Err(error) = message.ack_with(answer).await {
-            tracing::warn!(%error, consumer = spec.name, "NATS was not told of the outcome; the item comes again");
+            tracing::warn!(%error, consumer = &*spec.name, "NATS was not told of the outcome; the item comes again");
         }
     }
 
@@ -385,7 +395,7 @@ impl Streams {
         // Its place in its stream: buried once, however often it is given up.
         let sequence = message.info().map_or(0, |info| info.stream_sequence);
         headers.insert("Nats-Msg-Id", format!("{}-{sequence}", spec.name));
-        headers.insert("Matchday-Consumer", spec.name);
+        headers.insert("Matchday-Consumer", &*spec.name);
         headers.insert("Matchday-Reason", format!("{error:#}").replace(['\r', '\n'], " "));
         let subject = format!("dead.{}", self.bare(&message.subject));
         let dead = PublishMessage::build().headers(headers).payload(message.payload.clone());
@@ -438,11 +448,13 @@ pub struct Told {
 #[derive(Clone, Debug)]
 pub struct WorkSpec {
     /// The durable consumer's name; processes that use the same share the work.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Where the work waits.
     pub stream: Stream,
     /// Which of it, without prefix, as in `work.rooms.>`.
-    pub subject: &'static str,
+    pub subject: Cow<'static, str>,
+    /// And which else.
+    pub also: &'static [&'static str],
     /// How many items this process works on at once.
     pub at_once: usize,
     /// How often an item is tried before it is given up.
@@ -453,6 +465,8 @@ pub struct WorkSpec {
     pub first_pause: Duration,
     /// The longest pause.
     pub longest_pause: Duration,
+    /// How many items may be with workers or wait for another try, over all processes; further ones are not looked at.
+    pub most_waiting: i64,
     /// Whether an item waits until the one before it is done, in whatever process.
     pub in_order: bool,
     /// Where a consumer begins that is made for the first time.
@@ -479,16 +493,18 @@ impl Begin {
 
 impl WorkSpec {
     /// Work with the usual patience.
-    pub fn new(name: &'static str, stream: Stream, subject: &'static str) -> Self {
+    pub fn new(name: impl Into<Cow<'static, str>>, stream: Stream, subject: impl Into<Cow<'static, str>>) -> Self {
         Self {
-            name,
+            name: name.into(),
             stream,
-            subject,
+            subject: subject.into(),
+            also: &[],
             at_once: 4,
             attempts: 12,
             ack_wait: Duration::from_secs(30),
             first_pause: Duration::from_millis(500),
             longest_pause: Duration::from_mins(5),
+            most_waiting: MAX_ACK_PENDING,
             in_order: false,
             begin: Begin::AtTheOldest,
         }
