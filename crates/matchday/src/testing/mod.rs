@@ -5,6 +5,7 @@
 
 mod app;
 mod fixtures;
+mod receiver;
 
 use std::{
     sync::{
@@ -20,6 +21,7 @@ use time::OffsetDateTime;
 
 pub use app::{Answer, TestApp, TestUser, as_service, with_database};
 pub use fixtures::{MatchBuilder, TestFixtures};
+pub use receiver::{Received, Receiver, Reply};
 
 use crate::platform::{
     clock::Clock,
