@@ -38,6 +38,7 @@ use crate::{
     sms::service::Sms,
     teams::service::Teams,
     usernames::service::Usernames,
+    webhooks::service::Webhooks,
 };
 
 /// The application. Cheap to clone.
@@ -114,6 +115,8 @@ pub struct Parts {
     pub live: Live,
     /// The same, in the rooms of matches.
     pub announcements: Announcements,
+    /// What app backends are told.
+    pub webhooks: Webhooks,
 }
 
 impl Deref for App {
@@ -201,6 +204,7 @@ impl App {
         let scores =
             Scores::new(db.clone(), streams.clone(), boards.clone(), payouts, &config.scores, outbox_written.clone());
         let (live, announcements) = followers(&config, &db, &streams, &chat, &sessions, &predictions, &leaderboards);
+        let webhooks = Webhooks::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?;
         Ok(Self(Arc::new(Parts {
             limits,
             checks: Checks::default(),
@@ -236,6 +240,7 @@ impl App {
             leaderboards,
             live,
             announcements,
+            webhooks,
         })))
     }
 }

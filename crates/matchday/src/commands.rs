@@ -6,6 +6,7 @@ mod demo;
 mod feeds;
 mod rooms;
 mod scores;
+mod webhooks;
 
 use std::{
     io::{self, IsTerminal as _, Read as _, Write as _},
@@ -41,6 +42,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 pub(crate) use self::{
     coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, rooms::RoomsCommand, scores::ScoresCommand,
+    webhooks::WebhooksCommand,
 };
 use crate::{Arguments, Command};
 
@@ -167,6 +169,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Rooms(command) => rooms::rooms(config, command).await,
             Command::Demo => demo::demo(config).await,
             Command::Simulate(arguments) => demo::simulate(config, arguments).await,
+            Command::Webhooks(command) => webhooks::webhooks(config, command).await,
             Command::Sessions(SessionsCommand::Issue { user }) => issue_session(config, user.map(UserId)).await,
             Command::Sms(SmsCommand::Closed) => list_closures(config).await,
             Command::Sms(SmsCommand::Open { prefix }) => open_closure(config, &prefix).await,

@@ -61,4 +61,6 @@ id! {
     PredictionId,
     /// A chat room, as this service counts them. Apps know it by the homeserver's id.
     RoomId,
+    /// An address that webhooks go to.
+    EndpointId,
 }

@@ -31,4 +31,5 @@ pub mod teams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod usernames;
+pub mod webhooks;
 pub mod workers;

@@ -72,6 +72,9 @@ enum Command {
     /// What the bot does in rooms.
     #[command(subcommand)]
     Rooms(commands::RoomsCommand),
+    /// Where app backends are told what happens, and what they did not take.
+    #[command(subcommand)]
+    Webhooks(commands::WebhooksCommand),
     /// Print the description of the interface (OpenAPI 3.1, JSON).
     Openapi,
     /// Print the effective settings, where each came from and what it means.

@@ -23,6 +23,7 @@ use crate::{
     },
     rooms::service::Rooms,
     safety, sessions,
+    webhooks::service::Webhooks,
 };
 
 /// Begins to hear what other processes tell, and to tidy up metrics.
@@ -81,6 +82,7 @@ pub fn work(app: &App) {
         app.shutdown.spawn(look_at_feeds(app.clone(), closing.clone()));
     }
     mirror(app, &closing);
+    webhooks(app, &closing);
     let codes = app.codes.clone();
     app.shutdown.spawn(every(Duration::from_secs(30), closing.clone(), async move || {
         if let Err(error) = codes.judge_conversions().await {
@@ -135,6 +137,31 @@ async fn announce(app: App, spec: WorkSpec, closing: CancellationToken) {
 async fn look_at_feeds(app: App, closing: CancellationToken) {
     let (length, holder) = (app.config.feeds.lease, random::uuid_v7(&*app.random, &*app.clock));
     app.feeds.run(Lease::new(feeds::LEASE, holder, length), length / 3, closing, |_| {}).await;
+}
+
+/// Tells app backends what happens.
+fn webhooks(app: &App, closing: &CancellationToken) {
+    let (told, closing_facts) = (app.clone(), closing.clone());
+    app.shutdown.spawn(async move {
+        ensure_streams(&told, &closing_facts).await;
+        let webhooks = told.webhooks.clone();
+        let perform = move |fact| {
+            let webhooks = webhooks.clone();
+            async move { webhooks.perform(fact).await }
+        };
+        told.streams.consume(Webhooks::work(), perform, closing_facts).await;
+    });
+    let (delivered, closing_delivery) = (app.clone(), closing.clone());
+    app.shutdown.spawn(async move {
+        ensure_streams(&delivered, &closing_delivery).await;
+        delivered.webhooks.deliver(closing_delivery).await;
+    });
+    let tidied = app.webhooks.clone();
+    app.shutdown.spawn(every(Duration::from_hours(1), closing.clone(), async move || {
+        if let Err(error) = tidied.tidy().await {
+            tracing::debug!(%error, "webhooks of endpoints that were removed are still there");
+        }
+    }));
 }
 
 /// Keeps the mirror true, and tidies up after rooms that came to nothing.

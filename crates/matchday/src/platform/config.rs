@@ -262,6 +262,19 @@ settings! {
         /// How long a process that fell silent keeps others from looking at feeds.
         lease: Duration = "30s",
     }
+    /// What app backends are told: see docs/webhooks.md.
+    webhooks: Webhooks {
+        /// What the endpoints' secrets are stored under: `version:64 hexadecimal digits`. The first key seals new ones, all
+        /// of them open what was sealed. To change it, put a new one with another version in front, and run
+        /// `matchday webhooks reseal`; then the old one can go. Empty: no endpoint can be added.
+        keys: Vec<CodeKey> = "",
+        /// How long an endpoint may take to answer.
+        timeout: Duration = "10s",
+        /// How many messages this process sends to one endpoint at once.
+        at_once: usize = "4",
+        /// The pauses after which a message is sent again that was not taken. After the last try it is set aside.
+        pauses: Vec<Duration> = "5s,30s,2m,10m,30m,1h,2h,4h,8h,8h",
+    }
     /// The lists that are the same for everyone.
     pages: Pages {
         /// How long a page is served without rebuilding it.
@@ -494,7 +507,7 @@ impl Config {
                 &format!("{name} is not made of lower-case letters, digits and underscores"),
             );
         }
-        for (holds, fault) in self.needed().into_iter().chain(self.feeds.promises()) {
+        for (holds, fault) in self.needed().into_iter().chain(self.feeds.promises()).chain(self.outward()) {
             check(holds, &fault);
         }
         check(
@@ -515,12 +528,8 @@ impl Config {
                     .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._=-/+".contains(&byte)),
             "matrix.bot is no localpart of a Matrix user: only a-z, 0-9 and . _ = - / + are allowed",
         );
-        let versions: Vec<u16> = self.codes.keys.iter().map(CodeKey::version).collect();
-        check(!versions.is_empty(), "codes.keys is empty: codes could not be stored");
-        check(
-            versions.iter().enumerate().all(|(at, version)| !versions[..at].contains(version)),
-            "codes.keys has a version twice: give each key its own",
-        );
+        check(!self.codes.keys.is_empty(), "codes.keys is empty: codes could not be stored");
+        check(has_each_version_once(&self.codes.keys), "codes.keys has a version twice: give each key its own");
         check(
             self.sms.app_hash.as_ref().is_none_or(|hash| hash.len() == 11 && hash.is_ascii()),
             "sms.app_hash does not have 11 characters",
@@ -554,6 +563,18 @@ impl Config {
     /// Who sends codes, in order.
     pub fn sms_providers(&self) -> &[SmsProvider] {
         if self.sms.providers.is_empty() { &[SmsProvider::Console] } else { &self.sms.providers }
+    }
+
+    /// What must hold of those who are told something: whether it does, and what to say if not.
+    fn outward(&self) -> Vec<(bool, String)> {
+        let webhooks = &self.webhooks;
+        [
+            (has_each_version_once(&webhooks.keys), "webhooks.keys has a version twice: give each key its own"),
+            (webhooks.at_once > 0, "webhooks.at_once is 0: no webhook could ever be sent"),
+            (!webhooks.timeout.is_zero(), "webhooks.timeout is 0: every webhook would fail"),
+        ]
+        .map(|(holds, fault)| (holds, fault.to_owned()))
+        .into()
     }
 
     /// Keys that only some other setting makes necessary: whether each is there, and what to say if not.
@@ -643,6 +664,11 @@ impl Loaded {
         }
         text
     }
+}
+
+fn has_each_version_once(keys: &[CodeKey]) -> bool {
+    let versions: Vec<u16> = keys.iter().map(CodeKey::version).collect();
+    versions.iter().enumerate().all(|(at, version)| !versions[..at].contains(version))
 }
 
 fn literal(value: &str) -> String {

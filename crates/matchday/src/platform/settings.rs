@@ -151,7 +151,7 @@ impl Setting for Secret {
     }
 }
 
-/// A key that codes are stored under.
+/// A key that codes, or secrets of webhooks, are stored under.
 #[derive(Clone, Debug)]
 pub struct CodeKey {
     version: u16,
@@ -159,7 +159,7 @@ pub struct CodeKey {
 }
 
 impl CodeKey {
-    /// What is stored beside each code, to find the key again.
+    /// What is stored beside each of them, to find the key again.
     pub fn version(&self) -> u16 {
         self.version
     }
@@ -233,6 +233,7 @@ impl<T: Setting> Setting for Vec<T> {
 
 impl Setting for Duration {
     const EXPECTED: &'static str = "a time with its unit, like 500ms, 10s, 5m, 12h or 30d";
+    const LISTED: &'static str = "a list of times with their units, like 5s,2m,1h";
     fn parse(text: &str) -> Option<Self> {
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);

@@ -20,6 +20,7 @@ mod scores;
 mod secrets;
 mod serving;
 mod tracing;
+mod webhooks;
 
 pub(crate) use stage::{client, process, synapse};
 

@@ -10,7 +10,7 @@ mod tests;
 use serde::Serialize;
 use sqlx::PgConnection;
 
-pub use relay::Relay;
+pub use relay::{Relay, time_of};
 pub use store::take_all;
 
 /// A message to be published. Lock the row that `key` stands for before writing one: then the ids, and with them the

@@ -9,6 +9,7 @@ use std::{
 use async_nats::jetstream::message::PublishMessage;
 use futures_util::future::join_all;
 use sqlx::PgPool;
+use time::OffsetDateTime;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -161,6 +162,12 @@ impl Relay {
         }
         (published, failure)
     }
+}
+
+/// When a message was written, by the id that it was published under.
+pub fn time_of(id: &str) -> Option<OffsetDateTime> {
+    let microseconds: i128 = id.rsplit_once('-')?.1.parse().ok()?;
+    OffsetDateTime::from_unix_timestamp_nanos(microseconds.checked_mul(1_000)?).ok()
 }
 
 fn envelope(message: &Waiting) -> PublishMessage {

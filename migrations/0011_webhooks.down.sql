@@ -1,0 +1,1 @@
+drop table webhook_endpoints;
