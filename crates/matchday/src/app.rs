@@ -198,11 +198,7 @@ impl App {
         let fixtures = Fixtures::new(db.clone(), clock.clone(), events.clone(), rooms.clone(), outbox_written.clone());
         let feeds = Feeds::new(db.clone(), &config.feeds, fixtures.clone(), clock.clone())?;
         let predictions = Predictions::new(db.clone(), &events, &config, &*random);
-        let boards = Boards::new(redis.clone(), &config.redis.prefix, db.clone(), clock.clone(), random.clone());
-        let leaderboards = Leaderboards::new(db.clone(), boards.clone(), clock.clone());
-        let payouts = Payouts::new(config.coins.per_point, clock.clone(), random.clone());
-        let scores =
-            Scores::new(db.clone(), streams.clone(), boards.clone(), payouts, &config.scores, outbox_written.clone());
+        let (boards, leaderboards, scores) = ranking(&config, &db, &redis, &streams, &clock, &random, &outbox_written);
         let (live, announcements) = followers(&config, &db, &streams, &chat, &sessions, &predictions, &leaderboards);
         let webhooks = Webhooks::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?;
         Ok(Self(Arc::new(Parts {
@@ -243,6 +239,24 @@ impl App {
             webhooks,
         })))
     }
+}
+
+/// Who has earned what, and the most.
+fn ranking(
+    config: &Config,
+    db: &PgPool,
+    redis: &ConnectionManager,
+    streams: &Streams,
+    clock: &Arc<dyn Clock>,
+    random: &Arc<dyn Random>,
+    outbox_written: &Arc<Notify>,
+) -> (Boards, Leaderboards, Scores) {
+    let boards = Boards::new(redis.clone(), &config.redis.prefix, db.clone(), clock.clone(), random.clone());
+    let leaderboards = Leaderboards::new(db.clone(), boards.clone(), clock.clone());
+    let payouts = Payouts::new(config.coins.per_point, clock.clone(), random.clone());
+    let scores =
+        Scores::new(db.clone(), streams.clone(), boards.clone(), payouts, &config.scores, outbox_written.clone());
+    (boards, leaderboards, scores)
 }
 
 /// For calls to other services.

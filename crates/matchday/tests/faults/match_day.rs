@@ -15,9 +15,9 @@ use crate::{
     parts::nats::Nats,
     stage::{
         client::{Client, Homeserver, Person, shows, within},
-        process::Setting,
+        process::{Process, Setting},
         proof::held,
-        synapse::{free_ports, with_synapse},
+        synapse::{Synapse, free_ports, with_synapse},
     },
 };
 
@@ -111,6 +111,46 @@ async fn listen(base: String, token: String, heard: Arc<Mutex<BTreeMap<String, V
     }
 }
 
+/// A backend that is told what happens: what came under which id.
+#[derive(Clone, Default)]
+struct Backend {
+    taken: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl Backend {
+    /// Listens, and takes what comes; returns where.
+    async fn start(&self) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let taken = Arc::clone(&self.taken);
+        let take = move |headers: http::HeaderMap, body: String| {
+            let id = headers["webhook-id"].to_str().expect("an id").to_owned();
+            let message = serde_json::from_str(&body).expect("JSON");
+            taken.lock().expect("not poisoned").push((id, message));
+            std::future::ready(())
+        };
+        let router = axum::Router::new().route("/hook", axum::routing::post(take));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        format!("http://{address}/hook")
+    }
+
+    /// The ids of each result by (match, revision).
+    fn results(&self) -> BTreeMap<(i64, i64), Vec<String>> {
+        let mut results: BTreeMap<(i64, i64), Vec<String>> = BTreeMap::new();
+        for (id, message) in self.taken.lock().expect("not poisoned").iter() {
+            if message["type"] == "event.result" {
+                let number = |name: &str| message["data"][name].as_i64().expect("a number");
+                results.entry((number("event_id"), number("result_revision"))).or_default().push(id.clone());
+            }
+        }
+        results
+    }
+
+    fn kinds(&self, kind: &str) -> usize {
+        self.taken.lock().expect("not poisoned").iter().filter(|(_, message)| message["type"] == kind).count()
+    }
+}
+
 /// What a listener heard, as the simulation would say it.
 fn heard_of(heard: &BTreeMap<String, Value>) -> BTreeMap<String, Vec<(String, String)>> {
     let mut in_order: Vec<_> = heard.iter().collect();
@@ -164,6 +204,35 @@ async fn announced(homeserver: &Homeserver, person: &Person, room: &str) -> Vec<
         .collect()
 }
 
+/// Kills each of them once, with a goal before, one while it is away and one after; returns how long they were away.
+async fn kill_each(
+    simulation: &Simulation,
+    setting: &Setting,
+    (service, nats, synapse): (&mut Process, &mut Nats, &mut Synapse),
+) -> [Duration; 3] {
+    let goals = async |number: usize| {
+        within(Duration::from_mins(1), "goals fall", async || simulation.goals() >= number).await;
+    };
+    goals(1).await;
+    service.kill();
+    let killed = Instant::now();
+    goals(2).await;
+    *service = setting.start(&["serve"]);
+    let service_away = killed.elapsed();
+    goals(3).await;
+    nats.kill_all();
+    let killed = Instant::now();
+    goals(4).await;
+    nats.start_again().await;
+    let nats_away = killed.elapsed();
+    goals(5).await;
+    synapse.kill();
+    let killed = Instant::now();
+    goals(6).await;
+    synapse.start().await;
+    [service_away, nats_away, killed.elapsed()]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "nightly: takes two minutes"]
 async fn everything_is_killed_once_while_matches_are_played() {
@@ -175,8 +244,12 @@ async fn everything_is_killed_once_while_matches_are_played() {
             let setting = synapse
                 .setting(&owner)
                 .with("MATCHDAY_NATS__URL", &nats.url())
+                .with("MATCHDAY_WEBHOOKS__KEYS", &format!("1:{}", "5e".repeat(32)))
+                .with("MATCHDAY_WEBHOOKS__PAUSES", "1s,1s,1s,1s,1s,1s,1s,1s")
                 .with("MATCHDAY_HTTP__LISTEN", &address);
             setting.expect(&["demo"], "");
+            let backend = Backend::default();
+            setting.expect(&["webhooks", "add", &backend.start().await], "");
             let mut service = setting.start(&["serve"]);
             let fan = Client::new(&service).log_in("+15550100100", None).await;
             let listeners: Vec<_> = (0..LISTENERS)
@@ -193,27 +266,7 @@ async fn everything_is_killed_once_while_matches_are_played() {
             .await;
 
             let mut simulation = Simulation::start(&setting);
-            let goals = async |number: usize| {
-                within(Duration::from_mins(1), "goals fall", async || simulation.goals() >= number).await;
-            };
-            goals(1).await;
-            service.kill();
-            let killed = Instant::now();
-            goals(2).await;
-            service = setting.start(&["serve"]);
-            let away = killed.elapsed();
-            goals(3).await;
-            nats.kill_all();
-            let killed = Instant::now();
-            goals(4).await;
-            nats.start_again().await;
-            let nats_away = killed.elapsed();
-            goals(5).await;
-            synapse.kill();
-            let killed = Instant::now();
-            goals(6).await;
-            synapse.start().await;
-            let synapse_away = killed.elapsed();
+            let away = kill_each(&simulation, &setting, (&mut service, &mut nats, synapse)).await;
             within(Duration::from_mins(2), "the matches are played", async || {
                 simulation.lines().iter().any(|line| line.starts_with("played"))
             })
@@ -249,14 +302,26 @@ async fn everything_is_killed_once_while_matches_are_played() {
                 rooms += 1;
             }
             assert_eq!(rooms, 2);
+            let results: usize =
+                expected.values().flatten().filter(|(what, _)| what == "full time" || what == "corrected").count();
+            within(Duration::from_mins(1), "the backend was told every result, and that scores have it", async || {
+                backend.results().len() >= results && backend.kinds("scores.updated") >= results
+            })
+            .await;
+            for (result, mut ids) in backend.results() {
+                ids.dedup();
+                assert_eq!(ids.len(), 1, "one id however often it was told: {result:?}");
+            }
+            let hooks = backend.taken.lock().expect("not poisoned").len();
             let told: usize = expected.values().map(Vec::len).sum();
             let back: Vec<u32> = listeners.iter().map(|(_, back)| *back.lock().expect("not poisoned")).collect();
             held(
                 "faults",
                 "The service, NATS and the homeserver killed (-9) one after the other while two matches are played",
                 &format!(
-                    "away for {away:.1?}, {nats_away:.1?} and {synapse_away:.1?}; {told} goals and whistles were written, and \
-                     each was announced once in its room; {LISTENERS} listeners, who came back {back:?} times, missed none"
+                    "away for {away:.1?}; {told} goals and whistles were written, and \
+                     each was announced once in its room; {LISTENERS} listeners, who came back {back:?} times, missed none; \
+                     {hooks} webhooks were taken, each result under one id"
                 ),
             );
         })

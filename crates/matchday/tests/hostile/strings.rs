@@ -285,6 +285,8 @@ async fn no_string_in_any_place_breaks_anything() {
     with_database(async |options| {
         let setting = Setting::new(&options)
             .with("MATCHDAY_LOG__REQUESTS", "all")
+            // The live stream has no end; here it has.
+            .with("MATCHDAY_STREAM__LIFETIME", "20ms")
             .with("MATCHDAY_LOG__FILTER", "info,matchday=debug,sqlx=warn")
             // Slower than usual is not what is looked for here.
             .with("MATCHDAY_HTTP__DEADLINE", "60s")
