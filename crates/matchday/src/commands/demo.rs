@@ -56,8 +56,15 @@ pub(crate) async fn demo(config: Config) -> anyhow::Result<()> {
     .await;
     bar.finish_and_clear();
     app.shutdown.end(Duration::ZERO, Duration::from_secs(5)).await;
-    let Filled { fans, matches, predictions, rooms, words, phone, code } = filled?;
+    let Filled { fans, matches, predictions, rooms, words, silence, phone, code } = filled?;
     let address = app.config.http.listen;
+    if let Some(why) = silence {
+        let _ = writeln!(
+            io::stderr(),
+            "matchday: the fans stay silent in chat: {why}\n  A homeserver that knows their names from another database keeps \
+             them; `dev/reset` wipes both."
+        );
+    }
     print(&format!(
         "the Lantern Cup is here: {}, {}, {}, {}, {} said ({:.1} s)\n\n\
          log in as {phone} with the code {code} (good for five minutes):\n\n  \

@@ -51,6 +51,8 @@ pub struct Filled {
     pub rooms: usize,
     /// How many words were said in them.
     pub words: usize,
+    /// Why nobody spoke, if that is so.
+    pub silence: Option<String>,
     /// Whom to log in as.
     pub phone: String,
     /// With what, for five minutes.
@@ -120,7 +122,7 @@ pub async fn fill(app: &App, tell: impl Fn(&str)) -> anyhow::Result<Filled> {
 
     tell("chat rooms on the homeserver");
     let rooms = if app.chat.homeserver().is_some() { open_rooms(app).await? } else { 0 };
-    let words = talk(app, &fans, &mut dice, &tell).await?;
+    let (words, silence) = talk(app, &fans, &mut dice, &tell).await?;
     tell("scores and leaderboards");
     until(app, "the scores", async || Ok(app.scores.in_progress().await?.is_empty())).await?;
 
@@ -132,6 +134,7 @@ pub async fn fill(app: &App, tell: impl Fn(&str)) -> anyhow::Result<Filled> {
         predictions,
         rooms,
         words,
+        silence,
         phone: phone.as_str().to_owned(),
         code,
     })
@@ -201,21 +204,32 @@ async fn open_rooms(app: &App) -> anyhow::Result<usize> {
     Ok(store::matches(&app.db, TOURNAMENT).await?.len())
 }
 
-/// Lets some fans talk in the rooms of the match that is on and of the next one.
-async fn talk(app: &App, fans: &[UserId], dice: &mut Dice, tell: &impl Fn(&str)) -> anyhow::Result<usize> {
+/// Lets some fans talk in the rooms of the match that is on and of the next one; returns how many words they said, and why
+/// they stopped if they did. A demo without chat is still one.
+async fn talk(
+    app: &App,
+    fans: &[UserId],
+    dice: &mut Dice,
+    tell: &impl Fn(&str),
+) -> anyhow::Result<(usize, Option<String>)> {
     let matches = store::matches(&app.db, TOURNAMENT).await?;
     let talked_about = matches.iter().filter(|entry| matches!(entry.key.as_str(), "round-2-1" | "round-2-2"));
     let mut words = 0;
     for entry in talked_about.filter(|entry| entry.room.is_some()) {
         tell(&format!("fans join the room of {}", entry.key));
         for &fan in fans.iter().take(IN_A_ROOM) {
-            join(app, fan, entry).await?;
-            let said = dice.pick(&CHATTER).copied().unwrap_or_default();
-            say(app, fan, entry, &format!("demo-{}-{fan}", entry.key), said).await?;
+            let chatter = dice.pick(&CHATTER).copied().unwrap_or_default();
+            let said = async {
+                join(app, fan, entry).await?;
+                say(app, fan, entry, &format!("demo-{}-{fan}", entry.key), chatter).await
+            };
+            if let Err(error) = said.await {
+                return Ok((words, Some(format!("{error:#}"))));
+            }
             words += 1;
         }
     }
-    Ok(words)
+    Ok((words, None))
 }
 
 /// Joins a match's room, unless one is there.
