@@ -126,7 +126,7 @@ impl fmt::Display for Polled {
             Ok(Outcome::Empty) => write!(f, "{}: no matches yet; next poll {next}", self.feed),
             Ok(Outcome::Imported { report, .. }) => write!(
                 f,
-                "{}: {}: teams {} new, {} changed; matches {} new, {} changed, {} as they were; {} results; next poll {next}",
+                "{}: {}: teams {} new, {} changed; matches {} new, {} changed, {} as they were; {} {}; next poll {next}",
                 self.feed,
                 report.tournament,
                 report.teams.new,
@@ -135,6 +135,7 @@ impl fmt::Display for Polled {
                 report.matches.changed,
                 report.matches.unchanged,
                 report.results,
+                if report.results == 1 { "result" } else { "results" },
             ),
             Err(error) => write!(f, "{}: failed: {error}; next poll {next}", self.feed),
         }
@@ -312,7 +313,7 @@ impl Feeds {
     /// When a feed may be looked at: when it is due, and its provider allows it.
     fn due_at(&self, source: &Source, state: Option<&State>, now: OffsetDateTime) -> OffsetDateTime {
         let unwritten = locked(&self.0.unwritten).get(&source.name).copied();
-        let due = unwritten.or_else(|| state.map(|state| state.next_poll_at)).unwrap_or(now);
+        let due = unwritten.or_else(|| state.and_then(|state| written(source, state))).unwrap_or(now);
         // Whoever is overdue the longest comes first.
         let free = self.free_at(source, now);
         if free > now { due.max(free) } else { due }
@@ -504,6 +505,15 @@ fn tell_success(source: &Source, outcome: &Outcome, now: OffsetDateTime, state: 
             "a feed brought something new"
         );
     }
+}
+
+/// When a feed is due by what was written down; `None` if that was of another place or way of reading. Settings may have
+/// become shorter since. What a failure made it wait stays.
+fn written(source: &Source, state: &State) -> Option<OffsetDateTime> {
+    let idle = source.pace.idle.max(source.pace.least);
+    let went_well = state.failed_at.is_none_or(|failed_at| failed_at < state.polled_at);
+    let due = if went_well { state.next_poll_at.min(state.polled_at + idle) } else { state.next_poll_at };
+    (state.basis == source.basis()).then_some(due)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -106,7 +106,7 @@ async fn a_document_is_imported_once_and_then_only_what_changed() {
         assert_eq!(
             first.to_string(),
             "football_data:HL: Harbour League 2026/27: teams 2 new, 0 changed; matches 3 new, 0 changed, 0 as they were; \
-             1 results; next poll 2026-11-20T15:01:00Z"
+             1 result; next poll 2026-11-20T15:01:00Z"
         );
         app.told().await;
         let request = provider.seen().remove(0);

@@ -103,7 +103,7 @@ async fn an_operator_looks_at_feeds_once_and_sees_how_they_go() {
         assert_eq!(
             without_times(&setting.expect(&["feeds", "run", "--once"], "")),
             format!(
-                "football_data:HL: Harbour League 2026/27: teams 0 new, 0 changed; matches 0 new, 1 changed, 0 as they were; 1 results; next poll …
+                "football_data:HL: Harbour League 2026/27: teams 0 new, 0 changed; matches 0 new, 1 changed, 0 as they were; 1 result; next poll …
     540001: status scheduled → finished, score none → 2:1
 {cup}: unchanged; next poll …"
             )

@@ -6,7 +6,11 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::*;
-use crate::{feeds::service::Feeds, platform::lease::Lease, testing::eventually};
+use crate::{
+    feeds::service::Feeds,
+    platform::{config, lease::Lease},
+    testing::eventually,
+};
 
 /// A process that looks at feeds.
 struct Process {
@@ -18,8 +22,13 @@ struct Process {
 impl Process {
     /// One that begins now, and knows only what is in the database.
     fn new(app: &TestApp, number: u128) -> Self {
+        Self::with(app, number, &app.app.config.feeds)
+    }
+
+    /// The same with other settings.
+    fn with(app: &TestApp, number: u128, config: &config::Feeds) -> Self {
         let (db, fixtures) = (app.app.db.clone(), app.app.fixtures.clone());
-        let feeds = Feeds::new(db, &app.app.config.feeds, fixtures, app.clock.clone()).expect("feeds");
+        let feeds = Feeds::new(db, config, fixtures, app.clock.clone()).expect("feeds");
         Self { feeds, lease: Lease::new("feeds", Uuid::from_u128(number), Wait::from_secs(1)), is_ours: false }
     }
 
@@ -200,6 +209,25 @@ async fn what_cannot_be_written_down_is_remembered() {
         app.clock.advance(Duration::hours(1));
         assert_eq!(process.work().await, Some((1, 3_600)));
         assert_eq!(rows(app, "feeds").await, 1);
+    })
+    .await;
+}
+
+/// What an operator changes is seen when the process is started anew, and not an hour later.
+#[tokio::test]
+async fn other_settings_change_when_a_feed_is_due() {
+    let (provider, other) = (Provider::start().await, Provider::start().await);
+    provider.says(Answer::ok(&document(&[])));
+    other.says(Answer::new(429, "{}").with("Retry-After", "300"));
+    run_with(&settings(&provider), async |app| {
+        assert_eq!(Process::new(app, 1).work().await, Some((1, 3_600)));
+        let mut config = app.app.config.feeds.clone();
+        config.idle = Wait::from_mins(10);
+        assert_eq!(Process::with(app, 1, &config).work().await, Some((0, 600)));
+        config.football_data_url = other.url.parse().expect("a URL");
+        assert_eq!(Process::with(app, 1, &config).work().await, Some((1, 300)), "it is another place");
+        config.idle = Wait::from_mins(1);
+        assert_eq!(Process::with(app, 1, &config).work().await, Some((0, 300)), "what it was told to wait stays");
     })
     .await;
 }
