@@ -21,6 +21,7 @@ use crate::{
     live::service::Live,
     login::service::Login,
     mirror::service::Mirror,
+    notifications::service::Notifications,
     platform::{
         clock::{Clock, SystemClock},
         config::Config,
@@ -117,6 +118,8 @@ pub struct Parts {
     pub announcements: Announcements,
     /// What app backends are told.
     pub webhooks: Webhooks,
+    /// What people are reminded of.
+    pub notifications: Notifications,
 }
 
 impl Deref for App {
@@ -200,8 +203,9 @@ impl App {
         let predictions = Predictions::new(db.clone(), &events, &config, &*random);
         let (boards, leaderboards, scores) = ranking(&config, &db, &redis, &streams, &clock, &random, &outbox_written);
         let (live, announcements) = followers(&config, &db, &streams, &chat, &sessions, &predictions, &leaderboards);
-        let webhooks = Webhooks::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?;
         Ok(Self(Arc::new(Parts {
+            webhooks: Webhooks::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
+            notifications: Notifications::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
             limits,
             checks: Checks::default(),
             teams: Teams::new(db.clone()),
@@ -236,7 +240,6 @@ impl App {
             leaderboards,
             live,
             announcements,
-            webhooks,
         })))
     }
 }

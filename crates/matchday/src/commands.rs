@@ -4,6 +4,7 @@
 mod coins;
 mod demo;
 mod feeds;
+mod notifications;
 mod rooms;
 mod scores;
 mod webhooks;
@@ -41,8 +42,8 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::net::{TcpListener, TcpSocket};
 
 pub(crate) use self::{
-    coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, rooms::RoomsCommand, scores::ScoresCommand,
-    webhooks::WebhooksCommand,
+    coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, notifications::NotificationsCommand,
+    rooms::RoomsCommand, scores::ScoresCommand, webhooks::WebhooksCommand,
 };
 use crate::{Arguments, Command};
 
@@ -143,10 +144,11 @@ pub(crate) enum SessionsCommand {
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    // These two need no configuration, or must speak of a faulty one.
+    // These need no configuration, or must speak of a faulty one.
     match arguments.command {
         Command::Openapi => return print(&http::description().to_pretty_json()?),
         Command::Config => return print(&Config::load(arguments.config.as_deref())?.explain()),
+        Command::Notifications(command) => return notifications::notifications(&command),
         _ => {}
     }
     let Loaded { config, .. } = Config::load(arguments.config.as_deref())?;
@@ -173,7 +175,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Sessions(SessionsCommand::Issue { user }) => issue_session(config, user.map(UserId)).await,
             Command::Sms(SmsCommand::Closed) => list_closures(config).await,
             Command::Sms(SmsCommand::Open { prefix }) => open_closure(config, &prefix).await,
-            Command::Openapi | Command::Config => Ok(()),
+            Command::Openapi | Command::Config | Command::Notifications(_) => Ok(()),
         }
     });
     runtime.shutdown_timeout(Duration::from_secs(1));

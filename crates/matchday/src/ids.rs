@@ -63,4 +63,6 @@ id! {
     RoomId,
     /// An address that webhooks go to.
     EndpointId,
+    /// A browser that a user wants to be notified in.
+    SubscriptionId,
 }

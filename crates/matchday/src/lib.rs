@@ -19,6 +19,7 @@ pub mod ids;
 pub mod live;
 pub mod login;
 pub mod mirror;
+pub mod notifications;
 pub mod phone;
 pub mod platform;
 pub mod predictions;

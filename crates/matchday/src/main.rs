@@ -75,6 +75,9 @@ enum Command {
     /// Where app backends are told what happens, and what they did not take.
     #[command(subcommand)]
     Webhooks(commands::WebhooksCommand),
+    /// What reminders in browsers need.
+    #[command(subcommand)]
+    Notifications(commands::NotificationsCommand),
     /// Print the description of the interface (OpenAPI 3.1, JSON).
     Openapi,
     /// Print the effective settings, where each came from and what it means.

@@ -83,6 +83,7 @@ pub fn work(app: &App) {
     }
     mirror(app, &closing);
     webhooks(app, &closing);
+    reminders(app, &closing);
     let codes = app.codes.clone();
     app.shutdown.spawn(every(Duration::from_secs(30), closing.clone(), async move || {
         if let Err(error) = codes.judge_conversions().await {
@@ -162,6 +163,52 @@ fn webhooks(app: &App, closing: &CancellationToken) {
             tracing::debug!(%error, "webhooks of endpoints that were removed are still there");
         }
     }));
+}
+
+/// Reminds fans of matches that are about to begin.
+fn reminders(app: &App, closing: &CancellationToken) {
+    let (done, closing_batches) = (app.clone(), closing.clone());
+    app.shutdown.spawn(async move {
+        ensure_streams(&done, &closing_batches).await;
+        let (notifications, spec) = (done.notifications.clone(), done.notifications.work());
+        let perform = move |batch| {
+            let notifications = notifications.clone();
+            async move { notifications.perform(batch).await }
+        };
+        done.streams.consume(spec, perform, closing_batches).await;
+    });
+    app.shutdown.spawn(plan_reminders(app.clone(), closing.clone()));
+}
+
+/// Plans reminders again and again, and lets others do it once this process ends.
+async fn plan_reminders(app: App, closing: CancellationToken) {
+    ensure_streams(&app, &closing).await;
+    let lease = Lease::new("reminders", random::uuid_v7(&*app.random, &*app.clock), Duration::from_secs(30));
+    while !closing.is_cancelled() {
+        let planned = match lease.hold(&app.db).await {
+            Ok(true) => app.notifications.plan().await,
+            Ok(false) => Ok(0),
+            Err(error) => Err(error.into()),
+        };
+        let pause = match planned {
+            Ok(0) => Duration::from_secs(5),
+            Ok(batches) => {
+                tracing::info!(batches, "fans of a match are reminded");
+                Duration::ZERO
+            }
+            Err(error) => {
+                tracing::warn!(%error, "nobody looked whose match is about to begin");
+                Duration::from_secs(5)
+            }
+        };
+        tokio::select! {
+            () = closing.cancelled() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+    if let Err(error) = lease.release(&app.db).await {
+        tracing::debug!(%error, "the lease was not given back; it runs out");
+    }
 }
 
 /// Keeps the mirror true, and tidies up after rooms that came to nothing.
@@ -245,12 +292,14 @@ async fn sweep(app: &App) {
     let messages = app.sms.sweep().await.map_err(|error| error.to_string());
     let pushes = app.mirror.sweep().await.map_err(|error| error.to_string());
     let keys = app.idempotency.sweep().await.map_err(|error| error.to_string());
+    let reminders = app.notifications.sweep().await.map_err(|error| error.to_string());
     let swept = [
         ("sessions", sessions),
         ("codes", codes),
         ("messages", messages),
         ("pushes", pushes),
         ("idempotency keys", keys),
+        ("reminders", reminders),
     ];
     for (what, outcome) in swept {
         match outcome {

@@ -49,7 +49,7 @@ use crate::{
     app::App,
     chat, codes, coins, demo, events,
     idempotency::{self, OnceLayer},
-    live, login, mirror,
+    live, login, mirror, notifications,
     platform::{random, telemetry},
     predictions, rooms, safety, scores, sessions, sms, teams, usernames,
 };
@@ -72,6 +72,7 @@ fn features() -> OpenApiRouter<App> {
         .merge(coins::routes())
         .merge(rooms::routes())
         .merge(safety::routes())
+        .merge(notifications::routes())
         .merge(sessions::routes())
         .merge(sms::routes())
 }

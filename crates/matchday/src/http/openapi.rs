@@ -36,6 +36,7 @@ use crate::idempotency;
         (name = "Teams", description = "Teams, and the caller's favourites"),
         (name = "Predictions", description = "What people say of matches before they start, and what it earns"),
         (name = "Coins", description = "What people earn and spend"),
+        (name = "Notifications", description = "What the caller is reminded of, when and where"),
         (name = "Sessions", description = "The caller's logins"),
         (name = "Providers", description = "What SMS providers report"),
         (name = "Development", description = "Not in production"),

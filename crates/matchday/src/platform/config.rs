@@ -8,7 +8,8 @@ use ipnet::IpNet;
 use url::Url;
 
 use super::{
-    settings::{CodeKey, CountryRule, Entry, Faults, Secret, SecretUrl, Setting, Source, Word, settings},
+    settings::{CodeKey, CountryRule, Entry, Faults, Secret, SecretUrl, Setting, Source, VapidKey, Word, settings},
+    standard_webhooks::SigningSecret,
     zone::ZonedPlace,
 };
 
@@ -274,6 +275,26 @@ settings! {
         at_once: usize = "4",
         /// The pauses after which a message is sent again that was not taken. After the last try it is set aside.
         pauses: Vec<Duration> = "5s,30s,2m,10m,30m,1h,2h,4h,8h,8h",
+    }
+    /// Reminders of matches: see docs/notifications.md.
+    notifications: Notifications {
+        /// How long before a match begins its fans are reminded of it.
+        lead: Duration = "1h",
+        /// The key that browsers' push services know us by (VAPID): 32 bytes in base64, as `matchday notifications key` makes
+        /// one. Empty: browsers are not notified. Browsers that subscribed under another key must subscribe again.
+        vapid_private_key: Option<VapidKey> = "",
+        /// Whom push services write to when something is wrong, like `mailto:ops@example.org`.
+        vapid_subject: Option<String> = "",
+        /// Where the app's own push is told whom to remind. Empty: nowhere.
+        hook_url: Option<Url> = "",
+        /// What that is signed with: `whsec_` and base64, see docs/webhooks.md.
+        hook_secret: Option<SigningSecret> = "",
+        /// How long a push service or the hook may take to answer.
+        timeout: Duration = "10s",
+        /// How many batches of fans this process notifies at once.
+        workers: usize = "2",
+        /// How many browsers each of them notifies at once.
+        at_once: usize = "32",
     }
     /// The lists that are the same for everyone.
     pages: Pages {
@@ -567,11 +588,28 @@ impl Config {
 
     /// What must hold of those who are told something: whether it does, and what to say if not.
     fn outward(&self) -> Vec<(bool, String)> {
-        let webhooks = &self.webhooks;
+        let (webhooks, notifications) = (&self.webhooks, &self.notifications);
+        let subject = notifications.vapid_subject.as_deref();
         [
             (has_each_version_once(&webhooks.keys), "webhooks.keys has a version twice: give each key its own"),
             (webhooks.at_once > 0, "webhooks.at_once is 0: no webhook could ever be sent"),
             (!webhooks.timeout.is_zero(), "webhooks.timeout is 0: every webhook would fail"),
+            (!notifications.lead.is_zero(), "notifications.lead is 0: nobody could be reminded of anything"),
+            (!notifications.timeout.is_zero(), "notifications.timeout is 0: every notification would fail"),
+            (notifications.workers > 0, "notifications.workers is 0: nobody would ever be notified"),
+            (notifications.at_once > 0, "notifications.at_once is 0: nobody would ever be notified"),
+            (
+                notifications.vapid_private_key.is_none() || subject.is_some(),
+                "notifications.vapid_subject is not set, but notifications.vapid_private_key is",
+            ),
+            (
+                subject.is_none_or(|subject| subject.starts_with("mailto:") || subject.starts_with("https://")),
+                "notifications.vapid_subject is neither like mailto:ops@example.org nor like https://example.org",
+            ),
+            (
+                notifications.hook_url.is_none() || notifications.hook_secret.is_some(),
+                "notifications.hook_secret is not set, but notifications.hook_url is",
+            ),
         ]
         .map(|(holds, fault)| (holds, fault.to_owned()))
         .into()

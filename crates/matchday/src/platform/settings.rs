@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ipnet::IpNet;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
@@ -182,6 +183,28 @@ impl Setting for CodeKey {
     }
     fn show(&self) -> String {
         format!("{}:hidden", self.version)
+    }
+}
+
+/// A private key of P-256 by which push services know this service.
+#[derive(Clone, Debug)]
+pub struct VapidKey(SecretString);
+
+impl VapidKey {
+    /// Its 32 bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        URL_SAFE_NO_PAD.decode(self.0.expose_secret()).unwrap_or_default()
+    }
+}
+
+impl Setting for VapidKey {
+    const EXPECTED: &'static str = "32 bytes in base64 as it stands in addresses, 43 characters";
+    const SECRET: bool = true;
+    fn parse(text: &str) -> Option<Self> {
+        (URL_SAFE_NO_PAD.decode(text).ok()?.len() == 32).then(|| Self(text.into()))
+    }
+    fn show(&self) -> String {
+        "hidden".to_owned()
     }
 }
 

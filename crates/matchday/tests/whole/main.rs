@@ -12,6 +12,7 @@ mod feeds;
 mod limits;
 mod login;
 mod mirror;
+mod notifications;
 mod relay;
 mod revocation;
 mod rooms;

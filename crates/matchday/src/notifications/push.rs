@@ -1,0 +1,306 @@
+//! Web push: a message for a browser is encrypted so that only the browser reads it (RFC 8291), and handed to the push
+//! service that the browser named (RFC 8030), which knows us by our key (RFC 8292).
+
+use std::sync::Arc;
+
+use aws_lc_rs::{
+    aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey},
+    agreement::{ECDH_P256, PrivateKey, UnparsedPublicKey, agree},
+    rand::SystemRandom as UnusedRandom,
+    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair},
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::{HeaderName, HeaderValue, StatusCode};
+use serde_json::json;
+use sha2::Sha256;
+use time::{Duration, OffsetDateTime};
+use url::Url;
+
+use super::{
+    notifier::{Notified, Notifier, Outcome, Recipient, Reminder},
+    rules::PushKeys,
+    service::Subscription,
+};
+use crate::platform::{
+    clock::Clock,
+    outward::{Answer, Outward, PostError},
+    random::{self, Random},
+};
+
+/// A point of P-256 as it is written out.
+pub type Point = [u8; 65];
+
+/// How long a token of ours is good. A day at most is allowed.
+const TOKEN_LIFE: Duration = Duration::hours(12);
+/// The size of the one record that a message is; push services take no larger ones.
+const RECORD_SIZE: u32 = 4_096;
+
+/// Why a key cannot be used, or a message not be encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is no key of P-256, or of another use")]
+pub struct BadKey;
+
+/// The key by which push services know us, as RFC 8292 has it.
+pub struct Vapid {
+    pair: EcdsaKeyPair,
+    public: Point,
+    subject: String,
+}
+
+impl Vapid {
+    /// With this private key.
+    pub fn new(private: &[u8], subject: &str) -> Result<Self, BadKey> {
+        let public = public_of(&PrivateKey::from_private_key(&ECDH_P256, private).map_err(|_| BadKey)?)?;
+        let pair = EcdsaKeyPair::from_private_key_and_public_key(&ECDSA_P256_SHA256_FIXED_SIGNING, private, &public);
+        Ok(Self { pair: pair.map_err(|_| BadKey)?, public, subject: subject.to_owned() })
+    }
+
+    /// What browsers must know before they subscribe.
+    pub fn public_key(&self) -> String {
+        URL_SAFE_NO_PAD.encode(self.public)
+    }
+
+    /// What a push service is shown.
+    fn authorization(&self, endpoint: &Url, now: OffsetDateTime) -> Result<String, BadKey> {
+        let claims = json!({
+            "aud": endpoint.origin().ascii_serialization(),
+            "exp": (now + TOKEN_LIFE).unix_timestamp(),
+            "sub": self.subject,
+        });
+        let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        let signed = format!("{}.{}", encode(r#"{"typ":"JWT","alg":"ES256"}"#), encode(&claims.to_string()));
+        let signature = self.pair.sign(&UnusedRandom::new(), signed.as_bytes()).map_err(|_| BadKey)?;
+        Ok(format!("vapid t={signed}.{}, k={}", URL_SAFE_NO_PAD.encode(signature), self.public_key()))
+    }
+}
+
+/// A new private key, in the form of the setting, and what belongs to it.
+pub fn make_key(random: &dyn Random) -> Result<(String, String), BadKey> {
+    let (private, bytes) = make_private(random);
+    Ok((URL_SAFE_NO_PAD.encode(bytes), URL_SAFE_NO_PAD.encode(public_of(&private)?)))
+}
+
+fn make_private(random: &dyn Random) -> (PrivateKey, [u8; 32]) {
+    loop {
+        // Of all numbers of 32 bytes one in four billion is none that the curve takes.
+        let bytes = random::bytes::<32>(random);
+        if let Ok(private) = PrivateKey::from_private_key(&ECDH_P256, &bytes) {
+            return (private, bytes);
+        }
+    }
+}
+
+fn public_of(private: &PrivateKey) -> Result<Point, BadKey> {
+    private.compute_public_key().ok().and_then(|public| public.as_ref().try_into().ok()).ok_or(BadKey)
+}
+
+fn mac(key: &[u8], parts: &[&[u8]]) -> Result<[u8; 32], BadKey> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).map_err(|_| BadKey)?;
+    for part in parts {
+        mac.update(part);
+    }
+    Ok(mac.finalize().into_bytes().into())
+}
+
+/// Encrypts a message for a browser, with a key that is used for nothing else, into the one record of a body that says
+/// `Content-Encoding: aes128gcm`.
+fn encrypt(keys: &PushKeys, message: &[u8], one_time: &PrivateKey, salt: [u8; 16]) -> Result<Vec<u8>, BadKey> {
+    let ours = public_of(one_time)?;
+    let theirs = UnparsedPublicKey::new(&ECDH_P256, keys.p256dh);
+    // What both sides can work out, and nobody else; bound to both keys and to the browser's secret.
+    let shared = agree(one_time, theirs, BadKey, |shared| mac(&keys.auth, &[shared]))?;
+    let material = mac(&shared, &[b"WebPush: info\0", &keys.p256dh, &ours, &[1]])?;
+    let extracted = mac(&salt, &[&material])?;
+    let key = mac(&extracted, &[b"Content-Encoding: aes128gcm\0", &[1]])?;
+    let nonce = mac(&extracted, &[b"Content-Encoding: nonce\0", &[1]])?;
+    let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &key[..16]).map_err(|_| BadKey)?);
+    let nonce = Nonce::try_assume_unique_for_key(&nonce[..12]).map_err(|_| BadKey)?;
+    // A two says that this is the last record.
+    let mut record = [message, &[2]].concat();
+    key.seal_in_place_append_tag(nonce, Aad::empty(), &mut record).map_err(|_| BadKey)?;
+    let head = [&salt[..], &RECORD_SIZE.to_be_bytes(), &[65], &ours];
+    Ok([&head.concat()[..], &record].concat())
+}
+
+/// The way into browsers.
+pub(super) struct Push {
+    pub(super) vapid: Arc<Vapid>,
+    pub(super) outward: Outward,
+    pub(super) at_once: usize,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) random: Arc<dyn Random>,
+}
+
+impl Push {
+    async fn send(&self, reminder: &Reminder, message: &[u8], to: &Subscription) -> Sent {
+        let now = self.clock.now();
+        let (one_time, _) = make_private(&*self.random);
+        let encrypted = encrypt(&to.keys, message, &one_time, random::bytes(&*self.random));
+        let (Ok(body), Ok(authorization)) = (encrypted, self.vapid.authorization(&to.endpoint, now)) else {
+            return Sent::Was(Outcome::Refused);
+        };
+        let headers = [
+            ("authorization", authorization),
+            ("content-encoding", "aes128gcm".to_owned()),
+            ("content-type", "application/octet-stream".to_owned()),
+            // A browser that is not there until the match begins need not hear of it.
+            ("ttl", (reminder.start_time - now).whole_seconds().max(0).to_string()),
+            ("urgency", "normal".to_owned()),
+            ("topic", format!("reminder-{}", reminder.event_id)),
+        ];
+        let headers = headers
+            .into_iter()
+            .filter_map(|(name, value)| Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?)));
+        judge(self.outward.post(&to.endpoint, headers, body).await)
+    }
+}
+
+/// What became of one browser's message.
+enum Sent {
+    Was(Outcome),
+    Gone,
+}
+
+fn judge(answer: Result<Answer, PostError>) -> Sent {
+    match answer {
+        Ok(answer) => match answer.status {
+            status if status.is_success() => Sent::Was(Outcome::Taken),
+            StatusCode::NOT_FOUND | StatusCode::GONE => Sent::Gone,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => Sent::Was(Outcome::Later),
+            status if status.is_server_error() => Sent::Was(Outcome::Later),
+            _ => Sent::Was(Outcome::Refused),
+        },
+        Err(PostError::Address(_)) => Sent::Was(Outcome::Refused),
+        Err(error) if error.is_definite() => Sent::Was(Outcome::Later),
+        Err(_) => Sent::Was(Outcome::Unknown),
+    }
+}
+
+impl Notifier for Push {
+    fn name(&self) -> &'static str {
+        "web_push"
+    }
+
+    fn reaches(&self, recipient: &Recipient) -> bool {
+        !recipient.subscriptions.is_empty()
+    }
+
+    fn notify<'a>(&'a self, reminder: &'a Reminder, to: &'a [Recipient]) -> BoxFuture<'a, Notified> {
+        async move {
+            let message = json!({"type": "reminder.due", "data": reminder}).to_string();
+            let (message, mut sending) = (message.as_bytes(), Vec::new());
+            for (at, recipient) in to.iter().enumerate() {
+                for browser in &recipient.subscriptions {
+                    sending.push(async move { (at, browser, self.send(reminder, message, browser).await) });
+                }
+            }
+            let mut sent = stream::iter(sending).buffer_unordered(self.at_once);
+            let mut notified = Notified { outcomes: vec![Outcome::NoWay; to.len()], gone: Vec::new() };
+            while let Some((at, browser, sent)) = sent.next().await {
+                match sent {
+                    // One browser of several is enough.
+                    Sent::Was(outcome) => notified.outcomes[at] = notified.outcomes[at].max(outcome),
+                    Sent::Gone => notified.gone.push(browser.clone()),
+                }
+            }
+            notified
+        }
+        .boxed()
+    }
+}
+
+/// Decrypts what [`encrypt`] made, as a browser does.
+#[cfg(test)]
+pub(super) fn decrypt(private: &PrivateKey, auth: &[u8; 16], body: &[u8]) -> Vec<u8> {
+    let (salt, rest) = body.split_at(16);
+    let (size, rest) = rest.split_at(4);
+    assert_eq!(size, RECORD_SIZE.to_be_bytes());
+    assert_eq!(rest[0], 65);
+    let (ours, record) = rest[1..].split_at(65);
+    let theirs = public_of(private).expect("a key");
+    let peer = UnparsedPublicKey::new(&ECDH_P256, ours.to_vec());
+    let shared = agree(private, peer, BadKey, |shared| mac(auth, &[shared])).expect("a point");
+    let material = mac(&shared, &[b"WebPush: info\0", &theirs, ours, &[1]]).expect("a key");
+    let extracted = mac(salt, &[&material]).expect("a key");
+    let key = mac(&extracted, &[b"Content-Encoding: aes128gcm\0", &[1]]).expect("a key");
+    let nonce = mac(&extracted, &[b"Content-Encoding: nonce\0", &[1]]).expect("a key");
+    let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &key[..16]).expect("a key"));
+    let nonce = Nonce::try_assume_unique_for_key(&nonce[..12]).expect("a nonce");
+    let mut record = record.to_vec();
+    let message = key.open_in_place(nonce, Aad::empty(), &mut record).expect("what was encrypted for it");
+    let (last, message) = message.split_last().expect("a record");
+    assert_eq!(*last, 2, "the last record");
+    message.to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey as Verifier};
+    use serde_json::Value;
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::testing::SeededRandom;
+
+    fn decode(text: &str) -> Vec<u8> {
+        URL_SAFE_NO_PAD.decode(text).expect("base64")
+    }
+
+    fn private(text: &str) -> PrivateKey {
+        PrivateKey::from_private_key(&ECDH_P256, &decode(text)).expect("a key")
+    }
+
+    /// The example of RFC 8291, section 5 and appendix A.
+    #[test]
+    fn the_published_example_is_encrypted_as_published() {
+        let keys = PushKeys::parse(
+            "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+            "BTBZMqHH6r4Tts7J_aSIgg",
+        )
+        .expect("keys");
+        let one_time = private("yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw");
+        let salt = decode("DGv6ra1nlYgDCS1FRnbzlw").try_into().expect("16 bytes");
+        let message = b"When I grow up, I want to be a watermelon";
+        let body = encrypt(&keys, message, &one_time, salt).expect("encrypted");
+        assert_eq!(
+            URL_SAFE_NO_PAD.encode(&body),
+            "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6\
+             PBru3jl7A_yl95bQpu6cVPTpK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxsj_Qulcy4a-fN"
+        );
+        let browser = private("q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94");
+        assert_eq!(decrypt(&browser, &keys.auth, &body), message);
+    }
+
+    #[test]
+    fn a_token_is_signed_for_one_push_service_and_for_some_hours() {
+        let (secret, public) = make_key(&SeededRandom::new(7)).expect("a key");
+        let vapid = Vapid::new(&decode(&secret), "mailto:ops@example.org").expect("a key");
+        assert_eq!(vapid.public_key(), public);
+        let now = datetime!(2026-11-20 15:00 UTC);
+        let endpoint = "https://push.example.org:8443/send/abc?d=e".parse().expect("an address");
+        let header = vapid.authorization(&endpoint, now).expect("signed");
+        let (token, key) = header.strip_prefix("vapid t=").and_then(|rest| rest.split_once(", k=")).expect("two parts");
+        assert_eq!(key, public);
+        let (signed, signature) = token.rsplit_once('.').expect("three parts");
+        Verifier::new(&ECDSA_P256_SHA256_FIXED, decode(&public))
+            .verify(signed.as_bytes(), &decode(signature))
+            .expect("our signature");
+        let parts: Vec<Value> =
+            signed.split('.').map(|part| serde_json::from_slice(&decode(part)).expect("JSON")).collect();
+        assert_eq!(parts[0], json!({"typ": "JWT", "alg": "ES256"}));
+        assert_eq!(
+            parts[1],
+            json!({"aud": "https://push.example.org:8443", "exp": now.unix_timestamp() + 43_200, "sub": "mailto:ops@example.org"})
+        );
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused() {
+        for bytes in [&[][..], &[0; 32], &[255; 32], &[1; 31], &[1; 33]] {
+            assert!(Vapid::new(bytes, "mailto:ops@example.org").is_err(), "{bytes:?}");
+        }
+        assert!(Vapid::new(&[1; 32], "mailto:ops@example.org").is_ok());
+    }
+}

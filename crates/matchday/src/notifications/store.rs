@@ -1,0 +1,360 @@
+//! The SQL of notifications.
+
+use sqlx::{PgConnection, PgExecutor};
+use time::OffsetDateTime;
+
+use super::rules::PushKeys;
+use crate::ids::{EventId, SubscriptionId, TeamId, TournamentId, UserId};
+
+/// What somebody wants, as it is stored.
+pub(super) struct SettingsRow {
+    pub(super) reminders: bool,
+    pub(super) quiet_from: Option<i16>,
+    pub(super) quiet_until: Option<i16>,
+    pub(super) time_zone: Option<String>,
+}
+
+pub(super) async fn settings(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Option<SettingsRow>> {
+    sqlx::query_as!(
+        SettingsRow,
+        "select reminders, quiet_from, quiet_until, time_zone from notification_settings where user_id = $1",
+        user.0,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+pub(super) async fn save_settings(
+    connection: &mut PgConnection,
+    user: UserId,
+    settings: &SettingsRow,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into notification_settings (user_id, reminders, quiet_from, quiet_until, time_zone)
+         values ($1, $2, $3, $4, $5)
+         on conflict (user_id) do update
+           set reminders = excluded.reminders, quiet_from = excluded.quiet_from, quiet_until = excluded.quiet_until,
+               time_zone = excluded.time_zone",
+        user.0,
+        settings.reminders,
+        settings.quiet_from,
+        settings.quiet_until,
+        settings.time_zone,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// A browser, as it is stored.
+pub(super) struct SubscriptionRow {
+    pub(super) user_id: UserId,
+    pub(super) id: SubscriptionId,
+    pub(super) endpoint: String,
+    pub(super) p256dh: Vec<u8>,
+    pub(super) auth: Vec<u8>,
+    pub(super) created_at: OffsetDateTime,
+}
+
+/// The browsers of some users, each one's in the order in which they came.
+pub(super) async fn subscriptions(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx::Result<Vec<SubscriptionRow>> {
+    sqlx::query_as!(
+        SubscriptionRow,
+        r#"select user_id as "user_id: UserId", id as "id: SubscriptionId", endpoint, p256dh, auth, created_at
+           from push_subscriptions where user_id = any($1) order by user_id, created_at, id"#,
+        users,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Adds a browser, or gives one that is there its new keys.
+pub(super) async fn save_subscription(
+    connection: &mut PgConnection,
+    user: UserId,
+    endpoint: &str,
+    keys: &PushKeys,
+    now: OffsetDateTime,
+) -> sqlx::Result<SubscriptionId> {
+    sqlx::query_scalar!(
+        r#"insert into push_subscriptions (user_id, endpoint, p256dh, auth, created_at) values ($1, $2, $3, $4, $5)
+           on conflict (user_id, endpoint) do update
+             set p256dh = excluded.p256dh, auth = excluded.auth, created_at = excluded.created_at
+           returning id as "id: SubscriptionId""#,
+        user.0,
+        endpoint,
+        &keys.p256dh[..],
+        &keys.auth[..],
+        now,
+    )
+    .fetch_one(connection)
+    .await
+}
+
+/// Removes all browsers but the latest.
+pub(super) async fn keep_latest(connection: &mut PgConnection, user: UserId, most: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "delete from push_subscriptions where user_id = $1 and id not in
+           (select id from push_subscriptions where user_id = $1 order by created_at desc, id desc limit $2)",
+        user.0,
+        most,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn delete_subscription(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    id: SubscriptionId,
+) -> sqlx::Result<bool> {
+    let deleted = sqlx::query!("delete from push_subscriptions where user_id = $1 and id = $2", user.0, id.0)
+        .execute(executor)
+        .await?;
+    Ok(deleted.rows_affected() > 0)
+}
+
+/// Removes a browser that is no more, unless it has other keys by now.
+pub(super) async fn delete_gone(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    id: SubscriptionId,
+    keys: &PushKeys,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "delete from push_subscriptions where user_id = $1 and id = $2 and auth = $3 and p256dh = $4",
+        user.0,
+        id.0,
+        &keys.auth[..],
+        &keys.p256dh[..],
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// A match that is about to begin.
+#[derive(Clone, Debug)]
+pub(super) struct Due {
+    pub(super) id: EventId,
+    pub(super) home_team: TeamId,
+    pub(super) away_team: TeamId,
+    pub(super) start_time: OffsetDateTime,
+}
+
+/// Matches that begin after one moment and until another, and whose fans are not all on the queue.
+pub(super) async fn due(
+    executor: impl PgExecutor<'_>,
+    after: OffsetDateTime,
+    until: OffsetDateTime,
+    most: i64,
+) -> sqlx::Result<Vec<Due>> {
+    sqlx::query_as!(
+        Due,
+        r#"select e.id as "id: EventId", e.home_team_id as "home_team: TeamId", e.away_team_id as "away_team: TeamId",
+                  e.start_time
+           from events e left join reminder_plans p on p.event_id = e.id and p.start_time = e.start_time
+           where e.status = 'scheduled' and e.start_time > $1 and e.start_time <= $2 and p.finished_at is null
+           order by e.start_time, e.id limit $3"#,
+        after,
+        until,
+        most,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Begins to plan a match, or finds where it stands: up to which user its fans are on the queue. A match whose kick-off
+/// was moved is begun anew.
+pub(super) async fn open_plan(connection: &mut PgConnection, due: &Due) -> sqlx::Result<Option<UserId>> {
+    sqlx::query!(
+        "insert into reminder_plans (event_id, start_time, planned_up_to) values ($1, $2, 0)
+         on conflict (event_id) do update
+           set start_time = excluded.start_time, planned_up_to = excluded.planned_up_to, finished_at = null
+           where reminder_plans.start_time <> excluded.start_time",
+        due.id.0,
+        due.start_time,
+    )
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query_scalar!(
+        r#"select planned_up_to as "user: UserId" from reminder_plans
+           where event_id = $1 and start_time = $2 and finished_at is null"#,
+        due.id.0,
+        due.start_time,
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+/// The last of the next so many fans of a match. Some may be fans of both teams, so there may be fewer of them.
+pub(super) async fn batch_end(
+    executor: impl PgExecutor<'_>,
+    due: &Due,
+    after: UserId,
+    most: i64,
+) -> sqlx::Result<Option<UserId>> {
+    let last = sqlx::query_scalar!(
+        r#"select max(user_id) from (
+               select user_id from (
+                   (select user_id from user_teams where team_id = $1 and user_id > $3 order by user_id limit $4)
+                   union all
+                   (select user_id from user_teams where team_id = $2 and user_id > $3 order by user_id limit $4)
+               ) both_teams order by user_id limit $4
+           ) batch"#,
+        due.home_team.0,
+        due.away_team.0,
+        after.0,
+        most,
+    )
+    .fetch_one(executor)
+    .await?;
+    Ok(last.map(UserId))
+}
+
+/// Takes note that the fans up to a user are on the queue, or with `None` that all are; returns whether nobody else did.
+pub(super) async fn advance(
+    executor: impl PgExecutor<'_>,
+    due: &Due,
+    from: UserId,
+    to: Option<UserId>,
+    now: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let advanced = sqlx::query!(
+        "update reminder_plans
+         set planned_up_to = coalesce($4, planned_up_to), finished_at = case when $4::bigint is null then $5::timestamptz end
+         where event_id = $1 and start_time = $2 and planned_up_to = $3 and finished_at is null",
+        due.id.0,
+        due.start_time,
+        from.0,
+        to.map(|user| user.0),
+        now,
+    )
+    .execute(executor)
+    .await?;
+    Ok(advanced.rows_affected() > 0)
+}
+
+/// A match as people are reminded of it.
+pub(super) struct MatchRow {
+    pub(super) tournament_id: TournamentId,
+    pub(super) home_team: TeamId,
+    pub(super) home_name: String,
+    pub(super) away_team: TeamId,
+    pub(super) away_name: String,
+}
+
+/// The match, if it still begins then.
+pub(super) async fn scheduled(
+    executor: impl PgExecutor<'_>,
+    event: EventId,
+    start_time: OffsetDateTime,
+) -> sqlx::Result<Option<MatchRow>> {
+    sqlx::query_as!(
+        MatchRow,
+        r#"select e.tournament_id as "tournament_id: TournamentId", h.id as "home_team: TeamId", h.name as home_name,
+                  a.id as "away_team: TeamId", a.name as away_name
+           from events e join teams h on h.id = e.home_team_id join teams a on a.id = e.away_team_id
+           where e.id = $1 and e.start_time = $2 and e.status = 'scheduled'"#,
+        event.0,
+        start_time,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// A fan who may be reminded.
+pub(super) struct Fan {
+    pub(super) user_id: UserId,
+    pub(super) quiet_from: Option<i16>,
+    pub(super) quiet_until: Option<i16>,
+    pub(super) time_zone: Option<String>,
+}
+
+/// Fans of either team, from one user up to another, who want reminders, have said nothing of the match and have had no
+/// reminder of it.
+pub(super) async fn fans(
+    executor: impl PgExecutor<'_>,
+    event: EventId,
+    teams: (TeamId, TeamId),
+    (after, until): (UserId, UserId),
+    most: i64,
+) -> sqlx::Result<Vec<Fan>> {
+    sqlx::query_as!(
+        Fan,
+        r#"select f.user_id as "user_id!: UserId", s.quiet_from as "quiet_from?", s.quiet_until as "quiet_until?",
+                  s.time_zone as "time_zone?"
+           from (select user_id from user_teams where team_id = $2 and user_id > $4 and user_id <= $5
+                 union
+                 select user_id from user_teams where team_id = $3 and user_id > $4 and user_id <= $5) f
+           join users u on u.user_id = f.user_id
+           left join notification_settings s on s.user_id = f.user_id
+           where u.banned_at is null and coalesce(s.reminders, true)
+             and not exists (select from predictions p where p.user_id = f.user_id and p.event_id = $1)
+             and not exists (select from reminders r where r.user_id = f.user_id and r.event_id = $1)
+           order by f.user_id limit $6"#,
+        event.0,
+        teams.0.0,
+        teams.1.0,
+        after.0,
+        until.0,
+        most,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Claims reminders of a match that still begins then, for those of the users who still have said nothing of it and have
+/// none; returns for whom.
+pub(super) async fn claim(
+    executor: impl PgExecutor<'_>,
+    event: EventId,
+    start_time: OffsetDateTime,
+    users: &[i64],
+    now: OffsetDateTime,
+) -> sqlx::Result<Vec<UserId>> {
+    sqlx::query_scalar!(
+        r#"insert into reminders (user_id, event_id, claimed_at)
+           select w.user_id, e.id, $4
+           from unnest($3::bigint[]) as w (user_id) join events e on e.id = $1
+           where e.status = 'scheduled' and e.start_time = $2 and e.start_time > $4
+             and not exists (select from predictions p where p.user_id = w.user_id and p.event_id = e.id)
+           order by w.user_id
+           on conflict (user_id, event_id) do nothing
+           returning user_id as "user_id: UserId""#,
+        event.0,
+        start_time,
+        users,
+        now,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Gives claims back.
+pub(super) async fn unclaim(executor: impl PgExecutor<'_>, event: EventId, users: &[i64]) -> sqlx::Result<()> {
+    sqlx::query!("delete from reminders where event_id = $1 and user_id = any($2)", event.0, users)
+        .execute(executor)
+        .await?;
+    Ok(())
+}
+
+/// Deletes some old claims; returns how many.
+pub(super) async fn sweep(executor: impl PgExecutor<'_>, before: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
+    let swept = sqlx::query!(
+        "delete from reminders where claimed_at < $1 and (user_id, event_id) in
+           (select user_id, event_id from reminders where claimed_at < $1 order by claimed_at limit $2)",
+        before,
+        most,
+    )
+    .execute(executor)
+    .await?;
+    Ok(swept.rows_affected())
+}
+
+/// Deletes old plans; returns how many.
+pub(super) async fn sweep_plans(executor: impl PgExecutor<'_>, before: OffsetDateTime) -> sqlx::Result<u64> {
+    let swept = sqlx::query!("delete from reminder_plans where start_time < $1", before).execute(executor).await?;
+    Ok(swept.rows_affected())
+}
