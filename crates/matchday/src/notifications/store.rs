@@ -272,8 +272,9 @@ pub(super) struct Fan {
     pub(super) time_zone: Option<String>,
 }
 
-/// Fans of either team, from one user up to another, who want reminders, have said nothing of the match and have had no
-/// reminder of it.
+/// Fans of either team, from one user up to another, who want reminders and have said nothing of the match. Whether they
+/// have had one is told by the claim: that table grows from nothing to all fans of a match in minutes, and a plan that was
+/// made while it was empty would read all of it for each of them.
 pub(super) async fn fans(
     executor: impl PgExecutor<'_>,
     event: EventId,
@@ -292,7 +293,6 @@ pub(super) async fn fans(
            left join notification_settings s on s.user_id = f.user_id
            where u.banned_at is null and coalesce(s.reminders, true)
              and not exists (select from predictions p where p.user_id = f.user_id and p.event_id = $1)
-             and not exists (select from reminders r where r.user_id = f.user_id and r.event_id = $1)
            order by f.user_id limit $6"#,
         event.0,
         teams.0.0,

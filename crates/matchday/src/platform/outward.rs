@@ -60,8 +60,11 @@ impl Reach {
         let is_public = match url.host() {
             Some(Host::Ipv4(address)) => is_public(address.into()),
             Some(Host::Ipv6(address)) => is_public(address.into()),
-            // Where a name leads is looked at when it is followed. This one is only told earlier.
-            Some(Host::Domain(name)) => name.trim_end_matches('.') != "localhost",
+            // Where a name leads is looked at when it is followed. These are only told earlier.
+            Some(Host::Domain(name)) => {
+                let name = name.trim_end_matches('.');
+                name != "localhost" && !name.ends_with(".localhost")
+            }
             None => false,
         };
         if is_public { Ok(()) } else { Err(AddressFault::NotPublic) }
@@ -349,6 +352,7 @@ mod tests {
             ("https://ada:secret@app.example.org/", Some(AddressFault::Credentials)),
             ("https://localhost/", Some(AddressFault::NotPublic)),
             ("https://LOCALHOST./", Some(AddressFault::NotPublic)),
+            ("https://app.localhost/", Some(AddressFault::NotPublic)),
             ("https://127.0.0.1/", Some(AddressFault::NotPublic)),
             // The same in other words.
             ("https://2130706433/", Some(AddressFault::NotPublic)),
@@ -380,9 +384,11 @@ mod tests {
         url.set_scheme("https").expect("a scheme");
         url.set_host(Some(&name)).expect("a name");
         assert_eq!(Reach::Internet.check(&url), Ok(()), "{url}");
-        match post(&outward, &url).await {
-            Err(error @ PostError::Unreached(_)) => assert!(error.is_definite(), "{error}"),
-            other => panic!("{other:?}"),
+        let error = post(&outward, &url).await.expect_err("not followed");
+        assert!(error.is_definite(), "{error}");
+        // Where the machine knows its own name.
+        if tokio::net::lookup_host((name.as_str(), 0)).await.is_ok() {
+            assert_eq!(error.to_string(), format!("no connection: {NowherePublic}"));
         }
         let error = post(&outward, &"https://127.0.0.1:1/".parse().expect("an address")).await.expect_err("refused");
         assert!(matches!(error, PostError::Address(AddressFault::NotPublic)), "{error}");

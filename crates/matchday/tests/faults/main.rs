@@ -16,3 +16,4 @@ mod parts;
 mod postgres;
 mod redis;
 mod sms;
+mod webhooks;

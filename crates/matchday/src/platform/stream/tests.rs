@@ -133,3 +133,83 @@ async fn a_handler_that_panics_is_tried_again_and_then_set_aside_once() {
     assert_eq!(streams.replay(Stream::Dead).await.expect("read").len(), 1);
     streams.remove().await;
 }
+
+#[tokio::test]
+async fn a_pause_that_is_longer_than_the_servers_patience_is_kept() {
+    let streams = streams_for_tests().await;
+    put(&streams, "work.test.paused", "p").await;
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&calls);
+    let handler = move |delivery: Delivery| {
+        seen.lock().expect("not poisoned").push((delivery.attempt, std::time::Instant::now()));
+        async move {
+            let (error, after) = (anyhow::anyhow!("not yet"), Some(Duration::from_millis(1_500)));
+            if delivery.attempt == 1 { Err(Failure::Retry { error, after }) } else { Ok(()) }
+        }
+    };
+    let spec = WorkSpec { ack_wait: Duration::from_millis(300), ..spec() };
+    let (shutdown, consumer) = (CancellationToken::new(), streams.clone());
+    let stop = shutdown.clone();
+    let worker = tokio::spawn(async move { consumer.consume(spec, handler, stop).await });
+    eventually("the work is done", async || streams.replay(Stream::Work).await.expect("read").is_empty()).await;
+    shutdown.cancel();
+    worker.await.expect("the consumer ends");
+    let calls = calls.lock().expect("not poisoned").clone();
+    let [(1, first), (2, second)] = calls[..] else { panic!("{calls:?}") };
+    assert!(second - first >= Duration::from_millis(1_500), "{:?}", second - first);
+    streams.remove().await;
+}
+
+#[tokio::test]
+async fn what_was_given_up_is_read_and_put_back() {
+    let streams = streams_for_tests().await;
+    put(&streams, "work.test.one", "a").await;
+    put(&streams, "work.test.two", "b").await;
+    let handler = |_: Delivery| async { Err(Failure::GiveUp(anyhow::anyhow!("no\nway"))) };
+    consume_until(&streams, handler, async || streams.dead("work.test.*").await.expect("read").len() == 2).await;
+    let dead = streams.dead("work.test.two").await.expect("read");
+    assert_eq!(
+        (dead.len(), dead[0].subject.as_str(), &dead[0].payload[..], dead[0].reason.as_str()),
+        (1, "work.test.two", &b"b"[..], "no way")
+    );
+    assert!(streams.dead("work.other.*").await.expect("read").is_empty());
+    let letter = streams.dead_letter(dead[0].sequence).await.expect("read").expect("there");
+    streams.revive(&letter).await.expect("revived");
+    // Who did not hear that it was done does it again.
+    assert!(streams.revive(&letter).await.is_err(), "there is no such letter any more");
+    assert!(streams.dead_letter(letter.sequence).await.expect("read").is_none());
+    let work = streams.replay(Stream::Work).await.expect("read");
+    assert_eq!(work, [("work.test.two".to_owned(), Bytes::from("b"))], "once");
+    assert_eq!(streams.waiting(Stream::Work, "work.test.*").await.expect("read"), ["work.test.two"]);
+    streams.discard(Stream::Work, "work.test.two").await.expect("dropped");
+    assert!(streams.replay(Stream::Work).await.expect("read").is_empty());
+    assert_eq!(streams.consumers(Stream::Work).await.expect("read"), ["tester"]);
+    streams.end_consumer(Stream::Work, "tester").await.expect("ended");
+    assert!(streams.consumers(Stream::Work).await.expect("read").is_empty());
+    streams.remove().await;
+}
+
+#[tokio::test]
+async fn one_consumer_can_have_several_subjects() {
+    let streams = streams_for_tests().await;
+    for subject in ["work.test.one", "work.other.two", "work.third.three"] {
+        put(&streams, subject, "x").await;
+    }
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let handler = move |delivery: Delivery| {
+        log.lock().expect("not poisoned").push(delivery.subject);
+        async { Ok(()) }
+    };
+    let spec = WorkSpec { also: &["work.other.two"], ..WorkSpec::new("several", Stream::Work, "work.test.>") };
+    let (shutdown, consumer) = (CancellationToken::new(), streams.clone());
+    let stop = shutdown.clone();
+    let worker = tokio::spawn(async move { consumer.consume(spec, handler, stop).await });
+    eventually("both are done", async || streams.replay(Stream::Work).await.expect("read").len() == 1).await;
+    shutdown.cancel();
+    worker.await.expect("the consumer ends");
+    let mut seen = seen.lock().expect("not poisoned").clone();
+    seen.sort();
+    assert_eq!(seen, ["work.other.two", "work.test.one"]);
+    streams.remove().await;
+}
