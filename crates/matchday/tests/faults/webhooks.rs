@@ -51,7 +51,7 @@ async fn messages_that_wait_for_another_try_outlive_the_server() {
         import(&setting, 2);
         nats.start_again().await;
         let away = killed.elapsed();
-        within(Duration::from_secs(60), "both are taken", async || {
+        within(Duration::from_mins(1), "both are taken", async || {
             of(&receiver, 1).len() == 2 && !of(&receiver, 2).is_empty()
         })
         .await;
