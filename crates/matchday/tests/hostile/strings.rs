@@ -271,6 +271,11 @@ async fn send(web: &reqwest::Client, process: &Process, method: &str, token: &st
     if status == 304 {
         return Some(status);
     }
+    if kind == "text/event-stream" {
+        let words = std::str::from_utf8(&body).unwrap_or_else(|error| panic!("{}: {error}", shown()));
+        assert!(status == 200 && words.starts_with("id: "), "{}: {status} {words}", shown());
+        return Some(status);
+    }
     assert_eq!(kind, "application/json", "{}: {status}", shown());
     let body: Value = serde_json::from_slice(&body).unwrap_or_else(|error| panic!("{}: {error}", shown()));
     assert!(status < 500, "{}: {status} {body}", shown());
