@@ -20,7 +20,7 @@ _own:
 
 # Start the service with its workers on the development parts.
 run *ARGS: _own
-    {{ parts }} && cargo run --quiet -- serve --migrate {{ ARGS }}
+    {{ parts }} && cargo run --quiet --bin matchday -- serve --migrate {{ ARGS }}
 
 # All tests, or those whose name has one of these in it.
 test *ARGS: _own
