@@ -43,7 +43,8 @@ pub struct TestApp {
 
 impl TestApp {
     /// Runs a test. Afterwards no message may be left in the outbox that the test did not look at: whatever a change
-    /// tells others is part of what the change does. Only that somebody registered may be left: most tests begin with it.
+    /// tells others is part of what the change does. Only that somebody registered, or that scores have a result, may be
+    /// left: many tests do that on their way.
     pub async fn run(test: impl AsyncFnOnce(&Self)) {
         Self::run_with(&[], test).await;
     }
