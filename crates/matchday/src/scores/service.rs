@@ -47,6 +47,23 @@ pub struct Scores {
     inner: Arc<Inner>,
 }
 
+/// Whether a lane's users have scores already.
+#[derive(Clone, Copy)]
+enum Rows {
+    Exist,
+    AreMissing,
+}
+
+/// What came of a lane.
+enum Brought {
+    /// There is no such lane, or no result.
+    Nothing,
+    /// Nothing was written, because some users have no scores yet.
+    NotAll,
+    /// Its scores are those of this result.
+    Up { held: Lane, latest: StoredResult, written: Option<Written> },
+}
+
 struct Inner {
     db: PgPool,
     streams: Streams,
@@ -255,32 +272,13 @@ impl Scores {
 
     /// Brings a lane's scores up to the latest result.
     pub async fn apply(&self, event: EventId, lane: i32) -> Result<(), ScoreError> {
-        let mut tx = self.inner.db.begin().await?;
-        let mut held = store::hold_lane(&mut tx, event, lane).await?;
-        if held.is_none() {
-            // Whoever waits for a row that is deleted and written anew finds nothing; a second look finds the new one.
-            held = store::hold_lane(&mut tx, event, lane).await?;
-        }
-        let Some(held) = held else { return Ok(()) };
-        let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(()) };
-        let mut written = None;
-        if held.revision < latest.revision {
-            let before = store::tables_of_result(&mut tx, event, held.revision).await?;
-            if let Some(tables) = &before {
-                store::take_result_back(&mut tx, &held, held.revision, tables).await?;
-            }
-            if let Some(tables) = store::tables_of_result(&mut tx, event, latest.revision).await? {
-                let scores = store::add_result(&mut tx, &held, latest.revision, &tables).await?;
-                metrics::counter!("matchday_scores_changed_total").increment(scores.len() as u64);
-                // All that this lane changes, unless an earlier result counted for another month or week.
-                if before.is_none_or(|before| before == tables) {
-                    let transaction = store::transaction(&mut tx).await?;
-                    written = Some(Written { scopes: read_scopes(&tables), scores, transaction });
-                }
-            }
-            store::set_lane(&mut tx, &held, latest.revision).await?;
-        }
-        tx.commit().await?;
+        let brought = match self.bring_up(event, lane, Rows::Exist).await? {
+            // From the beginning, in another transaction: whoever changed some rows and then added those between them would
+            // wait for somebody who changed the latter and waits for the former.
+            Brought::NotAll => self.bring_up(event, lane, Rows::AreMissing).await?,
+            brought => brought,
+        };
+        let Brought::Up { held, latest, written } = brought else { return Ok(()) };
         // Neither waits for the other's trouble: leaderboards are in Redis, which may be away, and coins are not.
         let published = self.publish(&held, written).await;
         self.pay(&held, &latest).await?;
@@ -293,6 +291,43 @@ impl Scores {
             self.inner.outbox_written.notify_one();
         }
         Ok(())
+    }
+
+    async fn bring_up(&self, event: EventId, lane: i32, rows: Rows) -> Result<Brought, ScoreError> {
+        let mut tx = self.inner.db.begin().await?;
+        let mut held = store::hold_lane(&mut tx, event, lane).await?;
+        if held.is_none() {
+            // Whoever waits for a row that is deleted and written anew finds nothing; a second look finds the new one.
+            held = store::hold_lane(&mut tx, event, lane).await?;
+        }
+        let Some(held) = held else { return Ok(Brought::Nothing) };
+        let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(Brought::Nothing) };
+        let mut written = None;
+        if held.revision < latest.revision {
+            let before = store::tables_of_result(&mut tx, event, held.revision).await?;
+            if let Some(tables) = &before {
+                store::take_result_back(&mut tx, &held, held.revision, tables).await?;
+            }
+            if let Some(tables) = store::tables_of_result(&mut tx, event, latest.revision).await? {
+                let scores = match rows {
+                    Rows::Exist => store::add_result(&mut tx, &held, latest.revision, &tables).await?,
+                    Rows::AreMissing => Some(store::put_result(&mut tx, &held, latest.revision, &tables).await?),
+                };
+                let Some(scores) = scores else {
+                    tx.rollback().await?;
+                    return Ok(Brought::NotAll);
+                };
+                metrics::counter!("matchday_scores_changed_total").increment(scores.len() as u64);
+                // All that this lane changes, unless an earlier result counted for another month or week.
+                if before.is_none_or(|before| before == tables) {
+                    let transaction = store::transaction(&mut tx).await?;
+                    written = Some(Written { scopes: read_scopes(&tables), scores, transaction });
+                }
+            }
+            store::set_lane(&mut tx, &held, latest.revision).await?;
+        }
+        tx.commit().await?;
+        Ok(Brought::Up { held, latest, written })
     }
 
     /// Pays a lane's users what a result is worth to them in coins, if anything. A later result, or one that somebody else

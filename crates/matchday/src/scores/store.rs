@@ -195,36 +195,44 @@ pub(super) async fn take_result_back(
     Ok(())
 }
 
-/// Adds what a result is worth to a lane's users to their scores, and returns what these are now.
+/// Adds what a result is worth to a lane's users to their scores, and returns what these are now; `None` if some have no
+/// score in a table yet. Changing rows that are there is the usual case, and cheaper than asking for each whether it is.
 pub(super) async fn add_result(
     connection: &mut PgConnection,
     lane: &Lane,
     revision: i64,
     tables: &[String],
-) -> sqlx::Result<Vec<ScoreRow>> {
-    let mut scores = add(connection, lane, revision, 1, tables).await?;
+) -> sqlx::Result<Option<Vec<ScoreRow>>> {
+    let scores = add(connection, lane, revision, 1, tables).await?;
     let predictions = sqlx::query_scalar!(
         r#"select count(*) as "count!" from predictions where event_id = $1 and user_id >= $2 and user_id < $3"#,
         lane.event.0,
         lane.from_user,
         lane.until_user,
     )
-    .fetch_one(&mut *connection)
+    .fetch_one(connection)
     .await?;
-    // Changing rows that are there is the usual case, and cheaper than asking for each whether it is.
-    if scores.len() as u64 != predictions.unsigned_abs() * tables.len() as u64 {
-        let missing = sqlx::query_file_as!(
-            ScoreRow,
-            "src/scores/add_missing.sql",
-            lane.event.0,
-            lane.from_user,
-            lane.until_user,
-            revision,
-            tables,
-        );
-        scores.extend(missing.fetch_all(connection).await?);
-    }
-    Ok(scores)
+    Ok((scores.len() as u64 == predictions.unsigned_abs() * tables.len() as u64).then_some(scores))
+}
+
+/// The same, also for those who have no score in a table yet.
+pub(super) async fn put_result(
+    connection: &mut PgConnection,
+    lane: &Lane,
+    revision: i64,
+    tables: &[String],
+) -> sqlx::Result<Vec<ScoreRow>> {
+    sqlx::query_file_as!(
+        ScoreRow,
+        "src/scores/put_result.sql",
+        lane.event.0,
+        lane.from_user,
+        lane.until_user,
+        revision,
+        tables,
+    )
+    .fetch_all(connection)
+    .await
 }
 
 async fn add(

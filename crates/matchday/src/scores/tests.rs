@@ -14,7 +14,7 @@ use crate::{
     ids::{EventId, TournamentId, UserId},
     platform::clock::Clock as _,
     predictions::rules::{Confidence, Forecast, Hit, Pick, RulesVersion, Score as Goals},
-    testing::{MatchBuilder, TestApp, TestFixtures, as_service, with_database},
+    testing::{MatchBuilder, TestApp, TestFixtures, as_service, eventually, with_database},
 };
 
 /// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
@@ -218,6 +218,54 @@ async fn lanes_that_race_each_other_add_once() {
         told.sort();
         let once: Vec<_> = events.iter().map(|&event| (UPDATED.to_owned(), Some(event))).collect();
         assert_eq!(told, once, "whoever was last, it was told once");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn results_that_come_at_once_do_not_wait_for_each_other_in_a_circle() {
+    TestApp::run(async |app| {
+        let (fixtures, users) = (app.fixtures(), users(app, 2).await);
+        let put = async |key: &str, users: &[UserId]| {
+            let event = fixtures.a_match(key).starting_in(FAR).put().await;
+            for &user in users {
+                assert!(predict(app, user, event, forecast(Pick::Home, None, 0)).await);
+            }
+            fixtures.a_match(key).starting_in(FAR).at("finished", 1, 0).put().await;
+            app.app.scores.plan(EventId(event)).await.expect("planned");
+            event
+        };
+        let waiting = async |count: i64| {
+            let looked = "select count(*) from pg_stat_activity
+                          where datname = current_database() and wait_event_type = 'Lock'";
+            eventually("it waits", async || {
+                sqlx::query_scalar::<_, i64>(looked).fetch_one(app.owner()).await.expect("looked") == count
+            })
+            .await;
+        };
+        let apply = async |event: i64| app.app.scores.apply(EventId(event), 1).await.expect("at the first attempt");
+        apply(put("of the second", &users[1..]).await).await;
+        let (of_first, of_both, also_of_both) =
+            (put("of the first", &users[..1]).await, put("of both", &users).await, put("also of both", &users).await);
+        // One sees only the second's score and waits for it; the other sees both, and holds the first's meanwhile.
+        let mut holder = app.app.db.begin().await.expect("begun");
+        sqlx::query("select from user_scores where user_id = $1 for update")
+            .bind(users[1].0)
+            .execute(&mut *holder)
+            .await
+            .expect("held");
+        tokio::join!(apply(of_both), async {
+            waiting(1).await;
+            apply(of_first).await;
+            tokio::join!(apply(also_of_both), async {
+                waiting(2).await;
+                holder.commit().await.expect("let go");
+            });
+        });
+        let scores = scores(app).await;
+        assert_eq!(scores.len(), 8);
+        assert!(scores.values().all(|score| score.settled == 3 && score.points == 60), "{scores:?}");
+        assert_eq!(app.told().await.len(), 4);
     })
     .await;
 }

@@ -1,5 +1,5 @@
--- $1 the match, $2 and $3 users from and until, $4 the result, $5 its tables: what `add_result.sql`, earlier in the same
--- transaction, found no row for.
+-- $1 the match, $2 and $3 users from and until, $4 the result, $5 its tables: adds it like `add_result.sql`, also where there
+-- is no row yet, and in the same order.
 insert into user_scores (user_id, scope, points, exact, correct, settled)
 select p.user_id, t.scope,
        prediction_points(e.rules_version, p.prediction, p.home_goals, p.away_goals, p.confidence,
@@ -12,9 +12,6 @@ join events e on e.id = r.event_id
 cross join lateral predictions_before($1, least(r.start_time, r.recorded_at), $2, $3) p
 cross join unnest($5::text[]) as t (scope)
 where r.event_id = $1 and r.revision = $4 and r.home_score is not null
-  -- Not whether there is a row, but whether this transaction wrote it: another match may have brought one in between.
-  and not exists (select from user_scores s
-                  where s.user_id = p.user_id and s.scope = t.scope and s.xmin = pg_current_xact_id()::xid)
 order by p.user_id, t.scope
 on conflict (user_id, scope) do update
     set points = user_scores.points + excluded.points, exact = user_scores.exact + excluded.exact,
