@@ -87,6 +87,8 @@ class Somebody:
         """What exists that a request to this path may call so."""
         if name != "id":
             return self.known.get(name, [])
+        if path.startswith("/api/auth/me/notifications/push/"):
+            return [found["id"] for found in ask("GET", "/api/auth/me/notifications", self.current())["push"]]
         listed = path.removesuffix("/explanation").removesuffix("/{id}")
         # The oldest first: the session that asks is the newest.
         return [found["id"] for found in ask("GET", listed, self.current())][-1:]
@@ -122,6 +124,9 @@ REFUSALS = {
     "must name existing teams": "which teams there are changes",
     "must be the id of a room": "its length counts in bytes",
     "must be a date in the past": "depends on the day",
+    "must have p256dh and auth": "points of a curve are no pattern",
+    "must be the address of a push service": "what a host may be called is no pattern",
+    "must have from and until": "the names of time zones are no pattern",
     "code_invalid": "which codes are out changes",
 }
 

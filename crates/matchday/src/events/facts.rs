@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+use utoipa::ToSchema;
 
 use super::rules::{Outcome, Status};
 use crate::ids::{EventId, TeamId, TournamentId};
@@ -30,11 +31,12 @@ pub struct EventFact {
 }
 
 /// A team, by name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TeamName {
     /// The team.
     pub id: TeamId,
     /// What it is called.
+    #[schema(example = "Harbour United")]
     pub name: String,
 }
 

@@ -13,7 +13,10 @@ use utoipa::{
 };
 
 use super::error::ErrorBody;
-use crate::idempotency;
+use crate::{
+    idempotency,
+    live::told::{StreamMatch, StreamPoints, StreamRank, StreamResult, StreamTally},
+};
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -25,7 +28,7 @@ use crate::idempotency;
                        however often it is sent.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
-    components(schemas(ErrorBody)),
+    components(schemas(ErrorBody, StreamMatch, StreamResult, StreamTally, StreamPoints, StreamRank)),
     tags(
         (name = "Login", description = "From a phone to a token"),
         (name = "Account", description = "Who the caller is"),
@@ -35,6 +38,7 @@ use crate::idempotency;
         (name = "Events", description = "Matches, their tournaments and sports"),
         (name = "Teams", description = "Teams, and the caller's favourites"),
         (name = "Predictions", description = "What people say of matches before they start, and what it earns"),
+        (name = "Live", description = "What happens in matches, as it happens"),
         (name = "Coins", description = "What people earn and spend"),
         (name = "Notifications", description = "What the caller is reminded of, when and where"),
         (name = "Sessions", description = "The caller's logins"),

@@ -5,7 +5,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use utoipa::IntoParams;
 
-use super::service::{Filter, ListenError, Listener, Position};
+use super::{
+    service::{Filter, ListenError, Listener, Position},
+    told::StreamEvent,
+};
 use crate::{
     app::App,
     http::{
@@ -56,6 +59,15 @@ pub(super) struct StreamParameters {
     last_event_id: Option<Position>,
 }
 
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only its documentation is used")]
+pub(super) struct LastEventId {
+    /// Go on after the event with this id.
+    #[param(rename = "Last-Event-ID", value_type = String, required = false, pattern = r"^([0-9]{1,18}-[0-9]{1,18})?$", example = "1763000000-42")]
+    last_event_id: Option<Position>,
+}
+
 /// What is asked for.
 pub(super) struct StreamQuery {
     event_id: Option<EventId>,
@@ -95,9 +107,9 @@ impl FromParameters for StreamQuery {
     path = "/api/auth/stream",
     tag = "Live",
     security(("token" = [])),
-    params(StreamParameters, ("Last-Event-ID" = Option<String>, Header, description = "Go on after the event with this id", pattern = r"^[0-9]{1,18}-[0-9]{1,18}$")),
+    params(StreamParameters, LastEventId),
     responses(
-        (status = 200, description = "Events, as they happen", content_type = "text/event-stream", body = String),
+        (status = 200, description = "Events, as they happen", content_type = "text/event-stream", body = StreamEvent),
         (status = 403, description = "A private room that the caller is not in", body = ErrorBody),
         (status = 404, description = "No such room", body = ErrorBody),
         (status = 429, description = "The caller listens on too many connections", body = ErrorBody),

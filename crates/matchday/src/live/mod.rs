@@ -11,6 +11,7 @@ mod store;
 pub mod tallies;
 #[cfg(test)]
 mod tests;
+pub(crate) mod told;
 
 use utoipa_axum::{router::OpenApiRouter, routes};
 

@@ -8,10 +8,10 @@ use std::{
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
+use super::told::{Data as _, Nothing, StreamMatch, StreamResult, StreamTally};
 use crate::{
-    events::{facts::EventFact, rules::Outcome, service as events},
+    events::{facts::EventFact, service as events},
     http::fields::FromQuery,
     ids::{EventId, TournamentId, UserId},
     platform::stream::Told,
@@ -44,7 +44,8 @@ impl FromStr for Position {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+        let is_number = |text: &str| text.len() <= 18 && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = |text: &str| is_number(text).then(|| text.parse().ok()).flatten();
         let (made, sequence) = text.split_once('-').ok_or(())?;
         let made = i64::try_from(number(made).ok_or(())?).map_err(|_| ())?;
         Ok(Self { made, sequence: number(sequence).ok_or(())? })
@@ -142,92 +143,23 @@ impl Fact {
     /// What everybody is told of it.
     fn public(&self) -> Option<String> {
         match self {
-            Self::Event(fact) => {
-                let now = &fact.now;
-                let data = json!({
-                    "event_id": fact.event_id,
-                    "tournament_id": fact.tournament_id,
-                    "home_team": fact.home_team,
-                    "away_team": fact.away_team,
-                    "status": now.status.public(),
-                    "status_detail": now.status,
-                    "start_time": rfc3339(now.start_time),
-                    "home_score": now.home_score,
-                    "away_score": now.away_score,
-                    "changed": changed(fact),
-                });
-                Some(frame("event", &data))
-            }
-            Self::Result(fact) => {
-                let data = json!({
-                    "event_id": fact.event_id,
-                    "tournament_id": fact.tournament_id,
-                    "result_revision": fact.result_revision,
-                    "home_score": fact.now.home_score,
-                    "away_score": fact.now.away_score,
-                    "counts": matches!(fact.now.outcome(), Outcome::Result { .. }),
-                    "corrected": fact.corrects_a_result(),
-                });
-                Some(frame("result", &data))
-            }
-            Self::Tally(fact) => {
-                let data = json!({
-                    "event_id": fact.event_id,
-                    "tournament_id": fact.tournament_id,
-                    "total_predictions": fact.home + fact.draw + fact.away,
-                    "prediction_distribution": {"home": fact.home, "draw": fact.draw, "away": fact.away},
-                    "average_confidence": fact.average_confidence,
-                });
-                Some(frame("tally", &data))
-            }
+            Self::Event(fact) => Some(StreamMatch::new(fact).frame()),
+            Self::Result(fact) => Some(StreamResult::new(fact).frame()),
+            Self::Tally(fact) => Some(StreamTally::new(fact).frame()),
             // Only what it means for oneself is worth telling.
             Self::Scores(_) => None,
         }
     }
 }
 
-fn rfc3339(moment: time::OffsetDateTime) -> Value {
-    moment.format(&time::format_description::well_known::Rfc3339).map_or(Value::Null, Value::String)
-}
-
-/// Which of the shown fields are other than before.
-fn changed(fact: &EventFact) -> Vec<&'static str> {
-    let Some(before) = fact.before else { return vec!["created"] };
-    let now = fact.now;
-    [
-        ("status", before.status != now.status),
-        ("start_time", before.start_time != now.start_time),
-        ("score", before.scores() != now.scores()),
-    ]
-    .into_iter()
-    .filter_map(|(name, differs)| differs.then_some(name))
-    .collect()
-}
-
-/// What one user is told of their points.
-pub(super) fn points(event: EventId, points: Option<i32>) -> String {
-    frame("points", &json!({"event_id": event, "points_earned": points}))
-}
-
-/// What one user is told of their place.
-pub(super) fn rank(event: EventId, rank: i64, of: i64, points: i32) -> String {
-    frame("rank", &json!({"event_id": event, "rank": rank, "of": of, "points": points}))
-}
-
 /// What is told to those for whom something is missing that cannot be had any more.
 pub(super) fn reset(position: Position) -> Bytes {
-    format!("id: {position}\n{}", frame("reset", &json!({}))).into()
+    Nothing {}.frame_at(position).into()
 }
 
 /// Tells where a listener is, and that the connection lives. Clients dispatch nothing without data, but keep the id.
 pub(super) fn beat(position: Position) -> Bytes {
     format!("id: {position}\n\n").into()
-}
-
-/// An event without its id.
-fn frame(name: &str, data: &Value) -> String {
-    // JSON has no line breaks, so one line is enough.
-    format!("event: {name}\ndata: {data}\n\n")
 }
 
 /// Something that happened, ready to be told.
@@ -291,9 +223,9 @@ impl Item {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    use super::*;
+    use super::{super::told::StreamPoints, *};
 
     fn told(subject: &str, payload: &Value) -> Told {
         Told { sequence: 3, subject: subject.to_owned(), id: None, payload: payload.to_string().into() }
@@ -348,7 +280,7 @@ mod tests {
         let personal = Personal {
             known: [user].into(),
             predicted: [user].into(),
-            told: [(user, vec![points(EventId(7), Some(40))])].into(),
+            told: [(user, vec![StreamPoints { event_id: EventId(7), points_earned: Some(40) }.frame()])].into(),
         };
         let result = item(events::RESULT, &event(&Value::Null), personal);
         let text = told_to(&result, 4, Filter { mine: true, ..Filter::default() }).expect("told");

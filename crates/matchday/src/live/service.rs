@@ -18,8 +18,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::rules::{self, Fact, Item, Personal, SUBJECTS};
 pub use super::rules::{Filter, Position};
+use super::{
+    rules::{self, Fact, Item, Personal, SUBJECTS},
+    told::{Data as _, StreamPoints, StreamRank},
+};
 use crate::{
     ids::{EventId, UserId},
     platform::{
@@ -231,7 +234,7 @@ impl Live {
         match fact {
             Fact::Result(_) => {
                 for prediction in predictions {
-                    let told = rules::points(event, prediction.points());
+                    let told = StreamPoints { event_id: event, points_earned: prediction.points() }.frame();
                     personal.told.insert(prediction.user_id, vec![told]);
                 }
             }
@@ -257,7 +260,9 @@ impl Live {
                         let mut shared = self.lock();
                         let listening = shared.listeners.get_mut(&user);
                         if listening.and_then(|listening| listening.rank.replace(place.rank)) != Some(place.rank) {
-                            told.push((user, rules::rank(event, place.rank, total, place.standing.points)));
+                            let (rank, points) = (place.rank, place.standing.points);
+                            let told_now = StreamRank { event_id: event, rank, of: total, points };
+                            told.push((user, told_now.frame()));
                         }
                     }
                     Ok(None) => {}

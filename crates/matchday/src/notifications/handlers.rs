@@ -96,9 +96,8 @@ impl NotificationsAnswer {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "only its documentation is used; SettingsChange reads the values")]
 pub(super) struct NotificationsChange {
-    /// Left out it stays.
-    #[schema(required = false)]
-    reminders: bool,
+    /// Left out or null it stays.
+    reminders: Option<bool>,
     /// Left out they stay; null is none.
     #[schema(required = false)]
     quiet_hours: Option<QuietItem>,
@@ -125,7 +124,7 @@ impl FromJson for QuietHours {
 #[derive(ToSchema)]
 pub(super) struct NewSubscription {
     /// Where the browser's push service takes messages for it.
-    #[schema(value_type = String, max_length = 1000, example = "https://push.example.org/send/dQw4w9WgXcQ")]
+    #[schema(value_type = String, max_length = 1000, pattern = r"^https://[A-Za-z0-9.-]+(:[0-9]{1,4})?/[!-~]*$", example = "https://push.example.org/send/dQw4w9WgXcQ")]
     endpoint: EndpointUrl,
     /// What messages are encrypted with.
     #[schema(value_type = SubscriptionKeys)]
@@ -136,10 +135,13 @@ pub(super) struct NewSubscription {
 #[expect(dead_code, reason = "only its documentation is used; PushKeys reads the values")]
 struct SubscriptionKeys {
     /// The browser's public key, a point of P-256 in base64.
-    #[schema(example = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4")]
+    #[schema(
+        pattern = "^[A-Za-z0-9_-]{86}[AEIMQUYcgkosw048]=?$",
+        example = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+    )]
     p256dh: String,
     /// A secret of 16 bytes in base64.
-    #[schema(example = "BTBZMqHH6r4Tts7J_aSIgg")]
+    #[schema(pattern = "^[A-Za-z0-9_-]{21}[AQgw](==)?$", example = "BTBZMqHH6r4Tts7J_aSIgg")]
     auth: String,
 }
 

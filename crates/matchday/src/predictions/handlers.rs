@@ -244,10 +244,10 @@ struct PredictionMeta {
 /// How many say what.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PredictionDistribution, example = json!({"home": 700, "draw": 204, "away": 300}))]
-struct Distribution {
-    home: i64,
-    draw: i64,
-    away: i64,
+pub(crate) struct Distribution {
+    pub(crate) home: i64,
+    pub(crate) draw: i64,
+    pub(crate) away: i64,
 }
 
 /// Predict a match, in place of what the caller predicted before.

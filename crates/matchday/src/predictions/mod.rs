@@ -15,6 +15,7 @@ mod writers;
 
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+pub(crate) use self::handlers::Distribution;
 use crate::app::App;
 
 pub(crate) fn routes() -> OpenApiRouter<App> {
