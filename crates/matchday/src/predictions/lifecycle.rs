@@ -47,12 +47,6 @@ async fn score(app: &TestApp, user: UserId) -> Option<(i32, i32)> {
         .expect("read")
 }
 
-async fn settle(app: &TestApp, event: i64) {
-    for lane in app.app.scores.plan(EventId(event)).await.expect("planned") {
-        app.app.scores.apply(EventId(event), lane.number).await.expect("applied");
-    }
-}
-
 #[tokio::test]
 async fn the_lock_is_the_databases_whatever_the_process_believes() {
     TestApp::run_with_database_clock(&[], async |app| {
@@ -125,7 +119,7 @@ async fn what_was_said_after_the_match_had_really_begun_does_not_count() {
         really().at("live", 1, 0).put().await;
         assert!(!is_open(app, event, &steady).await);
         really().at("finished", 1, 0).put().await;
-        settle(app, event).await;
+        app.settle_match(event).await;
         assert_eq!(shown(&steady, event).await, (json!("home"), json!(20)));
         assert_eq!(shown(&turncoat, event).await, (json!("away"), json!(0)), "the last word before the start");
         assert_eq!(shown(&late, event).await, (json!("home"), Value::Null));
@@ -134,7 +128,7 @@ async fn what_was_said_after_the_match_had_really_begun_does_not_count() {
         assert_eq!(score(app, late.id).await, None);
         // It is found that it began on time after all.
         fixtures.a_match("m").starting_in(MINUTE * 60).at("finished", 1, 0).put().await;
-        settle(app, event).await;
+        app.settle_match(event).await;
         assert_eq!(shown(&turncoat, event).await, (json!("home"), json!(20)));
         assert_eq!(shown(&late, event).await, (json!("home"), json!(20)));
         for user in [&steady, &turncoat, &late] {
@@ -164,7 +158,7 @@ async fn a_match_that_is_postponed_closes_and_opens_again() {
         app.advance_database(Duration::DAY).await;
         assert!(!is_open(app, event, &changes).await);
         again().at("finished", 0, 1).put().await;
-        settle(app, event).await;
+        app.settle_match(event).await;
         assert_eq!(shown(&stays, event).await, (json!("home"), json!(0)), "what was said before stands");
         assert_eq!(shown(&changes, event).await, (json!("away"), json!(20)));
         assert_eq!(score(app, changes.id).await, Some((20, 1)));
@@ -183,7 +177,7 @@ async fn a_match_that_is_called_off_is_nobodys_gain_or_loss() {
         app.advance_database(MINUTE).await;
         started().being("cancelled").put().await;
         assert!(!is_open(app, event, &user).await);
-        settle(app, event).await;
+        app.settle_match(event).await;
         assert_eq!((shown(&user, event).await.1, score(app, user.id).await), (Value::Null, None));
         app.advance_database(MINUTE * 200).await;
         for (described, points, scored) in [
@@ -194,7 +188,7 @@ async fn a_match_that_is_called_off_is_nobodys_gain_or_loss() {
             (started().being("cancelled"), Value::Null, None),
         ] {
             described.put().await;
-            settle(app, event).await;
+            app.settle_match(event).await;
             assert_eq!((shown(&user, event).await.1, score(app, user.id).await), (points, scored));
         }
     })
@@ -280,7 +274,7 @@ async fn each_is_counted_or_refused(app: &TestApp, event: i64, accepted: Vec<Use
     let user = app.user().await;
     let list = user.get(&format!("/api/auth/events/{event}/predictions?per_page=1")).await.expect(200);
     assert_eq!(list["meta"]["total_predictions"], accepted.len());
-    settle(app, event).await;
+    app.settle_match(event).await;
     for &user in &accepted {
         assert_eq!(score(app, user).await, Some((20, 1)));
     }

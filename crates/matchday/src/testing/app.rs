@@ -25,7 +25,7 @@ use crate::{
     accounts,
     app::App,
     http::{PEER, Private, Public, private, public, server::Answers as _},
-    ids::UserId,
+    ids::{EventId, UserId},
     platform::{database::MIGRATIONS, outbox},
     scores,
 };
@@ -163,18 +163,24 @@ impl TestApp {
 
     /// Brings all scores in step with the results, as workers do.
     pub async fn settle(&self) {
-        let scores = &self.app.scores;
-        for progress in scores.in_progress().await.expect("read") {
-            for lane in scores.plan(progress.event).await.expect("planned") {
-                scores.apply(progress.event, lane.number).await.expect("applied");
-            }
+        for progress in self.app.scores.in_progress().await.expect("read") {
+            self.settle_match(progress.event.0).await;
         }
-        // That scores are in step is told to those who follow the facts; whoever settles here knows it.
-        sqlx::query("delete from outbox where subject = $1")
-            .bind(scores::service::UPDATED)
-            .execute(&self.app.db)
-            .await
-            .expect("the outbox");
+    }
+
+    /// Brings the scores in step with a match's result, and sees that this is told once.
+    pub async fn settle_match(&self, event: i64) {
+        let scores = &self.app.scores;
+        for lane in scores.plan(EventId(event)).await.expect("planned") {
+            scores.apply(EventId(event), lane.number).await.expect("applied");
+        }
+        let told: Vec<i64> =
+            sqlx::query_scalar("delete from outbox where subject = $1 returning (payload->>'event_id')::bigint")
+                .bind(scores::service::UPDATED)
+                .fetch_all(&self.app.db)
+                .await
+                .expect("the outbox");
+        assert_eq!(told, [event], "that scores are in step is told once");
     }
 
     /// Carries what was told to NATS, as the relay does; returns the subjects.
