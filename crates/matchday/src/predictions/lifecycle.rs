@@ -177,7 +177,7 @@ async fn a_match_that_is_called_off_is_nobodys_gain_or_loss() {
         app.advance_database(MINUTE).await;
         started().being("cancelled").put().await;
         assert!(!is_open(app, event, &user).await);
-        app.settle_match(event).await;
+        app.settle().await;
         assert_eq!((shown(&user, event).await.1, score(app, user.id).await), (Value::Null, None));
         app.advance_database(MINUTE * 200).await;
         for (described, points, scored) in [
@@ -188,7 +188,7 @@ async fn a_match_that_is_called_off_is_nobodys_gain_or_loss() {
             (started().being("cancelled"), Value::Null, None),
         ] {
             described.put().await;
-            app.settle_match(event).await;
+            app.settle().await;
             assert_eq!((shown(&user, event).await.1, score(app, user.id).await), (points, scored));
         }
     })
