@@ -127,7 +127,7 @@ REFUSALS = {
     "must have p256dh and auth": "points of a curve are no pattern",
     "must be the address of a push service": "what a host may be called is no pattern",
     "must have from and until": "the names of time zones are no pattern",
-    "code_invalid": "which codes are out changes",
+    "invalid_code": "which codes are out changes",
 }
 
 
