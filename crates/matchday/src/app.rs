@@ -18,6 +18,7 @@ use crate::{
     fixtures::service::Fixtures,
     http::Checks,
     idempotency::service::Idempotency,
+    leaving::service::Leaving,
     live::service::Live,
     login::service::Login,
     mirror::service::Mirror,
@@ -92,6 +93,8 @@ pub struct Parts {
     pub login: Login,
     /// Logins.
     pub sessions: Sessions,
+    /// The way out.
+    pub leaving: Leaving,
     /// Requests that happen once.
     pub idempotency: Idempotency,
     /// Matches.
@@ -204,6 +207,7 @@ impl App {
         let (boards, leaderboards, scores) = ranking(&config, &db, &redis, &streams, &clock, &random, &outbox_written);
         let (live, announcements) = followers(&config, &db, &streams, &chat, &sessions, &predictions, &leaderboards);
         Ok(Self(Arc::new(Parts {
+            leaving: leaving(&config, &login, &mirror, &limits, &clock, &outbox_written),
             webhooks: Webhooks::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
             notifications: Notifications::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
             limits,
@@ -260,6 +264,19 @@ fn ranking(
     let scores =
         Scores::new(db.clone(), streams.clone(), boards.clone(), payouts, &config.scores, outbox_written.clone());
     (boards, leaderboards, scores)
+}
+
+/// The way out.
+fn leaving(
+    config: &Config,
+    login: &Login,
+    mirror: &Mirror,
+    limits: &RateLimiter,
+    clock: &Arc<dyn Clock>,
+    outbox_written: &Arc<Notify>,
+) -> Leaving {
+    let server_name = config.matrix.server_name.clone();
+    Leaving::new(login.clone(), mirror.clone(), limits.clone(), server_name, clock.clone(), outbox_written.clone())
 }
 
 /// For calls to other services.

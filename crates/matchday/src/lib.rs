@@ -16,6 +16,7 @@ pub mod fixtures;
 pub mod http;
 pub mod idempotency;
 pub mod ids;
+pub mod leaving;
 pub mod live;
 pub mod login;
 pub mod mirror;

@@ -84,6 +84,12 @@ pub fn work(app: &App) {
     mirror(app, &closing);
     webhooks(app, &closing);
     reminders(app, &closing);
+    let leaving = app.leaving.clone();
+    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
+        if let Err(error) = leaving.finish_due().await {
+            tracing::warn!(%error, "nobody looked for accounts that are still to be deleted in chat");
+        }
+    }));
     let codes = app.codes.clone();
     app.shutdown.spawn(every(Duration::from_secs(30), closing.clone(), async move || {
         if let Err(error) = codes.judge_conversions().await {

@@ -129,42 +129,73 @@ impl Homeserver {
     /// have the endpoint of the specification yet; this is its own, for server admins.
     pub async fn set_suspended(&self, localpart: &str, suspended: bool) -> Result<(), Error> {
         let user_id = self.user_id(localpart)?;
-        let admin_token = self.inner.settings.admin_token.as_ref().ok_or(Error::NoAdmin)?;
-        let request = self.suspension(&user_id, suspended, admin_token)?;
-        let answer = self.exchange(request, ANSWER_BYTES).await?;
-        self.expect_no_refusal(&answer, &user_id, Acting::With(admin_token)).map_err(|error| match error {
-            Error::WrongToken(message) | Error::NotAllowed { message, .. } => Error::NotAdmin(message),
-            Error::Refused { status: 404, .. } => Error::NoSuchUser(user_id.clone()),
-            error => error,
-        })?;
-        let said = serde_json::from_slice::<Value>(&answer.1).ok();
-        if said.as_ref().and_then(|said| said.get(format!("user_{user_id}_suspended"))) == Some(&suspended.into()) {
+        let path = ["v1", "suspend", user_id.as_str()];
+        let said = self.administer(Method::PUT, &path, Some(&json!({"suspend": suspended})), &user_id).await?;
+        if said[format!("user_{user_id}_suspended")] == Value::Bool(suspended) {
             return Ok(());
         }
-        Err(Error::Unreadable { status: answer.0.status.as_u16(), reason: "it does not say what was asked".to_owned() })
+        Err(unexpected())
     }
 
-    /// By hand, since it is not of the specification.
-    fn suspension(
+    /// Begins to take back everything that a user has said in the rooms they are in; returns what to ask by whether that is
+    /// done. Only before [`Self::deactivate`], after which they are in none. Taking back what is gone already is fine.
+    pub async fn redact_all(&self, localpart: &str) -> Result<String, Error> {
+        let user_id = self.user_id(localpart)?;
+        let path = ["v1", "user", user_id.as_str(), "redact"];
+        let said = self.administer(Method::POST, &path, Some(&json!({"rooms": []})), &user_id).await?;
+        said["redact_id"].as_str().map(str::to_owned).ok_or_else(unexpected)
+    }
+
+    /// Whether what [`Self::redact_all`] began has come to its end, whichever.
+    pub async fn is_redacted(&self, redaction: &str) -> Result<bool, Error> {
+        let nobody = self.bot()?;
+        let said = self.administer(Method::GET, &["v1", "user", "redact_status", redaction], None, &nobody).await?;
+        match said["status"].as_str() {
+            Some("complete" | "failed") => Ok(true),
+            Some(_) => Ok(false),
+            None => Err(unexpected()),
+        }
+    }
+
+    /// Deletes some of what a user has uploaded; returns how much is deleted now. At 0 there is nothing left.
+    pub async fn delete_media(&self, localpart: &str) -> Result<u64, Error> {
+        let user_id = self.user_id(localpart)?;
+        let path = ["v1", "users", user_id.as_str(), "media"];
+        let said = self.administer(Method::DELETE, &path, None, &user_id).await?;
+        said["deleted_media"].as_array().map(|deleted| deleted.len() as u64).ok_or_else(unexpected)
+    }
+
+    /// Does what only server admins can, by Synapse's own interface, which is not of the specification.
+    async fn administer(
         &self,
+        method: Method,
+        path: &[&str],
+        body: Option<&Value>,
         user_id: &UserId,
-        suspended: bool,
-        admin_token: &SecretString,
-    ) -> Result<reqwest::Request, Error> {
+    ) -> Result<Value, Error> {
+        let admin_token = self.inner.settings.admin_token.as_ref().ok_or(Error::NoAdmin)?;
         let mut url = self.inner.settings.url.clone();
         url.path_segments_mut()
             .map_err(|()| Error::Unsendable("the URL cannot have a path".to_owned()))?
             .pop_if_empty()
-            .extend(["_synapse", "admin", "v1", "suspend", user_id.as_str()]);
+            .extend(["_synapse", "admin"].iter().chain(path));
         let mut token = HeaderValue::try_from(format!("Bearer {}", admin_token.expose_secret())).map_err(|_| {
             Error::NotAdmin("it has characters that no header can carry, such as a line break".to_owned())
         })?;
         token.set_sensitive(true);
-        let mut request = reqwest::Request::new(Method::PUT, url);
+        let mut request = reqwest::Request::new(method, url);
         request.headers_mut().insert(header::AUTHORIZATION, token);
-        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        *request.body_mut() = Some(json!({"suspend": suspended}).to_string().into());
-        Ok(request)
+        if let Some(body) = body {
+            request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            *request.body_mut() = Some(body.to_string().into());
+        }
+        let answer = self.exchange(request, ANSWER_BYTES).await?;
+        self.expect_no_refusal(&answer, user_id, Acting::With(admin_token)).map_err(|error| match error {
+            Error::WrongToken(message) | Error::NotAllowed { message, .. } => Error::NotAdmin(message),
+            Error::Refused { status: 404, .. } => Error::NoSuchUser(user_id.to_owned()),
+            error => error,
+        })?;
+        serde_json::from_slice(&answer.1).map_err(|_| unexpected())
     }
 
     /// Whether the homeserver answers at all. It is asked even while everybody else rests, and what comes of that
@@ -184,4 +215,8 @@ impl Homeserver {
         parts.status.is_success()
             && serde_json::from_slice::<Value>(&body).is_ok_and(|body| body["versions"].is_array())
     }
+}
+
+fn unexpected() -> Error {
+    Error::Unreadable { status: 200, reason: "it does not say what was asked".to_owned() }
 }

@@ -46,7 +46,7 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::R
         r#"select user_id as "id: UserId", created_at, username as "username: Username", username_is_generated,
                   phone as "phone: Phone", name, email, date_of_birth, has_chat_account,
                   banned_at, muted_at
-           from users where user_id = $1"#,
+           from users where user_id = $1 and deleted_at is null"#,
         user.0,
     )
     .fetch_optional(executor)
@@ -65,6 +65,17 @@ pub(crate) async fn named(connection: &mut PgConnection, usernames: &[&str]) -> 
         .await?;
     let asked: HashSet<&str> = usernames.iter().copied().collect();
     Ok(rows.into_iter().filter(|row| asked.contains(row.username.as_str())).map(|row| (row.username, row.id)).collect())
+}
+
+/// Those of these usernames whose owners are gone for good.
+pub(crate) async fn departed(connection: &mut PgConnection, usernames: &[&str]) -> sqlx::Result<HashSet<String>> {
+    let rows = sqlx::query_scalar!(
+        "select username from username_claims where username = any($1) and user_id = 0",
+        usernames as &[&str],
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().collect())
 }
 
 /// What these users are called.

@@ -77,14 +77,17 @@ pub enum Subject {
     Login(Phone),
     /// This user proves that a phone is theirs.
     Verification(UserId),
+    /// This user wants their account deleted.
+    Departure(UserId),
 }
 
 impl Subject {
     /// As it is stored.
-    pub(super) fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         match self {
             Self::Login(phone) => format!("login:{}", phone.as_str()),
             Self::Verification(user) => format!("verify:{user}"),
+            Self::Departure(user) => format!("leave:{user}"),
         }
     }
 
@@ -93,6 +96,7 @@ impl Subject {
         match self {
             Self::Login(_) => "login",
             Self::Verification(_) => "verification",
+            Self::Departure(_) => "departure",
         }
     }
 }

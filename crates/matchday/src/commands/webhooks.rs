@@ -22,7 +22,7 @@ pub(crate) enum WebhooksCommand {
     Add {
         /// Its address, which begins with `https://`.
         url: Url,
-        /// What it is told of: `event.status_changed`, `event.result`, `scores.updated` or `user.registered`. Can be given several
+        /// What it is told of: `event.status_changed`, `event.result`, `scores.updated`, `user.registered` or `user.deleted`. Can be given several
         /// times; not at all is everything.
         #[arg(long = "type")]
         types: Vec<Kind>,

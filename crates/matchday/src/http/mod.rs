@@ -49,7 +49,7 @@ use crate::{
     app::App,
     chat, codes, coins, demo, events,
     idempotency::{self, OnceLayer},
-    live, login, mirror, notifications,
+    leaving, live, login, mirror, notifications,
     platform::{random, telemetry},
     predictions, rooms, safety, scores, sessions, sms, teams, usernames,
 };
@@ -64,6 +64,7 @@ fn features() -> OpenApiRouter<App> {
         .merge(login::routes())
         .merge(usernames::routes())
         .merge(accounts::routes())
+        .merge(leaving::routes())
         .merge(chat::routes())
         .merge(events::routes())
         .merge(teams::routes())

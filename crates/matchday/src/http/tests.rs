@@ -267,8 +267,11 @@ fn the_description_names_every_operation_and_its_errors() {
     POST /api/auth/login log_in 200 400 401 403 413 422 429 500 503
     POST /api/auth/logout log_out 200 401 403 409 422 500 503
     POST /api/auth/matrix-credentials get_matrix_credentials 200 401 403 409 422 429 500 503
+    DELETE /api/auth/me delete_me 200 400 401 403 409 413 422 429 500 503
     GET /api/auth/me get_me 200 401 403 500 503
     GET /api/auth/me/calibration get_calibration 200 401 403 500 503
+    POST /api/auth/me/deletion request_deletion 200 401 403 409 422 429 500 503
+    GET /api/auth/me/export export_me 200 401 403 429 500 503
     GET /api/auth/me/notifications get_notifications 200 401 403 500 503
     PUT /api/auth/me/notifications save_notifications 200 400 401 403 413 422 500 503
     POST /api/auth/me/notifications/push add_push_subscription 200 400 401 403 409 413 422 500 503

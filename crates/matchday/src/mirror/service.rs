@@ -288,9 +288,18 @@ impl Mirror {
     async fn apply_in(&self, connection: &mut PgConnection, waiting: &[Waiting]) -> sqlx::Result<Applied> {
         let rooms: Vec<&str> = waiting.iter().map(|event| event.matrix_room.as_str()).collect();
         let rooms = store::rooms(connection, &rooms).await?;
-        let mut batch = Batch { users: self.users_in(connection, waiting).await?, ..Batch::default() };
-        let mut settled = Vec::with_capacity(waiting.len());
+        let names = self.names_in(waiting);
+        let departed = accounts::store::departed(connection, &names).await?;
+        let users = accounts::store::named(connection, &names).await?;
+        let mut batch = Batch { users, ..Batch::default() };
+        let (mut settled, mut forgotten) = (Vec::with_capacity(waiting.len()), Vec::new());
         for event in waiting {
+            // Whoever is gone for good leaves no trace, not even of how they left.
+            let ids = [Some(event.sender.as_str()), event.state_key.as_deref()];
+            if ids.into_iter().flatten().filter_map(|id| self.username(id)).any(|name| departed.contains(name)) {
+                forgotten.push(event.id);
+                continue;
+            }
             let Some(&room) = rooms.get(&event.matrix_room) else {
                 settled.push(Settled { id: event.id, outcome: "ignored", fault: None });
                 continue;
@@ -309,6 +318,7 @@ impl Mirror {
         store::note_speakers(connection, &speakers).await?;
         outbox::enqueue(connection, &batch.messages).await?;
         store::settle(connection, &settled).await?;
+        store::forget_events(connection, &forgotten).await?;
         Ok(Applied { settled, told: !batch.messages.is_empty() })
     }
 
@@ -323,12 +333,8 @@ impl Mirror {
         }
     }
 
-    /// The accounts of those whom the events speak of.
-    async fn users_in(
-        &self,
-        connection: &mut PgConnection,
-        events: &[Waiting],
-    ) -> sqlx::Result<HashMap<String, UserId>> {
+    /// Those whom the events speak of, by their usernames.
+    fn names_in<'a>(&self, events: &'a [Waiting]) -> Vec<&'a str> {
         let mut names: Vec<&str> = events
             .iter()
             .flat_map(|event| [Some(event.sender.as_str()), event.state_key.as_deref()])
@@ -336,7 +342,7 @@ impl Mirror {
             .collect();
         names.sort_unstable();
         names.dedup();
-        accounts::store::named(connection, &names).await
+        names
     }
 
     fn username<'a>(&self, matrix_user: &'a str) -> Option<&'a str> {
@@ -463,6 +469,21 @@ impl Mirror {
         tx.commit().await
     }
 
+    /// Forgets where a user was who is gone for good, room by room.
+    pub async fn forget(&self, user: UserId) -> sqlx::Result<()> {
+        for room in store::rooms_of(&self.inner.db, user).await? {
+            let mut tx = self.inner.db.begin().await?;
+            store::lock_room(&mut tx, room).await?;
+            let known = store::member(&mut tx, room, user).await?;
+            if known.is_some_and(|known| known.membership == Membership::Join) {
+                store::add_to_count(&mut tx, room, -1).await?;
+            }
+            store::forget_member(&mut tx, room, user).await?;
+            tx.commit().await?;
+        }
+        Ok(())
+    }
+
     /// Asks that all rooms be compared with the homeserver, soon.
     pub async fn ask_for_comparison(&self) -> sqlx::Result<()> {
         store::set_mark(&self.inner.db, COMPARE, self.inner.clock.now()).await
@@ -541,15 +562,17 @@ impl Mirror {
         }
         let names: Vec<&str> = members.iter().filter_map(|member| self.username(member.user_id.as_str())).collect();
         let users = accounts::store::named(&mut tx, &names).await?;
+        let departed = accounts::store::departed(&mut tx, &names).await?;
         let (mut known_users, mut known_remotes) = store::members(&mut tx, room).await?;
         let mut corrected = 0_u64;
         for member in &members {
             let matrix_user = member.user_id.as_str();
             let membership = Membership::from(member.membership);
-            if matrix_user == inner.bot {
+            let name = self.username(matrix_user);
+            if matrix_user == inner.bot || name.is_some_and(|name| departed.contains(name)) {
                 continue;
             }
-            let user = self.username(matrix_user).and_then(|name| users.get(name).copied());
+            let user = name.and_then(|name| users.get(name).copied());
             let (who, known) = match user {
                 Some(user) => (Who::User(user), known_users.remove(&user)),
                 None => (Who::Remote(matrix_user), known_remotes.remove(matrix_user)),

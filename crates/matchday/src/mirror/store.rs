@@ -100,6 +100,28 @@ pub(super) async fn settle(connection: &mut PgConnection, settled: &[Settled]) -
     Ok(())
 }
 
+/// Deletes events as if they had never come.
+pub(super) async fn forget_events(connection: &mut PgConnection, ids: &[i64]) -> sqlx::Result<()> {
+    if !ids.is_empty() {
+        sqlx::query!("delete from chat_inbox where id = any($1)", ids).execute(connection).await?;
+    }
+    Ok(())
+}
+
+/// The rooms that a user is known in.
+pub(super) async fn rooms_of(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<RoomId>> {
+    sqlx::query_scalar!(r#"select room_id as "room_id: RoomId" from room_members where user_id = $1"#, user.0)
+        .fetch_all(executor)
+        .await
+}
+
+pub(super) async fn forget_member(connection: &mut PgConnection, room: RoomId, user: UserId) -> sqlx::Result<()> {
+    sqlx::query!("delete from room_members where room_id = $1 and user_id = $2", room.0, user.0)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
 /// What became of an event, if it came: `Some(None)` while it waits.
 pub(super) async fn outcome(connection: &mut PgConnection, event_id: &str) -> sqlx::Result<Option<Option<String>>> {
     sqlx::query_scalar!("select outcome from chat_inbox where event_id = $1", event_id).fetch_optional(connection).await

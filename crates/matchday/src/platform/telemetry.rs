@@ -209,6 +209,9 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     );
     metrics::describe_gauge!("matchday_sms_closed", "Blocks and countries that are closed");
     metrics::describe_counter!("matchday_accounts_made_total", "Accounts made by a first login");
+    metrics::describe_counter!("matchday_accounts_deleted_total", "Accounts deleted by their owners");
+    metrics::describe_gauge!("matchday_departures_unfinished", "Deleted accounts that chat has not forgotten yet");
+    metrics::describe_gauge!("matchday_departures_oldest_seconds", "How long the oldest of them waits");
     metrics::describe_histogram!("matchday_chat_login_seconds", "Time to get chat credentials from the homeserver");
     metrics::describe_counter!("matchday_chat_logins_total", "Chat credentials asked for, by outcome");
     metrics::describe_counter!("matchday_rooms_opened_total", "Chat rooms that were made and opened");

@@ -284,6 +284,16 @@ impl Sessions {
         Ok(!ended.0.is_empty())
     }
 
+    /// Ends all of a user's sessions, in the caller's transaction. Their chat devices are left to whoever ends the chat
+    /// account.
+    pub async fn end_all_in(&self, connection: &mut PgConnection, user: UserId) -> Result<EndedSessions, SessionError> {
+        let mut ended = store::delete_all(connection, user).await?;
+        for session in &mut ended {
+            session.device_id = None;
+        }
+        announce(connection, user, &ended).await
+    }
+
     /// A page of the user's sessions, newest first, and how many there are.
     pub async fn list(&self, user: UserId, paging: Paging) -> sqlx::Result<(Vec<Session>, i64)> {
         let rows = store::list(&self.inner.db, user, self.inner.clock.now()).await?;

@@ -98,6 +98,16 @@ pub(super) async fn delete(connection: &mut PgConnection, user: UserId, id: Sess
     .await
 }
 
+pub(super) async fn delete_all(connection: &mut PgConnection, user: UserId) -> sqlx::Result<Vec<Ended>> {
+    sqlx::query_as!(
+        Ended,
+        r#"delete from sessions where user_id = $1 returning id as "id: SessionId", token_hash, device_id"#,
+        user.0,
+    )
+    .fetch_all(connection)
+    .await
+}
+
 /// Finds the sessions of these tokens; each is in the place of its token.
 pub(super) async fn find(connection: &mut PgConnection, tokens: &[Token]) -> sqlx::Result<Vec<Option<Found>>> {
     let (users, hashes) = columns(tokens.iter());

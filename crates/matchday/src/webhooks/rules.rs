@@ -15,6 +15,7 @@ use crate::{
         service::{CHANGED, RESULT},
     },
     ids::{EventId, TournamentId},
+    leaving::service::{DELETED, Deleted},
     scores::service::{ScoresFact, UPDATED},
 };
 
@@ -36,6 +37,9 @@ pub enum Kind {
     /// Somebody has an account.
     #[serde(rename = "user.registered")]
     UserRegistered,
+    /// Somebody has deleted their account.
+    #[serde(rename = "user.deleted")]
+    UserDeleted,
     /// Nothing: an operator tries an endpoint out.
     #[serde(rename = "webhook.test")]
     Test,
@@ -43,7 +47,8 @@ pub enum Kind {
 
 impl Kind {
     /// All that an endpoint can want.
-    pub const ALL: [Self; 4] = [Self::StatusChanged, Self::Result, Self::ScoresUpdated, Self::UserRegistered];
+    pub const ALL: [Self; 5] =
+        [Self::StatusChanged, Self::Result, Self::ScoresUpdated, Self::UserRegistered, Self::UserDeleted];
 
     /// What it is called.
     pub fn name(self) -> &'static str {
@@ -52,6 +57,7 @@ impl Kind {
             Self::Result => "event.result",
             Self::ScoresUpdated => "scores.updated",
             Self::UserRegistered => "user.registered",
+            Self::UserDeleted => "user.deleted",
             Self::Test => "webhook.test",
         }
     }
@@ -65,7 +71,7 @@ impl fmt::Display for Kind {
 
 /// A name that is none of an endpoint's types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it must be one of event.status_changed, event.result, scores.updated and user.registered")]
+#[error("it must be one of event.status_changed, event.result, scores.updated, user.registered and user.deleted")]
 pub struct UnknownKind;
 
 impl FromStr for Kind {
@@ -126,7 +132,7 @@ impl From<EventFact> for MatchData {
 }
 
 /// The facts that something may have to be told of: one, and the others.
-pub const FACTS: (&str, &[&str]) = (CHANGED, &[RESULT, UPDATED, REGISTERED]);
+pub const FACTS: (&str, &[&str]) = (CHANGED, &[RESULT, UPDATED, REGISTERED, DELETED]);
 
 /// What is told of a fact; `None` where nobody needs to hear of it.
 pub fn announce(subject: &str, payload: &[u8]) -> serde_json::Result<Option<(Kind, Value)>> {
@@ -148,6 +154,10 @@ pub fn announce(subject: &str, payload: &[u8]) -> serde_json::Result<Option<(Kin
         REGISTERED => {
             let fact: Registered = serde_json::from_slice(payload)?;
             Some((Kind::UserRegistered, serde_json::to_value(fact)?))
+        }
+        DELETED => {
+            let fact: Deleted = serde_json::from_slice(payload)?;
+            Some((Kind::UserDeleted, serde_json::to_value(fact)?))
         }
         _ => None,
     })

@@ -1,0 +1,127 @@
+//! The SQL of leaving. What is done to other features' tables is named in [`super::rules`].
+
+use sqlx::{AssertSqlSafe, PgConnection, PgExecutor};
+use time::OffsetDateTime;
+
+use super::rules::Table;
+use crate::ids::UserId;
+
+/// By what a person's rows are found.
+#[derive(Clone, Debug)]
+pub(super) struct Person {
+    pub(super) user: UserId,
+    pub(super) phone: Option<String>,
+    pub(super) subjects: Vec<String>,
+    pub(super) matrix_ids: Vec<String>,
+}
+
+/// A table's rows about a person, as JSON text.
+pub(super) async fn export(connection: &mut PgConnection, table: &Table, person: &Person) -> sqlx::Result<String> {
+    // Made of constants only.
+    sqlx::query_scalar(AssertSqlSafe(table.export()))
+        .bind(person.user)
+        .bind(person.phone.as_deref())
+        .bind(&person.subjects)
+        .bind(&person.matrix_ids)
+        .bind(table.hidden)
+        .fetch_one(connection)
+        .await
+}
+
+/// Does to a table's rows about a person what their fate is.
+pub(super) async fn forget(connection: &mut PgConnection, table: &Table, person: &Person) -> sqlx::Result<()> {
+    let Some(statement) = table.forget() else { return Ok(()) };
+    // Made of constants only.
+    sqlx::query(AssertSqlSafe(statement))
+        .bind(person.user)
+        .bind(person.phone.as_deref())
+        .bind(&person.subjects)
+        .bind(&person.matrix_ids)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// All the usernames that a user has had.
+pub(super) async fn names(connection: &mut PgConnection, user: UserId) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!("select username from username_claims where user_id = $1 order by claimed_at, username", user.0)
+        .fetch_all(connection)
+        .await
+}
+
+pub(super) async fn set_deleted(connection: &mut PgConnection, user: UserId, now: OffsetDateTime) -> sqlx::Result<()> {
+    sqlx::query!("update users set deleted_at = $2 where user_id = $1", user.0, now).execute(connection).await?;
+    Ok(())
+}
+
+pub(super) async fn insert_departure(
+    connection: &mut PgConnection,
+    user: UserId,
+    chat_names: &[String],
+    now: OffsetDateTime,
+    due_at: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into departures (user_id, chat_names, requested_at, due_at) values ($1, $2, $3, $4)",
+        user.0,
+        chat_names,
+        now,
+        due_at,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// A departure that is to be finished.
+#[derive(Clone, Debug)]
+pub(super) struct Due {
+    pub(super) id: i64,
+    pub(super) user_id: UserId,
+    pub(super) chat_names: Vec<String>,
+    pub(super) attempts: i32,
+}
+
+/// Takes the next departure that is due, and keeps others from it for a while.
+pub(super) async fn take_due(
+    executor: impl PgExecutor<'_>,
+    now: OffsetDateTime,
+    until: OffsetDateTime,
+) -> sqlx::Result<Option<Due>> {
+    sqlx::query_as!(
+        Due,
+        r#"update departures set due_at = $2, attempts = attempts + 1
+           where id = (select id from departures where due_at <= $1 order by due_at, id limit 1 for update skip locked)
+           returning id, user_id as "user_id: UserId", chat_names, attempts"#,
+        now,
+        until,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+pub(super) async fn postpone(
+    executor: impl PgExecutor<'_>,
+    due: &Due,
+    fault: &str,
+    due_at: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!("update departures set due_at = $2, fault = $3 where id = $1", due.id, due_at, fault)
+        .execute(executor)
+        .await?;
+    Ok(())
+}
+
+/// Takes a departure that is finished off the queue.
+pub(super) async fn remove(connection: &mut PgConnection, due: &Due) -> sqlx::Result<()> {
+    sqlx::query!("delete from departures where id = $1", due.id).execute(connection).await?;
+    Ok(())
+}
+
+/// How many departures are not finished, and since when the oldest of them waits.
+pub(super) async fn waiting(executor: impl PgExecutor<'_>) -> sqlx::Result<(i64, Option<OffsetDateTime>)> {
+    let row = sqlx::query!(r#"select count(*) as "count!", min(requested_at) as since from departures"#)
+        .fetch_one(executor)
+        .await?;
+    Ok((row.count, row.since))
+}

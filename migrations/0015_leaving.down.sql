@@ -1,0 +1,2 @@
+drop table departures;
+alter table users drop column deleted_at;
