@@ -1,0 +1,353 @@
+"""What deploy/check asks of the files, and of a running service. Python 3.10 or newer with PyYAML, nothing else.
+
+Each function is one command of this script: `check.py names` and so on. It prints what it saw and exits with 1, naming every
+fault, where something is wrong.
+"""
+
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import yaml
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BOARD = f"{ROOT}/deploy/grafana/matchday.json"
+FAULTS = []
+
+
+def fault(text):
+    FAULTS.append(text)
+
+
+def read(path):
+    with open(f"{ROOT}/{path}" if not path.startswith("/") else path, encoding="utf-8") as file:
+        return file.read()
+
+
+def rules(path):
+    return [rule for group in yaml.safe_load(read(path))["groups"] for rule in group["rules"]]
+
+
+def alerts():
+    return [rule for rule in rules("deploy/prometheus/alerts.yaml") if "alert" in rule]
+
+
+def recorded():
+    return {rule["record"]: rule["expr"] for rule in rules("deploy/prometheus/recording.yaml")}
+
+
+def board_panels():
+    return [panel for panel in json.loads(read(BOARD))["panels"] if panel["type"] != "row"]
+
+
+def expressions():
+    """Every expression with where it stands."""
+    for rule in alerts():
+        yield f"alert {rule['alert']}", rule["expr"]
+    for name, expression in recorded().items():
+        yield f"record {name}", expression
+    for panel in board_panels():
+        for target in panel["targets"]:
+            # What Grafana would put in place of its own words.
+            expression = target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".*")
+            if "$" in expression:
+                fault(f"board, {panel['title']}: a variable that is not known here: {expression}")
+            yield f"board, {panel['title']}", expression
+
+
+def names_in(expression):
+    bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", expression)
+    return set(re.findall(r"\b(?:matchday[a-z0-9_:]*|probe_[a-z_]+|up|ALERTS)\b(?!\s*\()", bare))
+
+
+def exported():
+    """The metrics that the code counts, with the names that Prometheus sees."""
+    names = set()
+    for path in glob.glob(f"{ROOT}/crates/matchday/src/**/*.rs", recursive=True):
+        text = re.sub(r"metrics::describe_\w+!\([^)]*\)", "", read(path))
+        names |= set(re.findall(r'(?:metrics::(?:counter|gauge|histogram)!\(\s*|BATCHES: &\'static str = |BATCHES: &str = )"(matchday_\w+)"', text))
+    seen = set()
+    for name in names:
+        seen.add(name)
+        if name.endswith("_seconds") and not name.endswith(("_lag_seconds", "_timestamp_seconds")):
+            seen |= {f"{name}_{suffix}" for suffix in ("bucket", "sum", "count")}
+    return names, seen
+
+
+def names():
+    """Alerts and board speak only of metrics that there are, and the board of all of them."""
+    base, seen = exported()
+    others = {"up", "ALERTS", "probe_success", "probe_duration_seconds", "probe_ssl_earliest_cert_expiry"} | set(recorded())
+    used = set()
+    for where, expression in expressions():
+        for name in names_in(expression):
+            used.add(re.sub(r"_(bucket|sum|count)$", "", name))
+            if name not in seen | others:
+                fault(f"{where}: the service does not export {name}")
+    for name in sorted(base - used):
+        fault(f"{name} is exported, and neither on the board nor in an alert")
+    print(f"{len(base)} metrics are exported; {len(list(expressions()))} expressions speak of no others, and of all of them")
+
+
+def runbook():
+    """Every alert has a heading in the runbook and the other way round, says what it must, and is tested both ways."""
+    known = [rule["alert"] for rule in alerts()]
+    headings = re.findall(r"^### (Matchday\w+)$", read("docs/runbook.md"), re.M)
+    for name in sorted(set(known) ^ set(headings)):
+        fault(f"{name} is only {'an alert' if name in known else 'a heading of the runbook'}")
+    for name in {name for name in known + headings if known.count(name) > 1 or headings.count(name) > 1}:
+        fault(f"{name} is there twice")
+    for rule in alerts():
+        name, notes = rule["alert"], rule.get("annotations", {})
+        if rule.get("labels", {}).get("severity") not in ("critical", "warning"):
+            fault(f"{name} has no severity")
+        for key in ("summary", "description"):
+            if not notes.get(key):
+                fault(f"{name} has no {key}")
+        if notes.get("runbook_url") != f"docs/runbook.md#{name.lower()}":
+            fault(f"{name} does not name its heading of the runbook")
+    tests = yaml.safe_load(read("deploy/prometheus/tests.yaml"))["tests"]
+    fired, silent = set(), set()
+    for test in tests:
+        firing = [{re.search(r'alertname="(\w+)"', sample["labels"])[1] for sample in asked.get("exp_samples") or []}
+                  for asked in test["promql_expr_test"]]
+        for name in set().union(*firing):
+            fired.add(name)
+            if any(name not in moment for moment in firing):
+                silent.add(name)
+    for name in known:
+        if name not in fired:
+            fault(f"no test has {name} firing")
+        elif name not in silent:
+            fault(f"no test has {name} silent and then firing")
+    print(f"{len(known)} alerts, each with a heading of the runbook, and with a test in which it is silent and then fires")
+
+
+def commands(binary):
+    """Every command that the documents name is one that the binary knows."""
+    asked = set()
+    for path in ("docs/runbook.md", "docs/operating.md", "docs/capacity.md", "deploy/README.md"):
+        for line in re.findall(r"(?:^|[`\s(])matchday ((?:[a-z]+(?: |$|`))+)", read(path), re.M):
+            asked.add(tuple(line.replace("`", "").split()))
+    words = {}
+    def knows(parts):
+        if parts not in words:
+            helped = subprocess.run([binary, *parts, "--help"], capture_output=True, text=True, check=False)
+            words[parts] = helped.returncode == 0 and helped.stdout or None
+        return words[parts]
+    checked = set()
+    for parts in sorted(asked):
+        if not knows(parts[:1]):
+            if parts[0] == "health":
+                print("note: this binary has no `matchday health` yet, by which the image asks for its health")
+            else:
+                fault(f"the documents name `matchday {parts[0]}`, which there is not")
+            continue
+        checked.add(parts[:1])
+        # A second word may be a subcommand, or a value.
+        if "Commands:" in knows(parts[:1]) and len(parts) > 1:
+            if knows(parts[:2]) is None:
+                fault(f"the documents name `matchday {' '.join(parts[:2])}`, which there is not")
+            checked.add(parts[:2])
+    print(f"{len(checked)} commands are named by the documents, and the binary knows them")
+
+
+def board():
+    """The board is whole: ids once, nothing on top of anything, a description of units, one source."""
+    content = json.loads(read(BOARD))
+    places, ids = set(), set()
+    for panel in content["panels"]:
+        if panel["id"] in ids:
+            fault(f"board: the id {panel['id']} is there twice")
+        ids.add(panel["id"])
+        at = panel["gridPos"]
+        if at["x"] + at["w"] > 24:
+            fault(f"board, {panel['title']}: wider than the board")
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        if places & cells:
+            fault(f"board, {panel['title']}: lies on another panel")
+        places |= cells
+        if panel["type"] != "row" and panel["datasource"] != {"type": "prometheus", "uid": "${datasource}"}:
+            fault(f"board, {panel['title']}: has a source of its own")
+    print(f"{len(board_panels())} panels, none on top of another")
+
+
+def interpolate(text, values, where):
+    def value(match):
+        whole, name, kind, other = match.group(0), match.group("name"), match.group("kind"), match.group("other")
+        if whole == "$$":
+            return "$"
+        if values.get(name):
+            return values[name]
+        if kind == ":-":
+            return other
+        if kind == ":?":
+            fault(f"{where}: {name} is not set: {other}")
+            return ""
+        if name not in values:
+            fault(f"{where}: {name} is in no .env")
+        return ""
+    return re.sub(r"\$\$|\$\{(?P<name>[A-Z_]+)(?:(?P<kind>:-|:\?)(?P<other>[^}]*))?\}", value, text)
+
+
+def compose(into):
+    """Puts the settings of the parts, as compose would write them, into a directory."""
+    values = dict(line.split("=", 1) for line in subprocess.run([f"{ROOT}/deploy/make-env"], capture_output=True, text=True,
+                  check=True).stdout.splitlines() if line and not line.startswith("#"))
+    text = read("deploy/compose.yaml")
+    interpolate(text, values, "without what only an operator knows")
+    left_open = len(FAULTS)
+    if left_open < 5:
+        fault("compose.yaml starts without addresses, countries and providers")
+        return
+    FAULTS.clear()
+    values |= {"PUBLIC_URL": "https://api.example.org", "CHAT_URL": "https://chat.example.org", "SERVER_NAME": "example.org",
+               "SMS_PROVIDERS": "twilio", "SMS_COUNTRIES": "DE,GB:2000", "TWILIO_ACCOUNT_SID": "AC0", "TWILIO_AUTH_TOKEN": "x",
+               "TWILIO_FROM": "+12015550100"}
+    whole = yaml.safe_load(interpolate(text, values, "compose.yaml"))
+    for name, config in whole["configs"].items():
+        with open(f"{into}/{name}", "w", encoding="utf-8") as file:
+            file.write(config["content"].replace("/etc/synapse/matchday.yaml", f"{into}/registration")
+                       .replace("/etc/synapse/matchday-push.yaml", f"{into}/registration_push")
+                       .replace("/etc/synapse/log.yaml", f"{into}/synapse_log").replace("/data", f"{into}/data"))
+    for service in ("matchday", "migrate"):
+        with open(f"{into}/{service}.env", "w", encoding="utf-8") as file:
+            file.writelines(f"{name}={value}\n" for name, value in whole["services"][service]["environment"].items())
+    for name, service in whole["services"].items():
+        for port in service.get("ports", []):
+            if not port.startswith("127.0.0.1:"):
+                fault(f"compose.yaml: {name} is open to others than this machine: {port}")
+        for secret in ("OWNER_PASSWORD", "POSTGRES_PASSWORD"):
+            if name not in ("postgres", "migrate") and values[secret] in json.dumps(service):
+                fault(f"compose.yaml: {name} has {secret}")
+    print(f"compose.yaml wants {left_open} values that only an operator knows; with them {len(whole['services'])} services and "
+          f"{len(whole['configs'])} settings are whole, and all ports are on loopback")
+
+
+def chart(rendered, into):
+    """Reads what Helm made: the settings go to a file, and what must fit together does."""
+    documents = [document for document in yaml.safe_load_all(read(rendered)) if document]
+    by = {(document["kind"], document["metadata"]["name"]): document for document in documents}
+    settings = [document["data"]["matchday.toml"] for (kind, _), document in by.items() if kind == "ConfigMap"]
+    if len(set(settings)) != 1:
+        fault(f"{rendered}: the job that migrates has other settings than the service")
+    with open(into, "w", encoding="utf-8") as file:
+        file.write(settings[0])
+    pods = {name: document["spec"]["template"] for (kind, name), document in by.items() if kind == "Deployment"}
+    for (kind, name), document in by.items():
+        if kind == "Service":
+            selector = document["spec"]["selector"].items()
+            chosen = [pod for pod in pods.values() if selector <= pod["metadata"]["labels"].items()]
+            target = document["spec"]["ports"][0]["targetPort"]
+            if not chosen:
+                fault(f"{rendered}: the service {name} leads to no pod")
+            for pod in chosen:
+                if target not in [port["name"] for port in pod["spec"]["containers"][0]["ports"]]:
+                    fault(f"{rendered}: the service {name} leads to a port {target} that a pod has not")
+    for name, pod in pods.items():
+        container = pod["spec"]["containers"][0]
+        env = {entry["name"]: entry.get("value", "") for entry in container["env"]}
+        notice, drain = (int(env[f"MATCHDAY_SHUTDOWN__{key}"][:-1]) for key in ("NOTICE", "DRAIN"))
+        ready = container["readinessProbe"]
+        if pod["spec"]["terminationGracePeriodSeconds"] <= notice + drain:
+            fault(f"{rendered}: {name} is killed before it has drained")
+        if notice <= ready["periodSeconds"] * ready["failureThreshold"]:
+            fault(f"{rendered}: {name} closes before readiness was seen to be off")
+        if container["livenessProbe"]["httpGet"] != {"path": "/healthz", "port": "private"} or \
+                ready["httpGet"] != {"path": "/readyz", "port": "private"}:
+            fault(f"{rendered}: {name} is asked in the wrong place")
+        if any("OWNER" in json.dumps(entry) for entry in container["env"]):
+            fault(f"{rendered}: {name} has the role that owns the tables")
+    print(f"{os.path.basename(rendered)}: {len(documents)} objects; services lead to pods, and processes have time to end")
+
+
+def fetch(url, token=None, method="GET", body=None, headers=None, timeout=10):
+    request = urllib.request.Request(url, method=method, data=None if body is None else json.dumps(body).encode(),
+                                     headers={**({"Authorization": f"Bearer {token}"} if token else {}), **(headers or {})})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def use(base, *tokens):
+    """Uses the service as fans would, so that there is something to count."""
+    ends, seen = time.time() + 25, 0
+    status, body = fetch(f"{base}/api/auth/events?per_page=50", tokens[0])
+    matches = [match["id"] for match in json.loads(body)["data"]] if status == 200 else []
+    turn = 0
+    while time.time() < ends:
+        for token in tokens:
+            turn += 1
+            asked = [
+                ("GET", "/api/auth/events?per_page=20", None, {}), ("GET", "/api/auth/leaderboards", None, {}),
+                ("GET", "/api/auth/predictions", None, {}), ("GET", "/api/auth/chat-rooms", None, {}),
+                ("POST", "/api/auth/coins/deduct", {"amount": 1, "reason": "purchase"}, {"Idempotency-Key": f"key-{turn // 2}"}),
+                ("POST", "/api/auth/daily-coins", {}, {}),
+                *[("POST", "/api/auth/predictions", {"event_id": match, "prediction": "home", "confidence": 60}, {}) for match in matches],
+            ]
+            for method, path, body, headers in asked:
+                fetch(base + path, token, method, body, headers)
+                seen += 1
+        phone = {"phone": f"+1555010{turn % 90 + 10:02}00"}
+        fetch(f"{base}/api/code/request", None, "POST", phone)
+        status, body = fetch(f"{base}/api/logs/sms?phone={urllib.parse.quote(phone['phone'])}")
+        if status == 200 and json.loads(body)["data"]:
+            code = json.loads(body)["data"][0]["code"]
+            fetch(f"{base}/api/code/verify", None, "POST", {**phone, "code": code})
+            fetch(f"{base}/api/code/verify", None, "POST", {**phone, "code": "000000"})
+        time.sleep(0.2)
+    print(f"{seen} requests were made")
+
+
+# What only happens when something goes wrong, or needs a provider, a feed or an endpoint that is not here.
+MAY_BE_SILENT = re.compile(
+    "shed|rate_limit|fallback|stream_dropped|written_off|leaderboards_filled|outbox_failures|sms_reports|closures|feed_|webhooks_total"
+    "|reminders|mirror_corrections|mirror_comparisons|restrictions|matchday_reports|probe_|ALERTS|idempotent|mirror_events|chat_login"
+    "|codes_refused|deductions|coins_batches|session_lookup|outcome=\"(retried|given_up)\"|matchday_public")
+
+
+def ask(prometheus):
+    """Every expression is understood by a real Prometheus, and those of what surely happened have data."""
+    silent, count = [], 0
+    for where, expression in expressions():
+        count += 1
+        url = f"{prometheus}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
+        status, body = fetch(url)
+        answer = json.loads(body)
+        if status != 200 or answer["status"] != "success":
+            fault(f"{where}: {answer.get('error')}: {expression}")
+        elif not answer["data"]["result"] and where.startswith("board"):
+            silent.append((where, expression))
+            if not MAY_BE_SILENT.search(expression):
+                fault(f"{where}: no data: {expression}")
+    names_url = f"{prometheus}/api/v1/label/__name__/values"
+    known = {name for name in json.loads(fetch(names_url)[1])["data"] if name.startswith("matchday_")}
+    _, seen = exported()
+    for name in sorted(known - seen):
+        fault(f"the service exports {name}, which was not found in its code")
+    firing = json.loads(fetch(f"{prometheus}/api/v1/alerts")[1])["data"]["alerts"]
+    print(f"{count} expressions were understood; of the board's all have data but {len(silent)} that need a failure, a provider, "
+          f"a feed or an endpoint; {len(known)} names of series were seen; alerts now: "
+          f"{sorted({alert['labels']['alertname'] for alert in firing}) or 'none'}")
+
+
+def main():
+    command, *arguments = sys.argv[1:]
+    {"names": names, "runbook": runbook, "commands": commands, "board": board, "compose": compose, "chart": chart, "use": use,
+     "ask": ask}[command](*arguments)
+    for text in FAULTS:
+        print(f"FAULT {text}", file=sys.stderr)
+    sys.exit(bool(FAULTS))
+
+
+if __name__ == "__main__":
+    main()
