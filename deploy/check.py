@@ -179,7 +179,15 @@ def board():
     print(f"{len(board_panels())} panels, none on top of another")
 
 
-def interpolate(text, values, where):
+def interpolate(part, values, where):
+    """As compose does it: the file is read first, then the texts in it are filled in."""
+    if isinstance(part, dict):
+        return {name: interpolate(inner, values, f"{where}, {name}") for name, inner in part.items()}
+    if isinstance(part, list):
+        return [interpolate(inner, values, where) for inner in part]
+    if not isinstance(part, str):
+        return part
+
     def value(match):
         whole, name, kind, other = match.group(0), match.group("name"), match.group("kind"), match.group("other")
         if whole == "$$":
@@ -194,16 +202,16 @@ def interpolate(text, values, where):
         if name not in values:
             fault(f"{where}: {name} is in no .env")
         return ""
-    return re.sub(r"\$\$|\$\{(?P<name>[A-Z_]+)(?:(?P<kind>:-|:\?)(?P<other>[^}]*))?\}", value, text)
+    return re.sub(r"\$\$|\$\{(?P<name>[A-Z_]+)(?:(?P<kind>:-|:\?)(?P<other>[^}]*))?\}", value, part)
 
 
 def compose(into):
     """Puts the settings of the parts, as compose would write them, into a directory."""
     values = dict(line.split("=", 1) for line in subprocess.run([f"{ROOT}/deploy/make-env"], capture_output=True, text=True,
                   check=True).stdout.splitlines() if line and not line.startswith("#"))
-    text = read("deploy/compose.yaml")
-    interpolate(text, values, "without what only an operator knows")
-    left_open = len(FAULTS)
+    raw = yaml.safe_load(read("deploy/compose.yaml"))
+    interpolate(raw, values, "compose.yaml")
+    left_open = len({text.split(": ")[1] for text in FAULTS})
     if left_open < 5:
         fault("compose.yaml starts without addresses, countries and providers")
         return
@@ -211,7 +219,7 @@ def compose(into):
     values |= {"PUBLIC_URL": "https://api.example.org", "CHAT_URL": "https://chat.example.org", "SERVER_NAME": "example.org",
                "SMS_PROVIDERS": "twilio", "SMS_COUNTRIES": "DE,GB:2000", "TWILIO_ACCOUNT_SID": "AC0", "TWILIO_AUTH_TOKEN": "x",
                "TWILIO_FROM": "+12015550100"}
-    whole = yaml.safe_load(interpolate(text, values, "compose.yaml"))
+    whole = interpolate(raw, values, "compose.yaml")
     for name, config in whole["configs"].items():
         with open(f"{into}/{name}", "w", encoding="utf-8") as file:
             file.write(config["content"].replace("/etc/synapse/matchday.yaml", f"{into}/registration")
