@@ -135,7 +135,8 @@ def commands(binary):
     asked = set()
     for path in ("docs/runbook.md", "docs/operating.md", "docs/capacity.md", "deploy/README.md"):
         for line in re.findall(r"(?:^|[`\s(])matchday ((?:[a-z]+(?: |$|`))+)", read(path), re.M):
-            asked.add(tuple(line.replace("`", "").split()))
+            # `docker compose exec matchday matchday …`: the first is the container's name.
+            asked.add(tuple(line.replace("`", "").removeprefix("matchday ").split()))
     words = {}
     def knows(parts):
         if parts not in words:
