@@ -226,10 +226,14 @@ def compose(into):
             file.write(config["content"].replace("/etc/synapse/matchday.yaml", f"{into}/registration")
                        .replace("/etc/synapse/matchday-push.yaml", f"{into}/registration_push")
                        .replace("/etc/synapse/log.yaml", f"{into}/synapse_log").replace("/data", f"{into}/data"))
-    for service in ("matchday", "migrate"):
+    with open(f"{into}/redis.args", "w", encoding="utf-8") as file:
+        file.writelines(f"{argument}\n" for argument in whole["services"]["redis"]["command"][1:])
+    for service in ("postgres", "matchday", "migrate"):
         with open(f"{into}/{service}.env", "w", encoding="utf-8") as file:
             file.writelines(f"{name}={value}\n" for name, value in whole["services"][service]["environment"].items())
     for name, service in whole["services"].items():
+        if ("queue" in service["networks"]) != (name in ("nats", "matchday")):
+            fault(f"compose.yaml: {name} can reach NATS, or is kept from it")
         for port in service.get("ports", []):
             if not port.startswith("127.0.0.1:"):
                 fault(f"compose.yaml: {name} is open to others than this machine: {port}")
