@@ -293,7 +293,7 @@ def fetch(url, token=None, method="GET", body=None, headers=None, timeout=10):
 
 def use(base, *tokens):
     """Uses the service as fans would, so that there is something to count."""
-    ends, seen = time.time() + 15, 0
+    ends, seen = time.time() + 10, 0
     status, body = fetch(f"{base}/api/auth/events?per_page=50", tokens[0])
     matches = [match["id"] for match in json.loads(body)["data"]] if status == 200 else []
     turn = 0
