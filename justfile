@@ -47,7 +47,8 @@ ci: format lint queries test migrations dependencies docs
 # The code is formatted, and the scripts are sound.
 format:
     cargo fmt --all --check
-    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/check-migrations dev/upgrade dev/proof-parts dev/schemathesis .ci/run
+    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/check-migrations dev/upgrade dev/proof-parts dev/schemathesis .ci/run \
+        deploy/check deploy/make-env deploy/postgres-init.sh
 
 # No warning of the compiler or of clippy.
 lint: _own
@@ -73,6 +74,10 @@ migrations:
 dependencies:
     cargo deny --offline check bans licenses sources
     cargo machete
+
+# What lies in deploy/, checked with the real programs: two minutes, and some packages of Debian.
+deploy: _own
+    cargo build --quiet --bin matchday && deploy/check
 
 # Everything that is too slow for every change, and docs/reliability.md of what it saw. Takes some hours.
 nightly: _own
