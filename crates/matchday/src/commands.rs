@@ -4,6 +4,7 @@
 mod coins;
 mod demo;
 mod feeds;
+mod health;
 mod notifications;
 mod rooms;
 mod scores;
@@ -31,6 +32,7 @@ use matchday::{
     platform::{
         config::{Config, Loaded},
         database::{self, Excess, MIGRATIONS, Schema},
+        reference::reference,
         settings::Faults,
         shutdown, telemetry,
     },
@@ -147,7 +149,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     // These need no configuration, or must speak of a faulty one.
     match arguments.command {
         Command::Openapi => return print(&http::description().to_pretty_json()?),
-        Command::Config => return print(&Config::load(arguments.config.as_deref())?.explain()),
+        Command::Config { reference: true } => return print(&reference()?),
+        Command::Config { reference: false } => return print(&Config::load(arguments.config.as_deref())?.explain()),
         Command::Notifications(command) => return notifications::notifications(&command),
         _ => {}
     }
@@ -175,7 +178,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Sessions(SessionsCommand::Issue { user }) => issue_session(config, user.map(UserId)).await,
             Command::Sms(SmsCommand::Closed) => list_closures(config).await,
             Command::Sms(SmsCommand::Open { prefix }) => open_closure(config, &prefix).await,
-            Command::Openapi | Command::Config | Command::Notifications(_) => Ok(()),
+            Command::Health { ready } => health::health(&config, ready).await,
+            Command::Openapi | Command::Config { .. } | Command::Notifications(_) => Ok(()),
         }
     });
     runtime.shutdown_timeout(Duration::from_secs(1));

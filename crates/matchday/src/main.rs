@@ -81,7 +81,17 @@ enum Command {
     /// Print the description of the interface (OpenAPI 3.1, JSON).
     Openapi,
     /// Print the effective settings, where each came from and what it means.
-    Config,
+    Config {
+        /// Print a document of all settings instead, with their defaults.
+        #[arg(long)]
+        reference: bool,
+    },
+    /// Ask the process that runs here whether it lives; for containers, which have nothing else to ask with.
+    Health {
+        /// Ask whether it can serve, too: then the database must answer.
+        #[arg(long)]
+        ready: bool,
+    },
 }
 
 fn main() -> ExitCode {

@@ -445,7 +445,8 @@ setting_by_name!(RequestLog, "problems, all or none", "problems" => Self::Proble
 pub struct Loaded {
     /// The values.
     pub config: Config,
-    entries: Vec<Entry>,
+    /// Every key as it ended up.
+    pub(super) entries: Vec<Entry>,
 }
 
 impl Config {

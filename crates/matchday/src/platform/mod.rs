@@ -12,6 +12,7 @@ pub mod outward;
 pub mod page_cache;
 pub mod random;
 pub mod rate_limit;
+pub mod reference;
 pub mod sealed;
 pub mod settings;
 pub mod shutdown;

@@ -499,7 +499,7 @@ macro_rules! settings {
                 Some(Self { env, $( $section: $section?, )* })
             }
 
-            const SECTIONS: &'static [(&'static str, &'static str)] =
+            pub(super) const SECTIONS: &'static [(&'static str, &'static str)] =
                 &[$( (stringify!($section), concat!($($section_doc, "\n"),*)), )*];
         }
     };

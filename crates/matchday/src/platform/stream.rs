@@ -26,6 +26,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _, stream::BoxStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use url::Url;
 
 pub use self::dead::DeadLetter;
 use super::config;
@@ -90,7 +91,7 @@ impl Streams {
     pub async fn connect(config: &config::Nats) -> Result<Self, async_nats::ConnectError> {
         let (count, connected) = watch::channel(0);
         let count = Arc::new(count);
-        let client = async_nats::ConnectOptions::new()
+        let client = credentials(config.url.expose())
             .name("matchday")
             .retry_on_initial_connect()
             .connection_timeout(config.timeout)
@@ -413,6 +414,16 @@ impl Streams {
 
     fn stream_name(&self, stream: Stream) -> String {
         format!("{}_{}", self.prefix, stream.word())
+    }
+}
+
+/// Who to connect as: the client reads the address of a server from a URL, and passes over the name and password in it.
+fn credentials(url: &str) -> async_nats::ConnectOptions {
+    let decode = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+    match Url::parse(url).ok().map(|url| (decode(url.username()), url.password().map(decode))) {
+        Some((name, Some(password))) => async_nats::ConnectOptions::with_user_and_password(name, password),
+        Some((token, None)) if !token.is_empty() => async_nats::ConnectOptions::with_token(token),
+        _ => async_nats::ConnectOptions::new(),
     }
 }
 

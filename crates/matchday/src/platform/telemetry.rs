@@ -232,5 +232,12 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     );
     metrics::describe_counter!("matchday_feed_failures_total", "Looks at a feed that failed, by feed");
     metrics::describe_counter!("matchday_feed_changes_total", "Teams and matches that a feed made or changed, by feed");
+    metrics::describe_counter!("matchday_webhooks_total", "Attempts to deliver a webhook, by outcome");
+    metrics::describe_counter!("matchday_reminders_total", "Reminders that were sent, by notifier and outcome");
+    metrics::describe_gauge!("matchday_stream_listeners", "Connections that listen to the live stream");
+    metrics::describe_counter!(
+        "matchday_stream_dropped_total",
+        "Listeners that were sent away because they fell behind"
+    );
     metrics::describe_counter!("matchday_pages_built_total", "Pages built from the database, for all who ask for them");
 }

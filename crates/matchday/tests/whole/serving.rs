@@ -145,6 +145,14 @@ async fn metrics_health_and_readiness_are_on_the_private_listener() {
             assert_eq!(get(&process.private, path, "").await.0, 200, "{path}");
             assert_eq!(get(&process.public, path, "").await.0, 200, "{path}");
         }
+        // As a container asks, which knows where it is by the same settings.
+        let here = setting.with("MATCHDAY_HTTP__PRIVATE_LISTEN", process.private.trim_start_matches("http://"));
+        for arguments in [["health"].as_slice(), &["health", "--ready"]] {
+            assert_eq!(here.expect(arguments, ""), "");
+        }
+        let refused = here.with("MATCHDAY_HTTP__PRIVATE_LISTEN", "127.0.0.1:1").run(&["health"], "");
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && told.contains("nobody answers at http://127.0.0.1:1/healthz"), "{told}");
         let text =
             reqwest::get(format!("{}/metrics", process.private)).await.expect("an answer").text().await.expect("text");
         let count = |status: u16| {

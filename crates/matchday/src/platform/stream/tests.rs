@@ -213,3 +213,36 @@ async fn one_consumer_can_have_several_subjects() {
     assert_eq!(seen, ["work.other.two", "work.test.one"]);
     streams.remove().await;
 }
+
+#[tokio::test]
+async fn the_name_and_the_password_of_the_address_are_shown_to_the_server() {
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+    for (user_info, shown) in [
+        ("ada:pass%2Fword@", serde_json::json!({"user": "ada", "pass": "pass/word"})),
+        ("a-token@", serde_json::json!({"auth_token": "a-token"})),
+        ("", serde_json::json!({})),
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = listener.local_addr().expect("an address");
+        let server = tokio::spawn(async move {
+            let (connection, _) = listener.accept().await.expect("a client");
+            let mut connection = BufReader::new(connection);
+            let info = br#"INFO {"server_id":"x","version":"2.11.0","max_payload":1048576,"auth_required":true}"#;
+            connection.write_all(info).await.expect("told");
+            connection.write_all(b"\r\n").await.expect("told");
+            let mut line = String::new();
+            connection.read_line(&mut line).await.expect("a line");
+            line
+        });
+        let name = format!("nats://{user_info}{address}");
+        let config = crate::testing::test_config(&[("MATCHDAY_NATS__URL", name.as_str())]);
+        let _streams = Streams::connect(&config.nats).await.expect("it connects in the background");
+        let line = server.await.expect("heard");
+        let told: serde_json::Value =
+            serde_json::from_str(line.trim().strip_prefix("CONNECT ").expect("the first word")).expect("JSON");
+        for key in ["user", "pass", "auth_token"] {
+            assert_eq!(told.get(key).filter(|value| !value.is_null()), shown.get(key), "{user_info}: {key}");
+        }
+    }
+}
