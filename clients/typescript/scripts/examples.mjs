@@ -1,0 +1,9 @@
+// Writes the examples of README.md to .examples/, each a module, so that the compiler sees them.
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+
+await rm(".examples", { recursive: true, force: true });
+await mkdir(".examples");
+const examples = [...(await readFile("README.md", "utf8")).matchAll(/```ts\n([\s\S]*?)```/g)];
+for (const [number, [, code]] of examples.entries()) {
+  await writeFile(`.examples/readme-${number + 1}.ts`, `${code}\nexport {};\n`);
+}

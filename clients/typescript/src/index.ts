@@ -1,0 +1,11 @@
+export { type Answer, type Call, type Login, Matchday, type MatchdayOptions } from "./client.js";
+export { MatchdayError } from "./error.js";
+export type { RetrySettings } from "./retry.js";
+export { browserStorage, memoryStorage, type TokenStorage } from "./storage.js";
+export type { StreamEvent, StreamFilters, StreamOptions } from "./stream.js";
+
+import type { components } from "./schema.js";
+
+export type { components, operations, paths } from "./schema.js";
+/** What answers hold, by the names of the description: `Schemas["Event"]`. */
+export type Schemas = components["schemas"];

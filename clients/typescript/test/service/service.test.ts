@@ -1,0 +1,115 @@
+import { randomInt } from "node:crypto";
+import { describe, expect, test } from "vitest";
+import { Matchday, MatchdayError, memoryStorage, type StreamEvent } from "../../src/index.js";
+
+const baseUrl = process.env.MATCHDAY_URL;
+if (!baseUrl) throw new Error("MATCHDAY_URL says where the service is; clients/with-service starts one");
+
+/** Logs in with the code that the development log shows. A number that nobody had before, unless one is given. */
+async function logIn(phone = `+1555${randomInt(1_000_000, 9_999_999)}`) {
+  const storage = memoryStorage();
+  const client = new Matchday({ baseUrl: baseUrl ?? "", storage });
+  await client.requestCode(phone);
+  const log = await client.get("/api/logs/sms", { params: { query: { phone, status: "sent" } } });
+  const login = await client.logIn(phone, log.data[0]?.code ?? "");
+  return { client, storage, login };
+}
+
+async function matchToCome(client: Matchday) {
+  const { data } = await client.get("/api/auth/events", { params: { query: { status: "scheduled" } } });
+  const match = data.at(-1);
+  if (!match) throw new Error("the demo has matches to come");
+  return match;
+}
+
+async function until<Kind extends StreamEvent["kind"]>(
+  stream: AsyncIterable<StreamEvent>,
+  kind: Kind,
+  holds: (event: Extract<StreamEvent, { kind: Kind }>) => boolean,
+) {
+  for await (const event of stream) {
+    const wanted = event as Extract<StreamEvent, { kind: Kind }>;
+    if (event.kind === kind && holds(wanted)) return wanted;
+  }
+  throw new Error("the stream ended");
+}
+
+describe("a session", () => {
+  test("begins with a code, and ends", async () => {
+    const { client, storage, login } = await logIn();
+    expect(login.matrix_credentials?.user_id).toContain(login.user.username);
+    const { data } = await client.get("/api/auth/me");
+    expect(data).toMatchObject({ id: login.user.id, balance: 100 });
+    const token = await storage.load();
+    await client.logOut();
+    expect(await storage.load()).toBeNull();
+    const late = new Matchday({ baseUrl: baseUrl ?? "", storage: memoryStorage(token) });
+    await expect(late.get("/api/auth/me")).rejects.toMatchObject({ status: 401, code: "unauthenticated" });
+  });
+
+  test("does not begin with a wrong code", async () => {
+    const client = new Matchday({ baseUrl: baseUrl ?? "" });
+    const wrong = client.logIn("+15550009999", "000000");
+    await expect(wrong).rejects.toMatchObject({ status: 401, code: "invalid_code" });
+    await expect(wrong).rejects.toBeInstanceOf(MatchdayError);
+    expect(await client.token()).toBeNull();
+  });
+
+  test("faults name their fields, and the request", async () => {
+    const faulty = new Matchday({ baseUrl: baseUrl ?? "" }).requestCode("nonsense");
+    await expect(faulty).rejects.toMatchObject({
+      status: 422,
+      code: "validation_failed",
+      errors: { phone: [expect.any(String)] },
+      requestId: expect.any(String),
+    });
+  });
+});
+
+describe("with keys", () => {
+  test("the same claim has the same answer, and pays once", async () => {
+    const { client } = await logIn();
+    const claim = () => client.post("/api/auth/daily-coins", { headers: { "Idempotency-Key": "today" } });
+    const first = await claim();
+    expect(await claim()).toEqual(first);
+    expect((await client.get("/api/auth/coins")).data.balance).toBe(first.data.new_balance);
+    // Every other call has a key of its own.
+    await expect(client.post("/api/auth/daily-coins")).rejects.toMatchObject({ status: 400, code: "already_claimed" });
+  });
+});
+
+describe("the stream", () => {
+  test("tells of a prediction, and goes on where it was left", async () => {
+    const { client } = await logIn();
+    const { client: other } = await logIn();
+    const match = await matchToCome(client);
+    const stop = AbortSignal.timeout(20_000);
+    let opened: () => void = () => {};
+    const isOpen = new Promise<void>((done) => {
+      opened = done;
+    });
+    const told = until(
+      client.stream({ event_id: match.id }, { signal: stop, onConnection: (now) => now && opened() }),
+      "tally",
+      ({ data }) => data.total_predictions > match.predictions_count,
+    );
+    await isOpen;
+    await other.post("/api/auth/predictions", { body: { event_id: match.id, prediction: "draw", confidence: 40 } });
+    const tally = await told;
+    expect(tally.data.event_id).toBe(match.id);
+
+    // Meanwhile nobody listened.
+    await client.post("/api/auth/predictions", { body: { event_id: match.id, prediction: "home" } });
+    const next = await until(
+      client.stream({ event_id: match.id }, { signal: stop, lastEventId: tally.id }),
+      "tally",
+      ({ data }) => data.total_predictions > tally.data.total_predictions,
+    );
+    expect(next.data.prediction_distribution.home).toBeGreaterThan(tally.data.prediction_distribution.home);
+  });
+
+  test("is not for strangers", async () => {
+    const stranger = new Matchday({ baseUrl: baseUrl ?? "" });
+    await expect(stranger.stream().next()).rejects.toMatchObject({ status: 401 });
+  });
+});

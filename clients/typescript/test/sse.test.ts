@@ -1,0 +1,36 @@
+import { expect, test } from "vitest";
+import { type Block, EventStreamParser } from "../src/sse.js";
+
+const bytes = new TextEncoder();
+const whole =
+  ': a comment\r\nid: 1-1\r\nevent: event\r\ndata: {"a":1}\r\n\r\nid: 1-2\n\nevent: tally\ndata: first\ndata: zwölf\nunknown: x\n\ndata\n\n';
+const wanted: Block[] = [
+  { id: "1-1", event: "event", data: '{"a":1}' },
+  { id: "1-2" },
+  { event: "tally", data: "first\nzwölf" },
+  { data: "" },
+];
+
+test("blocks are read whole", () => {
+  expect(new EventStreamParser().push(bytes.encode(whole))).toEqual(wanted);
+});
+
+test("the network may cut anywhere, within a letter too", () => {
+  const all = bytes.encode(whole);
+  for (let size = 1; size < 20; size += 1) {
+    const parser = new EventStreamParser();
+    const blocks: Block[] = [];
+    for (let at = 0; at < all.length; at += size) blocks.push(...parser.push(all.slice(at, at + size)));
+    expect(blocks, `in pieces of ${size}`).toEqual(wanted);
+  }
+});
+
+test("what is not complete is not told", () => {
+  const parser = new EventStreamParser();
+  expect(parser.push(bytes.encode("id: 1-1\ndata: {}\n"))).toEqual([]);
+  expect(parser.push(bytes.encode("\n"))).toEqual([{ id: "1-1", data: "{}" }]);
+});
+
+test("only the first space after the colon is left out", () => {
+  expect(new EventStreamParser().push(bytes.encode("data:  two\n\n"))).toEqual([{ data: " two" }]);
+});

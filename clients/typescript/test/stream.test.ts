@@ -1,0 +1,164 @@
+import type { ServerResponse } from "node:http";
+import { expect, test } from "vitest";
+import { Matchday, memoryStorage, type StreamEvent, type StreamOptions } from "../src/index.js";
+import { json, serve } from "./server.js";
+
+const quick: StreamOptions = { firstPause: 0.01, longestPause: 0.05, silence: 5 };
+const open = (response: ServerResponse, text = "") =>
+  response.writeHead(200, { "Content-Type": "text/event-stream" }).write(text || ": here\n\n");
+const points = (id: string, earned: number) =>
+  `id: ${id}\nevent: points\ndata: {"event_id":5,"points_earned":${earned}}\n\n`;
+const fan = (baseUrl: string) => new Matchday({ baseUrl, storage: memoryStorage("md_1_x") });
+
+async function take(stream: AsyncIterable<StreamEvent>, count: number): Promise<StreamEvent[]> {
+  const events: StreamEvent[] = [];
+  for await (const event of stream) {
+    events.push(event);
+    if (events.length === count) break;
+  }
+  return events;
+}
+
+test("events come with their kind; what is unknown and what has no data does not come", async () => {
+  const { url, received } = await serve((response) =>
+    open(
+      response,
+      `id: 1-1\n\nid: 1-2\nevent: surprise\ndata: {}\n\n${points("1-3", 48)}event: reset\ndata: {}\n\nid: 1-4\nevent: rank\ndata: {"event_id":5,"rank":9,"of":24,"points":64}\n\n`,
+    ),
+  );
+  const events = await take(fan(url).stream({ event_id: 5, mine: true }, quick), 3);
+  expect(events).toEqual([
+    { id: "1-3", kind: "points", data: { event_id: 5, points_earned: 48 } },
+    { id: "1-3", kind: "reset", data: {} },
+    { id: "1-4", kind: "rank", data: { event_id: 5, rank: 9, of: 24, points: 64 } },
+  ]);
+  expect(received[0]).toMatchObject({
+    path: "/api/auth/stream?event_id=5&mine=true",
+    headers: { authorization: "Bearer md_1_x" },
+  });
+  expect(received[0]?.headers["last-event-id"]).toBeUndefined();
+});
+
+test("a connection that ends or breaks is followed by another one, from the last place", async () => {
+  const { url, received } = await serve((response, _, number) => {
+    if (number === 1) {
+      open(response, `${points("1-1", 1)}id: 1-7\n\n`);
+      response.end();
+    } else if (number === 2) {
+      open(response);
+      response.write(points("1-8", 2), () => response.destroy());
+    } else {
+      open(response, points("1-9", 3));
+    }
+  });
+  const events = await take(fan(url).stream({}, quick), 3);
+  expect(events.map(({ id }) => id)).toEqual(["1-1", "1-8", "1-9"]);
+  expect(received.map(({ headers }) => headers["last-event-id"])).toEqual([undefined, "1-7", "1-8"]);
+});
+
+test("a connection that falls silent is given up", async () => {
+  const { url, received } = await serve((response, _, number) => {
+    open(response, number === 1 ? points("1-1", 1) : points("1-2", 2));
+  });
+  const events = await take(fan(url).stream({}, { ...quick, silence: 0.2 }), 2);
+  expect(events.map(({ id }) => id)).toEqual(["1-1", "1-2"]);
+  expect(received[1]?.headers["last-event-id"]).toBe("1-1");
+});
+
+test("signs of life keep a connection", async () => {
+  const { url, received } = await serve((response) => {
+    open(response);
+    let beats = 0;
+    const heart = setInterval(() => {
+      beats += 1;
+      response.write(beats < 6 ? `id: 1-${beats}\n\n` : points("1-6", 1));
+      if (beats === 6) clearInterval(heart);
+    }, 100);
+  });
+  expect(await take(fan(url).stream({}, { ...quick, silence: 0.35 }), 1)).toHaveLength(1);
+  expect(received).toHaveLength(1);
+});
+
+test("a listener that takes its time is not taken for silence", async () => {
+  const { url, received } = await serve((response) => open(response, points("1-1", 1) + points("1-2", 2)));
+  const slow = fan(url).stream({}, { ...quick, silence: 0.1 });
+  await slow.next();
+  await new Promise((done) => setTimeout(done, 300));
+  expect((await slow.next()).value).toMatchObject({ id: "1-2" });
+  await slow.return();
+  expect(received).toHaveLength(1);
+});
+
+test("a busy service is asked again, after the pause that it names", async () => {
+  const { url, received } = await serve((response, _, number) => {
+    if (number === 1) json(response, 503, { code: "overloaded", message: "…" }, { "Retry-After": "1" });
+    else open(response, points("1-1", 1));
+  });
+  const began = performance.now();
+  await take(fan(url).stream({}, quick), 1);
+  expect(received).toHaveLength(2);
+  expect(performance.now() - began).toBeGreaterThanOrEqual(990);
+});
+
+test("one that keeps failing is asked less and less often", async () => {
+  const { url, received } = await serve((response) => response.end());
+  await take(fan(url).stream({}, { firstPause: 0.1, longestPause: 10, signal: AbortSignal.timeout(1000) }), 1);
+  // 0.1, 0.2, 0.4, 0.8 s, each a quarter more or less.
+  expect(received.length).toBeGreaterThanOrEqual(3);
+  expect(received.length).toBeLessThanOrEqual(5);
+});
+
+test("a refusal ends it", async () => {
+  const { url, received } = await serve((response) => json(response, 404, { code: "not_found", message: "No room." }));
+  await expect(take(fan(url).stream({ room_id: "!a:b" }, quick), 1)).rejects.toMatchObject({ status: 404 });
+  expect(received).toHaveLength(1);
+});
+
+test("a session that is over ends it, and the token is gone", async () => {
+  const { url } = await serve((response) => json(response, 401, { code: "unauthenticated", message: "…" }));
+  const storage = memoryStorage("md_1_x");
+  let told = 0;
+  const client = new Matchday({ baseUrl: url, storage, onLoggedOut: () => (told += 1) });
+  await expect(take(client.stream({}, quick), 1)).rejects.toMatchObject({ status: 401 });
+  expect([told, await storage.load()]).toEqual([1, null]);
+});
+
+test("the signal ends it without an error, and the connection too", async () => {
+  let closed: () => void;
+  const gone = new Promise<void>((done) => {
+    closed = done;
+  });
+  const { url } = await serve((response) => {
+    response.on("close", () => closed());
+    open(response);
+  });
+  const states: boolean[] = [];
+  const stop = new AbortController();
+  const stream = fan(url).stream(
+    {},
+    {
+      ...quick,
+      signal: stop.signal,
+      onConnection: (isOpen) => {
+        states.push(isOpen);
+        if (isOpen) stop.abort();
+      },
+    },
+  );
+  expect(await take(stream, 1)).toEqual([]);
+  await gone;
+  expect(states).toEqual([true, false]);
+});
+
+test("leaving the loop ends the connection", async () => {
+  let closed: () => void;
+  const gone = new Promise<void>((done) => {
+    closed = done;
+  });
+  const { url } = await serve((response) => {
+    response.on("close", () => closed());
+    open(response, points("1-1", 1));
+  });
+  await take(fan(url).stream({}, quick), 1);
+  await gone;
+});
