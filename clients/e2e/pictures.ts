@@ -1,0 +1,55 @@
+// Takes the pictures of the documentation, in PICTURES_TO: clients/with-service npm run pictures
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "vitest";
+import { logIn, Stage } from "./stage.js";
+
+const folder = process.env.PICTURES_TO ?? new URL("../../docs/images", import.meta.url).pathname;
+const sizes = { phone: { width: 390, height: 844 }, desktop: { width: 1280, height: 800 } };
+test("the pictures are taken", async () => {
+  await mkdir(folder, { recursive: true });
+  const stage = await Stage.open();
+  try {
+    for (const colorScheme of ["light", "dark"] as const) {
+      for (const [name, viewport] of Object.entries(sizes)) {
+        const { page, context } = await stage.device({
+          viewport,
+          colorScheme,
+          reducedMotion: "reduce",
+          deviceScaleFactor: 1,
+        });
+        const take = async (what: string, fullPage = false) => {
+          await page.evaluate(() => document.fonts.ready.then(() => undefined));
+          await page.waitForLoadState("networkidle").catch(() => {});
+          await page.screenshot({ path: join(folder, `${what}-${name}-${colorScheme}.png`), fullPage });
+        };
+        await page.goto("/");
+        await page.getByLabel("Phone number").waitFor();
+        await take("login");
+        await logIn(page, "+15550100100");
+        await page
+          .getByRole("link", { name: /Mill Lane/ })
+          .first()
+          .waitFor();
+        await page.getByText(/You: /).first().waitFor();
+        await page.getByText("Connecting…").waitFor({ state: "detached" });
+        await take("matches");
+        await page.getByRole("link", { name: /Old Quay.*Harbour United/ }).click();
+        const chat = page.getByRole("region", { name: "In the stand" });
+        await chat.getByRole("log").waitFor();
+        await page.getByText("If you are right").waitFor();
+        await take("match", name === "phone");
+        await page.goto("/#/table");
+        await page.getByRole("table").waitFor();
+        await take("table");
+        await page.goto("/#/me");
+        await page.getByText("days in a row").waitFor();
+        await page.getByRole("img", { name: /Your confidence/ }).waitFor();
+        await take("you", name === "phone");
+        await context.close();
+      }
+    }
+  } finally {
+    await stage.close();
+  }
+}, 300_000);

@@ -1,0 +1,155 @@
+import { execFile } from "node:child_process";
+import { existsSync } from "node:fs";
+import { promisify } from "node:util";
+import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
+import { type PreviewServer, preview } from "vite";
+
+export const service = process.env.MATCHDAY_URL ?? "";
+if (!service) throw new Error("MATCHDAY_URL says where the service is; clients/with-service starts one");
+
+const arguments_ = [
+  "--headless",
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+/** A browser, and the built page in front of the service. */
+export class Stage {
+  private constructor(
+    readonly browser: Browser,
+    readonly server: PreviewServer,
+    readonly url: string,
+  ) {}
+
+  static async open(): Promise<Stage> {
+    // Port 0 is any that is free; the configuration passes the service's paths on to MATCHDAY_URL.
+    const root = new URL("../web", import.meta.url).pathname;
+    const server = await preview({ root, preview: { port: 0, host: "127.0.0.1", open: false }, logLevel: "warn" });
+    const url = server.resolvedUrls?.local[0] ?? "";
+    const executablePath = ["/usr/bin/chromium", "/usr/bin/chromium-browser"].find(existsSync) ?? "/usr/bin/chromium";
+    return new Stage(await chromium.launch({ executablePath, args: arguments_ }), server, url);
+  }
+
+  async close(): Promise<void> {
+    await this.browser.close();
+    await this.server.close();
+  }
+
+  /** A device of its own. What goes wrong on its pages is an error of the test. */
+  async device(options: Parameters<Browser["newContext"]>[0] = {}): Promise<Device> {
+    const context = await this.browser.newContext({
+      baseURL: this.url,
+      viewport: { width: 390, height: 844 },
+      locale: "en-GB",
+      ...options,
+    });
+    const page = await context.newPage();
+    const faults: string[] = [];
+    page.on("pageerror", (error) => faults.push(String(error)));
+    page.on("console", (message) => {
+      // The library for chat talks of what it does; refusals that a test provokes are shown on the page.
+      if (message.type() === "error" && !/Failed to load resource/.test(message.text())) faults.push(message.text());
+    });
+    return { context, page, faults };
+  }
+}
+
+export interface Device {
+  context: BrowserContext;
+  page: Page;
+  faults: string[];
+}
+
+/** The last code that was sent to a phone, as the development log shows it. */
+export async function codeOf(phone: string): Promise<string> {
+  const query = new URLSearchParams({ status: "sent", phone });
+  const answer = await fetch(`${service}/api/logs/sms?${query}`);
+  const { data } = (await answer.json()) as { data: { code: string }[] };
+  return data[0]?.code ?? "";
+}
+
+export async function logIn(page: Page, phone: string, username?: string): Promise<void> {
+  await page.goto("/");
+  await page.getByLabel("Phone number").fill(phone);
+  await page.getByRole("button", { name: "Send me a code" }).click();
+  const field = page.getByLabel(/The code that was sent/);
+  await field.waitFor();
+  await field.fill(await codeOf(phone));
+  if (username) {
+    await page.getByText("Choose a username").click();
+    await page.getByLabel("Username").fill(username);
+    await page.getByText("The username is available.").waitFor();
+  }
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
+  await page.getByRole("heading", { name: "Matches", level: 1 }).waitFor();
+}
+
+/** Writes how a match stands, the way operators do. */
+export async function writeScore(
+  token: string,
+  match: number,
+  status: string,
+  home: number,
+  away: number,
+): Promise<void> {
+  const ask = async (path: string) => {
+    const answer = await fetch(`${service}${path}`, { headers: { Authorization: `Bearer ${token}` } });
+    return ((await answer.json()) as { data: never }).data;
+  };
+  type Team = { id: number; name: string; slug: string; logo: string; country: string; founded: number };
+  const event: { start_time: string; venue: string; home_team: Team; away_team: Team } = await ask(
+    `/api/auth/events/${match}`,
+  );
+  const teams: Team[] = await ask("/api/auth/teams?per_page=100");
+  const [tournament]: { slug: string; name: string; logo: string }[] = await ask("/api/auth/tournaments");
+  const entry = ({ id }: Team) => {
+    const { slug, name, logo, country, founded } = teams.find((team) => team.id === id) as Team;
+    return { slug, name, logo, country, founded };
+  };
+  const [one, other] = [entry(event.home_team), entry(event.away_team)];
+  const document = {
+    sport: { slug: "football", name: "Football" },
+    tournament: { slug: tournament?.slug, name: tournament?.name, logo: tournament?.logo },
+    teams: [one, other],
+    matches: [
+      {
+        key: await keyOf(event, teams),
+        home: one.slug,
+        away: other.slug,
+        start_time: event.start_time,
+        venue: event.venue,
+        status,
+        home_score: home,
+        away_score: away,
+      },
+    ],
+  };
+  await operate(["fixtures", "import", "-"], JSON.stringify(document));
+}
+
+/** The demo's names for its matches are not in the interface: they are known by who plays. */
+async function keyOf(
+  event: { home_team: { name: string }; away_team: { name: string } },
+  _teams: unknown,
+): Promise<string> {
+  const keys: Record<string, string> = {
+    "Mill Lane – Northgate Rovers": "round-2-1",
+    "Old Quay – Harbour United": "round-2-2",
+  };
+  const key = keys[`${event.home_team.name} – ${event.away_team.name}`];
+  if (!key) throw new Error("the demo has another match here");
+  return key;
+}
+
+/** Runs the service's own command, with the settings that the service runs with. */
+export async function operate(command: string[], input = ""): Promise<string> {
+  const { MATCHDAY_URL: _, ...env } = process.env;
+  const running = promisify(execFile)(process.env.SERVICE_BIN ?? "matchday", command, { env });
+  running.child.stdin?.end(input);
+  return (await running).stdout;
+}

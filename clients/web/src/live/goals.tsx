@@ -1,0 +1,54 @@
+import type { Schemas } from "@matchday/client";
+import { useEffect, useRef, useState } from "react";
+import { Link } from "wouter";
+import { useLive } from "./live.tsx";
+import "./goals.css";
+
+type Match = Schemas["StreamMatch"];
+interface Told {
+  number: number;
+  word: string;
+  match: Match;
+}
+
+/** Tells of goals on whatever page one is, also to those who listen to the page. */
+export function Goals() {
+  const [told, setTold] = useState<Told>();
+  const goals = useRef(new Map<number, number>());
+  useLive(({ kind, data }) => {
+    if (kind !== "event") return;
+    const before = goals.current.get(data.event_id);
+    const now = (data.home_score ?? 0) + (data.away_score ?? 0);
+    goals.current.set(data.event_id, now);
+    const word = inAWord(data, before, now);
+    if (word) setTold((last) => ({ number: (last?.number ?? 0) + 1, word, match: data }));
+  });
+  useEffect(() => {
+    if (!told) return;
+    const timer = setTimeout(() => setTold(undefined), 9000);
+    return () => clearTimeout(timer);
+  }, [told]);
+  return (
+    <section className="goals" role="status" aria-live="assertive" aria-label="Goals">
+      {told && (
+        <Link key={told.number} href={`/match/${told.match.event_id}`} className="goal on-pitch">
+          <strong>{told.word}</strong>
+          <span className="numbers">
+            {told.match.home_team.name} {told.match.home_score} – {told.match.away_score} {told.match.away_team.name}
+          </span>
+        </Link>
+      )}
+    </section>
+  );
+}
+
+function inAWord(match: Match, before: number | undefined, now: number): string | undefined {
+  if (match.changed.includes("status")) {
+    if (match.status_detail === "live") return "Kick-off";
+    if (match.status_detail === "finished") return "Full time";
+    return undefined;
+  }
+  if (!match.changed.includes("score")) return undefined;
+  if (match.status === "finished" || (before !== undefined && now < before)) return "Corrected";
+  return "Goal";
+}

@@ -1,0 +1,16 @@
+import "@fontsource-variable/archivo/wdth.css";
+import "./style/tokens.css";
+import "./style/base.css";
+import "./style/parts.css";
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import { App } from "./app.tsx";
+
+const root = document.getElementById("root");
+if (root) {
+  createRoot(root).render(
+    <StrictMode>
+      <App />
+    </StrictMode>,
+  );
+}

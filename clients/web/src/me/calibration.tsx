@@ -1,0 +1,120 @@
+import type { Schemas } from "@matchday/client";
+import { matchday } from "../session/session.ts";
+import { useAnswer } from "../ui/answer.ts";
+import { Shown } from "../ui/states.tsx";
+
+/** How sure one was, against how often one was right. */
+export function Calibration() {
+  const answer = useAnswer((signal) => matchday.get("/api/auth/me/calibration", { signal }), []);
+  return (
+    <section className="card" aria-labelledby="calibration">
+      <header>
+        <h2 id="calibration">Do you know what you know?</h2>
+      </header>
+      <Shown answer={answer}>
+        {({ data }) => {
+          const bins = data.bins.filter(({ count }) => count > 0);
+          if (bins.length === 0) {
+            return <p className="empty">It shows here once matches that you staked on are over.</p>;
+          }
+          return (
+            <>
+              <Chart bins={bins} />
+              <p className="small soft">
+                Each dot is what you said with that confidence; larger dots stand for more matches. On the line you were
+                right as often as you thought; below it you were too sure.
+              </p>
+              <Numbers bins={bins} />
+            </>
+          );
+        }}
+      </Shown>
+    </section>
+  );
+}
+
+type Bins = Schemas["CalibrationBin"][];
+const size = { width: 400, height: 280, left: 46, right: 14, top: 14, bottom: 44 };
+const x = (share: number) => size.left + share * (size.width - size.left - size.right);
+const y = (share: number) => size.height - size.bottom - share * (size.height - size.top - size.bottom);
+const ticks = [0, 0.25, 0.5, 0.75, 1];
+
+function Chart({ bins }: { bins: Bins }) {
+  const most = Math.max(...bins.map(({ count }) => count));
+  const dots = bins.map((bin) => ({
+    at: bin.from,
+    sure: (bin.average_confidence ?? 0) / 100,
+    right: share(bin),
+    radius: 7 + 9 * Math.sqrt(bin.count / most),
+  }));
+  return (
+    <svg
+      className="calibration numbers"
+      viewBox={`0 0 ${size.width} ${size.height}`}
+      role="img"
+      aria-label={inWords(bins)}
+    >
+      {ticks.map((tick) => (
+        <g key={tick}>
+          <line className="grid" x1={x(0)} x2={x(1)} y1={y(tick)} y2={y(tick)} />
+          <text x={x(0) - 8} y={y(tick) + 4} textAnchor="end">
+            {tick * 100}
+          </text>
+          <text x={x(tick)} y={y(0) + 18} textAnchor="middle">
+            {tick * 100}
+          </text>
+        </g>
+      ))}
+      <path className="too-sure" d={`M${x(0)} ${y(0)}L${x(1)} ${y(1)}V${y(0)}Z`} />
+      <line className="honest" x1={x(0)} y1={y(0)} x2={x(1)} y2={y(1)} />
+      {dots.map(({ at, sure, right }) => (
+        <line key={at} className="miss" x1={x(sure)} x2={x(sure)} y1={y(sure)} y2={y(right)} />
+      ))}
+      {dots.map(({ at, sure, right, radius }) => (
+        <circle key={at} cx={x(sure)} cy={y(right)} r={radius} />
+      ))}
+      <text className="axis" x={x(0.5)} y={size.height - 6} textAnchor="middle">
+        How sure you were, %
+      </text>
+      <text className="axis" transform={`translate(12 ${y(0.5)}) rotate(-90)`} textAnchor="middle">
+        How often right, %
+      </text>
+    </svg>
+  );
+}
+
+/** The same for those who do not see it, and for those who want to know exactly. */
+function Numbers({ bins }: { bins: Bins }) {
+  return (
+    <details className="small">
+      <summary>In numbers</summary>
+      <table className="numbers">
+        <thead>
+          <tr>
+            <th scope="col">Sure</th>
+            <th scope="col">Matches</th>
+            <th scope="col">Right</th>
+          </tr>
+        </thead>
+        <tbody>
+          {bins.map((bin) => (
+            <tr key={bin.from}>
+              <th scope="row">{Math.round(bin.average_confidence ?? 0)} %</th>
+              <td>{bin.count}</td>
+              <td>{Math.round(share(bin) * 100)} %</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </details>
+  );
+}
+
+const share = ({ right, count }: Bins[number]) => (count ? right / count : 0);
+
+function inWords(bins: Bins): string {
+  const parts = bins.map(
+    (bin) => `${Math.round(bin.average_confidence ?? 0)} percent sure, ${bin.right} of ${bin.count} right`,
+  );
+  return `Your confidence against what came true: ${parts.join("; ")}.`;
+}

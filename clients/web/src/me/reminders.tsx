@@ -1,0 +1,54 @@
+import { useState } from "react";
+import { matchday } from "../session/session.ts";
+import { useAnswer } from "../ui/answer.ts";
+import { inWords, Shown } from "../ui/states.tsx";
+
+/** Whether one is reminded of matches that one has not predicted. */
+export function Reminders() {
+  const answer = useAnswer((signal) => matchday.get("/api/auth/me/notifications", { signal }), []);
+  const [isBusy, setBusy] = useState(false);
+  const [error, setError] = useState<unknown>();
+  async function set(reminders: boolean) {
+    setBusy(true);
+    setError(undefined);
+    try {
+      const saved = await matchday.put("/api/auth/me/notifications", { body: { reminders } });
+      answer.change(() => saved);
+    } catch (error) {
+      setError(error);
+    }
+    setBusy(false);
+  }
+  return (
+    <section className="card" aria-labelledby="reminders">
+      <header>
+        <h2 id="reminders">Notifications</h2>
+      </header>
+      <Shown answer={answer}>
+        {({ data }) => (
+          <>
+            <label className="switch">
+              <span>
+                Remind me of matches of my teams
+                <span className="small soft">An hour before, if I have said nothing of them.</span>
+              </span>
+              <input
+                type="checkbox"
+                role="switch"
+                checked={data.reminders}
+                aria-checked={data.reminders}
+                disabled={isBusy}
+                onChange={(event) => set(event.target.checked)}
+              />
+            </label>
+            {error !== undefined && (
+              <p className="notice" role="alert">
+                {inWords(error)}
+              </p>
+            )}
+          </>
+        )}
+      </Shown>
+    </section>
+  );
+}

@@ -1,0 +1,70 @@
+import { useState } from "react";
+import { matchday } from "../session/session.ts";
+import { useAnswer } from "../ui/answer.ts";
+import { inWords, Shown } from "../ui/states.tsx";
+import { dateAndTime } from "../ui/time.ts";
+
+/** Where one is logged in. */
+export function Sessions() {
+  const answer = useAnswer((signal) => matchday.get("/api/auth/sessions", { signal }), []);
+  const [error, setError] = useState<unknown>();
+  async function end(id: number) {
+    setError(undefined);
+    try {
+      await matchday.delete("/api/auth/sessions/{id}", { params: { path: { id } } });
+      answer.reload();
+    } catch (error) {
+      setError(error);
+    }
+  }
+  return (
+    <section className="card" aria-labelledby="sessions">
+      <header>
+        <h2 id="sessions">Where you are logged in</h2>
+      </header>
+      {error !== undefined && (
+        <p className="notice" role="alert">
+          {inWords(error)}
+        </p>
+      )}
+      <Shown answer={answer}>
+        {({ data }) => (
+          <ul className="sessions">
+            {data.map(({ id, user_agent, current, last_used_at }) => (
+              <li key={id}>
+                <span>
+                  {device(user_agent)}
+                  <span className="small soft">
+                    {current ? "This device" : `Last used ${dateAndTime(last_used_at)}`}
+                  </span>
+                </span>
+                {!current && (
+                  <button
+                    type="button"
+                    className="button quiet low"
+                    aria-label={`End the session on ${device(user_agent)}`}
+                    onClick={() => end(id)}
+                  >
+                    End
+                  </button>
+                )}
+              </li>
+            ))}
+          </ul>
+        )}
+      </Shown>
+    </section>
+  );
+}
+
+/** What a `User-Agent` says to people: the browser and the system, or its first words. */
+function device(agent: string): string {
+  const browser = /(Firefox|Edg|OPR|Chrome|Safari)\//.exec(agent)?.[1];
+  const system = /(Android|iPhone|iPad|Windows|Mac OS X|Linux)/.exec(agent)?.[1];
+  const name = { Edg: "Edge", OPR: "Opera" }[browser ?? ""] ?? browser;
+  return (
+    [name, system && `on ${system.replace("Mac OS X", "macOS")}`].filter(Boolean).join(" ") ||
+    agent.slice(0, 40) ||
+    "A device"
+  );
+}

@@ -1,0 +1,62 @@
+import type { Schemas } from "@matchday/client";
+import { useEffect, useState } from "react";
+import { signed } from "../matches/words.ts";
+import { matchday } from "../session/session.ts";
+import type { Goals } from "./score-fields.tsx";
+
+interface Props {
+  match: number;
+  pick: Schemas["Pick"] | undefined;
+  goals: Goals | null;
+  confidence: number;
+}
+
+/** What a prediction would earn and cost, as the service works it out by the rules of this match. */
+export function Stake({ match, pick, goals, confidence }: Props) {
+  const [preview, setPreview] = useState<Schemas["PointsPreview"]>();
+  useEffect(() => {
+    if (!pick) return;
+    const stop = new AbortController();
+    const query = { prediction: pick, confidence, ...goals };
+    const ask = () =>
+      matchday
+        .get("/api/auth/events/{event}/points-preview", {
+          params: { path: { event: match }, query },
+          signal: stop.signal,
+        })
+        .then(({ data }) => !stop.signal.aborted && setPreview(data))
+        // One can predict without it; the next move of the slider asks again.
+        .catch(() => {});
+    const timer = setTimeout(ask, 60);
+    return () => {
+      clearTimeout(timer);
+      stop.abort();
+    };
+  }, [match, pick, goals, confidence]);
+
+  if (!pick || !preview) return <p className="stake-hint small soft">Choose an outcome to see what is at stake.</p>;
+  return (
+    <dl className="stake numbers" aria-live="polite">
+      <div className="gain">
+        <dt>If you are right</dt>
+        <dd>{signed(preview.right)}</dd>
+      </div>
+      {preview.goal_difference != null && (
+        <div className="gain">
+          <dt>Right difference</dt>
+          <dd>{signed(preview.goal_difference)}</dd>
+        </div>
+      )}
+      {preview.exact_score != null && (
+        <div className="gain">
+          <dt>Exact score</dt>
+          <dd>{signed(preview.exact_score)}</dd>
+        </div>
+      )}
+      <div className={preview.wrong < 0 ? "loss" : ""}>
+        <dt>If you are wrong</dt>
+        <dd>{signed(preview.wrong)}</dd>
+      </div>
+    </dl>
+  );
+}

@@ -1,0 +1,181 @@
+import { MatchdayError } from "@matchday/client";
+import { type FormEvent, useEffect, useRef, useState } from "react";
+import { Mark } from "../ui/mark.tsx";
+import { inWords } from "../ui/states.tsx";
+import "./login.css";
+import { logIn, matchday } from "./session.ts";
+import { UsernameField } from "./username.tsx";
+
+/** A phone number, then the code that was sent to it. The first time makes the account. */
+export function Login() {
+  const [phone, setPhone] = useState("");
+  const [validUntil, setValidUntil] = useState<number>();
+  useEffect(() => {
+    document.title = "Log in · Matchday";
+  }, []);
+  return (
+    <main className="login on-pitch" id="main">
+      <header>
+        <Mark />
+        <h1>
+          Call it.
+          <br />
+          Then watch it.
+        </h1>
+        <p>Predict matches, say how sure you are, and talk while they are played.</p>
+      </header>
+      <div className="card">
+        {validUntil === undefined ? (
+          <PhoneForm phone={phone} setPhone={setPhone} sent={setValidUntil} />
+        ) : (
+          <CodeForm phone={phone} validUntil={validUntil} sent={setValidUntil} back={() => setValidUntil(undefined)} />
+        )}
+      </div>
+    </main>
+  );
+}
+
+function PhoneForm(props: { phone: string; setPhone: (phone: string) => void; sent: (until: number) => void }) {
+  const { phone, setPhone, sent } = props;
+  const [error, setError] = useState<unknown>();
+  const [isBusy, setBusy] = useState(false);
+  const field = useRef<HTMLInputElement>(null);
+  const fault = error instanceof MatchdayError ? error.errors.phone?.[0] : undefined;
+
+  async function submit(event: FormEvent) {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      const { expires_in } = await matchday.requestCode(phone);
+      sent(Date.now() + expires_in * 1000);
+    } catch (error) {
+      setError(error);
+      setBusy(false);
+      field.current?.focus();
+    }
+  }
+  return (
+    <form className="stack" onSubmit={submit} noValidate>
+      <h2>Log in</h2>
+      <div className="field">
+        <label htmlFor="phone">Phone number</label>
+        <input
+          ref={field}
+          id="phone"
+          type="tel"
+          autoComplete="tel"
+          required
+          placeholder="+1 555 010 0100"
+          value={phone}
+          onChange={(event) => setPhone(event.target.value)}
+          aria-invalid={fault !== undefined}
+          aria-describedby="phone-help"
+        />
+        <p id="phone-help" className={fault ? "fault" : "small soft"} role={fault ? "alert" : undefined}>
+          {fault ?? "With the country's code. We send six digits to it."}
+        </p>
+      </div>
+      {error !== undefined && !fault && (
+        <p className="notice" role="alert">
+          {inWords(error)}
+        </p>
+      )}
+      <button type="submit" className="button wide" disabled={isBusy}>
+        {isBusy ? "Sending…" : "Send me a code"}
+      </button>
+    </form>
+  );
+}
+
+function CodeForm(props: { phone: string; validUntil: number; sent: (until: number) => void; back: () => void }) {
+  const { phone, validUntil, sent, back } = props;
+  const [code, setCode] = useState("");
+  const [username, setUsername] = useState("");
+  const [error, setError] = useState<unknown>();
+  const [isBusy, setBusy] = useState(false);
+  const [notice, setNotice] = useState("");
+  const field = useRef<HTMLInputElement>(null);
+  const left = useSecondsUntil(validUntil);
+  const usernameFault = error instanceof MatchdayError ? error.errors.username?.[0] : undefined;
+
+  useEffect(() => field.current?.focus(), []);
+
+  async function submit(event: FormEvent) {
+    event.preventDefault();
+    setBusy(true);
+    setError(undefined);
+    try {
+      await logIn(phone, code.trim(), username.trim() || undefined);
+    } catch (error) {
+      setError(error);
+      setBusy(false);
+      field.current?.focus();
+    }
+  }
+  async function another() {
+    setError(undefined);
+    try {
+      const { data } = await matchday.post("/api/auth/resend-code", { body: { phone } });
+      sent(Date.now() + data.expires_in * 1000);
+      setCode("");
+      setNotice("Another code was sent. The one before is not good any more.");
+    } catch (error) {
+      setError(error);
+    }
+  }
+  return (
+    <form className="stack" onSubmit={submit} noValidate>
+      <h2>Six digits</h2>
+      <div className="field">
+        <label htmlFor="code">The code that was sent to {phone}</label>
+        <input
+          ref={field}
+          id="code"
+          className="code numbers"
+          inputMode="numeric"
+          autoComplete="one-time-code"
+          maxLength={6}
+          required
+          value={code}
+          onChange={(event) => setCode(event.target.value.replace(/\D/g, ""))}
+          aria-describedby="code-help"
+        />
+        <p id="code-help" className="small soft numbers">
+          {left > 0 ? `Good for ${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}` : "It has expired."}
+        </p>
+      </div>
+      <details>
+        <summary>New here? Choose a username</summary>
+        <UsernameField value={username} setValue={setUsername} fault={usernameFault} />
+      </details>
+      {error !== undefined && (
+        <p className="notice" role="alert">
+          {inWords(error)}
+        </p>
+      )}
+      <p role="status" className={notice ? "small soft" : "unseen"}>
+        {notice}
+      </p>
+      <button type="submit" className="button wide" disabled={isBusy || code.length < 6}>
+        {isBusy ? "Logging in…" : "Log in"}
+      </button>
+      <div className="login-more">
+        <button type="button" className="button quiet low" onClick={another}>
+          Send another code
+        </button>
+        <button type="button" className="button quiet low" onClick={back}>
+          Another number
+        </button>
+      </div>
+    </form>
+  );
+}
+
+function useSecondsUntil(moment: number): number {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return Math.max(0, Math.ceil((moment - now) / 1000));
+}

@@ -1,0 +1,73 @@
+import { MatchdayError } from "@matchday/client";
+import { useEffect, useState } from "react";
+import { matchday } from "./session.ts";
+
+/** A username to begin with. It is part of the chat id and so for ever; who chooses none is given one. */
+export function UsernameField(props: { value: string; setValue: (value: string) => void; fault: string | undefined }) {
+  const { value, setValue, fault } = props;
+  const [word, setWord] = useState("");
+  const [suggestions, setSuggestions] = useState<string[]>([]);
+
+  useEffect(() => {
+    const stop = new AbortController();
+    // Not at every key: strangers may only ask so often.
+    const timer = setTimeout(async () => {
+      const found = await check(value.trim(), stop.signal);
+      if (stop.signal.aborted) return;
+      setWord(found.word);
+      setSuggestions(found.suggestions);
+    }, 400);
+    return () => {
+      clearTimeout(timer);
+      stop.abort();
+    };
+  }, [value]);
+
+  return (
+    <div className="field">
+      <label htmlFor="username">Username</label>
+      <input
+        id="username"
+        autoComplete="username"
+        autoCapitalize="none"
+        spellCheck={false}
+        maxLength={30}
+        value={value}
+        onChange={(event) => setValue(event.target.value)}
+        aria-invalid={fault !== undefined}
+        aria-describedby="username-help"
+      />
+      <p id="username-help" className={fault ? "fault" : "small soft"} aria-live="polite">
+        {fault ?? (word || "It stays yours for ever. Leave it empty and you are given one.")}
+      </p>
+      {suggestions.length > 0 && (
+        <ul className="suggestions" aria-label="Usernames that are free">
+          {suggestions.map((name) => (
+            <li key={name}>
+              <button type="button" className="button quiet low" onClick={() => setValue(name)}>
+                {name}
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}
+
+async function check(username: string, signal: AbortSignal): Promise<{ word: string; suggestions: string[] }> {
+  try {
+    if (username === "") {
+      const body = { base: "fan", include_numbers: false };
+      return {
+        word: "",
+        suggestions: (await matchday.post("/api/auth/username/generate", { body, signal })).suggestions,
+      };
+    }
+    const answer = await matchday.post("/api/auth/username/check", { body: { username }, signal });
+    return { word: answer.message, suggestions: answer.available ? [] : (answer.suggestions ?? []) };
+  } catch (error) {
+    // The login works without suggestions.
+    return { word: error instanceof MatchdayError ? error.message : "", suggestions: [] };
+  }
+}

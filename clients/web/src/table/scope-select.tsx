@@ -1,0 +1,47 @@
+import { matchday } from "../session/session.ts";
+import { useAnswer } from "../ui/answer.ts";
+import type { Scope } from "./table-page.tsx";
+
+/** Chooses whose table is shown, among tournaments and the rooms that one is in. */
+export function ScopeSelect({ scope, choose }: { scope: Scope; choose: (path: string) => void }) {
+  const { data } = useAnswer(async (signal) => {
+    const [tournaments, rooms] = await Promise.all([
+      matchday.get("/api/auth/tournaments", { params: { query: { per_page: 100 } }, signal }),
+      matchday.get("/api/auth/chat-rooms", { params: { query: { joined: true, per_page: 100 } }, signal }),
+    ]);
+    return { tournaments: tournaments.data, rooms: rooms.data };
+  }, []);
+  const value = scope.room_id
+    ? `/table/room/${encodeURIComponent(scope.room_id)}`
+    : scope.tournament_id
+      ? `/table/tournament/${scope.tournament_id}`
+      : "/table";
+  return (
+    <label className="scope">
+      <span className="unseen">Whose table</span>
+      {/* Until the choices are here there is only the one that is shown. */}
+      <select className="select" value={value} onChange={(event) => choose(event.target.value)} disabled={!data}>
+        <option value="/table">Everyone</option>
+        {!data && value !== "/table" && <option value={value}>…</option>}
+        {data && data.tournaments.length > 0 && (
+          <optgroup label="Tournaments">
+            {data.tournaments.map(({ id, name }) => (
+              <option key={id} value={`/table/tournament/${id}`}>
+                {name}
+              </option>
+            ))}
+          </optgroup>
+        )}
+        {data && data.rooms.length > 0 && (
+          <optgroup label="Your rooms">
+            {data.rooms.map(({ room_id, name }) => (
+              <option key={room_id} value={`/table/room/${encodeURIComponent(room_id)}`}>
+                {name}
+              </option>
+            ))}
+          </optgroup>
+        )}
+      </select>
+    </label>
+  );
+}

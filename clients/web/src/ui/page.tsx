@@ -1,0 +1,31 @@
+import { type ReactNode, useEffect, useRef } from "react";
+
+/** A page with its heading. Who comes to it by keyboard or screen reader begins at the heading. */
+export function Page({
+  title,
+  heading,
+  className = "",
+  children,
+}: {
+  title: string;
+  heading?: ReactNode;
+  className?: string;
+  children: ReactNode;
+}) {
+  const top = useRef<HTMLHeadingElement>(null);
+  useEffect(() => {
+    document.title = `${title} · Matchday`;
+  }, [title]);
+  useEffect(() => {
+    window.scrollTo(0, 0);
+    top.current?.focus({ preventScroll: true });
+  }, []);
+  return (
+    <main id="main" className={`page ${className}`}>
+      <h1 ref={top} tabIndex={-1} className={heading === null ? "unseen" : undefined}>
+        {heading ?? title}
+      </h1>
+      {children}
+    </main>
+  );
+}
