@@ -106,6 +106,10 @@ bench *ARGS: _own
     {{ parts }} && cargo build --quiet --release --bin matchday --bin bench
     {{ parts }} && ulimit -n "$(ulimit -Hn)" && "$CARGO_TARGET_DIR/release/bench" {{ ARGS }}
 
+# The clients: types as this service describes them, tests, and the web app in a real browser.
+clients: _own
+    {{ parts }} && cargo build --quiet --bin matchday && clients/check
+
 # At least so many requests that Schemathesis thinks up, to a service of their own: by night 20000, in a hurry 1.
 schemathesis CASES="20000": _own
     {{ parts }} && cargo build --quiet --bin matchday && dev/schemathesis {{ CASES }}

@@ -18,10 +18,11 @@ test("the pictures are taken", async () => {
           reducedMotion: "reduce",
           deviceScaleFactor: 1,
         });
-        const take = async (what: string, fullPage = false) => {
+        const take = async (what: string) => {
+          await page.mouse.move(0, 0);
           await page.evaluate(() => document.fonts.ready.then(() => undefined));
-          await page.waitForLoadState("networkidle").catch(() => {});
-          await page.screenshot({ path: join(folder, `${what}-${name}-${colorScheme}.png`), fullPage });
+          await page.waitForFunction(() => [...document.images].every((image) => image.complete));
+          await page.screenshot({ path: join(folder, `${what}-${name}-${colorScheme}.png`) });
         };
         await page.goto("/");
         await page.getByLabel("Phone number").waitFor();
@@ -38,14 +39,14 @@ test("the pictures are taken", async () => {
         const chat = page.getByRole("region", { name: "In the stand" });
         await chat.getByRole("log").waitFor();
         await page.getByText("If you are right").waitFor();
-        await take("match", name === "phone");
+        await take("match");
         await page.goto("/#/table");
         await page.getByRole("table").waitFor();
         await take("table");
         await page.goto("/#/me");
         await page.getByText("days in a row").waitFor();
         await page.getByRole("img", { name: /Your confidence/ }).waitFor();
-        await take("you", name === "phone");
+        await take("you");
         await context.close();
       }
     }

@@ -33,6 +33,8 @@ async function start(): Promise<MatrixClient> {
     userId: credentials.user_id,
     accessToken: credentials.access_token,
     deviceId: credentials.device_id,
+    // Not the one that leaves something in the browser when the session is over.
+    store: new sdk.MemoryStore(),
   });
   // The homeserver refuses the token; this may come several times for one token, and new ones are asked for once.
   client.once(sdk.HttpApiEvent.SessionLoggedOut, () => {

@@ -22,7 +22,7 @@ export function Scoreboard({ match }: { match: Schemas["Event"] }) {
         <span>{match.home_team.name}</span>
       </p>
       {hasScore ? (
-        <p className="board-score numbers">
+        <p className="board-middle board-score numbers">
           <span key={`home ${match.home_score}`} className="digit">
             {match.home_score}
           </span>
@@ -33,7 +33,7 @@ export function Scoreboard({ match }: { match: Schemas["Event"] }) {
           </span>
         </p>
       ) : (
-        <p className="kick-off numbers">
+        <p className="board-middle kick-off numbers">
           <strong>{timeOfDay(match.start_time)}</strong>
           {soon && <span>{soon}</span>}
         </p>

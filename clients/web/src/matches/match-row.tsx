@@ -66,7 +66,7 @@ export function LiveMatch({ match, own }: Props) {
         <Crest team={match.home_team} size={64} />
         <span>{match.home_team.name}</span>
       </span>
-      <span className="board-score numbers">
+      <span className="board-middle board-score numbers">
         {match.home_score ?? 0}
         <span aria-hidden="true">:</span>
         <span className="unseen"> to </span>

@@ -34,7 +34,7 @@ export function Calibration() {
 }
 
 type Bins = Schemas["CalibrationBin"][];
-const size = { width: 400, height: 280, left: 46, right: 14, top: 14, bottom: 44 };
+const size = { width: 400, height: 280, left: 58, right: 16, top: 20, bottom: 52 };
 const x = (share: number) => size.left + share * (size.width - size.left - size.right);
 const y = (share: number) => size.height - size.bottom - share * (size.height - size.top - size.bottom);
 const ticks = [0, 0.25, 0.5, 0.75, 1];
@@ -57,10 +57,10 @@ function Chart({ bins }: { bins: Bins }) {
       {ticks.map((tick) => (
         <g key={tick}>
           <line className="grid" x1={x(0)} x2={x(1)} y1={y(tick)} y2={y(tick)} />
-          <text x={x(0) - 8} y={y(tick) + 4} textAnchor="end">
+          <text x={x(0) - 10} y={y(tick) + 4} textAnchor="end">
             {tick * 100}
           </text>
-          <text x={x(tick)} y={y(0) + 18} textAnchor="middle">
+          <text x={x(tick)} y={y(0) + 22} textAnchor="middle">
             {tick * 100}
           </text>
         </g>
@@ -76,7 +76,7 @@ function Chart({ bins }: { bins: Bins }) {
       <text className="axis" x={x(0.5)} y={size.height - 6} textAnchor="middle">
         How sure you were, %
       </text>
-      <text className="axis" transform={`translate(12 ${y(0.5)}) rotate(-90)`} textAnchor="middle">
+      <text className="axis" transform={`translate(14 ${y(0.5)}) rotate(-90)`} textAnchor="middle">
         How often right, %
       </text>
     </svg>

@@ -25,10 +25,10 @@ export function nameOfDay(time: string | Date, now = new Date()): string {
   return weekday.format(new Date(time));
 }
 
-/** "in 25 min", "in 3 h 5 min"; nothing when it is further away than a day, or over. */
+/** "in 25 min", "in 3 h 5 min"; nothing when it is further away than half a day, or over. */
 export function until(time: string, now = Date.now()): string | undefined {
   const minutes = Math.ceil((Date.parse(time) - now) / 60_000);
-  if (minutes <= 0 || minutes >= 24 * 60) return undefined;
+  if (minutes <= 0 || minutes >= 12 * 60) return undefined;
   const hours = Math.floor(minutes / 60);
   return `in ${hours ? `${hours} h ` : ""}${minutes % 60 ? `${minutes % 60} min` : ""}`.trim();
 }

@@ -1,0 +1,284 @@
+import { randomInt } from "node:crypto";
+import type { Locator, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { faultsOf } from "./axe.js";
+import { codeOf, type Device, logIn, Stage, service, writeScore } from "./stage.js";
+
+// One match day, told in order: what one test did is there for the next. Mara is the demo's own fan, on a phone; Nia is
+// new, and sits at a desk.
+let stage: Stage;
+let mara: Device;
+let nia: Device;
+const number = randomInt(100_000, 999_999);
+const niasName = `nia.${number}`;
+
+beforeAll(async () => {
+  stage = await Stage.open();
+  mara = await stage.device({ reducedMotion: "reduce" });
+  nia = await stage.device({ viewport: { width: 1280, height: 800 }, reducedMotion: "reduce" });
+});
+afterAll(() => stage?.close());
+
+const shown = (locator: Locator, timeout = 20_000) => locator.waitFor({ state: "visible", timeout });
+const score = (page: Page) => page.getByRole("region", { name: "Score" });
+const chat = (page: Page) => page.getByRole("log", { name: "Messages" });
+const total = (page: Page) => page.getByTestId("total");
+const numberIn = async (locator: Locator) => Number((await locator.textContent())?.replace(/\D/g, ""));
+const tokenOf = (page: Page) => page.evaluate(() => localStorage.getItem("matchday.token") ?? "");
+
+async function openMatch(page: Page, name: RegExp) {
+  await page.goto("/#/");
+  await page.getByRole("link", { name }).first().click();
+  await shown(page.getByRole("heading", { level: 1, name }));
+}
+
+describe("logging in", () => {
+  test("a number that is none, and a wrong code, are told at once", async () => {
+    const { page } = mara;
+    await page.goto("/");
+    await page.getByLabel("Phone number").fill("12");
+    await page.getByRole("button", { name: "Send me a code" }).click();
+    await shown(page.getByRole("alert"));
+    await page.getByLabel("Phone number").fill("+1 555 010 0100");
+    await page.getByRole("button", { name: "Send me a code" }).click();
+    const field = page.getByLabel(/The code that was sent/);
+    await shown(field);
+    const code = await codeOf("+15550100100");
+    await field.fill(code === "000000" ? "000001" : "000000");
+    await page.getByRole("button", { name: "Log in", exact: true }).click();
+    await shown(page.getByRole("alert"));
+    expect(await field.evaluate((element) => element === document.activeElement)).toBe(true);
+  });
+
+  test("the right code opens the matches; a new fan chooses a username", async () => {
+    await logIn(mara.page, "+15550100100");
+    await logIn(nia.page, `+1555${randomInt(1_000_000, 9_999_999)}`, niasName);
+    await nia.page.goto("/#/me");
+    await shown(nia.page.getByRole("heading", { level: 1, name: niasName }));
+    expect(await numberIn(nia.page.getByTestId("balance"))).toBe(100);
+  });
+
+  test("it lasts over a reload", async () => {
+    await mara.page.reload();
+    await shown(mara.page.getByRole("heading", { level: 1, name: "Matches" }));
+  });
+});
+
+test("matches are listed by day, the live one first", async () => {
+  const { page } = mara;
+  await page.goto("/#/");
+  await shown(page.getByRole("link", { name: /Live.*Mill Lane.*1 to 0.*Northgate Rovers/ }));
+  await shown(page.getByRole("region", { name: "To come" }).getByRole("heading", { level: 3 }).first());
+  expect(await page.getByRole("region", { name: "Results" }).getByRole("listitem").count()).toBe(4);
+  // The crests are drawn by the service, and are there.
+  const crests = page.locator("img.crest");
+  await page.waitForFunction(() => [...document.images].every((image) => image.complete && image.naturalWidth > 0));
+  expect(await crests.count()).toBeGreaterThan(20);
+});
+
+describe("predicting", () => {
+  test("the slider shows what is at stake, and others see the prediction arrive", async () => {
+    const match = /Harbour United.*Northgate Rovers/;
+    await openMatch(nia.page, match);
+    await shown(total(nia.page));
+    const before = await numberIn(total(nia.page));
+
+    const { page } = mara;
+    await openMatch(page, match);
+    await shown(page.getByText("Choose an outcome to see what is at stake."));
+    await page.getByRole("radio", { name: "Harbour United" }).check();
+    // docs/points.md: home, 2:1 with 75 percent.
+    await page.getByRole("button", { name: "Say the score too" }).click();
+    await page.getByRole("button", { name: "One goal more for Harbour United" }).click();
+    await page.getByRole("button", { name: "One goal more for Northgate Rovers" }).click();
+    await page.getByLabel("How sure are you?").fill("75");
+    const stake = page.locator(".stake");
+    await shown(stake.filter({ hasText: /right\s*\+39.*difference\s*\+49.*score\s*\+59.*wrong\s*−11/s }));
+    await page.getByRole("button", { name: "Predict", exact: true }).click();
+    await shown(page.getByText("Saved: Harbour United 2–1, 75 %."));
+
+    await shown(nia.page.getByTestId("total").filter({ hasText: `${before + 1} predictions` }));
+    await shown(page.getByTestId("total").filter({ hasText: `${before + 1} predictions` }));
+    await page.reload();
+    await shown(page.getByRole("button", { name: "Change it" }));
+    expect(await page.getByLabel("How sure are you?").inputValue()).toBe("75");
+  });
+
+  test("works by keyboard alone", async () => {
+    const { page } = nia;
+    await openMatch(page, /Harbour United.*Northgate Rovers/);
+    await page.getByRole("radio", { name: "Harbour United" }).focus();
+    await page.keyboard.press("ArrowRight");
+    expect(await page.getByRole("radio", { name: "Draw" }).isChecked()).toBe(true);
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("ArrowRight");
+    await shown(page.locator(".confidence output").filter({ hasText: "55 %" }));
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Enter");
+    await shown(page.getByText("Saved: Draw, 55 %."));
+  });
+});
+
+test("two fans talk in the room of a match", async () => {
+  await openMatch(mara.page, /Mill Lane.*Northgate Rovers/);
+  await shown(chat(mara.page)); // the demo has put her there
+  await openMatch(nia.page, /Mill Lane.*Northgate Rovers/);
+  await nia.page.getByRole("button", { name: "Join the chat" }).click();
+  await shown(chat(nia.page));
+
+  const [hello, answer] = [`Hello from ${niasName}`, `Welcome, number ${number}`];
+  await nia.page.getByLabel("Message", { exact: true }).fill(hello);
+  await nia.page.getByRole("button", { name: "Send" }).click();
+  await shown(chat(mara.page).getByText(hello));
+  await shown(chat(mara.page).getByText(niasName, { exact: true }));
+  await mara.page.getByLabel("Message", { exact: true }).fill(answer);
+  await mara.page.keyboard.press("Enter");
+  await shown(chat(nia.page).getByText(answer));
+  await shown(chat(nia.page).getByText("mara.lind", { exact: true }).last());
+});
+
+describe("the match goes on", () => {
+  test("a goal arrives while the page is open, and the room is told", async () => {
+    const match = Number(new URL(mara.page.url()).hash.split("/").at(-1));
+    await nia.page.goto("/#/");
+    await shown(nia.page.getByRole("link", { name: /Mill Lane.*1 to 0/ }));
+    await writeScore(await tokenOf(mara.page), match, "live", 2, 0);
+    await shown(score(mara.page).filter({ hasText: /2\s*:\s*to\s*0/ }));
+    await shown(
+      mara.page.getByRole("status", { name: "Goals" }).filter({ hasText: /Goal.*Mill Lane 2 – 0 Northgate Rovers/ }),
+    );
+    await shown(nia.page.getByRole("link", { name: /Mill Lane.*2 to 0/ }));
+    await shown(chat(mara.page).locator(".announcement").filter({ hasText: /2.*0/ }));
+  });
+
+  test("its end brings points, and says why", async () => {
+    const match = Number(new URL(mara.page.url()).hash.split("/").at(-1));
+    await writeScore(await tokenOf(mara.page), match, "finished", 2, 0);
+    const own = mara.page.getByRole("region", { name: "Your prediction" });
+    await shown(own.getByText(/[+−]?\d+ points/));
+    await shown(own.getByRole("listitem").first());
+  });
+
+  test("the table has everybody's place, by tournament and room too", async () => {
+    const { page } = mara;
+    await page.getByRole("link", { name: "Its table" }).click();
+    await shown(page.getByRole("table").getByRole("row", { name: /Mara Lind/ }));
+    expect(await page.getByRole("combobox").inputValue()).toMatch(/^\/table\/room\//);
+    await page.getByRole("combobox").selectOption({ label: "Lantern Cup" });
+    await shown(page.getByText(/You are \d+(st|nd|rd|th) of 24/));
+    await page.getByRole("combobox").selectOption({ label: "Everyone" });
+    await shown(page.getByText(/You are \d+(st|nd|rd|th) of 24/));
+    await page.getByRole("radio", { name: "Week" }).check();
+    await shown(page.getByRole("table"));
+  });
+});
+
+describe("one's own page", () => {
+  test("the daily coins are claimed once", async () => {
+    const { page } = mara;
+    await page.goto("/#/me");
+    const claim = page.getByRole("button", { name: /Claim \d+ coins/ });
+    await shown(claim);
+    const [before, coins] = [await numberIn(page.getByTestId("balance")), await numberIn(claim)];
+    await claim.click();
+    await shown(page.getByText(`${coins} coins are yours.`));
+    await shown(page.getByTestId("balance").filter({ hasText: String(before + coins) }));
+    await shown(page.getByRole("link", { name: `${before + coins} coins` }));
+    expect(await page.getByRole("button", { name: /more from/ }).isDisabled()).toBe(true);
+  });
+
+  test("the chart says how sure one was and how often right", async () => {
+    const { page } = mara;
+    await shown(page.getByRole("img", { name: /percent sure, \d+ of \d+ right/ }));
+    await page.getByText("In numbers").click();
+    await shown(page.getByRole("columnheader", { name: "Matches" }));
+  });
+
+  test("reminders are switched off, and stay off", async () => {
+    const { page } = mara;
+    const reminders = page.getByRole("switch", { name: /Remind me/ });
+    await reminders.click();
+    await shown(page.getByRole("switch", { name: /Remind me/, checked: false }));
+    await page.reload();
+    await shown(page.getByRole("switch", { name: /Remind me/, checked: false }));
+  });
+});
+
+test("what keeps somebody from using a page is found", async () => {
+  const { page, context } = await stage.device();
+  await page.setContent('<html lang="en"><main><h1 style="color:#aaa;background:#fff">Faint</h1><input></main></html>');
+  const found = (await faultsOf(page)).map((fault) => fault.split(":")[0]);
+  expect(found).toEqual(expect.arrayContaining(["color-contrast", "label"]));
+  await context.close();
+});
+
+for (const colorScheme of ["light", "dark"] as const) {
+  test(`every page can be used by everybody (${colorScheme})`, async () => {
+    const { page, faults } = await stage.device({ colorScheme, reducedMotion: "reduce" });
+    const look = async (where: string) => expect(await faultsOf(page), where).toEqual([]);
+    await page.goto("/");
+    await shown(page.getByLabel("Phone number"));
+    await look("login: phone");
+    await page.getByLabel("Phone number").fill("+15550100101");
+    await page.getByRole("button", { name: "Send me a code" }).click();
+    await shown(page.getByLabel(/The code that was sent/));
+    await page.getByText("Choose a username").click();
+    await shown(page.getByRole("list", { name: "Usernames that are free" }));
+    await look("login: code");
+    await page.getByLabel(/The code that was sent/).fill(await codeOf("+15550100101"));
+    await page.getByRole("button", { name: "Log in", exact: true }).click();
+    await shown(page.getByText(/You: /).first());
+    await look("matches");
+    for (const viewport of [
+      { width: 1280, height: 800 },
+      { width: 390, height: 844 },
+    ]) {
+      await page.setViewportSize(viewport);
+      await openMatch(page, /Old Quay.*Harbour United/);
+      await shown(page.locator(".stake"));
+      await shown(chat(page));
+      await look("a match to come");
+      await openMatch(page, /Mill Lane.*Northgate Rovers/);
+      await shown(page.getByRole("region", { name: "Your prediction" }));
+      await shown(chat(page).locator(".announcement").first());
+      await look("a match that is over");
+      await page.goto("/#/table");
+      await shown(page.getByRole("table"));
+      await look("table");
+      await page.goto("/#/me");
+      await shown(page.getByRole("img", { name: /Your confidence/ }));
+      await shown(page.getByRole("switch"));
+      await shown(page.getByText("This device"));
+      await look("you");
+    }
+    expect(faults).toEqual([]);
+    await page.context().close();
+  });
+}
+
+describe("leaving", () => {
+  test("a session that is ended elsewhere brings the login", async () => {
+    const other = await stage.device();
+    await logIn(other.page, "+15550100100");
+    await mara.page.goto("/#/me");
+    const endings = mara.page.getByRole("button", { name: /End the session on/ });
+    await mara.page.reload();
+    await shown(endings.first());
+    await endings.first().click();
+    // The stream of the other device hears of it with its next sign of life, after 15 seconds at most.
+    await shown(other.page.getByLabel("Phone number"), 40_000);
+    await other.context.close();
+  });
+
+  test("logging out ends the session here and at the service", async () => {
+    const { page, faults } = mara;
+    const token = await tokenOf(page);
+    await page.getByRole("button", { name: "Log out" }).click();
+    await shown(page.getByLabel("Phone number"));
+    expect(await page.evaluate(() => localStorage.length)).toBe(0);
+    const late = await fetch(`${service}/api/auth/me`, { headers: { Authorization: `Bearer ${token}` } });
+    expect(late.status).toBe(401);
+    expect([faults, nia.faults]).toEqual([[], []]);
+  });
+});
