@@ -1,10 +1,20 @@
-// Takes the pictures of the documentation, in PICTURES_TO: clients/with-service npm run pictures
+// Takes the pictures of the documentation: clients/with-service npm run pictures. With PICTURES_TO it takes those of all
+// pages, in light and dark, and puts them there: to look at after a change.
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "vitest";
 import { logIn, Stage } from "./stage.js";
 
 const folder = process.env.PICTURES_TO ?? new URL("../../docs/images", import.meta.url).pathname;
+const kept = new Set([
+  "matches-phone-light",
+  "match-phone-dark",
+  "chat-phone-light",
+  "table-phone-dark",
+  "you-phone-light",
+  "matches-desktop-dark",
+  "match-desktop-light",
+]);
 const sizes = { phone: { width: 390, height: 844 }, desktop: { width: 1280, height: 800 } };
 test("the pictures are taken", async () => {
   await mkdir(folder, { recursive: true });
@@ -19,10 +29,12 @@ test("the pictures are taken", async () => {
           deviceScaleFactor: 1,
         });
         const take = async (what: string) => {
+          const file = `${what}-${name}-${colorScheme}`;
+          if (!process.env.PICTURES_TO && !kept.has(file)) return;
           await page.mouse.move(0, 0);
           await page.evaluate(() => document.fonts.ready.then(() => undefined));
           await page.waitForFunction(() => [...document.images].every((image) => image.complete));
-          await page.screenshot({ path: join(folder, `${what}-${name}-${colorScheme}.png`) });
+          await page.screenshot({ path: join(folder, `${file}.png`) });
         };
         await page.goto("/");
         await page.getByLabel("Phone number").waitFor();
@@ -40,6 +52,8 @@ test("the pictures are taken", async () => {
         await chat.getByRole("log").waitFor();
         await page.getByText("If you are right").waitFor();
         await take("match");
+        await chat.evaluate((element) => element.scrollIntoView({ block: "center" }));
+        await take("chat");
         await page.goto("/#/table");
         await page.getByRole("table").waitFor();
         await take("table");

@@ -82,7 +82,7 @@ export async function logIn(page: Page, phone: string, username?: string): Promi
   await field.fill(await codeOf(phone));
   if (username) {
     await page.getByText("Choose a username").click();
-    await page.getByLabel("Username").fill(username);
+    await page.getByRole("textbox", { name: "Username" }).fill(username);
     await page.getByText("The username is available.").waitFor();
   }
   await page.getByRole("button", { name: "Log in", exact: true }).click();

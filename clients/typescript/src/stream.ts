@@ -53,6 +53,7 @@ export async function* listen(connect: Connect, options: StreamOptions = {}): As
   let failures = 0;
   while (!signal?.aborted) {
     let pause: number | undefined;
+    const began = Date.now();
     try {
       for await (const blocks of connection(connect, place, silence * 1000, signal, () => onConnection?.(true))) {
         failures = 0;
@@ -63,6 +64,8 @@ export async function* listen(connect: Connect, options: StreamOptions = {}): As
           place = block.id ?? place;
         }
       }
+      // One that is ended as soon as it is there must not be asked for without a pause.
+      if (Date.now() - began < firstPause * 1000) failures += 1;
     } catch (error) {
       if (signal?.aborted) return;
       if (isFinal(error)) throw error;

@@ -108,6 +108,16 @@ test("one that keeps failing is asked less and less often", async () => {
   expect(received.length).toBeLessThanOrEqual(5);
 });
 
+test("one that ends every connection at once is not flooded", async () => {
+  const { url, received } = await serve((response) => {
+    open(response);
+    response.end();
+  });
+  await take(fan(url).stream({}, { firstPause: 0.2, signal: AbortSignal.timeout(1000) }), 1);
+  expect(received.length).toBeGreaterThanOrEqual(3);
+  expect(received.length).toBeLessThanOrEqual(8);
+});
+
 test("a refusal ends it", async () => {
   const { url, received } = await serve((response) => json(response, 404, { code: "not_found", message: "No room." }));
   await expect(take(fan(url).stream({ room_id: "!a:b" }, quick), 1)).rejects.toMatchObject({ status: 404 });

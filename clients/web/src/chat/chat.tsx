@@ -31,7 +31,7 @@ export function Chat({ match }: { match: Schemas["Event"] }) {
                 {joined ? (
                   <RoomLinks room={joined} left={rooms.reload} />
                 ) : (
-                  <span className="small soft">{members} there</span>
+                  <span className="small soft">{members ? `${members} there` : "Nobody there yet"}</span>
                 )}
               </header>
               {joined ? (

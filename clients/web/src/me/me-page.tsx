@@ -18,17 +18,16 @@ export function MePage() {
         <span className="me-name">
           {me.name ?? me.username}
           <span className="small soft">
-            {me.username} · {me.points} points
+            {me.name != null && `${me.username} · `}
+            {me.points} points
           </span>
         </span>
       }
     >
       <div className="me-halves">
-        <div className="stack">
-          <Coins />
-          <Calibration />
-        </div>
-        <div className="stack">
+        <Coins />
+        <Calibration />
+        <div className="stack me-rest">
           <Reminders />
           <Sessions />
           <button

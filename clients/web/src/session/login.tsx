@@ -161,10 +161,10 @@ function CodeForm(props: { phone: string; validUntil: number; sent: (until: numb
       </button>
       <div className="login-more">
         <button type="button" className="button quiet low" onClick={another}>
-          Send another code
+          New code
         </button>
         <button type="button" className="button quiet low" onClick={back}>
-          Another number
+          Other number
         </button>
       </div>
     </form>

@@ -10,6 +10,7 @@ export function UsernameField(props: { value: string; setValue: (value: string) 
 
   useEffect(() => {
     const stop = new AbortController();
+    setWord(""); // what was said of another name
     // Not at every key: strangers may only ask so often.
     const timer = setTimeout(async () => {
       const found = await check(value.trim(), stop.signal);
