@@ -37,14 +37,16 @@ export interface StreamOptions {
 /** Opens the connection; `url` has the filters in it. */
 export type Connect = (headers: Headers, signal: AbortSignal) => Promise<Response>;
 
-const kinds: ReadonlySet<string> = new Set<Schemas["StreamEventKind"]>([
-  "event",
-  "result",
-  "tally",
-  "points",
-  "rank",
-  "reset",
-]);
+/** A record, so that a kind that the description has and this client does not know is an error of the compiler. */
+const kinds: Record<Schemas["StreamEventKind"] & StreamEvent["kind"], true> &
+  Record<Exclude<Schemas["StreamEventKind"], StreamEvent["kind"]>, never> = {
+  event: true,
+  result: true,
+  tally: true,
+  points: true,
+  rank: true,
+  reset: true,
+};
 
 /** The events of a stream that connects again by itself, for as long as somebody iterates. */
 export async function* listen(connect: Connect, options: StreamOptions = {}): AsyncGenerator<StreamEvent, void, void> {
@@ -125,7 +127,7 @@ async function* connection(
 
 function understand(block: Block, place: string): StreamEvent | undefined {
   // A newer service may tell more than this client knows.
-  if (block.data === undefined || !kinds.has(block.event ?? "")) return undefined;
+  if (block.data === undefined || !Object.hasOwn(kinds, block.event ?? "")) return undefined;
   const data: unknown = JSON.parse(block.data || "{}");
   return { id: block.id ?? place, kind: block.event, data } as StreamEvent;
 }

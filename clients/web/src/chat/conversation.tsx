@@ -1,6 +1,7 @@
 import { type FormEvent, useLayoutEffect, useRef, useState } from "react";
 import { Loading, Problem } from "../ui/states.tsx";
 import { timeOfDay } from "../ui/time.ts";
+import { Report } from "./report.tsx";
 import { type Message, useTimeline } from "./timeline.ts";
 
 /** What is said in a room, and a line to say something. */
@@ -9,7 +10,7 @@ export function Conversation({ roomId }: { roomId: string }) {
   if (error !== undefined) return <Problem error={error} retry={reopen} />;
   return (
     <>
-      {messages ? <Messages messages={messages} /> : <Loading what="Opening the chat" />}
+      {messages ? <Messages roomId={roomId} messages={messages} /> : <Loading what="Opening the chat" />}
       <p role="status" className={isConnected ? "unseen" : "small soft"}>
         {isConnected ? "" : "Chat is connecting again…"}
       </p>
@@ -18,7 +19,7 @@ export function Conversation({ roomId }: { roomId: string }) {
   );
 }
 
-function Messages({ messages }: { messages: Message[] }) {
+function Messages({ roomId, messages }: { roomId: string; messages: Message[] }) {
   const list = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
   const last = messages.at(-1)?.id;
@@ -41,13 +42,18 @@ function Messages({ messages }: { messages: Message[] }) {
     >
       {messages.length === 0 && <p className="empty">Nobody has said anything yet.</p>}
       {messages.map((message, number) => (
-        <Line key={message.id} message={message} follows={messages[number - 1]?.from === message.from} />
+        <Line
+          key={message.id}
+          roomId={roomId}
+          message={message}
+          follows={messages[number - 1]?.from === message.from}
+        />
       ))}
     </div>
   );
 }
 
-function Line({ message, follows }: { message: Message; follows: boolean }) {
+function Line({ roomId, message, follows }: { roomId: string; message: Message; follows: boolean }) {
   const { from, text, at, isOwn, isNotice, state } = message;
   if (isNotice) return <p className="announcement">{text}</p>;
   return (
@@ -57,6 +63,7 @@ function Line({ message, follows }: { message: Message; follows: boolean }) {
       </p>
       <p className="message-text">{text}</p>
       {state !== "here" && <p className="small soft">{state === "sending" ? "Sending…" : "It was not sent."}</p>}
+      {!isOwn && message.eventId && <Report roomId={roomId} eventId={message.eventId} from={from} />}
     </div>
   );
 }

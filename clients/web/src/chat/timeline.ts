@@ -4,6 +4,8 @@ import { openChat, refusals } from "./matrix.ts";
 
 export interface Message {
   id: string;
+  /** What the homeserver calls it, once it has it. */
+  eventId: string | undefined;
   /** The username: the part of the chat id before the colon. */
   from: string;
   /** Of the service's bot, which tells what happens in the match. */
@@ -92,6 +94,7 @@ function messagesOf(client: MatrixClient, events: MatrixEvent[]): Message[] {
       const from = (event.getSender() ?? "").replace(/^@/, "").replace(/:.*$/, "");
       return {
         id: event.getTxnId() ?? event.getId() ?? "",
+        eventId: event.status === null ? event.getId() : undefined,
         from,
         isNotice: from === "matchday",
         isOwn: event.getSender() === client.getUserId(),

@@ -45,7 +45,7 @@ function Chart({ bins }: { bins: Bins }) {
     at: bin.from,
     sure: (bin.average_confidence ?? 0) / 100,
     right: share(bin),
-    radius: 7 + 9 * Math.sqrt(bin.count / most),
+    radius: 5 + 7 * Math.sqrt(bin.count / most),
   }));
   return (
     <svg
