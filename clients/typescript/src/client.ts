@@ -36,7 +36,7 @@ export type Call<M extends Method> = <Path extends PathsWith<M>>(
 
 export type Login = components["schemas"]["LoginData"];
 
-/** These are asked by those who have no token, and answer nobody's token with 401. */
+/** For those who have no token yet: none is sent to these. */
 const open: ReadonlySet<string> = new Set<keyof paths>([
   "/api/code/request",
   "/api/code/verify",

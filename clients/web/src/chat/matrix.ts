@@ -35,6 +35,7 @@ async function start(): Promise<MatrixClient> {
     deviceId: credentials.device_id,
     // Not the one that leaves something in the browser when the session is over.
     store: new sdk.MemoryStore(),
+    disableVoip: true,
   });
   // The homeserver refuses the token; this may come several times for one token, and new ones are asked for once.
   client.once(sdk.HttpApiEvent.SessionLoggedOut, () => {
