@@ -42,13 +42,13 @@ soak MINUTES="20": _own
         --run-ignored all --no-capture -E 'test(/^soak::/)'
 
 # What must pass before anything lands.
-ci: format lint queries test migrations dependencies docs
+ci: format lint queries test migrations dependencies docs clients deploy
 
 # The code is formatted, and the scripts are sound.
 format:
     cargo fmt --all --check
     shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/check-migrations dev/upgrade dev/proof-parts dev/schemathesis .ci/run \
-        deploy/check deploy/make-env deploy/postgres-init.sh
+        deploy/check deploy/make-env deploy/postgres-init.sh clients/check clients/with-service
 
 # No warning of the compiler or of clippy.
 lint: _own

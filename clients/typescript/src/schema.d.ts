@@ -176,7 +176,13 @@ export interface paths {
         get: operations["get_me"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Delete the caller's account, for good
+         * @description At once every session ends, and whatever says who the person is goes: phone, names, address, birthday, favourites,
+         *     browsers. Predictions and coins stay, as those of nobody. The username is given to nobody else. A few minutes later what
+         *     the person said in chat is taken back, and the chat account ends.
+         */
+        delete: operations["delete_me"];
         options?: never;
         head?: never;
         patch?: never;
@@ -227,6 +233,46 @@ export interface paths {
         put?: never;
         /** Verify a phone with the code that was sent to it */
         post: operations["verify_phone"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/me/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Take along everything that the service has of the caller
+         * @description What was said in chat is on the homeserver, from where every Matrix client can export it.
+         */
+        get: operations["export_me"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/me/deletion": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask for the code that deleting the account needs
+         * @description It goes to the account's own phone, and is good for nothing else.
+         */
+        post: operations["request_deletion"];
         delete?: never;
         options?: never;
         head?: never;
@@ -940,6 +986,10 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        AccountDeleted: {
+            /** @example The account is deleted. What was said in chat follows within minutes. */
+            message: string;
+        };
         BTreeMap: {
             [key: string]: string[];
         };
@@ -1218,6 +1268,13 @@ export interface components {
             message: string;
             data: components["schemas"]["CoinDeduction"];
         };
+        Confirmation: {
+            /**
+             * @description The code that was sent for this.
+             * @example 271828
+             */
+            code: string;
+        };
         CredentialsData: {
             matrix_credentials: components["schemas"]["MatrixCredentials"];
         };
@@ -1274,6 +1331,11 @@ export interface components {
              * @example order-4711
              */
             reference_id?: string | null;
+        };
+        DeletionRequested: {
+            /** @example A code was sent. With it the account can be deleted. */
+            message: string;
+            data: components["schemas"]["PendingDeletion"];
         };
         DiscoveredHomeserver: {
             /** @example https://chat.example.org */
@@ -1373,6 +1435,12 @@ export interface components {
         };
         ExplanationAnswer: {
             data: components["schemas"]["PredictionExplanation"];
+        };
+        ExportAnswer: {
+            /** @description The rows of each table that has some of the caller, by its name, as they are stored. */
+            data: {
+                [key: string]: Record<string, never>[];
+            };
         };
         /** @description A team as a favourite. */
         FavouriteTeam: {
@@ -1696,6 +1764,16 @@ export interface components {
              * @description How many items there are on all pages.
              */
             total: number;
+        };
+        PendingDeletion: {
+            /**
+             * Format: int64
+             * @description For how many seconds the code is good.
+             * @example 300
+             */
+            expires_in: number;
+            /** @example +14155550100 */
+            phone: string;
         };
         PendingVerification: {
             /**
@@ -3091,6 +3169,62 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    delete_me: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Confirmation"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AccountDeleted"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            /** @description The token is not good, or the code is wrong, expired or used up */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            403: components["responses"]["Suspended"];
+            /** @description The account has no phone (`no_phone`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            /** @description Too many tries; `Retry-After` says when to try again */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     update_user_info: {
         parameters: {
             query?: never;
@@ -3216,6 +3350,88 @@ export interface operations {
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
             /** @description Too many tries; `Retry-After` says when to try again */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    export_me: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    /** @description A name for the file */
+                    "Content-Disposition"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExportAnswer"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description Too many exports; `Retry-After` says when to ask again */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    request_deletion: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description A name of the client's own for this request, like a UUID. Sent again with the same name, path and body within 24 hours, the request does not happen again: the answer is the one of the first time, with `Idempotency-Replayed: true`. Only answers of 401, 403, 413, 429 and from 500 on are not kept, nor those that hold credentials. Another body is 422 `idempotency_key_reused`.
+                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletionRequested"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The account has no phone (`no_phone`), or the same request is under way */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            422: components["responses"]["Invalid"];
+            /** @description Too many codes; `Retry-After` says when to ask again */
             429: {
                 headers: {
                     [name: string]: unknown;

@@ -24,7 +24,7 @@ pub fn crest(slug: &str) -> Option<String> {
         return None;
     }
     let digest = Sha256::digest(slug);
-    let (field, charge, letters) = COLOURS[usize::from(digest[0]) % COLOURS.len()];
+    let (field, charge, letters) = COLOURS[usize::from(digest[8]) % COLOURS.len()];
     let initials: String = slug
         .split('_')
         .filter_map(|word| word.chars().next())

@@ -23,7 +23,7 @@ pub struct ErrorBody {
     pub code: Cow<'static, str>,
     /// On 422: what is wrong, by field.
     #[serde(skip_serializing_if = "Faults::is_empty")]
-    #[schema(required = false)]
+    #[schema(required = false, inline)]
     pub errors: Faults,
     /// On 500: what to tell the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
