@@ -990,9 +990,6 @@ export interface components {
             /** @example The account is deleted. What was said in chat follows within minutes. */
             message: string;
         };
-        BTreeMap: {
-            [key: string]: string[];
-        };
         BlockAnswer: {
             /** @example This user is blocked. */
             message: string;
@@ -1362,8 +1359,9 @@ export interface components {
             message: string;
             /** @description For programs: stable, in `snake_case`. */
             code: string;
-            /** @description On 422: what is wrong, by field. */
-            errors?: components["schemas"]["BTreeMap"];
+            errors?: {
+                [key: string]: string[];
+            } & Record<string, never>;
             /** @description On 500: what to tell the operator. */
             request_id?: string;
         };
