@@ -324,7 +324,7 @@ def use(base, *tokens):
 # What only happens when something goes wrong, or needs a provider, a feed or an endpoint that is not here.
 MAY_BE_SILENT = re.compile(
     "shed|rate_limit|stream_dropped|written_off|leaderboards_filled|outbox_failures|sms_reports|closures|feed_|webhooks_total"
-    "|reminders|mirror_corrections|mirror_comparisons|restrictions|matchday_reports|codes_refused|outcome=\"(retried|given_up)\"")
+    "|reminders|accounts_deleted|mirror_corrections|mirror_comparisons|restrictions|matchday_reports|codes_refused|outcome=\"(retried|given_up)\"")
 
 
 def ask(prometheus):
