@@ -23,6 +23,7 @@ use crate::{
     login::service::Login,
     mirror::service::Mirror,
     notifications::service::Notifications,
+    operators::service::Operators,
     platform::{
         clock::{Clock, SystemClock},
         config::Config,
@@ -123,6 +124,8 @@ pub struct Parts {
     pub webhooks: Webhooks,
     /// What people are reminded of.
     pub notifications: Notifications,
+    /// What operators did.
+    pub operators: Operators,
 }
 
 impl Deref for App {
@@ -210,6 +213,7 @@ impl App {
             leaving: leaving(&config, &login, &mirror, &limits, &clock, &outbox_written),
             webhooks: Webhooks::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
             notifications: Notifications::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
+            operators: Operators::new(db.clone(), clock.clone()),
             limits,
             checks: Checks::default(),
             teams: Teams::new(db.clone()),

@@ -28,6 +28,7 @@ use matchday::{
     },
     http,
     ids::{TournamentId, UserId},
+    operators::Operator,
     phone::Phone,
     platform::{
         config::{Config, Loaded},
@@ -75,6 +76,8 @@ pub(crate) enum FixturesCommand {
         /// Do not wait for the matches' chat rooms; workers make them.
         #[arg(long)]
         no_wait: bool,
+        #[command(flatten)]
+        by: By,
     },
 }
 
@@ -86,6 +89,8 @@ pub(crate) enum SmsCommand {
     Open {
         /// As listed: a block like +44207946, or a country like GB.
         prefix: String,
+        #[command(flatten)]
+        by: By,
     },
 }
 
@@ -113,6 +118,23 @@ pub(crate) struct RestrictionArguments {
     operator: String,
 }
 
+/// Who does something, and why.
+#[derive(Args)]
+pub(crate) struct By {
+    /// Who does it; it is kept.
+    #[arg(long = "by", default_value = "the command line")]
+    operator: String,
+    /// Why; it is kept too.
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+impl By {
+    fn operator(&self) -> Operator {
+        Operator::new(&self.operator, &self.reason)
+    }
+}
+
 #[derive(Subcommand)]
 pub(crate) enum ReportsCommand {
     /// List reports of messages that nobody has looked at, oldest first.
@@ -124,6 +146,9 @@ pub(crate) enum ReportsCommand {
         /// What was done about it; it is kept.
         #[arg(long)]
         resolution: String,
+        /// Who does it; it is kept too.
+        #[arg(long = "by", default_value = "the command line")]
+        operator: String,
     },
 }
 
@@ -132,7 +157,7 @@ pub(crate) enum MirrorCommand {
     /// Say how far the mirror of the homeserver's rooms is behind, and what was set aside.
     Status,
     /// Ask the workers to compare all rooms with the homeserver.
-    Compare,
+    Compare(By),
 }
 
 #[derive(Subcommand)]
@@ -162,8 +187,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Serve { no_workers, migrate } => serve(config, !no_workers, migrate).await,
             Command::Worker => worker(config).await,
             Command::Migrate { direction } => migrate(&config, &direction.unwrap_or(Direction::Up)).await,
-            Command::Fixtures(FixturesCommand::Import { file, dry_run, no_wait }) => {
-                import(config, &file, dry_run, !no_wait).await
+            Command::Fixtures(FixturesCommand::Import { file, dry_run, no_wait, by }) => {
+                import(config, &file, dry_run, !no_wait, &by.operator()).await
             }
             Command::Feeds(command) => feeds::feeds(config, command).await,
             Command::Users(command) => restrict(config, command).await,
@@ -177,7 +202,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Webhooks(command) => webhooks::webhooks(config, command).await,
             Command::Sessions(SessionsCommand::Issue { user }) => issue_session(config, user.map(UserId)).await,
             Command::Sms(SmsCommand::Closed) => list_closures(config).await,
-            Command::Sms(SmsCommand::Open { prefix }) => open_closure(config, &prefix).await,
+            Command::Sms(SmsCommand::Open { prefix, by }) => open_closure(config, &prefix, &by.operator()).await,
             Command::Health { ready } => health::health(&config, ready).await,
             Command::Openapi | Command::Config { .. } | Command::Notifications(_) => Ok(()),
         }
@@ -370,7 +395,7 @@ async fn migrate(config: &Config, direction: &Direction) -> anyhow::Result<()> {
     }
 }
 
-async fn import(config: Config, file: &Path, dry_run: bool, wait: bool) -> anyhow::Result<()> {
+async fn import(config: Config, file: &Path, dry_run: bool, wait: bool, operator: &Operator) -> anyhow::Result<()> {
     let mut text = String::new();
     if file == Path::new("-") {
         io::stdin().read_to_string(&mut text).context("standard input")?;
@@ -382,7 +407,7 @@ async fn import(config: Config, file: &Path, dry_run: bool, wait: bool) -> anyho
     check_schema(&app).await?;
     let bar = progress_bar(document.matches.len(), "matches");
     let mode = if dry_run { Mode::DryRun } else { Mode::Write };
-    let report = app.fixtures.import(&document, mode, |done| bar.set_position(done as u64)).await;
+    let report = app.fixtures.import_by(operator, &document, mode, |done| bar.set_position(done as u64)).await;
     bar.finish_and_clear();
     let report = report.map_err(|error| match error {
         ImportError::Conflict(faults) => refusal(&faults),
@@ -436,7 +461,8 @@ async fn restrict(config: Config, command: UsersCommand) -> anyhow::Result<()> {
     check_schema(&app).await?;
     let named = &arguments.user;
     let user = app.safety.user(named).await.with_context(|| named.clone())?;
-    match app.safety.restrict(user, restriction, &arguments.reason, &arguments.operator).await {
+    let operator = Operator::new(&arguments.operator, &arguments.reason);
+    match app.safety.restrict(user, restriction, &operator).await {
         Err(SafetyError::AlreadySo) => bail!("{named} (user {user}) is {so}"),
         outcome => outcome?,
     }
@@ -454,8 +480,8 @@ async fn reports(config: Config, command: ReportsCommand) -> anyhow::Result<()> 
             }
             print(&reports.iter().map(report_lines).collect::<Vec<_>>().join("\n"))
         }
-        ReportsCommand::Close { id, resolution } => {
-            if !app.safety.close_report(id, &resolution).await? {
+        ReportsCommand::Close { id, resolution, operator } => {
+            if !app.safety.close_report(id, &Operator::new(operator, resolution)).await? {
                 bail!("there is no open report {id}: `matchday reports list` lists them");
             }
             print(&format!("report {id} is closed"))
@@ -490,8 +516,8 @@ async fn mirror(config: Config, command: MirrorCommand) -> anyhow::Result<()> {
         bail!("there is no chat here: matrix.homeserver_url is not set");
     }
     match command {
-        MirrorCommand::Compare => {
-            app.mirror.ask_for_comparison().await?;
+        MirrorCommand::Compare(by) => {
+            app.mirror.ask_for_comparison_by(&by.operator()).await?;
             print("workers compare all rooms with the homeserver now; `matchday mirror status` says how far they are")
         }
         MirrorCommand::Status => {
@@ -602,10 +628,10 @@ async fn list_closures(config: Config) -> anyhow::Result<()> {
     print(&closures.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
-async fn open_closure(config: Config, prefix: &str) -> anyhow::Result<()> {
+async fn open_closure(config: Config, prefix: &str, operator: &Operator) -> anyhow::Result<()> {
     let app = App::connect(config).await?;
     check_schema(&app).await?;
-    if !app.codes.open(prefix).await? {
+    if !app.codes.open(prefix, operator).await? {
         bail!("{prefix} is not closed: `matchday sms closed` lists what is");
     }
     print(&format!("codes are sent to {prefix} again"))

@@ -21,6 +21,7 @@ pub mod live;
 pub mod login;
 pub mod mirror;
 pub mod notifications;
+pub mod operators;
 pub mod phone;
 pub mod platform;
 pub mod predictions;

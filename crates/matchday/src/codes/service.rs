@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     http::ClientNetwork,
+    operators::{self, Operator, service::Deed},
     phone::Phone,
     platform::{
         clock::Clock,
@@ -334,8 +335,15 @@ impl Codes {
     }
 
     /// Sends codes there again; returns whether it was closed.
-    pub async fn open(&self, prefix: &str) -> sqlx::Result<bool> {
-        store::open(&self.inner.db, prefix, self.inner.clock.now()).await
+    pub async fn open(&self, prefix: &str, operator: &Operator) -> sqlx::Result<bool> {
+        let now = self.inner.clock.now();
+        let mut tx = self.inner.db.begin().await?;
+        if !store::open(&mut *tx, prefix, now).await? {
+            return Ok(false);
+        }
+        operators::service::record(&mut tx, operator, &Deed::new("sms.open", format!("sms:{prefix}")), now).await?;
+        tx.commit().await?;
+        Ok(true)
     }
 
     /// Deletes codes after a day, and failures after a month without any; returns how many.

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::json;
 use sqlx::{PgConnection, PgPool};
 use time::{Date, OffsetDateTime};
 
@@ -15,6 +16,7 @@ use crate::{
     http::paging::{Cursor, CursorPaging, part},
     idempotency::{KEPT_FOR, RequestKey},
     ids::{EventId, UserId},
+    operators::{self, Operator, service::Deed},
     platform::{
         batches::{Attempt, BatchError, Batches},
         clock::Clock,
@@ -344,6 +346,11 @@ impl Coins {
         book.recall(&mut tx, std::slice::from_ref(&movement), Attempt::First, now).await?;
         let posted = book.post(movement)?;
         let moved = book.close(&mut tx, now).await?;
+        if posted.id == id {
+            let details = json!({"amount": amount.coins(), "transaction": id.to_string()});
+            let deed = Deed::new("coins.grant", format!("user:{user}")).with(details);
+            operators::service::record(&mut tx, &Operator::new(operator, reason.as_str()), &deed, now).await?;
+        }
         tx.commit().await?;
         moved.count();
         Ok((posted, posted.id == id))
@@ -388,8 +395,11 @@ impl Coins {
             remark: Some(reason.as_str().to_owned()),
             ..Movement::new(user, self.new_id(), Kind::Reversal, change, meant.account)
         };
-        let posted = book.post(movement)?;
-        let moved = book.close(&mut tx, self.inner.clock.now()).await?;
+        let (posted, now) = (book.post(movement)?, self.inner.clock.now());
+        let moved = book.close(&mut tx, now).await?;
+        let details = json!({"amount": amount.coins(), "transaction": meant.id.to_string()});
+        let deed = Deed::new("coins.reverse", format!("user:{user}")).with(details);
+        operators::service::record(&mut tx, &Operator::new(operator, reason.as_str()), &deed, now).await?;
         tx.commit().await?;
         moved.count();
         Ok((meant.id, posted))

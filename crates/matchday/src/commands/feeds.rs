@@ -8,10 +8,12 @@ use matchday::{
         LEASE,
         service::{Outcome, Polled},
     },
+    operators::{Operator, service::Deed},
     platform::{config::Config, lease::Lease, random, shutdown},
 };
+use serde_json::json;
 
-use super::{check_schema, counted, plain, print};
+use super::{By, check_schema, counted, plain, print};
 
 #[derive(Subcommand)]
 pub(crate) enum FeedsCommand {
@@ -20,6 +22,8 @@ pub(crate) enum FeedsCommand {
         /// Look at each feed once, now, and end.
         #[arg(long)]
         once: bool,
+        #[command(flatten)]
+        by: By,
     },
     /// Say how each feed goes.
     Status,
@@ -39,20 +43,19 @@ pub(super) async fn feeds(config: Config, command: FeedsCommand) -> anyhow::Resu
         FeedsCommand::Run { .. } if !app.feeds.is_configured() => {
             bail!("there are no feeds: feeds.openfootball and feeds.football_data_competitions are empty")
         }
-        FeedsCommand::Run { once: true } => once(&app).await,
-        FeedsCommand::Run { once: false } => run(&app).await,
+        FeedsCommand::Run { once: true, by } => once(&app, &by.operator()).await,
+        FeedsCommand::Run { once: false, .. } => run(&app).await,
     }
 }
 
-async fn once(app: &App) -> anyhow::Result<()> {
+async fn once(app: &App, operator: &Operator) -> anyhow::Result<()> {
     let (mut all, mut failed) = (0, 0);
-    app.feeds
-        .poll_once(|polled| {
-            all += 1;
-            failed += usize::from(polled.outcome.is_err());
-            tell(polled);
-        })
-        .await?;
+    let looking = app.feeds.poll_once(|polled| {
+        all += 1;
+        failed += usize::from(polled.outcome.is_err());
+        tell(polled);
+    });
+    app.operators.witness(operator, Deed::new("feeds.poll", "feeds"), looking, |()| json!({})).await?;
     if failed > 0 {
         bail!("{failed} of {} failed", counted(all, "feed"));
     }

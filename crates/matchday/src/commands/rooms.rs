@@ -2,9 +2,10 @@
 
 use anyhow::bail;
 use clap::{Subcommand, ValueEnum};
-use matchday::{app::App, platform::config::Config, rooms::RoomAddress};
+use matchday::{app::App, operators::service::Deed, platform::config::Config, rooms::RoomAddress};
+use serde_json::json;
 
-use super::{check_schema, print};
+use super::{By, check_schema, print};
 
 #[derive(Subcommand)]
 pub(crate) enum RoomsCommand {
@@ -14,6 +15,8 @@ pub(crate) enum RoomsCommand {
         room: String,
         /// Whether it does.
         switch: Switch,
+        #[command(flatten)]
+        by: By,
     },
 }
 
@@ -24,14 +27,16 @@ pub(crate) enum Switch {
 }
 
 pub(crate) async fn rooms(config: Config, command: RoomsCommand) -> anyhow::Result<()> {
-    let RoomsCommand::Announcements { room, switch } = command;
+    let RoomsCommand::Announcements { room, switch, by } = command;
     let Ok(address) = room.parse::<RoomAddress>() else {
         bail!("{room} is no id of a room: it is like !a:example.org")
     };
     let app = App::connect(config).await?;
     check_schema(&app).await?;
     let on = switch == Switch::On;
-    if !app.announcements.switch(&address, on).await? {
+    let deed = Deed::new("room.announcements", format!("room:{address}")).with(json!({"on": on}));
+    let switching = async { anyhow::Ok(app.announcements.switch(&address, on).await?) };
+    if !app.operators.witness(&by.operator(), deed, switching, |found| json!({"found": found})).await? {
         bail!("there is no room {room}");
     }
     print(if on { "the bot tells this room what happens" } else { "the bot is silent in this room" })

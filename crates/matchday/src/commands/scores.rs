@@ -5,15 +5,17 @@ use clap::Subcommand;
 use matchday::{
     app::App,
     ids::EventId,
+    operators::{Operator, service::Deed},
     platform::config::Config,
     scores::{
         rules::Score,
         service::{Rebuild, Rerun},
     },
 };
+use serde_json::json;
 use time::format_description::well_known::Rfc3339;
 
-use super::{check_schema, print, progress_bar};
+use super::{By, check_schema, print, progress_bar};
 
 #[derive(Subcommand)]
 pub(crate) enum ScoresCommand {
@@ -23,12 +25,16 @@ pub(crate) enum ScoresCommand {
     Rerun {
         /// The match.
         event: i64,
+        #[command(flatten)]
+        by: By,
     },
     /// Work every score out anew from predictions and results, and put right what differs.
     Rebuild {
         /// Only say what differs.
         #[arg(long)]
         dry_run: bool,
+        #[command(flatten)]
+        by: By,
     },
 }
 
@@ -59,13 +65,15 @@ pub(super) async fn scores(config: Config, command: ScoresCommand) -> anyhow::Re
                 .collect();
             print(&lines.join("\n"))
         }
-        ScoresCommand::Rerun { event } => {
+        ScoresCommand::Rerun { event, by } => {
             let bar = progress_bar(0, "lanes");
             let found = app.scores.rerun(EventId(event), |done, lanes| {
                 bar.set_length(lanes as u64);
                 bar.set_position(done as u64);
             });
-            let found = found.await.context("scores are in step as far as they could be; run it again")?;
+            let deed = Deed::new("scores.rerun", format!("event:{event}"));
+            let found = app.operators.witness(&by.operator(), deed, found, |_| json!({})).await;
+            let found = found.context("scores are in step as far as they could be; run it again")?;
             bar.finish_and_clear();
             match found {
                 Rerun::NoSuchEvent => bail!("there is no match {event}; GET /api/auth/events lists them"),
@@ -73,11 +81,11 @@ pub(super) async fn scores(config: Config, command: ScoresCommand) -> anyhow::Re
                 Rerun::Done => print(&format!("the result of match {event} is in all scores")),
             }
         }
-        ScoresCommand::Rebuild { dry_run } => rebuild_scores(&app, dry_run).await,
+        ScoresCommand::Rebuild { dry_run, by } => rebuild_scores(&app, dry_run, &by.operator()).await,
     }
 }
 
-async fn rebuild_scores(app: &App, dry_run: bool) -> anyhow::Result<()> {
+async fn rebuild_scores(app: &App, dry_run: bool, operator: &Operator) -> anyhow::Result<()> {
     /// More would be a wall of text; the number says how many there are.
     const SHOWN: usize = 20;
     let bar = progress_bar(0, "users");
@@ -93,7 +101,13 @@ async fn rebuild_scores(app: &App, dry_run: bool) -> anyhow::Result<()> {
             differences.push(difference);
         }
     });
-    let outcome = rebuilt.await;
+    let outcome = match mode {
+        Rebuild::DryRun => rebuilt.await,
+        Rebuild::Repair => {
+            let deed = Deed::new("scores.rebuild", "scores");
+            app.operators.witness(operator, deed, rebuilt, |()| json!({})).await
+        }
+    };
     bar.finish_and_clear();
     let shown = |score: Score| {
         format!("{} points, {} exact, {} correct, {} settled", score.points, score.exact, score.correct, score.settled)

@@ -5,16 +5,18 @@ use clap::{Args, Subcommand};
 use matchday::{
     app::App,
     ids::EndpointId,
+    operators::service::Deed,
     platform::{config::Config, outward::Answer},
     webhooks::{
         rules::{Kind, Verdict},
         service::{Dead, DeadMessage, Endpoint},
     },
 };
+use serde_json::json;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use url::Url;
 
-use super::{check_schema, counted, plain, print};
+use super::{By, check_schema, counted, plain, print};
 
 #[derive(Subcommand)]
 pub(crate) enum WebhooksCommand {
@@ -26,6 +28,8 @@ pub(crate) enum WebhooksCommand {
         /// times; not at all is everything.
         #[arg(long = "type")]
         types: Vec<Kind>,
+        #[command(flatten)]
+        by: By,
     },
     /// List the endpoints.
     List,
@@ -33,11 +37,15 @@ pub(crate) enum WebhooksCommand {
     Remove {
         /// As listed.
         id: i64,
+        #[command(flatten)]
+        by: By,
     },
     /// Send to an endpoint again that answered 410.
     Enable {
         /// As listed.
         id: i64,
+        #[command(flatten)]
+        by: By,
     },
     /// Send a message that says nothing, at once, and say what came back.
     Test {
@@ -53,12 +61,20 @@ pub(crate) enum WebhooksCommand {
     /// Send messages again that were given up, with the ids that they had.
     Replay(ReplayArguments),
     /// Store all secrets under the first of webhooks.keys.
-    Reseal,
+    Reseal(By),
+}
+
+#[derive(Args)]
+pub(crate) struct ReplayArguments {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    by: By,
 }
 
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct ReplayArguments {
+pub(crate) struct Which {
     /// Those with these numbers, as listed by `dead`.
     sequences: Vec<u64>,
     /// Those of this endpoint.
@@ -74,8 +90,11 @@ pub(super) async fn webhooks(config: Config, command: WebhooksCommand) -> anyhow
     check_schema(&app).await?;
     let webhooks = &app.webhooks;
     match command {
-        WebhooksCommand::Add { url, types } => {
-            let (id, secret) = webhooks.add(&url, &types).await?;
+        WebhooksCommand::Add { url, types, by } => {
+            let deed =
+                Deed::new("webhook.add", "webhooks").with(json!({"host": url.host_str(), "types": listed(&types)}));
+            let tell = |(id, _): &(EndpointId, _)| json!({"endpoint": id});
+            let (id, secret) = app.operators.witness(&by.operator(), deed, webhooks.add(&url, &types), tell).await?;
             print(&format!(
                 "endpoint {id} is told of {}; this is its secret, shown this once:\n{}",
                 listed(&types),
@@ -89,12 +108,14 @@ pub(super) async fn webhooks(config: Config, command: WebhooksCommand) -> anyhow
             }
             print(&if lines.is_empty() { "there are no endpoints".to_owned() } else { lines.join("\n") })
         }
-        WebhooksCommand::Remove { id } => {
-            webhooks.remove(EndpointId(id)).await?;
+        WebhooksCommand::Remove { id, by } => {
+            let deed = Deed::new("webhook.remove", format!("endpoint:{id}"));
+            app.operators.witness(&by.operator(), deed, webhooks.remove(EndpointId(id)), |()| json!({})).await?;
             print(&format!("endpoint {id} is removed"))
         }
-        WebhooksCommand::Enable { id } => {
-            webhooks.enable(EndpointId(id)).await?;
+        WebhooksCommand::Enable { id, by } => {
+            let deed = Deed::new("webhook.enable", format!("endpoint:{id}"));
+            app.operators.witness(&by.operator(), deed, webhooks.enable(EndpointId(id)), |()| json!({})).await?;
             print(&format!("endpoint {id} is told what happens from now on; `replay` sends what it missed"))
         }
         WebhooksCommand::Test { id } => {
@@ -114,17 +135,19 @@ pub(super) async fn webhooks(config: Config, command: WebhooksCommand) -> anyhow
             }
             print(&dead.iter().map(dead_line).collect::<Vec<_>>().join("\n"))
         }
-        WebhooksCommand::Replay(ReplayArguments { sequences, endpoint, all: _ }) => {
+        WebhooksCommand::Replay(ReplayArguments { which: Which { sequences, endpoint, all: _ }, by }) => {
             let which = match endpoint {
                 Some(id) => Dead::Of(EndpointId(id)),
                 None if sequences.is_empty() => Dead::All,
                 None => Dead::These(sequences),
             };
-            let replayed = webhooks.replay(&which).await?;
+            let replayed = webhooks.replay_by(&app.operators, &by.operator(), &which).await?;
             print(&format!("{} on the way again", counted(replayed, "message")))
         }
-        WebhooksCommand::Reseal => {
-            let resealed = webhooks.reseal().await?;
+        WebhooksCommand::Reseal(by) => {
+            let (deed, tell) =
+                (Deed::new("webhook.reseal", "webhooks"), |resealed: &usize| json!({"secrets": resealed}));
+            let resealed = app.operators.witness(&by.operator(), deed, webhooks.reseal(), tell).await?;
             print(&format!("{} stored under the first key now; all others were", counted(resealed, "secret")))
         }
     }

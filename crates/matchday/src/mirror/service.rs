@@ -20,6 +20,7 @@ use crate::{
     accounts,
     chat::service::Chat,
     ids::{RoomId, UserId},
+    operators::{self, Operator, service::Deed},
     platform::{
         clock::Clock,
         config, database,
@@ -487,6 +488,15 @@ impl Mirror {
     /// Asks that all rooms be compared with the homeserver, soon.
     pub async fn ask_for_comparison(&self) -> sqlx::Result<()> {
         store::set_mark(&self.inner.db, COMPARE, self.inner.clock.now()).await
+    }
+
+    /// The same for an operator.
+    pub async fn ask_for_comparison_by(&self, operator: &Operator) -> sqlx::Result<()> {
+        let now = self.inner.clock.now();
+        let mut tx = self.inner.db.begin().await?;
+        store::set_mark(&mut *tx, COMPARE, now).await?;
+        operators::service::record(&mut tx, operator, &Deed::new("mirror.compare", "rooms"), now).await?;
+        tx.commit().await
     }
 
     /// Notes that the homeserver is there. After it was away, or nobody looked for a while, pushes may have been lost with

@@ -21,6 +21,7 @@ use crate::{
     http::paging::Paging,
     ids::UserId,
     mirror::service::{UNWANTED, Unwanted},
+    operators::{self, Operator, service::Deed},
     platform::{
         clock::Clock,
         config::Config,
@@ -74,6 +75,16 @@ impl Restriction {
             Self::Unban => "unban",
             Self::Mute => "mute",
             Self::Unmute => "unmute",
+        }
+    }
+
+    /// As it is recorded.
+    fn deed(self) -> &'static str {
+        match self {
+            Self::Ban => "user.ban",
+            Self::Unban => "user.unban",
+            Self::Mute => "user.mute",
+            Self::Unmute => "user.unmute",
         }
     }
 }
@@ -172,8 +183,7 @@ impl Safety {
         &self,
         user: UserId,
         restriction: Restriction,
-        reason: &str,
-        operator: &str,
+        operator: &Operator,
     ) -> Result<(), SafetyError> {
         let now = self.clock.now();
         let mut tx = self.db.begin().await?;
@@ -189,8 +199,9 @@ impl Safety {
         if !changed {
             return Err(SafetyError::AlreadySo);
         }
-        store::note_restriction(&mut tx, user, restriction.name(), reason, operator, now).await?;
+        store::note_restriction(&mut tx, user, restriction.name(), &operator.reason, &operator.name, now).await?;
         let key = format!("user:{user}");
+        operators::service::record(&mut tx, operator, &Deed::new(restriction.deed(), key.clone()), now).await?;
         let fact = RestrictionFact { user_id: user, action: restriction.name().to_owned() };
         let messages =
             [Message::new(CHANGED, key.clone(), &fact)?, Message::new(RESTRICTED, key, &Restricted { user_id: user })?];
@@ -315,9 +326,16 @@ impl Safety {
         store::open_reports(&self.db, most).await
     }
 
-    /// Closes a report; returns whether it was open.
-    pub async fn close_report(&self, id: i64, resolution: &str) -> sqlx::Result<bool> {
-        store::close_report(&self.db, id, resolution, self.clock.now()).await
+    /// Closes a report; returns whether it was open. What the operator says is kept as its resolution.
+    pub async fn close_report(&self, id: i64, operator: &Operator) -> sqlx::Result<bool> {
+        let now = self.clock.now();
+        let mut tx = self.db.begin().await?;
+        if !store::close_report(&mut *tx, id, &operator.reason, now).await? {
+            return Ok(false);
+        }
+        operators::service::record(&mut tx, operator, &Deed::new("report.close", format!("report:{id}")), now).await?;
+        tx.commit().await?;
+        Ok(true)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{
     http::server::Answers as _,
     ids::UserId,
     mirror::service::UNWANTED,
+    operators::Operator,
     platform::stream::{Delivery, Failure},
     testing::{Answer, TestApp, TestUser},
 };
@@ -109,7 +110,7 @@ fn suspended() -> (u16, String) {
 }
 
 async fn restrict(app: &TestApp, user: UserId, restriction: Restriction) {
-    app.app.safety.restrict(user, restriction, "spam", "ola").await.expect("done");
+    app.app.safety.restrict(user, restriction, &Operator::new("ola", "spam")).await.expect("done");
 }
 
 /// Does what was left to workers, each piece twice, as it may come twice; returns the other messages.
@@ -293,16 +294,16 @@ async fn what_operators_do_is_done_once_and_kept() {
             assert!(matches!(safety.user(nobody).await, Err(SafetyError::NoSuchUser)), "{nobody}");
         }
         for (restriction, reason) in [(Ban, "insults"), (Mute, "spam"), (Unban, "a mistake"), (Unmute, "enough")] {
-            safety.restrict(user.id, restriction, reason, "ola").await.expect("done");
-            let again = safety.restrict(user.id, restriction, "again", "ida").await;
+            safety.restrict(user.id, restriction, &Operator::new("ola", reason)).await.expect("done");
+            let again = safety.restrict(user.id, restriction, &Operator::new("ida", "again")).await;
             assert!(matches!(again, Err(SafetyError::AlreadySo)), "{restriction:?}: {again:?}");
             app.clock.advance(Duration::hours(1));
         }
         for restriction in [Unban, Unmute] {
-            let nothing = safety.restrict(user.id, restriction, "again", "ida").await;
+            let nothing = safety.restrict(user.id, restriction, &Operator::new("ida", "again")).await;
             assert!(matches!(nothing, Err(SafetyError::AlreadySo)), "{restriction:?}: {nothing:?}");
         }
-        let nobody = safety.restrict(UserId(999_999_999), Ban, "insults", "ola").await;
+        let nobody = safety.restrict(UserId(999_999_999), Ban, &Operator::new("ola", "insults")).await;
         assert!(matches!(nobody, Err(SafetyError::NoSuchUser)), "{nobody:?}");
         let rows: Vec<(String, String, String)> =
             sqlx::query_as("select action, reason, operator from restrictions where user_id = $1 order by created_at")
@@ -786,9 +787,9 @@ async fn while_the_homeserver_is_away_reports_are_kept_without_what_was_said() {
         assert_eq!((reports.len(), &reports[0].sender, &reports[0].content), (1, &None, &None));
         // An operator is done with it.
         let (safety, id) = (&app.app.safety, reports[0].id);
-        assert!(!safety.close_report(id + 1, "no such one").await.expect("asked"));
-        assert!(safety.close_report(id, "banned").await.expect("closed"));
-        assert!(!safety.close_report(id, "again").await.expect("asked"));
+        assert!(!safety.close_report(id + 1, &Operator::new("ola", "no such one")).await.expect("asked"));
+        assert!(safety.close_report(id, &Operator::new("ola", "banned")).await.expect("closed"));
+        assert!(!safety.close_report(id, &Operator::new("ola", "again")).await.expect("asked"));
         assert!(open_reports(app).await.is_empty());
         let kept: (String, bool) = sqlx::query_as("select resolution, closed_at = $1 from reports")
             .bind(crate::platform::clock::Clock::now(&*app.clock))

@@ -17,6 +17,10 @@ use super::{
 };
 use crate::{
     ids::EndpointId,
+    operators::{
+        Operator,
+        service::{Deed, Operators},
+    },
     platform::{
         clock::Clock,
         config::{self, Config},
@@ -276,6 +280,22 @@ impl Webhooks {
         Ok(replayed)
     }
 
+    /// The same for an operator, of whom it is recorded.
+    pub async fn replay_by(
+        &self,
+        operators: &Operators,
+        operator: &Operator,
+        which: &Dead,
+    ) -> Result<usize, WebhookError> {
+        let (target, details) = match which {
+            Dead::All => ("webhooks".to_owned(), json!({})),
+            Dead::Of(endpoint) => (format!("endpoint:{endpoint}"), json!({})),
+            Dead::These(sequences) => ("webhooks".to_owned(), json!({"letters": sequences})),
+        };
+        let deed = Deed::new("webhook.replay", target).with(details);
+        operators.witness(operator, deed, self.replay(which), |replayed| json!({"replayed": replayed})).await
+    }
+
     /// Takes away what waits for endpoints that are not there any more, and those who would send it.
     pub async fn tidy(&self) -> Result<(), WebhookError> {
         let streams = &self.inner.streams;
@@ -310,6 +330,6 @@ pub(super) fn subject_of(endpoint: EndpointId) -> String {
 }
 
 /// For whom messages are that wait here.
-fn endpoint_of(subject: &str) -> Option<EndpointId> {
+pub(crate) fn endpoint_of(subject: &str) -> Option<EndpointId> {
     subject.strip_prefix(DELIVER)?.strip_prefix('.')?.parse().ok()
 }

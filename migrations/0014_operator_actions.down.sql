@@ -1,0 +1,2 @@
+drop index reports_by_sender;
+drop table operator_actions;
