@@ -56,7 +56,7 @@ pub(super) async fn get_readiness(State(app): State<App>) -> impl IntoResponse {
     (code, Json(Readiness { status, parts }))
 }
 
-type Parts = BTreeMap<&'static str, &'static str>;
+pub(crate) type Parts = BTreeMap<&'static str, &'static str>;
 
 /// The state of each part as it was a moment ago. Readiness is open to all and answered under any load, so answering
 /// must cost nothing: a running process asks its parts once a second in the background.
@@ -71,7 +71,7 @@ impl Checks {
     }
 
     /// What is known, asking only where nothing is, or where it is old because nobody asks in the background.
-    async fn recent(&self, app: &App) -> Parts {
+    pub(crate) async fn recent(&self, app: &App) -> Parts {
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match known() {
             Some((when, parts)) if when.elapsed() < Duration::from_secs(5) => parts,

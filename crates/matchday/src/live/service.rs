@@ -128,6 +128,11 @@ impl Live {
         Self { inner: Arc::new(inner) }
     }
 
+    /// How many listen to this process.
+    pub fn listeners(&self) -> usize {
+        self.inner.listening.load(Ordering::Relaxed)
+    }
+
     /// Follows the facts until the process closes.
     pub async fn run(&self, closing: CancellationToken) {
         let mut pause = Duration::from_millis(100);

@@ -9,6 +9,7 @@
 //! `p` is `nats.prefix`.
 
 mod dead;
+mod queues;
 
 use std::{borrow::Cow, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -28,7 +29,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use url::Url;
 
-pub use self::dead::DeadLetter;
+pub use self::{dead::DeadLetter, queues::Queue};
 use super::config;
 
 /// JetStream forgets message ids after this long. A relay that fell silent for longer finds its lease gone.

@@ -30,19 +30,25 @@ pub struct DeadLetter {
 impl Streams {
     /// The work on these subjects that was given up, oldest first.
     pub async fn dead(&self, subject: &str) -> Result<Vec<DeadLetter>, TransportError> {
+        self.dead_from(subject, 1, usize::MAX).await
+    }
+
+    /// The same from a place on, and no more than so many.
+    pub async fn dead_from(&self, subject: &str, from: u64, most: usize) -> Result<Vec<DeadLetter>, TransportError> {
         let source = self.source(Stream::Dead).await?;
         let filter = self.subject(&format!("dead.{subject}"));
-        let (mut letters, mut next) = (Vec::new(), 1);
-        loop {
+        let (mut letters, mut next) = (Vec::new(), from.max(1));
+        while letters.len() < most {
             match source.direct_get_next_for_subject(filter.as_str(), Some(next)).await {
                 Ok(message) => {
                     next = message.sequence + 1;
                     letters.push(self.letter(message));
                 }
-                Err(error) if error.kind() == DirectGetErrorKind::NotFound => return Ok(letters),
+                Err(error) if error.kind() == DirectGetErrorKind::NotFound => break,
                 Err(error) => return Err(failed(&error)),
             }
         }
+        Ok(letters)
     }
 
     /// One of them.
@@ -90,7 +96,7 @@ impl Streams {
         deleted.map_err(|error| failed(&error)).map(|_| ())
     }
 
-    async fn source(&self, stream: Stream) -> Result<Source, TransportError> {
+    pub(super) async fn source(&self, stream: Stream) -> Result<Source, TransportError> {
         self.context.get_stream(self.stream_name(stream)).await.map_err(|error| failed(&error))
     }
 
