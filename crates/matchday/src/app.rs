@@ -13,6 +13,7 @@ use crate::{
     chat::{service::Chat, work::ChatWork},
     codes::service::Codes,
     coins::{payouts::Payouts, service::Coins},
+    console::service::Console,
     events::service::Events,
     feeds::service::Feeds,
     fixtures::service::Fixtures,
@@ -126,6 +127,8 @@ pub struct Parts {
     pub notifications: Notifications,
     /// What operators did.
     pub operators: Operators,
+    /// What they see.
+    pub console: Console,
 }
 
 impl Deref for App {
@@ -214,6 +217,7 @@ impl App {
             webhooks: Webhooks::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
             notifications: Notifications::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
             operators: Operators::new(db.clone(), clock.clone()),
+            console: Console::new(db.clone(), &config, clock.clone()),
             limits,
             checks: Checks::default(),
             teams: Teams::new(db.clone()),

@@ -9,6 +9,7 @@ pub mod app;
 pub mod chat;
 pub mod codes;
 pub mod coins;
+pub mod console;
 pub mod demo;
 pub mod events;
 pub mod feeds;

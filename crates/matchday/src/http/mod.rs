@@ -47,7 +47,7 @@ use self::edge::Edge;
 use crate::{
     accounts,
     app::App,
-    chat, codes, coins, demo, events,
+    chat, codes, coins, console, demo, events,
     idempotency::{self, OnceLayer},
     leaving, live, login, mirror, notifications,
     platform::{random, telemetry},
@@ -149,13 +149,16 @@ impl server::Answers for Public {
 
 /// What operators and the homeserver reach.
 pub fn private(app: &App) -> Edge {
+    let has_console = app.config.has_console();
     let router = health()
         .0
         .route("/metrics", get(|| std::future::ready(telemetry::metrics().render())))
         .merge(mirror::private_routes())
+        .merge(if has_console { console::private_routes() } else { Router::new() })
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method);
-    let paths = ["/healthz", "/readyz", "/metrics"].into_iter().chain(mirror::PRIVATE_PATHS);
+    let consoles = console::PRIVATE_PATHS.into_iter().filter(|_| has_console);
+    let paths = ["/healthz", "/readyz", "/metrics"].into_iter().chain(mirror::PRIVATE_PATHS).chain(consoles);
     edge(app, router, paths.map(str::to_owned).collect())
 }
 

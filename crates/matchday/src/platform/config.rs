@@ -296,6 +296,14 @@ settings! {
         /// How many browsers each of them notifies at once.
         at_once: usize = "32",
     }
+    /// The console for operators, on `http.private_listen`: see docs/console.md.
+    console: Console {
+        /// Whether it is there. Empty: in development only.
+        enabled: Option<bool> = "",
+        /// The header in which the proxy before it says who the operator is. It must set it itself, and let nobody else's
+        /// through. Without the header nothing is shown, but in development, where it is `developer`.
+        operator_header: String = "X-Forwarded-User",
+    }
     /// The lists that are the same for everyone.
     pages: Pages {
         /// How long a page is served without rebuilding it.
@@ -550,6 +558,10 @@ impl Config {
                     .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._=-/+".contains(&byte)),
             "matrix.bot is no localpart of a Matrix user: only a-z, 0-9 and . _ = - / + are allowed",
         );
+        check(
+            http::HeaderName::try_from(self.console.operator_header.as_str()).is_ok(),
+            "console.operator_header is no name of a header, like X-Forwarded-User",
+        );
         check(!self.codes.keys.is_empty(), "codes.keys is empty: codes could not be stored");
         check(has_each_version_once(&self.codes.keys), "codes.keys has a version twice: give each key its own");
         check(
@@ -582,6 +594,11 @@ impl Config {
 }
 
 impl Config {
+    /// Whether operators have a console.
+    pub fn has_console(&self) -> bool {
+        self.console.enabled.unwrap_or(self.env.is_development())
+    }
+
     /// Who sends codes, in order.
     pub fn sms_providers(&self) -> &[SmsProvider] {
         if self.sms.providers.is_empty() { &[SmsProvider::Console] } else { &self.sms.providers }
@@ -852,6 +869,26 @@ mod tests {
         codes.keys (from MATCHDAY_CODES__KEYS): its value is not a list of `version:64 hexadecimal digits`, separated by commas
         sms.countries (from MATCHDAY_SMS__COUNTRIES): `ZZ` is not a list of country codes like DE or GB:2000, separated by commas
         ");
+    }
+
+    #[test]
+    fn the_console_is_there_for_developers_unless_somebody_says_otherwise() {
+        let has_console = |extra: &[(&str, &str)]| {
+            Config::parse(variables(extra), None)
+                .map(|loaded| loaded.config.has_console())
+                .map_err(|Faults(found)| found)
+        };
+        let staging = [("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "DE")];
+        let enabled = [staging[0], staging[1], ("MATCHDAY_CONSOLE__ENABLED", "true")];
+        assert_eq!(has_console(&[]), Ok(true));
+        assert_eq!(has_console(&[("MATCHDAY_CONSOLE__ENABLED", "false")]), Ok(false));
+        assert_eq!((has_console(&staging), has_console(&enabled)), (Ok(false), Ok(true)));
+        assert_eq!(
+            has_console(&[("MATCHDAY_CONSOLE__OPERATOR_HEADER", "Who is it")]),
+            Err(vec!["console.operator_header is no name of a header, like X-Forwarded-User".to_owned()])
+        );
+        let text = Config::parse(variables(&[]), None).expect("valid").explain();
+        assert!(text.contains("operator_header = \"X-Forwarded-User\""), "{text}");
     }
 
     #[test]

@@ -1,0 +1,30 @@
+-- What a result would do to wallets. $1 the match, $2 its rules, $3 before when it counts predictions, $4 and $5 its score,
+-- $6 what a point is worth. The same as `Paid::bring_to` in `coins/rules.rs`, where it is explained.
+with due as (
+    select p.user_id,
+           greatest(prediction_points($2, p.prediction, p.home_goals, p.away_goals, p.confidence, $4, $5), 0)::bigint
+               * $6::bigint as due
+    from predictions_before($1, $3, -9223372036854775808, 9223372036854775807) p
+    where $4::integer is not null
+), wallet as (
+    select w.balance, coalesce(d.due, 0) as due, coalesce(c.had, 0) as had, coalesce(c.written_off, 0) as written_off
+    from predictions p
+    left join due d on d.user_id = p.user_id
+    cross join lateral (
+        select (array_agg(had order by revision desc))[1] as had, sum(written_off)::bigint as written_off
+        from coin_payouts where user_id = p.user_id and event_id = $1
+    ) c
+    join wallets w on w.user_id = p.user_id
+    where p.event_id = $1
+), moved as (
+    select case when due > had then least(due - had, 9007199254740991 - balance)
+                else -least(greatest(had - written_off - due, 0), balance) end as amount,
+           case when due > had then 0
+                else greatest(greatest(had - written_off - due, 0) - balance, 0) end as written_off
+    from wallet
+)
+select coalesce(sum(amount) filter (where amount > 0), 0)::bigint as "given!",
+       coalesce(-sum(amount) filter (where amount < 0), 0)::bigint as "taken!",
+       count(*) filter (where amount > 0) as "gaining!", count(*) filter (where amount < 0) as "losing!",
+       coalesce(sum(written_off), 0)::bigint as "written_off!"
+from moved

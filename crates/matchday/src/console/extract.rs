@@ -1,0 +1,254 @@
+//! What handlers take. Who looks is an argument, and so is that a form is ours: there is no check to forget.
+
+use std::{collections::BTreeMap, convert::Infallible, str::FromStr, time::Duration};
+
+use axum::{
+    extract::{FromRequest, FromRequestParts, RawPathParams, Request},
+    response::{IntoResponse, Response},
+};
+use http::{StatusCode, request::Parts};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{pages, rules};
+use crate::{
+    app::App,
+    fixtures::service::{CorrectError, ImportError},
+    operators::Operator,
+    platform::{database, telemetry::CURRENT_REQUEST},
+    safety::service::SafetyError,
+    webhooks::service::WebhookError,
+};
+
+/// How long somebody waits for a place among those who look.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The largest form.
+const FORM_BYTES: usize = 16 * 1024;
+
+/// An operator who looks at a page.
+pub(super) struct Viewer {
+    /// Who.
+    pub(super) name: String,
+    /// What their forms are marked with.
+    pub(super) mark: String,
+    /// Given back when the page is written.
+    _place: OwnedSemaphorePermit,
+}
+
+/// A form that an operator sent.
+pub(super) struct Posted {
+    name: String,
+    fields: Fields,
+    _place: OwnedSemaphorePermit,
+}
+
+/// What is in a query.
+pub(super) struct Asked(pub(super) Fields);
+
+/// The id in the path.
+pub(super) struct Named<T>(pub(super) T);
+
+/// Names and values; of those that are given twice, the last.
+#[derive(Default)]
+pub(super) struct Fields(BTreeMap<String, String>);
+
+impl Fields {
+    fn read(text: &[u8]) -> Self {
+        Self(url::form_urlencoded::parse(text).into_owned().collect())
+    }
+
+    /// What was filled in; nothing where only spaces were.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// Whether there was such a field at all, filled in or not.
+    pub(super) fn was_given(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// The same, as something else; nothing where it is none.
+    pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.get(name)?.parse().ok()
+    }
+}
+
+impl Posted {
+    /// What was filled in.
+    pub(super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// Who does it, with the reason that the form has.
+    pub(super) fn operator(&self) -> Result<Operator, PageError> {
+        let reason = self.fields.get("reason").and_then(rules::reason);
+        let reason =
+            reason.ok_or_else(|| PageError::Invalid("Say why, on one line of at most 500 characters.".into()))?;
+        Ok(Operator::new(&self.name, reason))
+    }
+}
+
+impl FromRequestParts<App> for Viewer {
+    type Rejection = PageError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, PageError> {
+        let header = &app.console.header;
+        let said = parts.headers.get_all(header).into_iter().map(http::HeaderValue::as_bytes);
+        let name = match rules::operator_name(said) {
+            Some(name) => name,
+            None if app.config.env.is_development() && !parts.headers.contains_key(header) => "developer".to_owned(),
+            None => return Err(PageError::Nobody(app.config.console.operator_header.clone())),
+        };
+        let place = tokio::time::timeout(PATIENCE, app.console.places.clone().acquire_owned()).await;
+        let place = place.ok().and_then(Result::ok).ok_or(PageError::Busy)?;
+        let mark = app.console.key.mark(&name, app.clock.now());
+        Ok(Self { name, mark, _place: place })
+    }
+}
+
+impl FromRequest<App> for Posted {
+    type Rejection = PageError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, PageError> {
+        let (mut parts, body) = request.into_parts();
+        let Viewer { name, _place, .. } = Viewer::from_request_parts(&mut parts, app).await?;
+        // Browsers say whose page a form was on. The mark alone would do; so would this.
+        let site = parts.headers.get("sec-fetch-site");
+        if site.is_some_and(|site| site != "same-origin") {
+            return Err(PageError::Strange);
+        }
+        let bytes = axum::body::to_bytes(body, FORM_BYTES).await;
+        let bytes = bytes.map_err(|_| PageError::Invalid("The form is too large or broke off.".into()))?;
+        let fields = Fields::read(&bytes);
+        if !app.console.key.knows(fields.get("mark").unwrap_or_default(), &name, app.clock.now()) {
+            return Err(PageError::Strange);
+        }
+        Ok(Self { name, fields, _place })
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Asked {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(Fields::read(parts.uri.query().unwrap_or_default().as_bytes())))
+    }
+}
+
+impl<T: FromStr + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
+    type Rejection = PageError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, PageError> {
+        let segments = RawPathParams::from_request_parts(parts, state).await;
+        let parsed = segments.ok().and_then(|segments| segments.iter().next().and_then(|(_, text)| text.parse().ok()));
+        parsed.map(Self).ok_or(PageError::NotFound("page"))
+    }
+}
+
+/// A page that could not be shown, or something that was not done.
+#[derive(Debug)]
+pub(super) enum PageError {
+    /// Nobody said who the operator is; by this header it should be said.
+    Nobody(String),
+    /// A form that is not ours, or an old one.
+    Strange,
+    /// There is no such thing.
+    NotFound(&'static str),
+    /// Something was filled in wrongly.
+    Invalid(String),
+    /// It is not so any more, or was so already.
+    Conflict(String),
+    /// Others are looking.
+    Busy,
+    /// A part does not answer.
+    Away(&'static str, String),
+    /// Our fault.
+    Internal(anyhow::Error),
+}
+
+impl From<sqlx::Error> for PageError {
+    fn from(error: sqlx::Error) -> Self {
+        if database::is_passing(&error) {
+            Self::Away("The database", error.to_string())
+        } else {
+            Self::Internal(error.into())
+        }
+    }
+}
+
+impl From<SafetyError> for PageError {
+    fn from(error: SafetyError) -> Self {
+        match error {
+            SafetyError::NoSuchUser => Self::NotFound("user"),
+            SafetyError::AlreadySo => Self::Conflict("It is so already: somebody else was faster.".into()),
+            SafetyError::Database(error) => error.into(),
+            other => Self::Internal(other.into()),
+        }
+    }
+}
+
+impl From<CorrectError> for PageError {
+    fn from(error: CorrectError) -> Self {
+        match error {
+            CorrectError::NoSuchMatch => Self::NotFound("match"),
+            CorrectError::Changed => {
+                Self::Conflict("The match changed since you looked at it. Nothing was done; look again.".into())
+            }
+            CorrectError::Same => Self::Conflict("The match is so already. Nothing was done.".into()),
+            CorrectError::Database(error) | CorrectError::Import(ImportError::Database(error)) => error.into(),
+            CorrectError::Import(error) => Self::Internal(error.into()),
+        }
+    }
+}
+
+impl From<WebhookError> for PageError {
+    fn from(error: WebhookError) -> Self {
+        match error {
+            WebhookError::NoSuchEndpoint(_) => Self::NotFound("endpoint"),
+            WebhookError::NoSuchLetter(_) => Self::Conflict("This letter is not there any more.".into()),
+            WebhookError::Database(error) => error.into(),
+            WebhookError::Transport(error) => Self::Away("NATS", error.to_string()),
+            other => Self::Internal(other.into()),
+        }
+    }
+}
+
+impl IntoResponse for PageError {
+    fn into_response(self) -> Response {
+        let request = CURRENT_REQUEST.try_with(|current| current.id.as_str().to_owned()).unwrap_or_default();
+        let (status, title, text) = match self {
+            Self::Nobody(header) => (StatusCode::FORBIDDEN, "Who are you?", pages::nobody(&header)),
+            Self::Strange => (
+                StatusCode::FORBIDDEN,
+                "Nothing was done",
+                pages::words(
+                    "This form is too old, was made for somebody else, or came from another site. Go back, load the page again and send it once more.",
+                ),
+            ),
+            Self::NotFound(what) => {
+                (StatusCode::NOT_FOUND, "Not found", pages::words(&format!("There is no such {what}.")))
+            }
+            Self::Invalid(text) => (StatusCode::UNPROCESSABLE_ENTITY, "Nothing was done", pages::words(&text)),
+            Self::Conflict(text) => (StatusCode::CONFLICT, "Nothing was done", pages::words(&text)),
+            Self::Busy => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Busy",
+                pages::words(
+                    "Others are looking at the console, and it must not take more of the database. Try again shortly.",
+                ),
+            ),
+            Self::Away(part, error) => {
+                tracing::warn!(error, "a page of the console was not shown");
+                let text = format!(
+                    "{part} does not answer, or not in time. Try again shortly; /readyz says which parts are up."
+                );
+                (StatusCode::SERVICE_UNAVAILABLE, "Not available", pages::words(&text))
+            }
+            Self::Internal(error) => {
+                tracing::error!(error = %format_args!("{error:#}"), "a page of the console failed");
+                let text = format!("Something went wrong on our side. The log has more under the request {request}.");
+                (StatusCode::INTERNAL_SERVER_ERROR, "Failed", pages::words(&text))
+            }
+        };
+        pages::answer(status, pages::bare(title, &text))
+    }
+}

@@ -1,0 +1,159 @@
+//! How everything stands.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+use time::{Duration, OffsetDateTime};
+
+use super::{Tone, ago, badge, count, length, number, table};
+use crate::{
+    console::service::Waiting, feeds::service::Health, mirror::service::Status as MirrorStatus,
+    platform::stream::Queue, scores::service::Progress,
+};
+
+/// A message that waits longer than this wants to be looked at.
+const LATE: Duration = Duration::MINUTE;
+
+/// What the page shows. A part that does not answer is `None`, and all else is still shown.
+pub(in crate::console) struct Overview {
+    pub(in crate::console) now: OffsetDateTime,
+    pub(in crate::console) parts: BTreeMap<&'static str, &'static str>,
+    pub(in crate::console) waiting: Option<Waiting>,
+    pub(in crate::console) queues: Option<Vec<Queue>>,
+    pub(in crate::console) dead: Option<u64>,
+    pub(in crate::console) progress: Option<Vec<Progress>>,
+    pub(in crate::console) feeds: Option<Vec<Health>>,
+    pub(in crate::console) mirror: Option<MirrorStatus>,
+    pub(in crate::console) closures: Option<usize>,
+    pub(in crate::console) listeners: usize,
+    pub(in crate::console) has_chat: bool,
+}
+
+impl Overview {
+    /// What an operator should look at, each with where.
+    fn wanted(&self) -> Vec<(Tone, String, &'static str)> {
+        let mut wanted = Vec::new();
+        for (part, state) in &self.parts {
+            if *state != "up" {
+                wanted.push((Tone::Bad, format!("{part} does not answer"), "/console"));
+            }
+        }
+        if let Some(oldest) = self.waiting.as_ref().and_then(|waiting| waiting.outbox.oldest)
+            && self.now - oldest > LATE
+        {
+            let text = format!("the oldest message in the outbox waits for {}", length(self.now - oldest));
+            wanted.push((Tone::Bad, text, "/console/queues"));
+        }
+        if let Some(dead) = self.dead.filter(|&dead| dead > 0) {
+            wanted.push((Tone::Bad, format!("{} dead letters", count(dead)), "/console/queues"));
+        }
+        if let Some(mirror) = self.mirror.as_ref().filter(|mirror| mirror.set_aside > 0) {
+            wanted.push((Tone::Busy, format!("{} chat events set aside", number(mirror.set_aside)), "/console/queues"));
+        }
+        for health in self.feeds.iter().flatten().filter(|health| health.is_configured) {
+            if health.state.as_ref().is_some_and(|state| state.failures > 0) {
+                wanted.push((Tone::Bad, format!("the feed {} fails", health.feed), "/console/feeds"));
+            }
+        }
+        if let Some(reports) = self.waiting.as_ref().map(|waiting| waiting.reports).filter(|&reports| reports > 0) {
+            wanted.push((Tone::Busy, format!("{} reports to look at", number(reports)), "/console/reports"));
+        }
+        if let Some(closures) = self.closures.filter(|&closures| closures > 0) {
+            wanted.push((Tone::Busy, format!("no codes are sent to {closures} blocks or countries"), "/console/sms"));
+        }
+        let late = self.progress.iter().flatten().filter(|progress| self.now - progress.recorded_at > LATE).count();
+        if late > 0 {
+            wanted.push((Tone::Busy, format!("{late} results are long on their way into scores"), "#results"));
+        }
+        wanted
+    }
+
+    pub(in crate::console) fn show(&self, is_live: bool) -> Markup {
+        let wanted = self.wanted();
+        html! {
+            div.heading {
+                h1 { "Overview" }
+                @if is_live { a.button href="/console" { "Stop refreshing" } }
+                @else { a.button href="/console?live=1" { "Refresh every 15 s" } }
+            }
+            @if wanted.is_empty() {
+                p.banner.good { "Nothing wants your attention." }
+            } @else {
+                section.banner.card {
+                    h2 { (wanted.len()) @if wanted.len() == 1 { " thing wants" } @else { " things want" } " your attention" }
+                    ul.wanted { @for (tone, text, href) in &wanted {
+                        li class=(tone.class()) { a href=(href) { (text) } }
+                    } }
+                }
+            }
+            div.tiles {
+                @for (part, state) in &self.parts { (self.tile(part, &badge(if *state == "up" { Tone::Good } else { Tone::Bad }, state), &html! {})) }
+                (self.outbox())
+                (self.tile("dead letters", &known(self.dead.map(count)), &html! { a href="/console/queues" { "Queues" } }))
+                (self.tile("open reports", &known(self.waiting.as_ref().map(|waiting| number(waiting.reports))), &html! { a href="/console/reports" { "Reports" } }))
+                @if self.has_chat {
+                    (self.tile("chat events set aside", &known(self.mirror.as_ref().map(|mirror| number(mirror.set_aside))), &html! { a href="/console/queues" { "Queues" } }))
+                }
+                (self.tile("listeners", &html! { (count(self.listeners as u64)) }, &html! { span.quiet { "on this process" } }))
+            }
+            (self.results())
+            (self.lag())
+            (self.feed_table())
+        }
+    }
+
+    fn tile(&self, label: &str, value: &Markup, more: &Markup) -> Markup {
+        html! { section.tile { h2 { (label) } p.value { (value) } p.more { (more) } } }
+    }
+
+    fn outbox(&self) -> Markup {
+        let backlog = self.waiting.as_ref().map(|waiting| waiting.outbox);
+        let more = match backlog.and_then(|backlog| backlog.oldest) {
+            Some(oldest) => html! { "the oldest " (ago(oldest, self.now)) },
+            None => html! { span.quiet { "nothing waits" } },
+        };
+        self.tile("outbox", &known(backlog.map(|backlog| number(backlog.length))), &more)
+    }
+
+    fn results(&self) -> Markup {
+        let Some(progress) = &self.progress else { return html! {} };
+        let rows = html! { @for progress in progress { tr {
+            th scope="row" { a href={ "/console/matches/" (progress.event) } { "Match " (progress.event) } }
+            td.n { (progress.revision) }
+            td { (super::moment_ago(progress.recorded_at, self.now)) }
+            td {
+                @if progress.lanes == 0 { "not planned yet" }
+                @else {
+                    progress max=(progress.lanes) value=(progress.done) {}
+                    " " (number(progress.done)) " of " (number(progress.lanes)) " lanes"
+                }
+            }
+        } } };
+        html! { div id="results" {
+            (table("Results on their way into scores", &["Match", "#Revision", "Recorded", "Progress"], &rows,
+                   progress.is_empty(), "Every result is in all scores."))
+        } }
+    }
+
+    fn lag(&self) -> Markup {
+        let Some(queues) = &self.queues else {
+            return html! { section.card.empty { h2 { "Consumers" } p { "NATS does not answer, so nobody knows what waits there." } } };
+        };
+        super::queues::consumers(queues)
+    }
+
+    fn feed_table(&self) -> Markup {
+        match &self.feeds {
+            Some(feeds) => super::feeds::feeds_table(feeds, self.now),
+            None => html! {},
+        }
+    }
+}
+
+/// A value, or that it is not known.
+fn known(value: Option<String>) -> Markup {
+    match value {
+        Some(value) => html! { (value) },
+        None => html! { span.quiet { "?" } },
+    }
+}

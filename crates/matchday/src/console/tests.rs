@@ -1,0 +1,701 @@
+use axum::body::Body;
+use http::{Method, Request, StatusCode, header};
+use proptest::{
+    collection::vec,
+    prelude::*,
+    test_runner::{Config as ProptestConfig, TestRunner},
+};
+use serde_json::json;
+use time::Duration;
+use tokio::{runtime::Handle, task::block_in_place};
+use url::form_urlencoded;
+
+use super::service::Effect;
+use crate::{
+    events::rules::Status,
+    fixtures::service::Correction,
+    ids::{EventId, UserId},
+    operators::{
+        Operator,
+        service::{ActionFilter, Recorded},
+    },
+    platform::clock::Clock as _,
+    predictions::rules::{Confidence, Forecast, Pick, Score as Goals},
+    testing::{Answer, MatchBuilder, TestApp, TestFixtures},
+};
+
+/// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
+const FAR: Duration = Duration::days(365 * 75);
+
+/// Like the real thing: nobody is there unless the proxy says so.
+const STRICT: [(&str, &str); 3] =
+    [("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "US"), ("MATCHDAY_CONSOLE__ENABLED", "true")];
+
+const PAGES: [&str; 8] = [
+    "/console",
+    "/console/matches",
+    "/console/users",
+    "/console/reports",
+    "/console/sms",
+    "/console/queues",
+    "/console/feeds",
+    "/console/audit",
+];
+
+/// What everybody writes who wants to break a page.
+const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;";
+
+async fn get_as(app: &TestApp, operator: Option<&str>, path: &str) -> Answer {
+    let mut request = Request::get(path);
+    if let Some(operator) = operator {
+        request = request.header("x-forwarded-user", operator);
+    }
+    app.send_privately(request.body(Body::empty()).expect("a request")).await
+}
+
+fn text(answer: &Answer) -> String {
+    String::from_utf8(answer.bytes.clone()).expect("text")
+}
+
+/// A page as a developer sees it.
+async fn page(app: &TestApp, path: &str) -> String {
+    let answer = get_as(app, None, path).await;
+    let html = text(&answer);
+    assert_eq!(answer.status, StatusCode::OK, "{path}: {html}");
+    html
+}
+
+/// The mark of the forms on a page.
+fn mark_on(html: &str) -> String {
+    let (_, rest) = html.split_once("name=\"mark\" value=\"").expect("a form");
+    rest.split_once('"').expect("a value").0.to_owned()
+}
+
+async fn post(
+    app: &TestApp,
+    operator: Option<&str>,
+    path: &str,
+    fields: &[(&str, &str)],
+    headers: &[(&str, &str)],
+) -> Answer {
+    let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+    let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    if let Some(operator) = operator {
+        request = request.header("x-forwarded-user", operator);
+    }
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    app.send_privately(request.body(Body::from(body)).expect("a request")).await
+}
+
+/// Sends a form that stands on a page, as a developer; returns where the browser is sent on to.
+async fn send(app: &TestApp, on: &str, to: &str, fields: &[(&str, &str)]) -> String {
+    let mark = mark_on(&page(app, on).await);
+    let fields: Vec<(&str, &str)> = fields.iter().copied().chain([("mark", mark.as_str())]).collect();
+    let answer = post(app, None, to, &fields, &[("sec-fetch-site", "same-origin"), ("x-request-id", "req-7")]).await;
+    assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", text(&answer));
+    let place = answer.header("location").expect("a place").to_owned();
+    page(app, &place).await;
+    place
+}
+
+async fn recorded(app: &TestApp) -> Vec<Recorded> {
+    app.app.operators.recorded(&ActionFilter::default(), 100).await.expect("read")
+}
+
+async fn rename(app: &TestApp, user: UserId, name: &str) {
+    sqlx::query("update users set name = $2 where user_id = $1")
+        .bind(user)
+        .bind(name)
+        .execute(&app.app.db)
+        .await
+        .expect("renamed");
+}
+
+/// A room with a report in it of something that the sender said.
+async fn report(app: &TestApp, reporter: UserId, sender: &str, said: &str, reason: &str) -> i64 {
+    let room: i64 = sqlx::query_scalar(
+        "insert into rooms (alias, name, creator_id, created_at, made_until, opened_at)
+         values (md5(random()::text), $1, $2, now(), now(), now()) returning id",
+    )
+    .bind(format!("Room {HOSTILE}"))
+    .bind(reporter)
+    .fetch_one(&app.app.db)
+    .await
+    .expect("a room");
+    sqlx::query_scalar(
+        "insert into reports (user_id, room_id, event_id, reason, sender, sent_at, content, created_at)
+         values ($1, $2, '$said', $3, $4, $6, $5, $6) returning id",
+    )
+    .bind(reporter)
+    .bind(room)
+    .bind(reason)
+    .bind(sender)
+    .bind(json!({"msgtype": "m.text", "body": said}).to_string())
+    .bind(app.clock.now())
+    .fetch_one(&app.app.db)
+    .await
+    .expect("a report")
+}
+
+async fn username(app: &TestApp, user: UserId) -> String {
+    app.app.accounts.find(user).await.expect("read").expect("a user").username.to_string()
+}
+
+fn far<'f, 'a>(fixtures: &'f TestFixtures<'a>) -> MatchBuilder<'f, 'a> {
+    fixtures.a_match("m").starting_in(FAR)
+}
+
+fn forecast(goals: (i64, i64), with_score: bool, confidence: i64) -> Forecast {
+    let score = Goals::new(goals.0, goals.1).expect("a score");
+    let pick = match goals.0.cmp(&goals.1) {
+        std::cmp::Ordering::Greater => Pick::Home,
+        std::cmp::Ordering::Equal => Pick::Draw,
+        std::cmp::Ordering::Less => Pick::Away,
+    };
+    let confidence = Confidence::new(confidence).expect("a confidence");
+    Forecast::new(pick, with_score.then_some(score), confidence).expect("no contradiction")
+}
+
+#[tokio::test]
+async fn every_page_is_shown_and_safe() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(Duration::ZERO).at("finished", 2, 1).put().await;
+        let user = app.user().await;
+        for path in PAGES.into_iter().map(str::to_owned).chain([
+            format!("/console/matches/{event}"),
+            format!("/console/matches/{event}/correction?status=finished&home=1&away=1"),
+            format!("/console/users/{}", user.id),
+            format!("/console/matches?day=2026-11-20&tournament={event}&page=3"),
+            "/console?live=1".to_owned(),
+        ]) {
+            let answer = get_as(app, None, &path).await;
+            let html = text(&answer);
+            assert_eq!(answer.status, StatusCode::OK, "{path}: {html}");
+            assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"));
+            assert_eq!(answer.header("cache-control"), Some("no-store"));
+            let policy = answer.header("content-security-policy").expect("a policy");
+            assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+            assert!(html.contains("developer"), "{path} says who looks");
+            for never in ["<script", " style=\"", "http://", "https://", " onclick"] {
+                assert!(!html.contains(never), "{path} has {never}");
+            }
+            // Every field has a label.
+            for field in html.split("<input ").skip(1).filter(|field| !field.starts_with("type=\"hidden\"")) {
+                let id = field.split_once("id=\"").and_then(|(_, rest)| rest.split_once('"')).expect("an id").0;
+                assert!(html.contains(&format!("<label for=\"{id}\">")), "{path}: {id}");
+            }
+        }
+        let style = get_as(app, None, "/console/style.css").await;
+        assert_eq!((style.status, style.header("content-type")), (StatusCode::OK, Some("text/css; charset=utf-8")));
+        assert!(page(app, "/console/matches").await.contains("2:1"), "today's matches");
+        assert!(!page(app, "/console/matches?day=2026-11-19").await.contains("2:1"));
+        for nothing in ["/console/matches/999999", "/console/users/999999", "/console/matches/x", "/console/nowhere"] {
+            assert_eq!(get_as(app, None, nothing).await.status, StatusCode::NOT_FOUND, "{nothing}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_public_listener_has_no_console() {
+    TestApp::run(async |app| {
+        for path in PAGES.into_iter().chain(["/console/style.css"]) {
+            assert_eq!(app.anonymous(Method::GET, path).await.expect(404)["code"], "unknown_route", "{path}");
+        }
+        assert_eq!(app.anonymous(Method::POST, "/console/sms/open").await.expect(404)["code"], "unknown_route");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn outside_development_it_is_there_only_where_somebody_wants_it() {
+    TestApp::run_with(&STRICT[..2], async |app| {
+        for path in PAGES {
+            assert_eq!(get_as(app, Some("ola"), path).await.expect(404)["code"], "unknown_route", "{path}");
+        }
+    })
+    .await;
+    TestApp::run_with(&[("MATCHDAY_CONSOLE__ENABLED", "false")], async |app| {
+        get_as(app, None, "/console").await.expect(404);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nobody_sees_or_does_anything_whom_the_proxy_does_not_name() {
+    TestApp::run_with(&STRICT, async |app| {
+        for path in PAGES {
+            let refused = get_as(app, None, path).await;
+            assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}");
+            let html = text(&refused);
+            assert!(html.contains("X-Forwarded-User") && html.contains("console.operator_header"), "{html}");
+        }
+        let user = app.user().await;
+        let path = format!("/console/users/{}", user.id);
+        let mark = mark_on(&text(&get_as(app, Some("ola"), &path).await));
+        let fields = [("mark", mark.as_str()), ("reason", "spam"), ("action", "ban")];
+        let restriction = format!("{path}/restriction");
+        let refused = post(app, None, &restriction, &fields, &[]).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN);
+        // Named twice: a proxy that lets a stranger's header through.
+        let twice = post(app, Some("ola"), &restriction, &fields, &[("x-forwarded-user", "ida")]).await;
+        assert_eq!(twice.status, StatusCode::FORBIDDEN);
+        assert_eq!(recorded(app).await.len(), 0);
+        let done = post(app, Some("ola"), &restriction, &fields, &[]).await;
+        assert_eq!(done.status, StatusCode::SEE_OTHER, "{}", text(&done));
+        assert_eq!(recorded(app).await[0].operator, "ola");
+        app.told().await;
+    })
+    .await;
+    // The setting names the header.
+    let other = [STRICT[0], STRICT[1], STRICT[2], ("MATCHDAY_CONSOLE__OPERATOR_HEADER", "X-Auth-Email")];
+    TestApp::run_with(&other, async |app| {
+        assert_eq!(get_as(app, Some("ola"), "/console").await.status, StatusCode::FORBIDDEN);
+        let request = Request::get("/console").header("X-Auth-Email", "ola@example.org").body(Body::empty());
+        let answer = app.send_privately(request.expect("a request")).await;
+        assert_eq!(answer.status, StatusCode::OK);
+        assert!(text(&answer).contains("ola@example.org"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_form_that_is_not_ours_does_nothing() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let (on, to) = (format!("/console/users/{}", user.id), format!("/console/users/{}/restriction", user.id));
+        let mark = mark_on(&page(app, &on).await);
+        let with = |mark: &'static str| [("reason", "spam"), ("action", "ban"), ("mark", mark)];
+        for fields in [&with("")[..], &with("00"), &with("zz")[..2]] {
+            assert_eq!(post(app, None, &to, fields, &[]).await.status, StatusCode::FORBIDDEN);
+        }
+        let good = [("reason", "spam"), ("action", "ban"), ("mark", mark.as_str())];
+        // A developer's form, sent by somebody else; and one that another site has the browser send.
+        assert_eq!(post(app, Some("ida"), &to, &good, &[]).await.status, StatusCode::FORBIDDEN);
+        for site in ["cross-site", "same-site", "none"] {
+            let answer = post(app, None, &to, &good, &[("sec-fetch-site", site)]).await;
+            assert_eq!(answer.status, StatusCode::FORBIDDEN, "{site}");
+        }
+        // No reason, or no action.
+        for fields in [[("reason", "  "), good[1], good[2]], [good[0], ("action", "praise"), good[2]]] {
+            assert_eq!(post(app, None, &to, &fields, &[]).await.status, StatusCode::UNPROCESSABLE_ENTITY);
+        }
+        // And what only looks changes nothing.
+        assert_eq!(get_as(app, None, &format!("{to}?action=ban&reason=x&mark={mark}")).await.status, 405);
+        assert_eq!(recorded(app).await.len(), 0);
+        app.clock.advance(Duration::days(2));
+        assert_eq!(post(app, None, &to, &good, &[]).await.status, StatusCode::FORBIDDEN, "an old one");
+        assert!(app.app.accounts.find(user.id).await.expect("read").expect("a user").banned_at.is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_people_wrote_stays_text() {
+    TestApp::run(async |app| {
+        let (user, other) = (app.user().await, app.user().await);
+        rename(app, user.id, HOSTILE).await;
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(Duration::ZERO).at("finished", 2, 1).put().await;
+        for statement in ["update teams set name = $1 || id", "update tournaments set name = $1", "update events set venue = $1, key = $1"] {
+            sqlx::query(statement).bind(HOSTILE).execute(&app.app.db).await.expect("renamed");
+        }
+        sqlx::query("insert into feeds (name, tournament_id, polled_at, next_poll_at, failed_at, error, failures) select $1, id, now(), now(), now(), $1, 3 from tournaments")
+            .bind(HOSTILE).execute(&app.app.db).await.expect("a feed");
+        // Not even who may choose names can have such a one; but a page must not depend on that.
+        sqlx::query("with u as (select user_id from users where user_id = $1) update users set username = $2 where user_id in (select user_id from u)")
+            .bind(other.id).bind(HOSTILE).execute(&app.app.db).await.expect("renamed");
+        report(app, other.id, &format!("@{HOSTILE}:matchday.localhost"), HOSTILE, HOSTILE).await;
+        let hostile = Operator::new(HOSTILE, HOSTILE);
+        app.app.safety.restrict(user.id, crate::safety::service::Restriction::Mute, &hostile).await.expect("muted");
+        sqlx::query("insert into sms_closures values ($1, now(), '2999-01-01T00:00:00Z', 40, 3)").bind(HOSTILE).execute(&app.app.db).await.expect("closed");
+        sqlx::query("insert into outbox (key, subject, payload) values ('x', $1, '{}')").bind(HOSTILE).execute(&app.app.db).await.expect("waits");
+        let mut seen = 0;
+        for path in PAGES.into_iter().map(str::to_owned).chain([
+            format!("/console/matches/{event}"),
+            format!("/console/matches/{event}/correction?status=finished&home=1&away=1"),
+            format!("/console/users/{}", user.id),
+            format!("/console/users/{}", other.id),
+            format!("/console/users?q={}", form_urlencoded::byte_serialize(HOSTILE.as_bytes()).collect::<String>()),
+            format!("/console/audit?operator={}", form_urlencoded::byte_serialize(HOSTILE.as_bytes()).collect::<String>()),
+        ]) {
+            let html = page(app, &path).await;
+            for never in ["<script", "<img", "onerror=alert(2)>\"", "\"'>"] {
+                assert!(!html.contains(never), "{path} has {never}: {html}");
+            }
+            seen += usize::from(html.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+        }
+        assert!(seen >= 11, "it was on {seen} pages");
+        // Nor as the operator's own name, or as the word for what was done.
+        let html = text(&get_as(app, Some("<b>ola</b>"), "/console?told=%3Cb%3E").await);
+        assert!(html.contains("&lt;b&gt;ola&lt;/b&gt;") && !html.contains("<b>"), "{html}");
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn users_are_found_by_name_id_and_whole_phone_only() {
+    TestApp::run(async |app| {
+        let (user, _) = app.log_in("+491701234589").await;
+        let name = username(app, user.id).await;
+        let link = format!("href=\"/console/users/{}\"", user.id);
+        for (asked, is_found) in [
+            (name.clone(), true),
+            (name[..3].to_owned(), true),
+            (name.to_uppercase(), true),
+            (user.id.to_string(), true),
+            ("%2B49 170 1234589".to_owned(), true),
+            ("%2B49170123458".to_owned(), false),
+            ("1234589".to_owned(), false),
+            ("nobody_at_all".to_owned(), false),
+        ] {
+            let html = page(app, &format!("/console/users?q={}", asked.replace(' ', "%20"))).await;
+            assert_eq!(html.contains(&link), is_found, "{asked}");
+            assert!(!html.contains("1234589\"") || asked == "1234589", "{asked}: a phone is never shown whole");
+        }
+        for path in ["/console/users".to_owned(), format!("/console/users/{}", user.id)] {
+            let html = page(app, &path).await;
+            assert!(html.contains("+49…89") && !html.contains("1701234589"), "{path}");
+        }
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn restricting_somebody_is_done_recorded_and_shown() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let (on, to) = (format!("/console/users/{}", user.id), format!("/console/users/{}/restriction", user.id));
+        for (action, word) in [("mute", "muted"), ("ban", "banned"), ("unmute", "unmute"), ("unban", "unban")] {
+            let place = send(app, &on, &to, &[("reason", "insults"), ("action", action)]).await;
+            assert_eq!(place, format!("{on}?told={action}"));
+            let html = page(app, &place).await;
+            assert!(html.contains(word) && html.contains("insults") && html.contains("req-7"), "{html}");
+        }
+        let actions: Vec<_> =
+            recorded(app).await.into_iter().map(|row| (row.action, row.operator, row.request_id)).collect();
+        let done = |action: &str| (action.to_owned(), "developer".to_owned(), Some("req-7".to_owned()));
+        assert_eq!(actions, [done("user.unban"), done("user.unmute"), done("user.ban"), done("user.mute")]);
+        // The record that the command line reads says the same.
+        let kept: Vec<(String, String)> = sqlx::query_as("select action, operator from restrictions order by id")
+            .fetch_all(&app.app.db)
+            .await
+            .expect("read");
+        assert_eq!(kept.first(), Some(&("mute".to_owned(), "developer".to_owned())));
+        let mark = mark_on(&page(app, &on).await);
+        let again = post(app, None, &to, &[("reason", "x"), ("action", "unban"), ("mark", &mark)], &[]).await;
+        assert_eq!(again.status, StatusCode::CONFLICT);
+        assert_eq!(recorded(app).await.len(), 4, "what was not done is not recorded");
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reports_are_dealt_with() {
+    TestApp::run_with(&[("MATCHDAY_MATRIX__SERVER_NAME", "matchday.localhost")], async |app| {
+        let (reporter, rude) = (app.user().await, app.user().await);
+        let sender = format!("@{}:matchday.localhost", username(app, rude.id).await);
+        let first = report(app, reporter.id, &sender, "you fool", "insults").await;
+        let second = report(app, reporter.id, &sender, "you bigger fool", "insults again").await;
+        let third = report(app, reporter.id, "@somebody:elsewhere.example", "spam", "spam").await;
+        let html = page(app, "/console/reports").await;
+        for shown in ["you fool", "insults again", &sender, "@somebody:elsewhere.example", "not one of ours"] {
+            assert!(html.contains(shown), "{shown}");
+        }
+        let deal = async |id: i64, action: &str| {
+            send(
+                app,
+                "/console/reports",
+                &format!("/console/reports/{id}"),
+                &[("reason", "warned before"), ("action", action)],
+            )
+            .await
+        };
+        assert_eq!(deal(first, "ban").await, "/console/reports?told=dealt");
+        assert_eq!(deal(second, "ban").await, "/console/reports?told=dealt", "they are banned already");
+        let mark = mark_on(&page(app, "/console/reports").await);
+        let stranger = post(
+            app,
+            None,
+            &format!("/console/reports/{third}"),
+            &[("reason", "x"), ("action", "ban"), ("mark", &mark)],
+            &[],
+        )
+        .await;
+        assert_eq!(stranger.status, StatusCode::CONFLICT);
+        assert_eq!(deal(third, "close").await, "/console/reports?told=closed");
+        assert!(page(app, "/console/reports").await.contains("no open reports"));
+        let actions: Vec<_> = recorded(app).await.into_iter().map(|row| (row.action, row.target)).collect();
+        let done = |action: &str, target: String| (action.to_owned(), target);
+        assert_eq!(
+            actions,
+            [
+                done("report.close", format!("report:{third}")),
+                done("report.close", format!("report:{second}")),
+                done("report.close", format!("report:{first}")),
+                done("user.ban", format!("user:{}", rude.id)),
+            ]
+        );
+        let about = page(app, &format!("/console/users/{}", rude.id)).await;
+        assert!(about.contains("you bigger fool") && about.contains("warned before"));
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_closed_for_codes_is_opened() {
+    TestApp::run(async |app| {
+        sqlx::query("insert into sms_closures values ('GB', now(), '2999-01-01T00:00:00Z', 40, 3)")
+            .execute(&app.app.db)
+            .await
+            .expect("closed");
+        app.log_in("+14155550100").await;
+        let html = page(app, "/console/sms").await;
+        assert!(
+            html.contains("GB is closed") && html.contains("<th scope=\"row\">US") && html.contains("100 %"),
+            "{html}"
+        );
+        send(app, "/console/sms", "/console/sms/open", &[("reason", "a slow carrier"), ("prefix", "GB")]).await;
+        assert!(app.app.codes.closures().await.expect("read").is_empty());
+        let last = recorded(app).await.remove(0);
+        assert_eq!(
+            (last.action.as_str(), last.target.as_str(), last.reason.as_str()),
+            ("sms.open", "sms:GB", "a slow carrier")
+        );
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn queues_show_what_waits_and_what_was_given_up() {
+    TestApp::run(async |app| {
+        app.app.streams.ensure().await.expect("streams");
+        let letter = async_nats::jetstream::message::PublishMessage::build().payload("{}".into());
+        app.app.streams.send("dead.work.score.lane", letter).await.expect("sent").await.expect("stored");
+        sqlx::query("insert into outbox (key, subject, payload) values ('x', 'fact.event.changed', '{}')")
+            .execute(&app.app.db)
+            .await
+            .expect("waits");
+        let html = page(app, "/console/queues").await;
+        assert!(html.contains("fact.event.changed") && html.contains("work.score.lane"), "{html}");
+        assert!(!html.contains("/console/queues/replay"), "only webhooks can be sent again");
+        assert!(page(app, "/console").await.contains("1 dead letters"));
+        let mark = mark_on(&page(app, &format!("/console/users/{}", app.user().await.id)).await);
+        let mine =
+            post(app, None, "/console/queues/replay", &[("reason", "x"), ("letter", "1"), ("mark", &mark)], &[]).await;
+        assert_eq!(mine.status, StatusCode::CONFLICT, "not a webhook's");
+        assert_eq!(recorded(app).await[0].outcome, "failed");
+        app.app.streams.remove().await;
+        app.told().await;
+    })
+    .await;
+}
+
+/// What everybody has of all tables together, and what is in their wallets.
+async fn standing(app: &TestApp, users: &[UserId]) -> Vec<(i32, i32, i32, i64)> {
+    let mut standing = Vec::new();
+    for user in users {
+        let row: (i32, i32, i32, i64) = sqlx::query_as(
+            "select coalesce(s.points, 0), coalesce(s.exact, 0), coalesce(s.correct, 0), w.balance
+             from wallets w left join user_scores s on s.user_id = w.user_id and s.scope = 'all' where w.user_id = $1",
+        )
+        .bind(user)
+        .fetch_one(&app.app.db)
+        .await
+        .expect("a wallet");
+        standing.push(row);
+    }
+    standing
+}
+
+/// Whatever a correction is said to do to points and coins is what it does.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_correction_would_do_is_what_it_does() {
+    let settings =
+        [("MATCHDAY_COINS__PER_POINT", "3"), ("MATCHDAY_SCORES__LANE_SIZE", "3"), ("MATCHDAY_COINS__WELCOME", "10")];
+    TestApp::run_with(&settings, async |app| {
+        let mut users = Vec::new();
+        for _ in 0..7 {
+            users.push(app.app.accounts.make_without_phone().await.expect("a user"));
+        }
+        // Goals small enough that some are right to the goal; the last one is spent before the correction.
+        let said = vec(((0..4_i64, 0..4_i64), any::<bool>(), 0..=100_i64), users.len());
+        let result = prop_oneof![
+            6 => (Just(Status::Finished), (0..4_i32, 0..4_i32).prop_map(Some)),
+            1 => (Just(Status::Abandoned), Just(None)),
+            1 => (Just(Status::Live), (0..2_i32, 0..2_i32).prop_map(Some)),
+        ];
+        let round = (said, vec(result, 2..5), any::<prop::sample::Index>());
+        let mut runner =
+            TestRunner::new(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() });
+        let corrected = std::cell::Cell::new(0);
+        let outcome = runner.run(&round, |(said, results, spender)| {
+            block_in_place(|| {
+                Handle::current().block_on(async {
+                    let fixtures = app.fixtures();
+                    let event = far(&fixtures).put().await;
+                    for (&user, &(goals, with_score, confidence)) in users.iter().zip(&said) {
+                        app.app
+                            .predictions
+                            .save(user, EventId(event), forecast(goals, with_score, confidence))
+                            .await
+                            .expect("saved");
+                    }
+                    for (status, scores) in results {
+                        let (home, away) = scores.map(|(home, away)| (home.to_string(), away.to_string())).unzip();
+                        let wanted = Correction::new(status, scores).expect("possible");
+                        let Some(preview) = app.app.console.preview(EventId(event), wanted).await.expect("previewed")
+                        else {
+                            panic!("there is such a match");
+                        };
+                        let view = app.app.console.find_match(EventId(event)).await.expect("read").expect("a match");
+                        if (view.row.status, view.row.scores()) == (status, scores) {
+                            continue;
+                        }
+                        corrected.set(corrected.get() + 1);
+                        let before = standing(app, &users).await;
+                        let query = format!(
+                            "status={}&home={}&away={}",
+                            status.name(),
+                            home.as_deref().unwrap_or(""),
+                            away.as_deref().unwrap_or("")
+                        );
+                        let on = format!("/console/matches/{event}/correction?{query}");
+                        let html = page(app, &on).await;
+                        let hidden = |name: &str| {
+                            let (_, rest) = html.split_once(&format!("name=\"{name}\" value=\"")).expect("a field");
+                            rest.split_once('"').expect("a value").0.to_owned()
+                        };
+                        let (seen, mark) = (hidden("seen"), hidden("mark"));
+                        let fields = [
+                            ("seen", seen.as_str()),
+                            ("mark", &mark),
+                            ("status", status.name()),
+                            ("reason", "a late goal"),
+                            ("home", home.as_deref().unwrap_or("")),
+                            ("away", away.as_deref().unwrap_or("")),
+                        ];
+                        let to = format!("/console/matches/{event}/correction");
+                        let answer = post(app, None, &to, &fields, &[]).await;
+                        assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", text(&answer));
+                        let again = post(app, None, &to, &fields, &[]).await;
+                        assert_eq!(again.status, StatusCode::CONFLICT, "sent twice it is done once");
+                        app.told().await;
+                        app.settle().await;
+                        let after = standing(app, &users).await;
+                        let changes: Vec<i64> =
+                            before.iter().zip(&after).map(|(before, after)| i64::from(after.0 - before.0)).collect();
+                        let wallets: Vec<i64> =
+                            before.iter().zip(&after).map(|(before, after)| after.3 - before.3).collect();
+                        let of = |sign: i64, changes: &[i64]| {
+                            changes.iter().filter(|change| change.signum() == sign).count()
+                        };
+                        let Effect { gaining, losing, points, exact, correct, .. } = preview.effect;
+                        prop_assert_eq!(
+                            (gaining, losing),
+                            (i64::try_from(of(1, &changes)).unwrap(), i64::try_from(of(-1, &changes)).unwrap())
+                        );
+                        prop_assert_eq!(points.1 - points.0, changes.iter().sum::<i64>());
+                        let sum = |read: fn(&(i32, i32, i32, i64)) -> i32| {
+                            after.iter().map(read).sum::<i32>() - before.iter().map(read).sum::<i32>()
+                        };
+                        prop_assert_eq!(exact.1 - exact.0, i64::from(sum(|row| row.1)));
+                        prop_assert_eq!(correct.1 - correct.0, i64::from(sum(|row| row.2)));
+                        let most = changes.iter().copied().max().filter(|&most| most > 0);
+                        prop_assert_eq!(preview.gainers.first().map(|moved| moved.after - moved.before), most);
+                        let least = changes.iter().copied().min().filter(|&least| least < 0);
+                        prop_assert_eq!(preview.losers.first().map(|moved| moved.after - moved.before), least);
+                        for moved in preview.gainers.iter().chain(&preview.losers) {
+                            let at = users.iter().position(|&user| user == moved.user).expect("one of ours");
+                            prop_assert_eq!(moved.after - moved.before, changes[at]);
+                        }
+                        let coins = preview.coins.flatten().map_or((0, 0), |coins| (coins.given, coins.taken));
+                        let given: i64 = wallets.iter().filter(|&&change| change > 0).sum();
+                        let taken: i64 = -wallets.iter().filter(|&&change| change < 0).sum::<i64>();
+                        prop_assert_eq!(coins, (given, taken));
+                        // Somebody spends all they have: it cannot be taken back.
+                        let spender = users[spender.index(users.len())];
+                        let balance = standing(app, &[spender]).await[0].3;
+                        if balance > 0 {
+                            let body = json!({"amount": balance, "reason": "purchase"});
+                            app.login(spender).await.post("/api/auth/coins/deduct", body).await.expect(200);
+                        }
+                    }
+                    Ok(())
+                })
+            })
+        });
+        outcome.expect("what was said is what was done");
+        assert!(corrected.get() > 10, "{} corrections were made", corrected.get());
+        assert!(recorded(app).await.iter().all(|row| row.action == "event.correct"));
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_correction_is_what_an_import_would_do() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(Duration::ZERO).at("finished", 2, 1).put().await;
+        let on = format!("/console/matches/{event}/correction?status=finished&home=1&away=1");
+        let html = page(app, &on).await;
+        assert!(html.contains("Nothing is done yet") && html.contains("becomes"), "{html}");
+        assert_eq!(app.told().await.len(), 0, "looking tells nobody anything");
+        let (_, rest) = html.split_once("name=\"seen\" value=\"").expect("what was seen");
+        let seen = rest.split_once('"').expect("a value").0.to_owned();
+        let fields = [("status", "finished"), ("home", "1"), ("away", "1"), ("reason", "a late goal"), ("seen", &seen)];
+        send(app, &on, &format!("/console/matches/{event}/correction"), &fields).await;
+        let by_console = app.told().await;
+        // The same by a document, from the same state.
+        let other = app.fixtures();
+        let again = other.a_match("m").starting_in(Duration::ZERO).at("finished", 2, 1).put().await;
+        other.write(&[other.a_match("m").starting_in(Duration::ZERO).at("finished", 1, 1).json()]).await;
+        let by_import = app.told().await;
+        let subjects = |told: &[(String, serde_json::Value)]| told.iter().map(|(subject, _)| subject.clone()).collect::<Vec<_>>();
+        assert_eq!(subjects(&by_console), subjects(&by_import));
+        let state = async |event: i64| -> (String, Option<i32>, Option<i32>, i64, i64) {
+            sqlx::query_as("select status, home_score, away_score, result_revision, (select count(*) from event_results r where r.event_id = e.id) from events e where id = $1")
+                .bind(event).fetch_one(&app.app.db).await.expect("a match")
+        };
+        assert_eq!(state(event).await, state(again).await);
+        let last = recorded(app).await.remove(0);
+        assert_eq!((last.action.as_str(), last.target, last.reason.as_str()), ("event.correct", format!("event:{event}"), "a late goal"));
+        assert!(last.details["changes"][0].as_str().is_some_and(|change| change.contains("score 2:1 → 1:1")), "{}", last.details);
+        // Who looked before it changed does not change it back.
+        let mark = mark_on(&page(app, &on.replace("home=1", "home=7")).await);
+        let late = [("status", "finished"), ("home", "5"), ("away", "1"), ("reason", "x"), ("seen", &*seen), ("mark", &mark)];
+        let refused = post(app, None, &format!("/console/matches/{event}/correction"), &late, &[]).await;
+        assert_eq!(refused.status, StatusCode::CONFLICT);
+        // Nor does anybody make a match what it cannot be.
+        for nonsense in ["status=finished", "status=scheduled&home=1&away=0", "status=finished&home=1", "status=won&home=1&away=1", "status=finished&home=-1&away=1", "status=finished&home=1000&away=1"] {
+            let path = format!("/console/matches/{event}/correction?{nonsense}");
+            assert_eq!(get_as(app, None, &path).await.status, StatusCode::UNPROCESSABLE_ENTITY, "{nonsense}");
+        }
+        assert_eq!(get_as(app, None, &format!("/console/matches/{event}/correction?status=finished&home=1&away=1")).await.status, 409);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_a_few_look_at_once() {
+    TestApp::run(async |app| {
+        let places = app.app.console.places.clone();
+        let all = places.acquire_many_owned(3).await.expect("places");
+        let refused = get_as(app, None, "/console/feeds").await;
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text(&refused).contains("Others are looking"));
+        drop(all);
+        page(app, "/console/feeds").await;
+        assert_eq!(app.app.console.places.available_permits(), 3, "a place is given back");
+    })
+    .await;
+}
