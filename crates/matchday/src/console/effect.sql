@@ -30,13 +30,14 @@ select 0 as "kind!", null::bigint as "user_id: UserId", null::text as username,
        count(*) filter (where after > before) as "gaining!", count(*) filter (where after < before) as "losing!",
        coalesce(sum(exact_before), 0)::bigint as "exact_before!", coalesce(sum(exact_after), 0)::bigint as "exact_after!",
        coalesce(sum(correct_before), 0)::bigint as "correct_before!",
-       coalesce(sum(correct_after), 0)::bigint as "correct_after!"
+       coalesce(sum(correct_after), 0)::bigint as "correct_after!",
+       coalesce(sum(greatest(after, 0) - greatest(before, 0)), 0)::bigint as "worth!"
 from judged
 union all
-select 1, m.user_id, u.username, m.before, m.after, 0, 0, 0, 0, 0, 0, 0
+select 1, m.user_id, u.username, m.before, m.after, 0, 0, 0, 0, 0, 0, 0, 0
 from (select * from judged where after > before order by after - before desc, user_id limit $9) m
 join users u on u.user_id = m.user_id
 union all
-select 2, m.user_id, u.username, m.before, m.after, 0, 0, 0, 0, 0, 0, 0
+select 2, m.user_id, u.username, m.before, m.after, 0, 0, 0, 0, 0, 0, 0, 0
 from (select * from judged where after < before order by after - before, user_id limit $9) m
 join users u on u.user_id = m.user_id

@@ -89,12 +89,20 @@ pub struct Preview {
     pub changes_result: bool,
     /// To points.
     pub effect: Effect,
-    /// To coins, if points are worth any; nothing in it where that took too long.
-    pub coins: Option<Option<CoinsEffect>>,
+    /// To coins, if points are worth any.
+    pub coins: Option<CoinsPreview>,
     /// Who gains most, and who loses most.
     pub gainers: Vec<Moved>,
     /// Who loses most.
     pub losers: Vec<Moved>,
+}
+
+/// What a correction would do to coins.
+pub struct CoinsPreview {
+    /// What it would do if nobody had spent any.
+    pub at_most: i64,
+    /// What it would do to the wallets as they are; nothing where that took too long.
+    pub exactly: Option<CoinsEffect>,
 }
 
 /// All of a user that an operator wants to see.
@@ -190,7 +198,7 @@ impl Console {
         };
         (preview.effect, preview.gainers, preview.losers) = store::effect(&mut tx, event, &frame, after).await?;
         drop(tx);
-        preview.coins = self.coins_effect(event, &frame, after).await?;
+        preview.coins = self.coins_effect(event, &frame, after, preview.effect.worth).await?;
         Ok(Some(preview))
     }
 
@@ -200,21 +208,23 @@ impl Console {
         event: EventId,
         frame: &Frame,
         after: Option<(i32, i32)>,
-    ) -> sqlx::Result<Option<Option<CoinsEffect>>> {
+        worth: i64,
+    ) -> sqlx::Result<Option<CoinsPreview>> {
         // The first result with points fixes the rate.
         let rate = frame.rate.unwrap_or(if after.is_some() { self.per_point } else { 0 });
         if rate == 0 {
             return Ok(None);
         }
-        let mut tx = store::begin_to_count(&self.db).await?;
-        match store::coins_effect(&mut tx, event, frame, after, rate).await {
-            Ok(effect) => Ok(Some(Some(effect))),
+        let mut tx = store::begin_to_pay(&self.db).await?;
+        let exactly = match store::coins_effect(&mut tx, event, frame, after, rate).await {
+            Ok(effect) => Some(effect),
             Err(error) if database::is_passing(&error) => {
-                tracing::warn!(%error, "what a correction does to coins was not worked out");
-                Ok(Some(None))
+                tracing::warn!(%error, "what a correction does to wallets was not worked out");
+                None
             }
-            Err(error) => Err(error),
-        }
+            Err(error) => return Err(error),
+        };
+        Ok(Some(CoinsPreview { at_most: worth.saturating_mul(rate), exactly }))
     }
 
     /// The users with the greatest ids below one.

@@ -21,10 +21,19 @@ pub(super) async fn begin_to_look(db: &PgPool) -> sqlx::Result<Transaction<'stat
     db.begin_with("begin isolation level repeatable read read only; set local statement_timeout = '3s'").await
 }
 
-/// The same for what looks at every prediction of a match. Nothing is compiled: that takes longer than it saves.
+/// The same for what looks at every prediction of a match: a million take a second or two. Nothing is compiled: that takes
+/// longer than it saves.
 pub(super) async fn begin_to_count(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     db.begin_with(
-        "begin isolation level repeatable read read only; set local statement_timeout = '4s'; set local jit = off",
+        "begin isolation level repeatable read read only; set local statement_timeout = '5s'; set local jit = off",
+    )
+    .await
+}
+
+/// The same for what looks at all of their wallets too. It takes longer, and can be done without.
+pub(super) async fn begin_to_pay(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+    db.begin_with(
+        "begin isolation level repeatable read read only; set local statement_timeout = '2500ms'; set local jit = off",
     )
     .await
 }
@@ -364,6 +373,8 @@ pub struct Effect {
     pub exact: (i64, i64),
     /// Outcomes that were right, before and after.
     pub correct: (i64, i64),
+    /// By how much the points grow that are worth coins: those above zero.
+    pub worth: i64,
 }
 
 /// Somebody who gains or loses by a correction.
@@ -418,6 +429,7 @@ pub(super) async fn effect(
                 points: (row.before, row.after),
                 exact: (row.exact_before, row.exact_after),
                 correct: (row.correct_before, row.correct_after),
+                worth: row.worth,
             };
             continue;
         };

@@ -32,19 +32,20 @@ pub(in crate::console) fn show(
             button type="submit" { "Show" }
             a.button href="/console/audit" { "All" }
         }
-        (table("What operators did, the newest first", &HEADS, &rows(recorded, now), recorded.is_empty(), "Nothing yet."))
+        (table("What operators did, the newest first", &HEADS, &rows(recorded, true, now), recorded.is_empty(), "Nothing yet."))
         (pager(None, further))
     }
 }
 
 const HEADS: [&str; 7] = ["When", "Who", "What", "To what", "Why", "More", "Request"];
+const HEADS_OF_ONE: [&str; 6] = ["When", "Who", "What", "Why", "More", "Request"];
 
 /// The same of one thing, on its own page.
 pub(super) fn of_one(caption: &str, recorded: &[Recorded], now: OffsetDateTime) -> Markup {
-    table(caption, &HEADS, &rows(recorded, now), recorded.is_empty(), "Nothing.")
+    table(caption, &HEADS_OF_ONE, &rows(recorded, false, now), recorded.is_empty(), "Nothing.")
 }
 
-fn rows(recorded: &[Recorded], now: OffsetDateTime) -> Markup {
+fn rows(recorded: &[Recorded], with_target: bool, now: OffsetDateTime) -> Markup {
     html! { @for row in recorded { tr {
         td { (moment_ago(row.created_at, now)) }
         td { (row.operator) }
@@ -56,7 +57,7 @@ fn rows(recorded: &[Recorded], now: OffsetDateTime) -> Markup {
                 _ => {},
             }
         }
-        td { (target(&row.target)) }
+        @if with_target { td { (target(&row.target)) } }
         td { @if row.reason.is_empty() { span.quiet { "not said" } } @else { (row.reason) } }
         td.details { (details(&row.details)) }
         td { @match &row.request_id { Some(id) => code.id { (id) }, None => span.quiet { "command line" } } }

@@ -7,7 +7,7 @@ use super::{Tone, badge, change, mark, minute, moment, moment_ago, number, pager
 use crate::{
     console::{
         extract::Viewer,
-        service::{CoinsEffect, Listed, MatchRow, MatchView, Moved, PAGE, Preview, TournamentRow},
+        service::{CoinsPreview, Listed, MatchRow, MatchView, Moved, PAGE, Preview, TournamentRow},
     },
     events::rules::{PublicStatus, Status},
     fixtures::service::{Correction, Seen},
@@ -87,7 +87,7 @@ fn in_scores(row: &MatchRow) -> Markup {
 pub(in crate::console) fn show(viewed: &MatchView, recorded: &[Recorded], now: OffsetDateTime) -> Markup {
     let row = &viewed.row;
     let results = html! { @for result in &viewed.results { tr {
-        th.n scope="row" { (result.revision) }
+        th scope="row" { (result.revision) }
         td.n { @match result.home_score.zip(result.away_score) {
             Some(scores) => (score(Some(scores))),
             None => span.quiet { "nobody gains or loses" },
@@ -139,7 +139,7 @@ pub(in crate::console) fn show(viewed: &MatchView, recorded: &[Recorded], now: O
             (tally(viewed))
             (correction(viewed))
         }
-        (table("Results", &["#Revision", "#Score", "Recorded", "In all scores"], &results, viewed.results.is_empty(), "It has had no result."))
+        (table("Results", &["Revision", "#Score", "Recorded", "In all scores"], &results, viewed.results.is_empty(), "It has had no result."))
         (table("Rooms", &["Room", "Kind", "#Members", "Last activity", "Announcements"], &rooms, viewed.rooms.is_empty(), "It has no rooms."))
         (super::audit::of_one("What operators did to it", recorded, now))
     }
@@ -175,10 +175,10 @@ fn correction(viewed: &MatchView) -> Markup {
                     @for of in Status::ALL { option value=(of.name()) selected[of == row.status] { (of.name()) } }
                 }
                 div.pair {
-                    div { label for="home" { "Goals of " (row.home) } input type="number" id="home" name="home" min="0" max="999" value=[row.home_score]; }
-                    div { label for="away" { "Goals of " (row.away) } input type="number" id="away" name="away" min="0" max="999" value=[row.away_score]; }
+                    div { label for="home" { (row.home) } input type="number" id="home" name="home" min="0" max="999" value=[row.home_score]; }
+                    div { label for="away" { (row.away) } input type="number" id="away" name="away" min="0" max="999" value=[row.away_score]; }
                 }
-                p.quiet { "Leave both empty where there is no score. Nothing is done yet: the next page shows who would gain and who would lose." }
+                p.quiet { "Goals of each; leave both empty where there is no score. The next page shows who would gain and who would lose, and does nothing yet." }
                 button type="submit" { "See what it would do" }
             }
         }
@@ -196,12 +196,13 @@ pub(in crate::console) fn preview(
     let path = format!("/console/matches/{}", row.id);
     html! {
         p.trail { a href=(path) { (row.home) " – " (row.away) } }
-        h1 { "Nothing is done yet" }
+        h1 { "What this correction would do" }
         p.lead {
             (status(row.status)) " " strong.score { (score(row.scores())) }
             span.arrow { " becomes " }
             (status(wanted.status())) " " strong.score { (score(wanted.scores())) }
         }
+        p.quiet { "Nothing is done yet." }
         @if !viewed.feeds.is_empty() {
             p.banner.busy { "This tournament comes from " (viewed.feeds.join(", ")) ". The next document that changes there may say otherwise, and then it counts." }
         }
@@ -243,34 +244,34 @@ fn effect(preview: &Preview) -> Markup {
             section.tile { h2 { "predictions counted" } p.value { (number(effect.users)) } p.more {} }
             section.tile { h2 { "gain points" } p.value.up { (number(effect.gaining)) } p.more { (percent(effect.gaining, effect.users)) } }
             section.tile { h2 { "lose points" } p.value.down { (number(effect.losing)) } p.more { (percent(effect.losing, effect.users)) } }
-            @if let Some(coins) = &preview.coins { (coins_tile(coins.as_ref())) }
+            @if let Some(coins) = &preview.coins { (coins_tile(coins)) }
         }
         (table("What it does to scores", &["", "#Now", "#After", "#Change"], &rows, false, ""))
         div.columns {
             (moved("Who gains most", &preview.gainers))
             (moved("Who loses most", &preview.losers))
         }
-        @if let Some(coins) = &preview.coins { (coins_words(coins.as_ref())) }
+        @if let Some(coins) = &preview.coins { (coins_words(coins)) }
     }
 }
 
-fn coins_tile(coins: Option<&CoinsEffect>) -> Markup {
+fn coins_tile(coins: &CoinsPreview) -> Markup {
     html! {
         section.tile {
             h2 { "coins" }
-            @match coins {
+            @match coins.exactly {
                 Some(coins) => { p.value { (change(coins.given - coins.taken)) } p.more { "in wallets" } }
-                None => { p.value { "?" } p.more { "too many to count in time" } }
+                None => { p.value { "about " (change(coins.at_most)) } p.more { "if nobody spent any" } }
             }
         }
     }
 }
 
-fn coins_words(coins: Option<&CoinsEffect>) -> Markup {
+fn coins_words(coins: &CoinsPreview) -> Markup {
     html! {
         section.card {
             h2 { "What it does to coins" }
-            @match coins {
+            @match coins.exactly {
                 Some(coins) => {
                     p {
                         (number(coins.given)) " coins go to " (number(coins.gaining)) " users, and "
@@ -280,7 +281,10 @@ fn coins_words(coins: Option<&CoinsEffect>) -> Markup {
                         p { (number(coins.written_off)) " more should be taken back, but were spent already; nobody is asked for them again." }
                     }
                 }
-                None => p { "There are too many wallets to look at in a few seconds. Coins follow the points all the same." }
+                None => p {
+                    "There are too many wallets to look at in a few seconds. If nobody had spent any, it would be "
+                    (change(coins.at_most)) " in all."
+                }
             }
         }
     }

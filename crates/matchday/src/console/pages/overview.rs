@@ -45,10 +45,11 @@ impl Overview {
             wanted.push((Tone::Bad, text, "/console/queues"));
         }
         if let Some(dead) = self.dead.filter(|&dead| dead > 0) {
-            wanted.push((Tone::Bad, format!("{} dead letters", count(dead)), "/console/queues"));
+            wanted.push((Tone::Bad, counted(dead, "dead letter"), "/console/queues"));
         }
         if let Some(mirror) = self.mirror.as_ref().filter(|mirror| mirror.set_aside > 0) {
-            wanted.push((Tone::Busy, format!("{} chat events set aside", number(mirror.set_aside)), "/console/queues"));
+            let text = format!("{} set aside", counted(mirror.set_aside.unsigned_abs(), "chat event"));
+            wanted.push((Tone::Busy, text, "/console/queues"));
         }
         for health in self.feeds.iter().flatten().filter(|health| health.is_configured) {
             if health.state.as_ref().is_some_and(|state| state.failures > 0) {
@@ -56,14 +57,17 @@ impl Overview {
             }
         }
         if let Some(reports) = self.waiting.as_ref().map(|waiting| waiting.reports).filter(|&reports| reports > 0) {
-            wanted.push((Tone::Busy, format!("{} reports to look at", number(reports)), "/console/reports"));
+            let text = format!("{} to look at", counted(reports.unsigned_abs(), "report"));
+            wanted.push((Tone::Busy, text, "/console/reports"));
         }
         if let Some(closures) = self.closures.filter(|&closures| closures > 0) {
-            wanted.push((Tone::Busy, format!("no codes are sent to {closures} blocks or countries"), "/console/sms"));
+            let text = format!("no codes are sent to {}", counted(closures as u64, "place"));
+            wanted.push((Tone::Busy, text, "/console/sms"));
         }
         let late = self.progress.iter().flatten().filter(|progress| self.now - progress.recorded_at > LATE).count();
         if late > 0 {
-            wanted.push((Tone::Busy, format!("{late} results are long on their way into scores"), "#results"));
+            let text = format!("{} long on the way into scores", counted(late as u64, "result"));
+            wanted.push((Tone::Busy, text, "#results"));
         }
         wanted
     }
@@ -86,8 +90,12 @@ impl Overview {
                     } }
                 }
             }
+            ul.parts aria-label="Parts" {
+                @for (part, state) in &self.parts {
+                    li { (part) (badge(if *state == "up" { Tone::Good } else { Tone::Bad }, state)) }
+                }
+            }
             div.tiles {
-                @for (part, state) in &self.parts { (self.tile(part, &badge(if *state == "up" { Tone::Good } else { Tone::Bad }, state), &html! {})) }
                 (self.outbox())
                 (self.tile("dead letters", &known(self.dead.map(count)), &html! { a href="/console/queues" { "Queues" } }))
                 (self.tile("open reports", &known(self.waiting.as_ref().map(|waiting| number(waiting.reports))), &html! { a href="/console/reports" { "Reports" } }))
@@ -148,6 +156,11 @@ impl Overview {
             None => html! {},
         }
     }
+}
+
+/// As in "1 report" and "2 reports".
+fn counted(number: u64, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{} {thing}s", count(number)) }
 }
 
 /// A value, or that it is not known.

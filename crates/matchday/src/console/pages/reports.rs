@@ -47,7 +47,7 @@ fn one(viewer: &Viewer, report: &ReportRow, now: OffsetDateTime) -> Markup {
                 (mark(viewer))
                 (reason(&id, "What you do about it, and why; it is kept with your name"))
                 div.actions {
-                    button type="submit" name="action" value="close" { "Only close it" }
+                    button type="submit" name="action" value="close" { @if report.sender_id.is_some() { "Only close it" } @else { "Close it" } }
                     @if report.sender_id.is_some() {
                         @if report.sender_muted_at.is_none() { button type="submit" name="action" value="mute" { "Mute the sender, and close it" } }
                         @if report.sender_banned_at.is_none() { button.strong type="submit" name="action" value="ban" { "Ban the sender, and close it" } }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use time::OffsetDateTime;
 
-use super::{Tone, badge, change, mark, moment_ago, number, or_never, pager, reason, table};
+use super::{Tone, badge, change, mark, moment_ago, number, pager, reason, table};
 use crate::{
     console::{
         extract::Viewer,
@@ -71,7 +71,7 @@ pub(in crate::console) fn show(
     } } };
     let transactions = html! { @for entry in &viewed.transactions { tr {
         td { (moment_ago(entry.created_at, now)) }
-        th scope="row" { (entry.kind) @if let Some(reason) = &entry.reason { " " span.quiet { (reason) } } }
+        th scope="row" { (entry.kind) @if let Some(reason) = entry.reason.as_ref().filter(|reason| **reason != entry.kind) { " " span.quiet { (reason) } } }
         td { @if let Some(remark) = &entry.remark { (remark) } @if let Some(operator) = &entry.operator { " " span.quiet { "by " (operator) } } }
         td.n { (change(entry.amount)) }
         td.n { (number(entry.balance)) }
@@ -91,7 +91,12 @@ pub(in crate::console) fn show(
                     dt { "Since" } dd { (moment_ago(row.created_at, now)) }
                     @if let Some(at) = row.banned_at { dt { "Banned" } dd { (moment_ago(at, now)) } }
                     @if let Some(at) = row.muted_at { dt { "Muted" } dd { (moment_ago(at, now)) } }
-                    dt { "Sessions" } dd { (number(viewed.sessions.0)) ", last used " (or_never(viewed.sessions.1, now)) }
+                    dt { "Sessions" } dd {
+                        @match viewed.sessions {
+                            (count, Some(last)) => { (number(count)) ", last used " (moment_ago(last, now)) },
+                            (_, None) => span.quiet { "none" },
+                        }
+                    }
                     dt { "Chat account" } dd { @if row.has_chat_account { "yes" } @else { "no" } }
                     @if let Some((points, exact, correct, settled)) = viewed.score {
                         dt { "Score" } dd { (number(points.into())) " points, " (exact) " exact, " (correct) " right of " (settled) }
@@ -102,8 +107,8 @@ pub(in crate::console) fn show(
             (restrict(viewer, row))
         }
         (table("Restrictions", &["When", "What", "Why", "By"], &restrictions, viewed.restrictions.is_empty(), "Nobody ever restricted them."))
-        (reports("What others reported of them", &viewed.about, now))
-        (reports("What they reported", &viewed.by, now))
+        (reports("What others reported of them", &viewed.about, true, now))
+        (reports("What they reported", &viewed.by, false, now))
         (table("Coins that moved last", &["When", "What", "Remark", "#Coins", "#Balance"], &transactions, viewed.transactions.is_empty(), "None ever did."))
         (super::audit::of_one("What operators did to them", recorded, now))
     }
@@ -134,11 +139,14 @@ fn restrict(viewer: &Viewer, row: &UserRow) -> Markup {
     }
 }
 
-fn reports(caption: &str, reports: &[ReportRow], now: OffsetDateTime) -> Markup {
+fn reports(caption: &str, reports: &[ReportRow], by_others: bool, now: OffsetDateTime) -> Markup {
     let rows = html! { @for report in reports { tr {
         td { (moment_ago(report.created_at, now)) }
         td { @match &report.content { Some(content) => q { (said(content)) }, None => span.quiet { "not seen" } } }
-        td { (report.reason) " " span.quiet { "by " a href={ "/console/users/" (report.reporter_id) } { (report.reporter) } } }
+        td {
+            (report.reason)
+            @if by_others { " " span.quiet { "by " a href={ "/console/users/" (report.reporter_id) } { (report.reporter) } } }
+        }
         td { (report.room) }
         td { @match &report.resolution {
             Some(resolution) => (resolution),
