@@ -31,13 +31,14 @@ pub(super) struct Viewer {
     /// What their forms are marked with.
     pub(super) mark: String,
     /// Given back when the page is written.
-    _place: OwnedSemaphorePermit,
+    place: OwnedSemaphorePermit,
 }
 
 /// A form that an operator sent.
 pub(super) struct Posted {
     name: String,
     fields: Fields,
+    /// Given back when it is done.
     _place: OwnedSemaphorePermit,
 }
 
@@ -101,7 +102,7 @@ impl FromRequestParts<App> for Viewer {
         let place = tokio::time::timeout(PATIENCE, app.console.places.clone().acquire_owned()).await;
         let place = place.ok().and_then(Result::ok).ok_or(PageError::Busy)?;
         let mark = app.console.key.mark(&name, app.clock.now());
-        Ok(Self { name, mark, _place: place })
+        Ok(Self { name, mark, place })
     }
 }
 
@@ -110,7 +111,7 @@ impl FromRequest<App> for Posted {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, PageError> {
         let (mut parts, body) = request.into_parts();
-        let Viewer { name, _place, .. } = Viewer::from_request_parts(&mut parts, app).await?;
+        let Viewer { name, place, .. } = Viewer::from_request_parts(&mut parts, app).await?;
         // Browsers say whose page a form was on. The mark alone would do; so would this.
         let site = parts.headers.get("sec-fetch-site");
         if site.is_some_and(|site| site != "same-origin") {
@@ -122,7 +123,7 @@ impl FromRequest<App> for Posted {
         if !app.console.key.knows(fields.get("mark").unwrap_or_default(), &name, app.clock.now()) {
             return Err(PageError::Strange);
         }
-        Ok(Self { name, fields, _place })
+        Ok(Self { name, fields, _place: place })
     }
 }
 

@@ -121,10 +121,10 @@ pub(super) async fn show_match(
     Named(event): Named<EventId>,
     Asked(asked): Asked,
 ) -> Shown {
-    let viewed = app.console.find_match(event).await?.ok_or(PageError::NotFound("match"))?;
+    let found = app.console.find_match(event).await?.ok_or(PageError::NotFound("match"))?;
     let recorded = recorded_of(&app, format!("event:{event}")).await?;
-    let title = format!("{} – {}", viewed.row.home, viewed.row.away);
-    let body = pages::matches::show(&viewed, &recorded, app.clock.now());
+    let title = format!("{} – {}", found.row.home, found.row.away);
+    let body = pages::matches::show(&found, &recorded, app.clock.now());
     Ok(Page::new(&viewer, "/console/matches", &title).told(asked.get("told")).show(&body))
 }
 
@@ -156,12 +156,12 @@ pub(super) async fn preview_correction(
     Asked(asked): Asked,
 ) -> Shown {
     let wanted = correction(&asked)?;
-    let viewed = app.console.find_match(event).await?.ok_or(PageError::NotFound("match"))?;
-    if (viewed.row.status, viewed.row.scores()) == (wanted.status(), wanted.scores()) {
+    let found = app.console.find_match(event).await?.ok_or(PageError::NotFound("match"))?;
+    if (found.row.status, found.row.scores()) == (wanted.status(), wanted.scores()) {
         return Err(PageError::Conflict("The match is so already.".to_owned()));
     }
     let preview = app.console.preview(event, wanted).await?.ok_or(PageError::NotFound("match"))?;
-    let body = pages::matches::preview(&viewer, &viewed, wanted, &preview);
+    let body = pages::matches::preview(&viewer, &found, wanted, &preview);
     Ok(Page::new(&viewer, "/console/matches", "Correct a match").show(&body))
 }
 
@@ -192,10 +192,10 @@ pub(super) async fn show_user(
 ) -> Shown {
     let server = app.config.matrix.server_name.as_deref();
     let chat_name = |username: &str| server.map(|server| format!("@{username}:{server}"));
-    let viewed = app.console.find_user(user, chat_name).await?.ok_or(PageError::NotFound("user"))?;
+    let found = app.console.find_user(user, chat_name).await?.ok_or(PageError::NotFound("user"))?;
     let recorded = recorded_of(&app, format!("user:{user}")).await?;
-    let body = pages::users::show(&viewer, &viewed, &recorded, app.clock.now());
-    Ok(Page::new(&viewer, "/console/users", &viewed.row.username).told(asked.get("told")).show(&body))
+    let body = pages::users::show(&viewer, &found, &recorded, app.clock.now());
+    Ok(Page::new(&viewer, "/console/users", &found.row.username).told(asked.get("told")).show(&body))
 }
 
 fn restriction(fields: &Fields) -> Option<Restriction> {
@@ -280,7 +280,7 @@ pub(super) async fn show_queues(State(app): State<App>, viewer: Viewer, Asked(as
     let letters = letters.as_mut().map(std::mem::take).unwrap_or_default();
     let more_from = letters.get(LETTERS).map(|letter| letter.sequence);
     let letters = letters.into_iter().take(LETTERS).collect();
-    let queues = Queues { now: app.clock.now(), outbox: outbox?, queues, letters, more_from, mirror };
+    let queues = Queues { now: app.clock.now(), outbox: outbox?, consumers: queues, letters, more_from, mirror };
     Ok(Page::new(&viewer, "/console/queues", "Queues").told(asked.get("told")).show(&queues.show(&viewer)))
 }
 

@@ -3,14 +3,14 @@ use http::{Method, Request, StatusCode, header};
 use proptest::{
     collection::vec,
     prelude::*,
-    test_runner::{Config as ProptestConfig, TestRunner},
+    test_runner::{Config as ProptestConfig, TestCaseError, TestRunner},
 };
 use serde_json::json;
 use time::Duration;
 use tokio::{runtime::Handle, task::block_in_place};
 use url::form_urlencoded;
 
-use super::service::Effect;
+use super::service::{Effect, Moved, Preview};
 use crate::{
     events::rules::Status,
     fixtures::service::Correction,
@@ -19,7 +19,7 @@ use crate::{
         Operator,
         service::{ActionFilter, Recorded},
     },
-    platform::clock::Clock as _,
+    platform::{clock::Clock as _, stream::Stream},
     predictions::rules::{Confidence, Forecast, Pick, Score as Goals},
     testing::{Answer, MatchBuilder, TestApp, TestFixtures},
 };
@@ -499,11 +499,50 @@ async fn queues_show_what_waits_and_what_was_given_up() {
     .await;
 }
 
-/// What everybody has of all tables together, and what is in their wallets.
-async fn standing(app: &TestApp, users: &[UserId]) -> Vec<(i32, i32, i32, i64)> {
+#[tokio::test]
+async fn webhooks_that_were_given_up_are_sent_again() {
+    TestApp::run(async |app| {
+        app.app.streams.ensure().await.expect("streams");
+        let endpoint: i64 = sqlx::query_scalar(
+            "insert into webhook_endpoints (url, secret, key_version, created_at) values ('https://a.example/', 'x', 1, now()) returning id",
+        )
+        .fetch_one(&app.app.db)
+        .await
+        .expect("an endpoint");
+        for _ in 0..3 {
+            let letter = async_nats::jetstream::message::PublishMessage::build().payload("{}".into());
+            let subject = format!("dead.work.webhook.deliver.{endpoint}");
+            app.app.streams.send(&subject, letter).await.expect("sent").await.expect("stored");
+        }
+        let held = async || (app.app.streams.held(Stream::Work).await.expect("read"), app.app.streams.held(Stream::Dead).await.expect("read"));
+        assert_eq!(held().await, (0, 3));
+        let to = "/console/queues/replay";
+        send(app, "/console/queues", to, &[("reason", "they are back"), ("letter", "1")]).await;
+        assert_eq!(held().await, (1, 2));
+        let all = endpoint.to_string();
+        send(app, "/console/queues", to, &[("reason", "they are back"), ("endpoint", &all)]).await;
+        assert_eq!(held().await, (3, 0));
+        let actions: Vec<_> = recorded(app).await.into_iter().map(|row| (row.outcome, row.target, row.details)).collect();
+        assert_eq!(
+            actions,
+            [
+                ("done".to_owned(), format!("endpoint:{endpoint}"), json!({"replayed": 2})),
+                ("done".to_owned(), "webhooks".to_owned(), json!({"letters": [1], "replayed": 1})),
+            ]
+        );
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+/// Points, exact scores and right outcomes of all time, and coins.
+type Standing = (i32, i32, i32, i64);
+
+/// How everybody stands.
+async fn standing(app: &TestApp, users: &[UserId]) -> Vec<Standing> {
     let mut standing = Vec::new();
     for user in users {
-        let row: (i32, i32, i32, i64) = sqlx::query_as(
+        let row: Standing = sqlx::query_as(
             "select coalesce(s.points, 0), coalesce(s.exact, 0), coalesce(s.correct, 0), w.balance
              from wallets w left join user_scores s on s.user_id = w.user_id and s.scope = 'all' where w.user_id = $1",
         )
@@ -516,6 +555,54 @@ async fn standing(app: &TestApp, users: &[UserId]) -> Vec<(i32, i32, i32, i64)> 
     standing
 }
 
+/// Corrects a match as an operator does: looks what it would do, and confirms; twice, which does it once.
+async fn correct(app: &TestApp, event: i64, status: Status, scores: Option<(i32, i32)>) {
+    let (home, away) = scores.map(|(home, away)| (home.to_string(), away.to_string())).unwrap_or_default();
+    let path = format!("/console/matches/{event}/correction");
+    let html = page(app, &format!("{path}?status={status}&home={home}&away={away}")).await;
+    let hidden = |name: &str| {
+        let (_, rest) = html.split_once(&format!("name=\"{name}\" value=\"")).expect("a field");
+        rest.split_once('"').expect("a value").0.to_owned()
+    };
+    let (seen, mark) = (hidden("seen"), hidden("mark"));
+    let asked = [("status", status.name()), ("home", &home), ("away", &away)];
+    let fields: Vec<(&str, &str)> =
+        asked.into_iter().chain([("seen", seen.as_str()), ("mark", &mark), ("reason", "a late goal")]).collect();
+    let answer = post(app, None, &path, &fields, &[]).await;
+    assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", text(&answer));
+    let again = post(app, None, &path, &fields, &[]).await;
+    assert_eq!(again.status, StatusCode::CONFLICT, "sent twice it is done once");
+    app.told().await;
+    app.settle().await;
+}
+
+/// Holds what was said of a correction against what came of it.
+fn hold(preview: &Preview, users: &[UserId], before: &[Standing], after: &[Standing]) -> Result<(), TestCaseError> {
+    let changes: Vec<i64> = before.iter().zip(after).map(|(before, after)| i64::from(after.0 - before.0)).collect();
+    let wallets: Vec<i64> = before.iter().zip(after).map(|(before, after)| after.3 - before.3).collect();
+    let of = |sign: i64| i64::try_from(changes.iter().filter(|change| change.signum() == sign).count()).unwrap();
+    let sum = |read: fn(&Standing) -> i32| {
+        i64::from(after.iter().map(read).sum::<i32>() - before.iter().map(read).sum::<i32>())
+    };
+    let Effect { gaining, losing, points, exact, correct, .. } = preview.effect;
+    prop_assert_eq!((gaining, losing), (of(1), of(-1)));
+    prop_assert_eq!(points.1 - points.0, changes.iter().sum::<i64>());
+    prop_assert_eq!(exact.1 - exact.0, sum(|row| row.1));
+    prop_assert_eq!(correct.1 - correct.0, sum(|row| row.2));
+    let first = |moved: &[Moved]| moved.first().map(|moved| moved.after - moved.before);
+    prop_assert_eq!(first(&preview.gainers), changes.iter().copied().max().filter(|&most| most > 0));
+    prop_assert_eq!(first(&preview.losers), changes.iter().copied().min().filter(|&least| least < 0));
+    for moved in preview.gainers.iter().chain(&preview.losers) {
+        let at = users.iter().position(|&user| user == moved.user).expect("one of ours");
+        prop_assert_eq!(moved.after - moved.before, changes[at]);
+    }
+    let coins = preview.coins.as_ref().and_then(|coins| coins.exactly);
+    let given: i64 = wallets.iter().filter(|&&change| change > 0).sum();
+    let taken: i64 = -wallets.iter().filter(|&&change| change < 0).sum::<i64>();
+    prop_assert_eq!(coins.map_or((0, 0), |coins| (coins.given, coins.taken)), (given, taken));
+    Ok(())
+}
+
 /// Whatever a correction is said to do to points and coins is what it does.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_correction_would_do_is_what_it_does() {
@@ -526,7 +613,7 @@ async fn what_a_correction_would_do_is_what_it_does() {
         for _ in 0..7 {
             users.push(app.app.accounts.make_without_phone().await.expect("a user"));
         }
-        // Goals small enough that some are right to the goal; the last one is spent before the correction.
+        // Goals small enough that some are right to the goal.
         let said = vec(((0..4_i64, 0..4_i64), any::<bool>(), 0..=100_i64), users.len());
         let result = prop_oneof![
             6 => (Just(Status::Finished), (0..4_i32, 0..4_i32).prop_map(Some)),
@@ -537,104 +624,38 @@ async fn what_a_correction_would_do_is_what_it_does() {
         let mut runner =
             TestRunner::new(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() });
         let corrected = std::cell::Cell::new(0);
+        let one = async |said: Vec<((i64, i64), bool, i64)>,
+                         results: Vec<(Status, Option<(i32, i32)>)>,
+                         spender: UserId| {
+            let fixtures = app.fixtures();
+            let event = far(&fixtures).put().await;
+            for (&user, &(goals, with_score, confidence)) in users.iter().zip(&said) {
+                let forecast = forecast(goals, with_score, confidence);
+                app.app.predictions.save(user, EventId(event), forecast).await.expect("saved");
+            }
+            for (status, scores) in results {
+                let wanted = Correction::new(status, scores).expect("possible");
+                let preview = app.app.console.preview(EventId(event), wanted).await.expect("read").expect("a match");
+                let found = app.app.console.find_match(EventId(event)).await.expect("read").expect("a match");
+                if (found.row.status, found.row.scores()) == (status, scores) {
+                    continue;
+                }
+                corrected.set(corrected.get() + 1);
+                let before = standing(app, &users).await;
+                correct(app, event, status, scores).await;
+                hold(&preview, &users, &before, &standing(app, &users).await)?;
+                // Somebody spends all they have: it cannot be taken back.
+                let balance = standing(app, &[spender]).await[0].3;
+                if balance > 0 {
+                    let body = json!({"amount": balance, "reason": "purchase"});
+                    app.login(spender).await.post("/api/auth/coins/deduct", body).await.expect(200);
+                }
+            }
+            Ok(())
+        };
         let outcome = runner.run(&round, |(said, results, spender)| {
-            block_in_place(|| {
-                Handle::current().block_on(async {
-                    let fixtures = app.fixtures();
-                    let event = far(&fixtures).put().await;
-                    for (&user, &(goals, with_score, confidence)) in users.iter().zip(&said) {
-                        app.app
-                            .predictions
-                            .save(user, EventId(event), forecast(goals, with_score, confidence))
-                            .await
-                            .expect("saved");
-                    }
-                    for (status, scores) in results {
-                        let (home, away) = scores.map(|(home, away)| (home.to_string(), away.to_string())).unzip();
-                        let wanted = Correction::new(status, scores).expect("possible");
-                        let Some(preview) = app.app.console.preview(EventId(event), wanted).await.expect("previewed")
-                        else {
-                            panic!("there is such a match");
-                        };
-                        let view = app.app.console.find_match(EventId(event)).await.expect("read").expect("a match");
-                        if (view.row.status, view.row.scores()) == (status, scores) {
-                            continue;
-                        }
-                        corrected.set(corrected.get() + 1);
-                        let before = standing(app, &users).await;
-                        let query = format!(
-                            "status={}&home={}&away={}",
-                            status.name(),
-                            home.as_deref().unwrap_or(""),
-                            away.as_deref().unwrap_or("")
-                        );
-                        let on = format!("/console/matches/{event}/correction?{query}");
-                        let html = page(app, &on).await;
-                        let hidden = |name: &str| {
-                            let (_, rest) = html.split_once(&format!("name=\"{name}\" value=\"")).expect("a field");
-                            rest.split_once('"').expect("a value").0.to_owned()
-                        };
-                        let (seen, mark) = (hidden("seen"), hidden("mark"));
-                        let fields = [
-                            ("seen", seen.as_str()),
-                            ("mark", &mark),
-                            ("status", status.name()),
-                            ("reason", "a late goal"),
-                            ("home", home.as_deref().unwrap_or("")),
-                            ("away", away.as_deref().unwrap_or("")),
-                        ];
-                        let to = format!("/console/matches/{event}/correction");
-                        let answer = post(app, None, &to, &fields, &[]).await;
-                        assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", text(&answer));
-                        let again = post(app, None, &to, &fields, &[]).await;
-                        assert_eq!(again.status, StatusCode::CONFLICT, "sent twice it is done once");
-                        app.told().await;
-                        app.settle().await;
-                        let after = standing(app, &users).await;
-                        let changes: Vec<i64> =
-                            before.iter().zip(&after).map(|(before, after)| i64::from(after.0 - before.0)).collect();
-                        let wallets: Vec<i64> =
-                            before.iter().zip(&after).map(|(before, after)| after.3 - before.3).collect();
-                        let of = |sign: i64, changes: &[i64]| {
-                            changes.iter().filter(|change| change.signum() == sign).count()
-                        };
-                        let Effect { gaining, losing, points, exact, correct, .. } = preview.effect;
-                        prop_assert_eq!(
-                            (gaining, losing),
-                            (i64::try_from(of(1, &changes)).unwrap(), i64::try_from(of(-1, &changes)).unwrap())
-                        );
-                        prop_assert_eq!(points.1 - points.0, changes.iter().sum::<i64>());
-                        let sum = |read: fn(&(i32, i32, i32, i64)) -> i32| {
-                            after.iter().map(read).sum::<i32>() - before.iter().map(read).sum::<i32>()
-                        };
-                        prop_assert_eq!(exact.1 - exact.0, i64::from(sum(|row| row.1)));
-                        prop_assert_eq!(correct.1 - correct.0, i64::from(sum(|row| row.2)));
-                        let most = changes.iter().copied().max().filter(|&most| most > 0);
-                        prop_assert_eq!(preview.gainers.first().map(|moved| moved.after - moved.before), most);
-                        let least = changes.iter().copied().min().filter(|&least| least < 0);
-                        prop_assert_eq!(preview.losers.first().map(|moved| moved.after - moved.before), least);
-                        for moved in preview.gainers.iter().chain(&preview.losers) {
-                            let at = users.iter().position(|&user| user == moved.user).expect("one of ours");
-                            prop_assert_eq!(moved.after - moved.before, changes[at]);
-                        }
-                        let coins = preview
-                            .coins
-                            .and_then(|coins| coins.exactly)
-                            .map_or((0, 0), |coins| (coins.given, coins.taken));
-                        let given: i64 = wallets.iter().filter(|&&change| change > 0).sum();
-                        let taken: i64 = -wallets.iter().filter(|&&change| change < 0).sum::<i64>();
-                        prop_assert_eq!(coins, (given, taken));
-                        // Somebody spends all they have: it cannot be taken back.
-                        let spender = users[spender.index(users.len())];
-                        let balance = standing(app, &[spender]).await[0].3;
-                        if balance > 0 {
-                            let body = json!({"amount": balance, "reason": "purchase"});
-                            app.login(spender).await.post("/api/auth/coins/deduct", body).await.expect(200);
-                        }
-                    }
-                    Ok(())
-                })
-            })
+            let spender = users[spender.index(users.len())];
+            block_in_place(|| Handle::current().block_on(one(said, results, spender)))
         });
         outcome.expect("what was said is what was done");
         assert!(corrected.get() > 10, "{} corrections were made", corrected.get());

@@ -100,13 +100,13 @@ impl Operators {
         let (request, now) = (request_id(), self.clock.now());
         let begun = store::insert(&self.db, operator, &deed, Outcome::Begun, None, request.as_deref(), now).await?;
         let outcome = work.await;
-        let (word, details) = match &outcome {
+        let (ending, details) = match &outcome {
             Ok(done) => (Outcome::Done, tell(done)),
             Err(error) => (Outcome::Failed, json!({"error": error.to_string()})),
         };
         let ended = Deed { details: merged(deed.details, details), ..deed };
         let now = self.clock.now();
-        let ended = store::insert(&self.db, operator, &ended, word, Some(begun), request.as_deref(), now).await;
+        let ended = store::insert(&self.db, operator, &ended, ending, Some(begun), request.as_deref(), now).await;
         // It was done, and that it was begun is recorded: saying that it failed would be worse.
         if let Err(error) = ended {
             tracing::error!(%error, begun, "how something ended that an operator did was not recorded");

@@ -76,7 +76,7 @@ async fn the_service_cannot_change_what_is_recorded() {
             "truncate operator_actions",
         ] {
             let refused = sqlx::query(statement).execute(&app.app.db).await.expect_err(statement);
-            let code = refused.as_database_error().and_then(|error| error.code().map(|code| code.into_owned()));
+            let code = refused.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
             assert_eq!(code.as_deref(), Some("42501"), "{statement}: insufficient privilege");
         }
         assert_eq!(all(app).await.len(), 1);

@@ -114,7 +114,16 @@ async fn an_operator_sees_what_is_closed_and_opens_it() {
             setting.expect(&["sms", "closed"], ""),
             "GB: 3 of 40 phones sent their code back; closed until 2999-01-01T00:00:00Z"
         );
-        assert_eq!(setting.expect(&["sms", "open", "GB"], ""), "codes are sent to GB again");
+        let open = ["sms", "open", "GB", "--by", "ola", "--reason", "a slow carrier"];
+        assert_eq!(setting.expect(&open, ""), "codes are sent to GB again");
+        let recorded: Vec<(String, String, String, String, Option<String>)> =
+            sqlx::query_as("select operator, action, target, reason, request_id from operator_actions")
+                .fetch_all(&db)
+                .await
+                .expect("the record");
+        let told = ["ola", "sms.open", "sms:GB", "a slow carrier"].map(str::to_owned);
+        let [operator, action, target, reason] = told;
+        assert_eq!(recorded, [(operator, action, target, reason, None)]);
         let again = setting.run(&["sms", "open", "GB"], "");
         assert!(!again.status.success());
         assert_eq!(

@@ -84,9 +84,9 @@ fn in_scores(row: &MatchRow) -> Markup {
     }
 }
 
-pub(in crate::console) fn show(viewed: &MatchView, recorded: &[Recorded], now: OffsetDateTime) -> Markup {
-    let row = &viewed.row;
-    let results = html! { @for result in &viewed.results { tr {
+pub(in crate::console) fn show(found: &MatchView, recorded: &[Recorded], now: OffsetDateTime) -> Markup {
+    let row = &found.row;
+    let results = html! { @for result in &found.results { tr {
         th scope="row" { (result.revision) }
         td.n { @match result.home_score.zip(result.away_score) {
             Some(scores) => (score(Some(scores))),
@@ -98,7 +98,7 @@ pub(in crate::console) fn show(viewed: &MatchView, recorded: &[Recorded], now: O
             None => (badge(Tone::Busy, "on its way")),
         } }
     } } };
-    let rooms = html! { @for room in &viewed.rooms { tr {
+    let rooms = html! { @for room in &found.rooms { tr {
         th scope="row" { (room.name) @if let Some(id) = &room.matrix_id { br; span.quiet { (id) } } }
         td { @match (room.stand, room.is_private) {
             (Some(stand), _) => { "stand " (stand) },
@@ -127,33 +127,33 @@ pub(in crate::console) fn show(viewed: &MatchView, recorded: &[Recorded], now: O
                     dt { "Teams" } dd { (row.home) " (" (row.home_id) "), " (row.away) " (" (row.away_id) ")" }
                     dt { "Rules" } dd { "version " (row.rules_version) }
                     dt { "Changed" } dd { (moment_ago(row.updated_at, now)) }
-                    @if !viewed.feeds.is_empty() { dt { "Comes from" } dd { (viewed.feeds.join(", ")) } }
-                    @if viewed.lanes.1 > 0 {
+                    @if !found.feeds.is_empty() { dt { "Comes from" } dd { (found.feeds.join(", ")) } }
+                    @if found.lanes.1 > 0 {
                         dt { "Lanes" } dd {
-                            progress max=(viewed.lanes.1) value=(viewed.lanes.0) {}
-                            " " (number(viewed.lanes.0)) " of " (number(viewed.lanes.1))
+                            progress max=(found.lanes.1) value=(found.lanes.0) {}
+                            " " (number(found.lanes.0)) " of " (number(found.lanes.1))
                         }
                     }
                 }
             }
-            (tally(viewed))
-            (correction(viewed))
+            (tally(found))
+            (correction(found))
         }
-        (table("Results", &["Revision", "#Score", "Recorded", "In all scores"], &results, viewed.results.is_empty(), "It has had no result."))
-        (table("Rooms", &["Room", "Kind", "#Members", "Last activity", "Announcements"], &rooms, viewed.rooms.is_empty(), "It has no rooms."))
+        (table("Results", &["Revision", "#Score", "Recorded", "In all scores"], &results, found.results.is_empty(), "It has had no result."))
+        (table("Rooms", &["Room", "Kind", "#Members", "Last activity", "Announcements"], &rooms, found.rooms.is_empty(), "It has no rooms."))
         (super::audit::of_one("What operators did to it", recorded, now))
     }
 }
 
-fn tally(viewed: &MatchView) -> Markup {
-    let tally = viewed.tally;
+fn tally(found: &MatchView) -> Markup {
+    let tally = found.tally;
     let all = tally.home + tally.draw + tally.away;
     html! {
         section.card {
             h2 { "Predictions" }
             @if all == 0 { p.quiet { "Nobody has predicted it." } } @else {
                 dl.bars {
-                    @for (name, of) in [(viewed.row.home.as_str(), tally.home), ("Draw", tally.draw), (viewed.row.away.as_str(), tally.away)] {
+                    @for (name, of) in [(found.row.home.as_str(), tally.home), ("Draw", tally.draw), (found.row.away.as_str(), tally.away)] {
                         dt { (name) }
                         dd { meter min="0" max=(all) value=(of) {} " " (number(of)) " " span.quiet { (percent(of, all)) } }
                     }
@@ -164,8 +164,8 @@ fn tally(viewed: &MatchView) -> Markup {
     }
 }
 
-fn correction(viewed: &MatchView) -> Markup {
-    let row = &viewed.row;
+fn correction(found: &MatchView) -> Markup {
+    let row = &found.row;
     html! {
         section.card {
             h2 { "Correct it" }
@@ -185,13 +185,8 @@ fn correction(viewed: &MatchView) -> Markup {
     }
 }
 
-pub(in crate::console) fn preview(
-    viewer: &Viewer,
-    viewed: &MatchView,
-    wanted: Correction,
-    preview: &Preview,
-) -> Markup {
-    let row = &viewed.row;
+pub(in crate::console) fn preview(viewer: &Viewer, found: &MatchView, wanted: Correction, preview: &Preview) -> Markup {
+    let row = &found.row;
     let seen = Seen::of(row.result_revision, row.status, row.scores(), row.start_time);
     let path = format!("/console/matches/{}", row.id);
     html! {
@@ -203,8 +198,8 @@ pub(in crate::console) fn preview(
             (status(wanted.status())) " " strong.score { (score(wanted.scores())) }
         }
         p.quiet { "Nothing is done yet." }
-        @if !viewed.feeds.is_empty() {
-            p.banner.busy { "This tournament comes from " (viewed.feeds.join(", ")) ". The next document that changes there may say otherwise, and then it counts." }
+        @if !found.feeds.is_empty() {
+            p.banner.busy { "This tournament comes from " (found.feeds.join(", ")) ". The next document that changes there may say otherwise, and then it counts." }
         }
         @if preview.changes_result { (effect(preview)) } @else {
             p.banner.good { "Its result stays what it is: nobody gains or loses points." }

@@ -191,10 +191,7 @@ fn moment_ago(at: OffsetDateTime, now: OffsetDateTime) -> Markup {
 }
 
 fn or_never(at: Option<OffsetDateTime>, now: OffsetDateTime) -> Markup {
-    match at {
-        Some(at) => moment_ago(at, now),
-        None => html! { span.quiet { "never" } },
-    }
+    html! { @match at { Some(at) => (moment_ago(at, now)), None => span.quiet { "never" } } }
 }
 
 /// As in "3 min ago" or "in 2 h".

@@ -97,12 +97,12 @@ impl Overview {
             }
             div.tiles {
                 (self.outbox())
-                (self.tile("dead letters", &known(self.dead.map(count)), &html! { a href="/console/queues" { "Queues" } }))
-                (self.tile("open reports", &known(self.waiting.as_ref().map(|waiting| number(waiting.reports))), &html! { a href="/console/reports" { "Reports" } }))
+                (tile("dead letters", &known(self.dead.map(count)), &html! { a href="/console/queues" { "Queues" } }))
+                (tile("open reports", &known(self.waiting.as_ref().map(|waiting| number(waiting.reports))), &html! { a href="/console/reports" { "Reports" } }))
                 @if self.has_chat {
-                    (self.tile("chat events set aside", &known(self.mirror.as_ref().map(|mirror| number(mirror.set_aside))), &html! { a href="/console/queues" { "Queues" } }))
+                    (tile("chat events set aside", &known(self.mirror.as_ref().map(|mirror| number(mirror.set_aside))), &html! { a href="/console/queues" { "Queues" } }))
                 }
-                (self.tile("listeners", &html! { (count(self.listeners as u64)) }, &html! { span.quiet { "on this process" } }))
+                (tile("listeners", &html! { (count(self.listeners as u64)) }, &html! { span.quiet { "on this process" } }))
             }
             (self.results())
             (self.lag())
@@ -110,17 +110,14 @@ impl Overview {
         }
     }
 
-    fn tile(&self, label: &str, value: &Markup, more: &Markup) -> Markup {
-        html! { section.tile { h2 { (label) } p.value { (value) } p.more { (more) } } }
-    }
-
     fn outbox(&self) -> Markup {
         let backlog = self.waiting.as_ref().map(|waiting| waiting.outbox);
-        let more = match backlog.and_then(|backlog| backlog.oldest) {
-            Some(oldest) => html! { "the oldest " (ago(oldest, self.now)) },
-            None => html! { span.quiet { "nothing waits" } },
-        };
-        self.tile("outbox", &known(backlog.map(|backlog| number(backlog.length))), &more)
+        let oldest = backlog.and_then(|backlog| backlog.oldest);
+        let more = html! { @match oldest {
+            Some(oldest) => { "the oldest " (ago(oldest, self.now)) },
+            None => span.quiet { "nothing waits" },
+        } };
+        tile("outbox", &known(backlog.map(|backlog| number(backlog.length))), &more)
     }
 
     fn results(&self) -> Markup {
@@ -151,11 +148,12 @@ impl Overview {
     }
 
     fn feed_table(&self) -> Markup {
-        match &self.feeds {
-            Some(feeds) => super::feeds::feeds_table(feeds, self.now),
-            None => html! {},
-        }
+        html! { @if let Some(feeds) = &self.feeds { (super::feeds::feeds_table(feeds, self.now)) } }
     }
+}
+
+fn tile(label: &str, value: &Markup, more: &Markup) -> Markup {
+    html! { section.tile { h2 { (label) } p.value { (value) } p.more { (more) } } }
 }
 
 /// As in "1 report" and "2 reports".
@@ -165,8 +163,5 @@ fn counted(number: u64, thing: &str) -> String {
 
 /// A value, or that it is not known.
 fn known(value: Option<String>) -> Markup {
-    match value {
-        Some(value) => html! { (value) },
-        None => html! { span.quiet { "?" } },
-    }
+    html! { @match value { Some(value) => (value), None => span.quiet { "?" } } }
 }

@@ -16,7 +16,7 @@ pub(in crate::console) struct Queues {
     pub(in crate::console) now: OffsetDateTime,
     pub(in crate::console) outbox: Vec<(String, i64, Option<OffsetDateTime>)>,
     /// None where NATS does not answer.
-    pub(in crate::console) queues: Option<Vec<Queue>>,
+    pub(in crate::console) consumers: Option<Vec<Queue>>,
     pub(in crate::console) letters: Vec<DeadLetter>,
     /// Where further ones begin.
     pub(in crate::console) more_from: Option<u64>,
@@ -35,7 +35,7 @@ impl Queues {
             h1 { "Queues" }
             (table("Outbox", &["Subject", "#Messages", "The oldest"], &outbox, self.outbox.is_empty(),
                    "Every message is published."))
-            @match &self.queues {
+            @match &self.consumers {
                 Some(queues) => { (consumers(queues)) (self.dead(viewer)) }
                 None => section.card.empty { h2 { "Consumers and dead letters" } p { "NATS does not answer, so nobody knows what waits there." } }
             }

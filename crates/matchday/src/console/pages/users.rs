@@ -42,10 +42,7 @@ pub(in crate::console) fn list(users: &Listed<UserRow>, asked: Option<&str>, now
 
 /// In part: enough to recognise it by.
 fn phone(row: &UserRow) -> Markup {
-    match &row.phone {
-        Some(phone) => html! { span.phone { (phone.to_string()) } },
-        None => html! { span.quiet { "none" } },
-    }
+    html! { @match &row.phone { Some(phone) => span.phone { (phone.to_string()) }, None => span.quiet { "none" } } }
 }
 
 fn state(row: &UserRow) -> Markup {
@@ -58,18 +55,18 @@ fn state(row: &UserRow) -> Markup {
 
 pub(in crate::console) fn show(
     viewer: &Viewer,
-    viewed: &UserView,
+    found: &UserView,
     recorded: &[Recorded],
     now: OffsetDateTime,
 ) -> Markup {
-    let row = &viewed.row;
-    let restrictions = html! { @for (action, reason, operator, at) in &viewed.restrictions { tr {
+    let row = &found.row;
+    let restrictions = html! { @for (action, reason, operator, at) in &found.restrictions { tr {
         td { (moment_ago(*at, now)) }
         th scope="row" { (action) }
         td { (reason) }
         td { (operator) }
     } } };
-    let transactions = html! { @for entry in &viewed.transactions { tr {
+    let transactions = html! { @for entry in &found.transactions { tr {
         td { (moment_ago(entry.created_at, now)) }
         th scope="row" { (entry.kind) @if let Some(reason) = entry.reason.as_ref().filter(|reason| **reason != entry.kind) { " " span.quiet { (reason) } } }
         td { @if let Some(remark) = &entry.remark { (remark) } @if let Some(operator) = &entry.operator { " " span.quiet { "by " (operator) } } }
@@ -92,24 +89,24 @@ pub(in crate::console) fn show(
                     @if let Some(at) = row.banned_at { dt { "Banned" } dd { (moment_ago(at, now)) } }
                     @if let Some(at) = row.muted_at { dt { "Muted" } dd { (moment_ago(at, now)) } }
                     dt { "Sessions" } dd {
-                        @match viewed.sessions {
+                        @match found.sessions {
                             (count, Some(last)) => { (number(count)) ", last used " (moment_ago(last, now)) },
                             (_, None) => span.quiet { "none" },
                         }
                     }
                     dt { "Chat account" } dd { @if row.has_chat_account { "yes" } @else { "no" } }
-                    @if let Some((points, exact, correct, settled)) = viewed.score {
+                    @if let Some((points, exact, correct, settled)) = found.score {
                         dt { "Score" } dd { (number(points.into())) " points, " (exact) " exact, " (correct) " right of " (settled) }
                     }
-                    dt { "Coins" } dd { (number(viewed.balance)) }
+                    dt { "Coins" } dd { (number(found.balance)) }
                 }
             }
             (restrict(viewer, row))
         }
-        (table("Restrictions", &["When", "What", "Why", "By"], &restrictions, viewed.restrictions.is_empty(), "Nobody ever restricted them."))
-        (reports("What others reported of them", &viewed.about, true, now))
-        (reports("What they reported", &viewed.by, false, now))
-        (table("Coins that moved last", &["When", "What", "Remark", "#Coins", "#Balance"], &transactions, viewed.transactions.is_empty(), "None ever did."))
+        (table("Restrictions", &["When", "What", "Why", "By"], &restrictions, found.restrictions.is_empty(), "Nobody ever restricted them."))
+        (reports("What others reported of them", &found.about, true, now))
+        (reports("What they reported", &found.by, false, now))
+        (table("Coins that moved last", &["When", "What", "Remark", "#Coins", "#Balance"], &transactions, found.transactions.is_empty(), "None ever did."))
         (super::audit::of_one("What operators did to them", recorded, now))
     }
 }
