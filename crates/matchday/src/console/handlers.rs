@@ -6,6 +6,7 @@ use axum::{
 };
 use http::{HeaderValue, StatusCode, header};
 use time::{Date, OffsetDateTime, macros::format_description};
+use url::form_urlencoded::byte_serialize;
 
 use super::{
     extract::{Asked, Fields, Named, PageError, Posted, Viewer},
@@ -18,6 +19,7 @@ use crate::{
     fixtures::service::{Correction, Seen},
     ids::{EndpointId, EventId, UserId},
     operators::service::ActionFilter,
+    phone::Phone,
     platform::stream::Stream,
     safety::service::{Restriction, SafetyError},
     webhooks::service::Dead,
@@ -41,7 +43,10 @@ pub(super) async fn get_style() -> Response {
 
 /// After something was done, the browser is sent on: loading the page again does nothing again.
 fn sent_on(to: &str, told: &'static str) -> Response {
-    let to = format!("{to}?told={told}");
+    redirect(&format!("{to}?told={told}"))
+}
+
+fn redirect(to: &str) -> Response {
     let to = HeaderValue::try_from(to).unwrap_or(HeaderValue::from_static("/console"));
     (StatusCode::SEE_OTHER, [(header::LOCATION, to), (header::CACHE_CONTROL, HeaderValue::from_static("no-store"))])
         .into_response()
@@ -178,10 +183,20 @@ pub(super) async fn list_users(State(app): State<App>, viewer: Viewer, Asked(ask
         Some(text) => app.console.search_users(text).await?,
         None => app.console.newest_users(asked.parsed("below")).await?,
     };
-    // A whole number is not written back into the page: it would stand there for whoever looks over a shoulder.
-    let shown = text.map(|text| if text.starts_with('+') { "" } else { text });
-    let body = pages::users::list(&users, shown, app.clock.now());
+    let body = pages::users::list(&viewer, &users, text, app.clock.now());
     Ok(Page::new(&viewer, "/console/users", "Users").show(&body))
+}
+
+/// Posted, so that no phone stands in an address: those are kept by browsers and in the logs of proxies.
+pub(super) async fn search_users(State(app): State<App>, posted: Posted) -> Shown {
+    let text = posted.fields().get("q").unwrap_or_default();
+    if !text.starts_with('+') {
+        let text: String = byte_serialize(text.as_bytes()).collect();
+        return Ok(redirect(&format!("/console/users?q={text}")));
+    }
+    let phone = Phone::parse(text).ok_or_else(|| PageError::Invalid("This is no whole phone number.".to_owned()))?;
+    let user = app.console.user_of_phone(&phone).await?.ok_or(PageError::NotFound("user"))?;
+    Ok(redirect(&format!("/console/users/{user}")))
 }
 
 pub(super) async fn show_user(

@@ -47,7 +47,7 @@ pub(crate) fn private_routes() -> Router<App> {
         .route("/console/matches", get(handlers::list_matches))
         .route("/console/matches/{id}", get(handlers::show_match))
         .route("/console/matches/{id}/correction", get(handlers::preview_correction).post(handlers::correct_match))
-        .route("/console/users", get(handlers::list_users))
+        .route("/console/users", get(handlers::list_users).post(handlers::search_users))
         .route("/console/users/{id}", get(handlers::show_user))
         .route("/console/users/{id}/restriction", post(handlers::restrict_user))
         .route("/console/reports", get(handlers::list_reports))

@@ -232,12 +232,14 @@ impl Console {
         Ok(Listed::cut(store::newest_users(&mut *self.look().await?, below, PAGE + 1).await?))
     }
 
-    /// Who is meant: by id, by phone, or by what a name begins with.
+    /// Whose phone that is.
+    pub async fn user_of_phone(&self, phone: &Phone) -> sqlx::Result<Option<UserId>> {
+        store::user_of_phone(&mut *self.look().await?, phone).await
+    }
+
+    /// Who is meant: by id, or by what a name begins with.
     pub async fn search_users(&self, text: &str) -> sqlx::Result<Listed<UserRow>> {
         let mut tx = self.look().await?;
-        if let Some(phone) = text.starts_with('+').then(|| Phone::parse(text)).flatten() {
-            return Ok(Listed::cut(store::users_by_phone(&mut tx, &phone).await?));
-        }
         let name = text.to_lowercase();
         let mut rows = store::users_named_from(&mut tx, &name, PAGE + 1).await?;
         if let Ok(id) = text.parse::<UserId>() {

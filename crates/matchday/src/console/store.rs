@@ -530,16 +530,10 @@ pub(super) async fn users_by_id(connection: &mut PgConnection, user: UserId) -> 
     .await
 }
 
-pub(super) async fn users_by_phone(connection: &mut PgConnection, phone: &Phone) -> sqlx::Result<Vec<UserRow>> {
-    sqlx::query_as!(
-        UserRow,
-        r#"select u.user_id as "id: UserId", username, username_is_generated, name, u.phone as "phone: Phone",
-                  has_chat_account, created_at, banned_at, muted_at
-           from phone_claims c join users u on u.user_id = c.user_id where c.phone = $1"#,
-        phone.as_str(),
-    )
-    .fetch_all(connection)
-    .await
+pub(super) async fn user_of_phone(connection: &mut PgConnection, phone: &Phone) -> sqlx::Result<Option<UserId>> {
+    sqlx::query_scalar!(r#"select user_id as "id: UserId" from phone_claims where phone = $1"#, phone.as_str())
+        .fetch_optional(connection)
+        .await
 }
 
 /// Users of whom a name, also one that they had before, begins like this. Names are walked along their index from there on.

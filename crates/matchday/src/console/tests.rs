@@ -348,14 +348,19 @@ async fn users_are_found_by_name_id_and_whole_phone_only() {
             (name[..3].to_owned(), true),
             (name.to_uppercase(), true),
             (user.id.to_string(), true),
-            ("%2B49 170 1234589".to_owned(), true),
-            ("%2B49170123458".to_owned(), false),
             ("1234589".to_owned(), false),
-            ("nobody_at_all".to_owned(), false),
+            ("nobody at all".to_owned(), false),
         ] {
-            let html = page(app, &format!("/console/users?q={}", asked.replace(' ', "%20"))).await;
-            assert_eq!(html.contains(&link), is_found, "{asked}");
-            assert!(!html.contains("1234589\"") || asked == "1234589", "{asked}: a phone is never shown whole");
+            let place = send(app, "/console/users", "/console/users", &[("q", &asked)]).await;
+            assert_eq!(page(app, &place).await.contains(&link), is_found, "{asked}");
+        }
+        // No phone stands in an address, which browsers and proxies keep.
+        let place = send(app, "/console/users", "/console/users", &[("q", "+49 170 1234589")]).await;
+        assert_eq!(place, format!("/console/users/{}", user.id));
+        let mark = mark_on(&page(app, "/console/users").await);
+        for (part, status) in [("+4917012345", 404), ("+49", 422)] {
+            let answer = post(app, None, "/console/users", &[("q", part), ("mark", &mark)], &[]).await;
+            assert_eq!(answer.status.as_u16(), status, "{part}");
         }
         for path in ["/console/users".to_owned(), format!("/console/users/{}", user.id)] {
             let html = page(app, &path).await;

@@ -23,7 +23,7 @@ pub(super) fn feeds_table(feeds: &[Health], now: OffsetDateTime) -> Markup {
             td { @match (health.is_configured, state) {
                 (false, _) => (badge(Tone::Quiet, "not in the settings")),
                 (true, None) => (badge(Tone::Busy, "not looked at yet")),
-                (true, Some(state)) if state.failures > 0 => (badge(Tone::Bad, &format!("failed {} times in a row", state.failures))),
+                (true, Some(state)) if state.failures > 0 => (badge(Tone::Bad, &if state.failures == 1 { "failed".to_owned() } else { format!("failed {} times in a row", state.failures) })),
                 (true, Some(_)) => (badge(Tone::Good, "good")),
             } }
             td { (or_never(state.map(|state| state.polled_at), now)) }

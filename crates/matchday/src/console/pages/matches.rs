@@ -59,7 +59,7 @@ pub(in crate::console) fn list(matches: &Listed<MatchRow>, tournaments: &[Tourna
 }
 
 fn caption(wanted: &Wanted) -> String {
-    let page = if wanted.page > 0 { format!(", from the {}th on", wanted.page * PAGE + 1) } else { String::new() };
+    let page = if wanted.page > 0 { format!(", from number {} on", wanted.page * PAGE + 1) } else { String::new() };
     match wanted.day {
         Some(day) => format!("Matches of {day}{page}"),
         None => format!("Matches of any day{page}"),

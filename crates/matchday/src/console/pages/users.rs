@@ -14,7 +14,12 @@ use crate::{
     safety::service::Restriction,
 };
 
-pub(in crate::console) fn list(users: &Listed<UserRow>, asked: Option<&str>, now: OffsetDateTime) -> Markup {
+pub(in crate::console) fn list(
+    viewer: &Viewer,
+    users: &Listed<UserRow>,
+    asked: Option<&str>,
+    now: OffsetDateTime,
+) -> Markup {
     let rows = html! { @for row in &users.rows { tr {
         td.n { (row.id) }
         th scope="row" { a href={ "/console/users/" (row.id) } { (row.username) } }
@@ -26,7 +31,8 @@ pub(in crate::console) fn list(users: &Listed<UserRow>, asked: Option<&str>, now
     let further = users.rows.last().filter(|_| users.has_more && asked.is_none());
     html! {
         h1 { "Users" }
-        form.filter method="get" action="/console/users" {
+        form.filter method="post" action="/console/users" {
+            (mark(viewer))
             div.grow {
                 label for="q" { "Username, id, or a whole phone number" }
                 input type="search" id="q" name="q" value=[asked] placeholder="swift_winger, 42 or +4917012345678" autocomplete="off";
