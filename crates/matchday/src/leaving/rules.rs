@@ -149,4 +149,5 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("feed_teams", "providers"),
     ("webhook_endpoints", "app companies"),
     ("reminder_plans", "matches"),
+    ("operator_actions", "what operators did; whom to is a number"),
 ];
