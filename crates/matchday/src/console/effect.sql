@@ -1,29 +1,15 @@
 -- What a result would be worth beside the one before it. $1 the match, $2 its rules, $3 before when the one before counts
 -- predictions, $4 and $5 its score, $6 before when the new one counts them, $7 and $8 its score, $9 how many users are named.
--- A result without a score is worth nothing to anybody.
 with judged as materialized (
-    -- Nearly always both count the same predictions: then one look at each is enough.
-    select p.user_id,
-           coalesce(prediction_points($2, p.prediction, p.home_goals, p.away_goals, p.confidence, $4, $5), 0) as before,
-           coalesce(prediction_points($2, p.prediction, p.home_goals, p.away_goals, p.confidence, $7, $8), 0) as after,
-           case when p.home_goals = $4 and p.away_goals = $5 then 1 else 0 end as exact_before,
-           case when p.home_goals = $7 and p.away_goals = $8 then 1 else 0 end as exact_after,
-           case when p.prediction = pick_of($4, $5) and $4 is not null then 1 else 0 end as correct_before,
-           case when p.prediction = pick_of($7, $8) and $7 is not null then 1 else 0 end as correct_after
-    from predictions_before($1, $6, -9223372036854775808, 9223372036854775807) p
-    where $3::timestamptz = $6::timestamptz
-    union all
-    select coalesce(b.user_id, a.user_id),
-           coalesce(prediction_points($2, b.prediction, b.home_goals, b.away_goals, b.confidence, $4, $5), 0),
-           coalesce(prediction_points($2, a.prediction, a.home_goals, a.away_goals, a.confidence, $7, $8), 0),
-           case when b.home_goals = $4 and b.away_goals = $5 then 1 else 0 end,
-           case when a.home_goals = $7 and a.away_goals = $8 then 1 else 0 end,
-           case when b.prediction = pick_of($4, $5) then 1 else 0 end,
-           case when a.prediction = pick_of($7, $8) then 1 else 0 end
-    from (select * from predictions_before($1, $3, -9223372036854775808, 9223372036854775807)
-          where $3::timestamptz <> $6::timestamptz) b
-    full join (select * from predictions_before($1, $6, -9223372036854775808, 9223372036854775807)
-               where $3::timestamptz <> $6::timestamptz) a on a.user_id = b.user_id
+    select coalesce(b.user_id, a.user_id) as user_id,
+           coalesce(prediction_points($2, b.prediction, b.home_goals, b.away_goals, b.confidence, $4, $5), 0) as before,
+           coalesce(prediction_points($2, a.prediction, a.home_goals, a.away_goals, a.confidence, $7, $8), 0) as after,
+           case when b.home_goals = $4 and b.away_goals = $5 then 1 else 0 end as exact_before,
+           case when a.home_goals = $7 and a.away_goals = $8 then 1 else 0 end as exact_after,
+           case when b.prediction = pick_of($4, $5) then 1 else 0 end as correct_before,
+           case when a.prediction = pick_of($7, $8) then 1 else 0 end as correct_after
+    from predictions_before($1, $3, -9223372036854775808, 9223372036854775807) b
+    full join predictions_before($1, $6, -9223372036854775808, 9223372036854775807) a on a.user_id = b.user_id
 )
 select 0 as "kind!", null::bigint as "user_id: UserId", null::text as username,
        coalesce(sum(before), 0)::bigint as "before!", coalesce(sum(after), 0)::bigint as "after!", count(*) as "users!",

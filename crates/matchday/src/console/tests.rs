@@ -560,6 +560,21 @@ async fn standing(app: &TestApp, users: &[UserId]) -> Vec<Standing> {
     standing
 }
 
+/// Goals, whether they are said or only who wins, and how sure somebody is.
+type Said = ((i64, i64), bool, i64);
+/// What a match becomes.
+type Outcome = (Status, Option<(i32, i32)>);
+
+/// Has a match begun two hours ago, and everybody said before that what they say of it.
+async fn begin(app: &TestApp, event: i64) {
+    for statement in [
+        "update predictions set created_at = now() - interval '3 hours', updated_at = now() - interval '3 hours' where event_id = $1",
+        "update events set start_time = now() - interval '2 hours' where id = $1",
+    ] {
+        sqlx::query(statement).bind(event).execute(&app.app.db).await.expect("begun");
+    }
+}
+
 /// Corrects a match as an operator does: looks what it would do, and confirms; twice, which does it once.
 async fn correct(app: &TestApp, event: i64, status: Status, scores: Option<(i32, i32)>) {
     let (home, away) = scores.map(|(home, away)| (home.to_string(), away.to_string())).unwrap_or_default();
@@ -625,18 +640,20 @@ async fn what_a_correction_would_do_is_what_it_does() {
             1 => (Just(Status::Abandoned), Just(None)),
             1 => (Just(Status::Live), (0..2_i32, 0..2_i32).prop_map(Some)),
         ];
-        let round = (said, vec(result, 2..5), any::<prop::sample::Index>());
+        // Real matches have begun when they have a result; those that have not count predictions until it came.
+        let round = (said, vec(result, 2..5), any::<prop::sample::Index>(), any::<bool>());
         let mut runner =
             TestRunner::new(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() });
         let corrected = std::cell::Cell::new(0);
-        let one = async |said: Vec<((i64, i64), bool, i64)>,
-                         results: Vec<(Status, Option<(i32, i32)>)>,
-                         spender: UserId| {
+        let one = async |said: Vec<Said>, results: Vec<Outcome>, spender: UserId, has_begun: bool| {
             let fixtures = app.fixtures();
             let event = far(&fixtures).put().await;
             for (&user, &(goals, with_score, confidence)) in users.iter().zip(&said) {
                 let forecast = forecast(goals, with_score, confidence);
                 app.app.predictions.save(user, EventId(event), forecast).await.expect("saved");
+            }
+            if has_begun {
+                begin(app, event).await;
             }
             for (status, scores) in results {
                 let wanted = Correction::new(status, scores).expect("possible");
@@ -658,9 +675,9 @@ async fn what_a_correction_would_do_is_what_it_does() {
             }
             Ok(())
         };
-        let outcome = runner.run(&round, |(said, results, spender)| {
+        let outcome = runner.run(&round, |(said, results, spender, has_begun)| {
             let spender = users[spender.index(users.len())];
-            block_in_place(|| Handle::current().block_on(one(said, results, spender)))
+            block_in_place(|| Handle::current().block_on(one(said, results, spender, has_begun)))
         });
         outcome.expect("what was said is what was done");
         assert!(corrected.get() > 10, "{} corrections were made", corrected.get());

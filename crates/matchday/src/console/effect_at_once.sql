@@ -1,0 +1,39 @@
+-- The same as `effect.sql` where both results count the same predictions, which is nearly always so, or one of them has no
+-- score and is worth nothing to anybody. $1 the match, $2 its rules, $3 before when predictions count, $4 and $5 the score
+-- before, $6 and $7 the new one, $8 how many users are named. Millions of people say a few thousand different things, so
+-- points are worked out once for each of these.
+with judged as materialized (
+    select prediction, home_goals, away_goals, confidence, users,
+           coalesce(prediction_points($2, prediction, home_goals, away_goals, confidence, $4, $5), 0) as before,
+           coalesce(prediction_points($2, prediction, home_goals, away_goals, confidence, $6, $7), 0) as after
+    from (select prediction, home_goals, away_goals, confidence, count(*) as users
+          from predictions_before($1, $3, -9223372036854775808, 9223372036854775807)
+          group by prediction, home_goals, away_goals, confidence) s
+), most as materialized (
+    -- What those say who gain most, and those who lose most: as many of them as are named, or a few more.
+    select *, case when after > before then 1 else 2 end as kind
+    from (select *, sum(users) over (order by after - before desc range unbounded preceding exclude group) as gain_more,
+                 sum(users) over (order by after - before range unbounded preceding exclude group) as lose_more
+          from judged) r
+    where (after > before and coalesce(gain_more, 0) < $8::bigint) or (after < before and coalesce(lose_more, 0) < $8::bigint)
+), named as (
+    select m.kind, p.user_id, m.before, m.after,
+           row_number() over (partition by m.kind order by abs(m.after - m.before) desc, p.user_id) as place
+    from predictions_before($1, $3, -9223372036854775808, 9223372036854775807) p
+    join most m on m.confidence = p.confidence and m.prediction = p.prediction
+        and coalesce(m.home_goals, -1) = coalesce(p.home_goals, -1) and coalesce(m.away_goals, -1) = coalesce(p.away_goals, -1)
+)
+select 0 as "kind!", null::bigint as "user_id: UserId", null::text as username,
+       coalesce(sum(before * users), 0)::bigint as "before!", coalesce(sum(after * users), 0)::bigint as "after!",
+       coalesce(sum(users), 0)::bigint as "users!",
+       coalesce(sum(users) filter (where after > before), 0)::bigint as "gaining!",
+       coalesce(sum(users) filter (where after < before), 0)::bigint as "losing!",
+       coalesce(sum(users) filter (where home_goals = $4 and away_goals = $5), 0)::bigint as "exact_before!",
+       coalesce(sum(users) filter (where home_goals = $6 and away_goals = $7), 0)::bigint as "exact_after!",
+       coalesce(sum(users) filter (where $4::integer is not null and prediction = pick_of($4, $5)), 0)::bigint as "correct_before!",
+       coalesce(sum(users) filter (where $6::integer is not null and prediction = pick_of($6, $7)), 0)::bigint as "correct_after!",
+       coalesce(sum((greatest(after, 0) - greatest(before, 0)) * users), 0)::bigint as "worth!"
+from judged
+union all
+select n.kind, n.user_id, u.username, n.before, n.after, 0, 0, 0, 0, 0, 0, 0, 0
+from named n join users u on u.user_id = n.user_id where n.place <= $8::bigint
