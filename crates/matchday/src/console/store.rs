@@ -21,7 +21,7 @@ pub(super) async fn begin_to_look(db: &PgPool) -> sqlx::Result<Transaction<'stat
     db.begin_with("begin isolation level repeatable read read only; set local statement_timeout = '3s'").await
 }
 
-/// The same for what looks at every prediction of a match: a million take a second or two. Sorting them all would take
+/// The same for what looks at every prediction of a match: a million take two seconds. Sorting them all would take
 /// longer, and the planner does not know how few different things are said. Nothing is compiled: that takes longer than it
 /// saves.
 pub(super) async fn begin_to_count(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
