@@ -208,12 +208,12 @@ impl App {
             outbox_written.clone(),
         );
         let fixtures = Fixtures::new(db.clone(), clock.clone(), events.clone(), rooms.clone(), outbox_written.clone());
-        let feeds = Feeds::new(db.clone(), &config.feeds, fixtures.clone(), clock.clone())?;
         let predictions = Predictions::new(db.clone(), &events, &config, &*random);
         let (boards, leaderboards, scores) = ranking(&config, &db, &redis, &streams, &clock, &random, &outbox_written);
         let (live, announcements) = followers(&config, &db, &streams, &chat, &sessions, &predictions, &leaderboards);
         Ok(Self(Arc::new(Parts {
             leaving: leaving(&config, &login, &mirror, &limits, &clock, &outbox_written),
+            feeds: Feeds::new(db.clone(), &config.feeds, fixtures.clone(), clock.clone())?,
             webhooks: Webhooks::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
             notifications: Notifications::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
             operators: Operators::new(db.clone(), clock.clone()),
@@ -244,7 +244,6 @@ impl App {
             idempotency,
             events,
             fixtures,
-            feeds,
             coins,
             predictions,
             scores,
