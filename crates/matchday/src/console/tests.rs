@@ -745,3 +745,35 @@ async fn only_a_few_look_at_once() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn with_a_homeserver_chat_is_shown_and_rooms_are_compared() {
+    TestApp::run_with_chat(&[], async |app| {
+        assert!(page(app, "/console").await.contains("chat events set aside"));
+        let room = "!room:matchday.localhost";
+        let nonsense = json!({
+            "event_id": "$nonsense", "room_id": room, "type": "m.room.member", "sender": HOSTILE, "state_key": HOSTILE,
+            "origin_server_ts": 1_763_000_000_000_i64, "content": {"membership": "dancing"},
+        });
+        sqlx::query("insert into rooms (matrix_id, alias, name, creator_id, created_at, made_until) values ($1, 'a', 'A', 1, now(), now())")
+            .bind(room)
+            .execute(&app.app.db)
+            .await
+            .expect("a room");
+        app.push(&[nonsense]).await;
+        let queues = page(app, "/console/queues").await;
+        assert!(queues.contains("$nonsense") && !queues.contains("<script"), "{queues}");
+        let asked = "select at from mirror_marks where name = 'compare'";
+        let before: Option<time::OffsetDateTime> =
+            sqlx::query_scalar(asked).fetch_optional(&app.app.db).await.expect("read");
+        assert_eq!(before, None);
+        let to = "/console/queues/compare";
+        send(app, "/console/queues", to, &[("reason", "the homeserver was restored")]).await;
+        let after: Option<time::OffsetDateTime> =
+            sqlx::query_scalar(asked).fetch_optional(&app.app.db).await.expect("read");
+        assert_eq!(after, Some(app.clock.now()));
+        let actions: Vec<_> = recorded(app).await.into_iter().map(|row| (row.action, row.outcome)).collect();
+        assert_eq!(actions, [("mirror.compare".to_owned(), "done".to_owned())]);
+    })
+    .await;
+}
