@@ -217,8 +217,9 @@ async fn talk(
     let mut words = 0;
     for entry in talked_about.filter(|entry| entry.room.is_some()) {
         tell(&format!("fans join the room of {}", entry.key));
-        for &fan in fans.iter().take(IN_A_ROOM) {
-            let chatter = dice.pick(&CHATTER).copied().unwrap_or_default();
+        // Everybody says something else, as long as there is something.
+        let first = usize::try_from(dice.roll(CHATTER.len() as u64)).unwrap_or_default();
+        for (&fan, chatter) in fans.iter().take(IN_A_ROOM).zip(CHATTER.iter().cycle().skip(first)) {
             let said = async {
                 join(app, fan, entry).await?;
                 say(app, fan, entry, &format!("demo-{}-{fan}", entry.key), chatter).await
