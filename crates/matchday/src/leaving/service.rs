@@ -40,6 +40,8 @@ pub const DELETED: &str = "fact.user.deleted";
 const EXPORTS: Limit = Limit { name: "export", burst: 3, every: Duration::from_mins(10) };
 /// How many are made at once in a process.
 const EXPORTS_AT_ONCE: usize = 2;
+/// How long somebody waits for their turn.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// After so long, whatever was under way in a user's name has ended: requests have deadlines, and tokens that were checked
 /// are checked again.
@@ -143,7 +145,8 @@ impl Leaving {
     /// All that there is of a user, as it was at one moment.
     pub async fn export(&self, user: UserId) -> Result<Export, LeavingError> {
         let inner = &*self.inner;
-        let _turn = inner.exports.try_acquire().map_err(|_| LeavingError::Busy)?;
+        let turn = tokio::time::timeout(PATIENCE, inner.exports.acquire()).await;
+        let _turn = turn.ok().and_then(Result::ok).ok_or(LeavingError::Busy)?;
         let account = inner.way_in.accounts.find(user).await?.ok_or(LeavingError::NoSuchAccount)?;
         let mut tx = inner.way_in.db.begin_with("begin isolation level repeatable read read only").await?;
         let person = self.person(&mut tx, user, account.phone.as_ref()).await?;
