@@ -7,6 +7,8 @@
 pub enum Fate {
     /// They are deleted.
     Deleted,
+    /// They are deleted by the worker, because finding them takes longer than a person should wait.
+    DeletedLater,
     /// They are changed by this statement, with the parameters of [`Table::whose`].
     Changed(&'static str),
     /// They stay, for this reason.
@@ -51,7 +53,7 @@ impl Table {
     /// The statement that does to a person's rows what their fate is; `None` where there is nothing to be done here.
     pub fn forget(&self) -> Option<String> {
         match self.fate {
-            Fate::Deleted => Some(format!("delete from {} where {}", self.name, self.whose)),
+            Fate::Deleted | Fate::DeletedLater => Some(format!("delete from {} where {}", self.name, self.whose)),
             Fate::Changed(statement) => Some(statement.to_owned()),
             Fate::Stay(_) | Fate::SeenTo(_) => None,
         }
@@ -114,7 +116,7 @@ pub const TABLES: &[Table] = &[
     .hiding(&["sender", "content"]),
     Table::of_user("seats", Fate::Deleted),
     Table::of_user("room_members", Fate::SeenTo("the mirror forgets them room by room, and counts")),
-    Table::of_user("chat_inbox", Fate::Deleted).whose("sender = any($4) or state_key = any($4)"),
+    Table::of_user("chat_inbox", Fate::DeletedLater).whose("sender = any($4) or state_key = any($4)"),
     Table::of_user("rooms", Fate::Stay("others are in them; it names a number, and nobody is behind it"))
         .whose("creator_id = $1")
         .hiding(&["creator_id", "made_until", "half_made_at", "discarded_at"]),

@@ -185,7 +185,9 @@ impl Leaving {
         let person = self.person(&mut tx, user, Some(&phone)).await?;
         let names = store::names(&mut tx, user).await?;
         let ended = inner.way_in.sessions.end_all_in(&mut tx, user).await?;
-        forget(&mut tx, &person).await?;
+        for table in TABLES.iter().filter(|table| table.fate != Fate::DeletedLater) {
+            store::forget(&mut tx, table, &person).await?;
+        }
         store::set_deleted(&mut tx, user, now).await?;
         store::insert_departure(&mut tx, user, &names, now, now + SETTLES_AFTER).await?;
         let told = Message::new(DELETED, format!("user:{user}"), &Deleted { user_id: user })?;
@@ -261,18 +263,14 @@ impl Leaving {
         let subjects = [Subject::Verification(due.user_id), Subject::Departure(due.user_id)];
         let subjects = subjects.iter().map(Subject::key).collect();
         let person = Person { user: due.user_id, phone: None, subjects, matrix_ids };
-        forget(&mut tx, &person).await?;
+        store::take_time(&mut tx).await?;
+        for table in TABLES {
+            store::forget(&mut tx, table, &person).await?;
+        }
         store::remove(&mut tx, due).await?;
         tx.commit().await?;
         Ok(())
     }
-}
-
-async fn forget(connection: &mut PgConnection, person: &Person) -> sqlx::Result<()> {
-    for table in TABLES.iter().filter(|table| !matches!(table.fate, Fate::Stay(_) | Fate::SeenTo(_))) {
-        store::forget(connection, table, person).await?;
-    }
-    Ok(())
 }
 
 /// Takes back what somebody said and sent in chat, and ends their account there. Doing it twice changes nothing.

@@ -42,6 +42,12 @@ pub(super) async fn forget(connection: &mut PgConnection, table: &Table, person:
     Ok(())
 }
 
+/// Lets the statements of a transaction take as long as they need: nobody waits for them.
+pub(super) async fn take_time(connection: &mut PgConnection) -> sqlx::Result<()> {
+    sqlx::query("set local statement_timeout = '60s'").execute(connection).await?;
+    Ok(())
+}
+
 /// All the usernames that a user has had.
 pub(super) async fn names(connection: &mut PgConnection, user: UserId) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar!("select username from username_claims where user_id = $1 order by claimed_at, username", user.0)
