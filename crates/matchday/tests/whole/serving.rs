@@ -55,7 +55,7 @@ async fn who_could_change_what_only_grows_is_refused_where_it_matters() {
     with_database(async |options| {
         let told = format!(
             "database.url: the role \"{}\" may change what \"coin_entries\", \"coin_payouts\", \"coin_rates\", \
-             \"coin_transactions\", \"daily_claims\" keeps; connect as a member of matchday_app that owns \
+             \"coin_transactions\", \"daily_claims\", \"operator_actions\" keeps; connect as a member of matchday_app that owns \
              nothing, and migrate with database.owner_url",
             options.get_username()
         );
