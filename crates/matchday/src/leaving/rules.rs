@@ -9,7 +9,7 @@ pub enum Fate {
     Deleted,
     /// They are deleted by the worker, because finding them takes longer than a person should wait.
     DeletedLater,
-    /// They are changed by this statement, with the parameters of [`Table::whose`].
+    /// They are changed by this statement, with the parameters of `Table::whose`.
     Changed(&'static str),
     /// They stay, for this reason.
     Stay(&'static str),
