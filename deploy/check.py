@@ -146,10 +146,7 @@ def commands(binary):
     checked = set()
     for parts in sorted(asked):
         if not knows(parts[:1]):
-            if parts[0] == "health":
-                print("note: this binary has no `matchday health` yet, by which the image asks for its health")
-            else:
-                fault(f"the documents name `matchday {parts[0]}`, which there is not")
+            fault(f"the documents name `matchday {parts[0]}`, which there is not")
             continue
         checked.add(parts[:1])
         # A second word may be a subcommand, or a value.
