@@ -201,7 +201,7 @@ impl Accounts {
     /// The account with this username.
     pub async fn named(&self, username: &str) -> sqlx::Result<Option<Account>> {
         let mut connection = self.db.acquire().await?;
-        let owner = store::named(&mut connection, &[username]).await?.into_values().next();
+        let owner = store::behind(&mut connection, &[username]).await?.users.into_values().next();
         match owner {
             Some(owner) => store::find(&mut *connection, owner).await,
             None => Ok(None),

@@ -53,29 +53,31 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::R
     .await
 }
 
-/// Whose usernames these are now. A name that somebody once had is nobody's. Claims and users lie apart, so this is two
-/// questions.
-pub(crate) async fn named(connection: &mut PgConnection, usernames: &[&str]) -> sqlx::Result<HashMap<String, UserId>> {
-    let owners =
-        sqlx::query_scalar!("select user_id from username_claims where username = any($1)", usernames as &[&str])
+/// Who is behind some usernames.
+pub(crate) struct Behind {
+    /// Whose they are now. A name that somebody once had is nobody's.
+    pub(crate) users: HashMap<String, UserId>,
+    /// Those whose owners are gone for good.
+    pub(crate) departed: HashSet<String>,
+}
+
+/// Who is behind these usernames. Claims and users lie apart, so this is two questions.
+pub(crate) async fn behind(connection: &mut PgConnection, usernames: &[&str]) -> sqlx::Result<Behind> {
+    let claims =
+        sqlx::query!("select username, user_id from username_claims where username = any($1)", usernames as &[&str])
             .fetch_all(&mut *connection)
             .await?;
+    let owners: Vec<i64> = claims.iter().map(|claim| claim.user_id).collect();
     let rows = sqlx::query!(r#"select user_id as "id: UserId", username from users where user_id = any($1)"#, &owners)
         .fetch_all(connection)
         .await?;
     let asked: HashSet<&str> = usernames.iter().copied().collect();
-    Ok(rows.into_iter().filter(|row| asked.contains(row.username.as_str())).map(|row| (row.username, row.id)).collect())
-}
-
-/// Those of these usernames whose owners are gone for good.
-pub(crate) async fn departed(connection: &mut PgConnection, usernames: &[&str]) -> sqlx::Result<HashSet<String>> {
-    let rows = sqlx::query_scalar!(
-        "select username from username_claims where username = any($1) and user_id = 0",
-        usernames as &[&str],
-    )
-    .fetch_all(connection)
-    .await?;
-    Ok(rows.into_iter().collect())
+    let users = rows.into_iter().filter(|row| asked.contains(row.username.as_str()));
+    Ok(Behind {
+        users: users.map(|row| (row.username, row.id)).collect(),
+        // Leaving takes the claim's owner out.
+        departed: claims.into_iter().filter(|claim| claim.user_id == 0).map(|claim| claim.username).collect(),
+    })
 }
 
 /// What these users are called.

@@ -17,7 +17,7 @@ use super::{
     store::{self, Change, Known, Settled, Uncompared, Waiting},
 };
 use crate::{
-    accounts,
+    accounts::{self, store::Behind},
     chat::service::Chat,
     ids::{RoomId, UserId},
     operators::{self, Operator, service::Deed},
@@ -290,8 +290,7 @@ impl Mirror {
         let rooms: Vec<&str> = waiting.iter().map(|event| event.matrix_room.as_str()).collect();
         let rooms = store::rooms(connection, &rooms).await?;
         let names = self.names_in(waiting);
-        let departed = accounts::store::departed(connection, &names).await?;
-        let users = accounts::store::named(connection, &names).await?;
+        let Behind { users, departed } = accounts::store::behind(connection, &names).await?;
         let mut batch = Batch { users, ..Batch::default() };
         let (mut settled, mut forgotten) = (Vec::with_capacity(waiting.len()), Vec::new());
         for event in waiting {
@@ -571,8 +570,7 @@ impl Mirror {
             return Ok(false);
         }
         let names: Vec<&str> = members.iter().filter_map(|member| self.username(member.user_id.as_str())).collect();
-        let users = accounts::store::named(&mut tx, &names).await?;
-        let departed = accounts::store::departed(&mut tx, &names).await?;
+        let Behind { users, departed } = accounts::store::behind(&mut tx, &names).await?;
         let (mut known_users, mut known_remotes) = store::members(&mut tx, room).await?;
         let mut corrected = 0_u64;
         for member in &members {
