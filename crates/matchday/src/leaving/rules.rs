@@ -101,7 +101,8 @@ pub const TABLES: &[Table] = &[
         "claim",
         "body",
     ]),
-    Table::of_user("restrictions", Fate::Deleted),
+    // Who the operator was is theirs, and not the person's to have.
+    Table::of_user("restrictions", Fate::Deleted).hiding(&["user_id", "operator"]),
     Table::of_user("blocks", Fate::Changed("delete from blocks where user_id = $1 or blocked_id = $1")),
     // What somebody reported may still have to be looked at, in whoever's interest it was.
     Table::of_user(
@@ -125,7 +126,7 @@ pub const TABLES: &[Table] = &[
     Table::of_user("prediction_revisions", GAME),
     Table::of_user("user_scores", GAME),
     Table::of_user("wallets", LEDGER),
-    Table::of_user("coin_transactions", LEDGER).hiding(&["user_id", "request_key"]),
+    Table::of_user("coin_transactions", LEDGER).hiding(&["user_id", "request_key", "operator"]),
     Table::of_user("daily_claims", LEDGER),
     Table::of_user("coin_payouts", LEDGER),
 ];
