@@ -30,19 +30,19 @@ use crate::{
 #[schema(as = User)]
 pub(crate) struct UserItem {
     id: UserId,
-    #[schema(example = "+14155550100")]
+    #[schema(required, example = "+14155550100")]
     phone: Option<String>,
     #[schema(example = "swift_winger")]
     username: String,
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
     created_at: OffsetDateTime,
-    #[schema(example = "Ada Obi")]
+    #[schema(required, example = "Ada Obi")]
     name: Option<String>,
-    #[schema(example = "ada@example.org")]
+    #[schema(required, example = "ada@example.org")]
     email: Option<String>,
     #[serde(with = "day")]
-    #[schema(value_type = Option<String>, format = Date, example = "1990-02-28")]
+    #[schema(required, value_type = Option<String>, format = Date, example = "1990-02-28")]
     date_of_birth: Option<Date>,
     /// Whether the username was made up by the service. Then it can be replaced, once.
     username_is_generated: bool,
@@ -88,6 +88,7 @@ struct MeItem {
 
 #[derive(Serialize, ToSchema)]
 struct MyTeams {
+    #[schema(required)]
     primary: Option<FavouriteItem>,
     other: Vec<FavouriteItem>,
 }

@@ -196,13 +196,15 @@ struct TransactionItem {
     #[schema(minimum = 0, example = 125)]
     balance: i64,
     /// What for, if that was said.
-    #[schema(example = "purchase")]
+    #[schema(required, example = "purchase")]
     reason: Option<String>,
-    #[schema(example = "order-4711")]
+    #[schema(required, example = "order-4711")]
     reference_id: Option<String>,
     /// Of a reversal: the transaction that it takes back, wholly or in part.
+    #[schema(required)]
     reverses: Option<String>,
     /// Of coins for points: the match.
+    #[schema(required)]
     event_id: Option<EventId>,
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
@@ -213,6 +215,7 @@ struct TransactionItem {
 #[schema(as = CoinHistoryMeta)]
 struct HistoryMeta {
     /// Where the rest of the history begins; null at its end.
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 

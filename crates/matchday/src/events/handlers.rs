@@ -100,11 +100,12 @@ struct EventItem {
     status_detail: Status,
     #[schema(example = "Park")]
     venue: String,
-    #[schema(example = 2)]
+    #[schema(required, example = 2)]
     home_score: Option<i32>,
-    #[schema(example = 1)]
+    #[schema(required, example = 1)]
     away_score: Option<i32>,
     /// The match's chat room; null until it has one.
+    #[schema(required)]
     chat_room_id: Option<String>,
     #[schema(example = 1204)]
     predictions_count: i64,
@@ -218,7 +219,7 @@ struct TournamentItem {
     name: String,
     #[schema(example = "cup_2026")]
     slug: String,
-    #[schema(example = "https://cdn.example.org/cup.png")]
+    #[schema(required, example = "https://cdn.example.org/cup.png")]
     logo: Option<String>,
 }
 

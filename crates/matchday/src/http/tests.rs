@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::body::Body;
 use http::{Method, Request};
@@ -326,6 +326,50 @@ fn the_description_is_whole() {
         let pointer = part.split('"').next().expect("a pointer");
         assert!(api.pointer(pointer).is_some(), "{pointer} is missing");
     }
+}
+
+/// The schemas that a part of the description leads to, by their pointers.
+fn schemas_of(api: &Value, part: &Value, found: &mut BTreeMap<String, Value>) {
+    match part {
+        Value::Object(fields) => {
+            if let Some(pointer) = fields.get("$ref").and_then(Value::as_str) {
+                let schema = api.pointer(&pointer[1..]).expect("a reference leads somewhere");
+                if found.insert(pointer.to_owned(), schema.clone()).is_none() {
+                    schemas_of(api, schema, found);
+                }
+            }
+            fields.values().for_each(|value| schemas_of(api, value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| schemas_of(api, value, found)),
+        _ => {}
+    }
+}
+
+/// Who reads an answer has one question less: what may be null is there, and what may be left out is never null.
+#[test]
+fn what_may_be_null_in_an_answer_is_never_left_out() {
+    let api = serde_json::to_value(super::description()).expect("JSON");
+    let (mut taken, mut answered) = (BTreeMap::new(), BTreeMap::new());
+    for (_, operation) in operations(&api) {
+        schemas_of(&api, &operation["requestBody"], &mut taken);
+        schemas_of(&api, &operation["responses"], &mut answered);
+    }
+    let mut both = Vec::new();
+    for (pointer, schema) in answered.iter().filter(|(pointer, _)| !taken.contains_key(*pointer)) {
+        let parts = schema["allOf"].as_array().into_iter().flatten().chain([schema]);
+        for (part, (property, kind)) in
+            parts.flat_map(|part| part["properties"].as_object().into_iter().flatten().map(move |it| (part, it)))
+        {
+            let is_required = part["required"].as_array().is_some_and(|names| names.contains(&json!(property)));
+            let is_nullable = kind["type"].as_array().is_some_and(|types| types.contains(&json!("null")))
+                || kind["oneOf"].as_array().is_some_and(|types| types.contains(&json!({"type": "null"})));
+            if is_nullable && !is_required {
+                both.push(format!("{}.{property}", pointer.rsplit('/').next().expect("a name")));
+            }
+        }
+    }
+    // Only somebody whose username changed gets credentials, and null says that they come later.
+    assert_eq!(both, ["SavedInfo.matrix_credentials"]);
 }
 
 #[tokio::test]

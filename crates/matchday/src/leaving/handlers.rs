@@ -23,7 +23,7 @@ const AS_A_FILE: (HeaderName, HeaderValue) =
 #[derive(Serialize, ToSchema)]
 pub(super) struct ExportAnswer {
     /// The rows of each table that has some of the caller, by its name, as they are stored.
-    #[schema(value_type = HashMap<String, Vec<Object>>)]
+    #[schema(value_type = HashMap<String, Vec<HashMap<String, serde_json::Value>>>)]
     data: ExportItem,
 }
 

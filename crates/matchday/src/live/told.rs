@@ -75,7 +75,9 @@ pub(crate) struct StreamMatch {
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
     start_time: OffsetDateTime,
+    #[schema(required)]
     home_score: Option<i32>,
+    #[schema(required)]
     away_score: Option<i32>,
     /// What is not as before.
     changed: Vec<Changed>,
@@ -103,7 +105,9 @@ pub(crate) struct StreamResult {
     tournament_id: TournamentId,
     /// How many results the match has had.
     result_revision: i64,
+    #[schema(required)]
     home_score: Option<i32>,
+    #[schema(required)]
     away_score: Option<i32>,
     /// Whether predictions of it count: not where it was called off, abandoned or awarded.
     counts: bool,
@@ -129,7 +133,7 @@ pub(crate) struct StreamTally {
 pub(crate) struct StreamPoints {
     pub(super) event_id: EventId,
     /// Null where the match does not count.
-    #[schema(example = 48)]
+    #[schema(required, example = 48)]
     pub(super) points_earned: Option<i32>,
 }
 

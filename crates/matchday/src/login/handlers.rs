@@ -64,6 +64,7 @@ struct LoginItem {
     #[schema(example = "md_1z_8vKz0Y4rB2xQ7nT5mW9cD1fG3hJ6kL8pR0sV2uX4yZ6_0aB1cD")]
     token: String,
     /// Null while chat is away; `POST /api/auth/matrix-credentials` gives them later.
+    #[schema(required)]
     matrix_credentials: Option<CredentialsItem>,
 }
 

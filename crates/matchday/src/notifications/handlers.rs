@@ -32,11 +32,15 @@ struct NotificationsItem {
     /// Whether the caller is reminded, an hour before, of matches of their teams that they have not predicted.
     reminders: bool,
     /// When nothing is sent; null is never.
+    #[schema(required)]
     quiet_hours: Option<QuietItem>,
     /// The browsers that are notified, oldest first.
     push: Vec<PushItem>,
     /// What a browser needs to subscribe (`applicationServerKey`); null where this service notifies no browsers.
-    #[schema(example = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4")]
+    #[schema(
+        required,
+        example = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+    )]
     vapid_public_key: Option<String>,
 }
 

@@ -115,12 +115,13 @@ struct PredictionItem {
     user_id: UserId,
     event_id: EventId,
     prediction: Pick,
+    #[schema(required)]
     score_prediction: Option<Score>,
     #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
     confidence: Confidence,
     /// Null until the match has a result, and for good if it will have none or the prediction came too late. A corrected
     /// result corrects it.
-    #[schema(minimum = -20, maximum = 60)]
+    #[schema(required, minimum = -20, maximum = 60)]
     points_earned: Option<i32>,
     /// When the caller first predicted the match.
     #[serde(with = "time::serde::rfc3339")]
@@ -190,12 +191,13 @@ struct ListedItem {
     id: PredictionId,
     user: PredictorItem,
     prediction: Pick,
+    #[schema(required)]
     score_prediction: Option<Score>,
     #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
     confidence: Confidence,
     /// Null until the match has a result, and for good if it will have none or the prediction came too late. A corrected
     /// result corrects it.
-    #[schema(minimum = -20, maximum = 60, example = 49)]
+    #[schema(required, minimum = -20, maximum = 60, example = 49)]
     points_earned: Option<i32>,
     /// When the user first predicted the match.
     #[serde(with = "time::serde::rfc3339")]
@@ -209,7 +211,7 @@ struct PredictorItem {
     id: UserId,
     #[schema(example = "swift_winger")]
     username: String,
-    #[schema(example = "Ada Obi")]
+    #[schema(required, example = "Ada Obi")]
     name: Option<String>,
 }
 
@@ -237,7 +239,7 @@ struct PredictionMeta {
     #[schema(example = 62.5)]
     average_confidence: f64,
     /// Where the list goes on; null at its end.
-    #[schema(example = "AAAAAAAAAGQ")]
+    #[schema(required, example = "AAAAAAAAAGQ")]
     next_cursor: Option<String>,
 }
 
@@ -324,7 +326,7 @@ struct RoomPredictionMeta {
     #[schema(example = 30)]
     away_predictions: i64,
     /// Where the list goes on; null at its end.
-    #[schema(example = "AAAAAAAAAGQ")]
+    #[schema(required, example = "AAAAAAAAAGQ")]
     next_cursor: Option<String>,
 }
 
@@ -429,9 +431,9 @@ struct PredictedEventItem {
     #[schema(example = "2026-11-20T15:00:00Z")]
     start_time: OffsetDateTime,
     status: PublicStatus,
-    #[schema(example = 2)]
+    #[schema(required, example = 2)]
     home_score: Option<i32>,
-    #[schema(example = 1)]
+    #[schema(required, example = 1)]
     away_score: Option<i32>,
 }
 
@@ -471,7 +473,7 @@ impl From<Own> for OwnItem {
 #[derive(Serialize, ToSchema)]
 struct OwnPredictionMeta {
     /// Where the list goes on; null at its end.
-    #[schema(example = "AAAAAAAAAGQ")]
+    #[schema(required, example = "AAAAAAAAAGQ")]
     next_cursor: Option<String>,
 }
 
@@ -501,14 +503,16 @@ struct ExplanationItem {
     id: PredictionId,
     event_id: EventId,
     prediction: Pick,
+    #[schema(required)]
     score_prediction: Option<Score>,
     #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
     confidence: Confidence,
     state: PredictionState,
     /// Null while the match has none, or if it will not have any.
+    #[schema(required)]
     result: Option<ResultItem>,
     /// Null unless the state is `settled`.
-    #[schema(minimum = -20, maximum = 60, example = 49)]
+    #[schema(required, minimum = -20, maximum = 60, example = 49)]
     points_earned: Option<i32>,
     /// By which rules. A match keeps those it was announced under.
     #[schema(example = 1)]
@@ -635,10 +639,10 @@ struct PreviewItem {
     #[schema(example = 39)]
     right: i32,
     /// If the goal difference is right too; null without a score, and for a draw.
-    #[schema(example = 49)]
+    #[schema(required, example = 49)]
     goal_difference: Option<i32>,
     /// If every goal is right; null without a score.
-    #[schema(example = 59)]
+    #[schema(required, example = 59)]
     exact_score: Option<i32>,
     /// If the outcome is wrong: 0, or below.
     #[schema(example = -11)]
@@ -701,11 +705,11 @@ struct BinItem {
     #[schema(example = 6)]
     right: u32,
     /// In percent; null of an empty bin.
-    #[schema(example = 76.5)]
+    #[schema(required, example = 76.5)]
     average_confidence: Option<f64>,
     /// Which part was right, from 0 to 1; null of an empty bin. Of somebody who knows how sure they are it is about a
     /// hundredth of the average confidence.
-    #[schema(minimum = 0, maximum = 1, example = 0.75)]
+    #[schema(required, minimum = 0, maximum = 1, example = 0.75)]
     hit_rate: Option<f64>,
 }
 

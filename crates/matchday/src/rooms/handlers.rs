@@ -136,7 +136,9 @@ struct RoomItem {
     #[schema(example = "Derby talk")]
     name: String,
     topic: String,
+    #[schema(required)]
     event_id: Option<EventId>,
+    #[schema(required)]
     creator_id: Option<UserId>,
     is_encrypted: bool,
     /// `public`, or `invite` where only those who are invited may come.
@@ -222,10 +224,12 @@ struct ListedItem {
     #[schema(example = "Derby talk")]
     name: String,
     topic: String,
+    #[schema(required)]
     event_id: Option<EventId>,
+    #[schema(required)]
     event: Option<RoomEvent>,
     /// Which of the match's own rooms it is; null for a room that somebody opened.
-    #[schema(example = 1)]
+    #[schema(required, example = 1)]
     stand: Option<i32>,
     #[schema(example = 214)]
     member_count: i64,

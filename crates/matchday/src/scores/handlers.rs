@@ -127,6 +127,7 @@ pub(super) struct BoardAnswer {
 struct BoardItem {
     top: Vec<EntryItem>,
     /// Null where no match that the caller predicted has a result.
+    #[schema(required)]
     me: Option<EntryItem>,
     /// Up to five before the caller, the caller, and up to five after; empty where the caller has no place.
     neighbours: Vec<EntryItem>,
@@ -158,7 +159,7 @@ struct PlayerItem {
     id: UserId,
     #[schema(example = "swift_winger")]
     username: String,
-    #[schema(example = "Ada Obi")]
+    #[schema(required, example = "Ada Obi")]
     name: Option<String>,
 }
 
@@ -170,7 +171,9 @@ struct BoardMeta {
     #[schema(example = 1204)]
     total_players: i64,
     period: PeriodName,
+    #[schema(required)]
     tournament_id: Option<TournamentId>,
+    #[schema(required)]
     room_id: Option<String>,
 }
 

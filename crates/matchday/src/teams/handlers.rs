@@ -52,11 +52,11 @@ struct TeamItem {
     slug: String,
     sport_id: SportId,
     sport: SportItem,
-    #[schema(example = "https://cdn.example.org/rovers.png")]
+    #[schema(required, example = "https://cdn.example.org/rovers.png")]
     logo: Option<String>,
-    #[schema(example = "England")]
+    #[schema(required, example = "England")]
     country: Option<String>,
-    #[schema(example = 1886)]
+    #[schema(required, example = 1886)]
     founded: Option<i32>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct FavouriteItem {
     id: TeamId,
     #[schema(example = "Rovers")]
     name: String,
-    #[schema(example = "https://cdn.example.org/rovers.png")]
+    #[schema(required, example = "https://cdn.example.org/rovers.png")]
     logo: Option<String>,
 }
 
