@@ -1,4 +1,5 @@
 import { randomInt } from "node:crypto";
+import { readFile } from "node:fs/promises";
 import type { Locator, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { faultsOf } from "./axe.js";
@@ -11,6 +12,7 @@ let mara: Device;
 let nia: Device;
 const number = randomInt(100_000, 999_999);
 const niasName = `nia.${number}`;
+const niasPhone = `+1555${randomInt(1_000_000, 9_999_999)}`;
 
 beforeAll(async () => {
   stage = await Stage.open();
@@ -52,7 +54,7 @@ describe("logging in", () => {
 
   test("the right code opens the matches; a new fan chooses a username", async () => {
     await logIn(mara.page, "+15550100100");
-    await logIn(nia.page, `+1555${randomInt(1_000_000, 9_999_999)}`, niasName);
+    await logIn(nia.page, niasPhone, niasName);
     await nia.page.goto("/#/me");
     await shown(nia.page.getByRole("heading", { level: 1, name: niasName }));
     expect(await numberIn(nia.page.getByTestId("balance"))).toBe(100);
@@ -278,6 +280,42 @@ describe("leaving", () => {
     // The stream of the other device hears of it with its next sign of life, after 15 seconds at most.
     await shown(other.page.getByLabel("Phone number"), 40_000);
     await other.context.close();
+  });
+
+  test("one's data can be had as a file", async () => {
+    const { page } = nia;
+    await page.goto("/#/me");
+    const [download] = await Promise.all([
+      page.waitForEvent("download"),
+      page.getByRole("button", { name: "Download my data" }).click(),
+    ]);
+    expect(download.suggestedFilename()).toBe(`matchday-${niasName}.json`);
+    const { data } = JSON.parse(await readFile(await download.path(), "utf8"));
+    expect(data.users).toEqual([expect.objectContaining({ username: niasName, phone: niasPhone })]);
+    expect(data.predictions).toHaveLength(1);
+  });
+
+  test("an account is deleted with a code of its own, and then nobody is logged in", async () => {
+    const { page } = nia;
+    await page.getByRole("button", { name: "Delete my account" }).click();
+    expect(await faultsOf(page)).toEqual([]);
+    await page.getByRole("button", { name: "Keep it" }).click();
+    await page.getByRole("button", { name: "Delete my account" }).click();
+    await page.getByRole("button", { name: "Send me a code for it" }).click();
+    const field = page.getByLabel("The code that was sent to your phone");
+    await shown(field);
+    const code = await codeOf(niasPhone);
+    await field.fill(code === "000000" ? "000001" : "000000");
+    await page.getByRole("button", { name: "Delete it for good" }).click();
+    await shown(page.getByRole("alert"));
+    expect(await faultsOf(page)).toEqual([]);
+    const token = await tokenOf(page);
+    await field.fill(code);
+    await page.getByRole("button", { name: "Delete it for good" }).click();
+    await shown(page.getByLabel("Phone number"));
+    expect(await page.evaluate(() => localStorage.length)).toBe(0);
+    const late = await fetch(`${service}/api/auth/me`, { headers: { Authorization: `Bearer ${token}` } });
+    expect(late.status).toBe(401);
   });
 
   test("logging out ends the session here and at the service", async () => {

@@ -108,6 +108,13 @@ export class Matchday {
     }
   }
 
+  /** Deletes the account for good, with the code that `POST /api/auth/me/deletion` had sent, and forgets the session. */
+  async deleteAccount(code: string): Promise<void> {
+    const token = await this.token();
+    await this.delete("/api/auth/me", { body: { code } });
+    if (token) await this.#forget(token);
+  }
+
   /** What happens, as it happens. Connects again by itself; ends with `break`, or with the signal. */
   stream(filters: StreamFilters = {}, options: StreamOptions = {}): AsyncGenerator<StreamEvent, void, void> {
     const query = new URLSearchParams();

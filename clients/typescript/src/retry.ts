@@ -16,7 +16,8 @@ export const defaultRetry: RetrySettings = { times: 3, longestPause: 10, firstPa
 
 /** Whether a request that may have been carried out can be sent again without harm. */
 export function mayRepeat(request: Request): boolean {
-  return request.method === "GET" || (request.method === "POST" && request.headers.has("Idempotency-Key"));
+  const { method, headers } = request;
+  return method === "GET" || method === "PUT" || (method === "POST" && headers.has("Idempotency-Key"));
 }
 
 /** Whether an answer says that the same request may succeed later. */

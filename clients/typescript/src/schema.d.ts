@@ -1059,14 +1059,14 @@ export interface components {
              * @description In percent; null of an empty bin.
              * @example 76.5
              */
-            average_confidence?: number | null;
+            average_confidence: number | null;
             /**
              * Format: double
              * @description Which part was right, from 0 to 1; null of an empty bin. Of somebody who knows how sure they are it is about a
              *     hundredth of the average confidence.
              * @example 0.75
              */
-            hit_rate?: number | null;
+            hit_rate: number | null;
         };
         /** @description A room that was just opened. */
         ChatRoom: {
@@ -1075,8 +1075,8 @@ export interface components {
             /** @example Derby talk */
             name: string;
             topic: string;
-            event_id?: components["schemas"]["EventId"] | null;
-            creator_id?: components["schemas"]["UserId"] | null;
+            event_id: components["schemas"]["EventId"] | null;
+            creator_id: components["schemas"]["UserId"] | null;
             is_encrypted: boolean;
             /**
              * @description `public`, or `invite` where only those who are invited may come.
@@ -1091,14 +1091,14 @@ export interface components {
             /** @example Derby talk */
             name: string;
             topic: string;
-            event_id?: components["schemas"]["EventId"] | null;
-            event?: components["schemas"]["RoomEvent"] | null;
+            event_id: components["schemas"]["EventId"] | null;
+            event: components["schemas"]["RoomEvent"] | null;
             /**
              * Format: int32
              * @description Which of the match's own rooms it is; null for a room that somebody opened.
              * @example 1
              */
-            stand?: number | null;
+            stand: number | null;
             /**
              * Format: int64
              * @example 214
@@ -1184,7 +1184,7 @@ export interface components {
         };
         CoinHistoryMeta: {
             /** @description Where the rest of the history begins; null at its end. */
-            next_cursor?: string | null;
+            next_cursor: string | null;
         };
         CoinOverview: {
             data: components["schemas"]["Coins"];
@@ -1232,12 +1232,12 @@ export interface components {
              * @description What for, if that was said.
              * @example purchase
              */
-            reason?: string | null;
+            reason: string | null;
             /** @example order-4711 */
-            reference_id?: string | null;
+            reference_id: string | null;
             /** @description Of a reversal: the transaction that it takes back, wholly or in part. */
-            reverses?: string | null;
-            event_id?: components["schemas"]["EventId"] | null;
+            reverses: string | null;
+            event_id: components["schemas"]["EventId"] | null;
             /**
              * Format: date-time
              * @example 2026-11-20T15:00:00Z
@@ -1386,14 +1386,14 @@ export interface components {
              * Format: int32
              * @example 2
              */
-            home_score?: number | null;
+            home_score: number | null;
             /**
              * Format: int32
              * @example 1
              */
-            away_score?: number | null;
+            away_score: number | null;
             /** @description The match's chat room; null until it has one. */
-            chat_room_id?: string | null;
+            chat_room_id: string | null;
             /**
              * Format: int64
              * @example 1204
@@ -1437,7 +1437,9 @@ export interface components {
         ExportAnswer: {
             /** @description The rows of each table that has some of the caller, by its name, as they are stored. */
             data: {
-                [key: string]: Record<string, never>[];
+                [key: string]: {
+                    [key: string]: unknown;
+                }[];
             };
         };
         /** @description A team as a favourite. */
@@ -1446,7 +1448,7 @@ export interface components {
             /** @example Rovers */
             name: string;
             /** @example https://cdn.example.org/rovers.png */
-            logo?: string | null;
+            logo: string | null;
         };
         /** @description Says that the process runs. */
         Health: {
@@ -1478,7 +1480,7 @@ export interface components {
         /** @description The first, and where the caller is. */
         LeaderboardData: {
             top: components["schemas"]["LeaderboardEntry"][];
-            me?: components["schemas"]["LeaderboardEntry"] | null;
+            me: components["schemas"]["LeaderboardEntry"] | null;
             /** @description Up to five before the caller, the caller, and up to five after; empty where the caller has no place. */
             neighbours: components["schemas"]["LeaderboardEntry"][];
         };
@@ -1523,8 +1525,8 @@ export interface components {
              */
             total_players: number;
             period: components["schemas"]["LeaderboardPeriod"];
-            tournament_id?: components["schemas"]["TournamentId"] | null;
-            room_id?: string | null;
+            tournament_id: components["schemas"]["TournamentId"] | null;
+            room_id: string | null;
         };
         /**
          * @description The name of a time.
@@ -1536,14 +1538,14 @@ export interface components {
             /** @example swift_winger */
             username: string;
             /** @example Ada Obi */
-            name?: string | null;
+            name: string | null;
         };
         /** @description A prediction as everybody sees it. */
         ListedPrediction: {
             id: components["schemas"]["PredictionId"];
             user: components["schemas"]["Predictor"];
             prediction: components["schemas"]["Pick"];
-            score_prediction?: components["schemas"]["ScorePrediction"] | null;
+            score_prediction: components["schemas"]["ScorePrediction"] | null;
             /**
              * Format: int32
              * @example 75
@@ -1555,7 +1557,7 @@ export interface components {
              *     result corrects it.
              * @example 49
              */
-            points_earned?: number | null;
+            points_earned: number | null;
             /**
              * Format: date-time
              * @description When the user first predicted the match.
@@ -1589,7 +1591,7 @@ export interface components {
              * @example md_1z_8vKz0Y4rB2xQ7nT5mW9cD1fG3hJ6kL8pR0sV2uX4yZ6_0aB1cD
              */
             token: string;
-            matrix_credentials?: components["schemas"]["MatrixCredentials"] | null;
+            matrix_credentials: components["schemas"]["MatrixCredentials"] | null;
         };
         /** @description How a match ended. */
         MatchResult: {
@@ -1636,7 +1638,7 @@ export interface components {
             points: number;
         };
         MyTeams: {
-            primary?: components["schemas"]["FavouriteTeam"] | null;
+            primary: components["schemas"]["FavouriteTeam"] | null;
             other: components["schemas"]["FavouriteTeam"][];
         };
         NewCredentials: {
@@ -1674,14 +1676,14 @@ export interface components {
         Notifications: {
             /** @description Whether the caller is reminded, an hour before, of matches of their teams that they have not predicted. */
             reminders: boolean;
-            quiet_hours?: components["schemas"]["QuietHours"] | null;
+            quiet_hours: components["schemas"]["QuietHours"] | null;
             /** @description The browsers that are notified, oldest first. */
             push: components["schemas"]["PushSubscription"][];
             /**
              * @description What a browser needs to subscribe (`applicationServerKey`); null where this service notifies no browsers.
              * @example BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4
              */
-            vapid_public_key?: string | null;
+            vapid_public_key: string | null;
         };
         NotificationsAnswer: {
             data: components["schemas"]["Notifications"];
@@ -1730,7 +1732,7 @@ export interface components {
              * @description Where the list goes on; null at its end.
              * @example AAAAAAAAAGQ
              */
-            next_cursor?: string | null;
+            next_cursor: string | null;
         };
         /**
          * @description Where a page stands in its list.
@@ -1845,13 +1847,13 @@ export interface components {
              * @description If the goal difference is right too; null without a score, and for a draw.
              * @example 49
              */
-            goal_difference?: number | null;
+            goal_difference: number | null;
             /**
              * Format: int32
              * @description If every goal is right; null without a score.
              * @example 59
              */
-            exact_score?: number | null;
+            exact_score: number | null;
             /**
              * Format: int32
              * @description If the outcome is wrong: 0, or below.
@@ -1881,12 +1883,12 @@ export interface components {
              * Format: int32
              * @example 2
              */
-            home_score?: number | null;
+            home_score: number | null;
             /**
              * Format: int32
              * @example 1
              */
-            away_score?: number | null;
+            away_score: number | null;
         };
         /** @description A prediction of the caller. */
         Prediction: {
@@ -1894,7 +1896,7 @@ export interface components {
             user_id: components["schemas"]["UserId"];
             event_id: components["schemas"]["EventId"];
             prediction: components["schemas"]["Pick"];
-            score_prediction?: components["schemas"]["ScorePrediction"] | null;
+            score_prediction: components["schemas"]["ScorePrediction"] | null;
             /**
              * Format: int32
              * @example 75
@@ -1905,7 +1907,7 @@ export interface components {
              * @description Null until the match has a result, and for good if it will have none or the prediction came too late. A corrected
              *     result corrects it.
              */
-            points_earned?: number | null;
+            points_earned: number | null;
             /**
              * Format: date-time
              * @description When the caller first predicted the match.
@@ -1947,20 +1949,20 @@ export interface components {
             id: components["schemas"]["PredictionId"];
             event_id: components["schemas"]["EventId"];
             prediction: components["schemas"]["Pick"];
-            score_prediction?: components["schemas"]["ScorePrediction"] | null;
+            score_prediction: components["schemas"]["ScorePrediction"] | null;
             /**
              * Format: int32
              * @example 75
              */
             confidence: number;
             state: components["schemas"]["PredictionState"];
-            result?: components["schemas"]["MatchResult"] | null;
+            result: components["schemas"]["MatchResult"] | null;
             /**
              * Format: int32
              * @description Null unless the state is `settled`.
              * @example 49
              */
-            points_earned?: number | null;
+            points_earned: number | null;
             /**
              * Format: int32
              * @description By which rules. A match keeps those it was announced under.
@@ -1998,7 +2000,7 @@ export interface components {
              * @description Where the list goes on; null at its end.
              * @example AAAAAAAAAGQ
              */
-            next_cursor?: string | null;
+            next_cursor: string | null;
         };
         PredictionSaved: {
             /** @example Prediction saved. */
@@ -2015,7 +2017,7 @@ export interface components {
             /** @example swift_winger */
             username: string;
             /** @example Ada Obi */
-            name?: string | null;
+            name: string | null;
         };
         PreviewAnswer: {
             data: components["schemas"]["PointsPreview"];
@@ -2158,7 +2160,7 @@ export interface components {
              * @description Where the list goes on; null at its end.
              * @example AAAAAAAAAGQ
              */
-            next_cursor?: string | null;
+            next_cursor: string | null;
         };
         /** @description The account as it is now. */
         SavedInfo: components["schemas"]["User"] & {
@@ -2326,9 +2328,9 @@ export interface components {
              */
             start_time: string;
             /** Format: int32 */
-            home_score?: number | null;
+            home_score: number | null;
             /** Format: int32 */
-            away_score?: number | null;
+            away_score: number | null;
             /** @description What is not as before. */
             changed: components["schemas"]["StreamChange"][];
         };
@@ -2340,7 +2342,7 @@ export interface components {
              * @description Null where the match does not count.
              * @example 48
              */
-            points_earned?: number | null;
+            points_earned: number | null;
         };
         /** @description The caller's place among all, after a match they predicted was counted. */
         StreamRank: {
@@ -2372,9 +2374,9 @@ export interface components {
              */
             result_revision: number;
             /** Format: int32 */
-            home_score?: number | null;
+            home_score: number | null;
             /** Format: int32 */
-            away_score?: number | null;
+            away_score: number | null;
             /** @description Whether predictions of it count: not where it was called off, abandoned or awarded. */
             counts: boolean;
             /** @description Whether an earlier result was wrong. */
@@ -2452,14 +2454,14 @@ export interface components {
             sport_id: components["schemas"]["SportId"];
             sport: components["schemas"]["TeamSport"];
             /** @example https://cdn.example.org/rovers.png */
-            logo?: string | null;
+            logo: string | null;
             /** @example England */
-            country?: string | null;
+            country: string | null;
             /**
              * Format: int32
              * @example 1886
              */
-            founded?: number | null;
+            founded: number | null;
         };
         /**
          * Format: int64
@@ -2513,7 +2515,7 @@ export interface components {
             /** @example cup_2026 */
             slug: string;
             /** @example https://cdn.example.org/cup.png */
-            logo?: string | null;
+            logo: string | null;
         };
         /**
          * Format: int64
@@ -2528,7 +2530,7 @@ export interface components {
         User: {
             id: components["schemas"]["UserId"];
             /** @example +14155550100 */
-            phone?: string | null;
+            phone: string | null;
             /** @example swift_winger */
             username: string;
             /**
@@ -2537,14 +2539,14 @@ export interface components {
              */
             created_at: string;
             /** @example Ada Obi */
-            name?: string | null;
+            name: string | null;
             /** @example ada@example.org */
-            email?: string | null;
+            email: string | null;
             /**
              * Format: date
              * @example 1990-02-28
              */
-            date_of_birth?: string | null;
+            date_of_birth: string | null;
             /** @description Whether the username was made up by the service. Then it can be replaced, once. */
             username_is_generated: boolean;
         };

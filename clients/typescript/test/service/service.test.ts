@@ -10,9 +10,13 @@ async function logIn(phone = `+1555${randomInt(1_000_000, 9_999_999)}`) {
   const storage = memoryStorage();
   const client = new Matchday({ baseUrl: baseUrl ?? "", storage });
   await client.requestCode(phone);
+  const login = await client.logIn(phone, await lastCode(client, phone));
+  return { client, storage, login, phone };
+}
+
+async function lastCode(client: Matchday, phone: string): Promise<string> {
   const log = await client.get("/api/logs/sms", { params: { query: { phone, status: "sent" } } });
-  const login = await client.logIn(phone, log.data[0]?.code ?? "");
-  return { client, storage, login };
+  return log.data[0]?.code ?? "";
 }
 
 async function matchToCome(client: Matchday) {
@@ -63,6 +67,26 @@ describe("a session", () => {
       errors: { phone: [expect.any(String)] },
       requestId: expect.any(String),
     });
+  });
+});
+
+describe("leaving", () => {
+  test("what is kept can be taken along; with a code the account is gone, and the session here too", async () => {
+    const { client, storage, login, phone } = await logIn();
+    const { data } = await client.get("/api/auth/me/export");
+    expect(data.users).toEqual([expect.objectContaining({ phone, username: login.user.username })]);
+
+    await client.post("/api/auth/me/deletion");
+    const code = await lastCode(client, phone);
+    const wrong = client.deleteAccount(code === "000000" ? "000001" : "000000");
+    await expect(wrong).rejects.toMatchObject({ status: 401, code: "invalid_code" });
+    expect((await client.get("/api/auth/me")).data.id).toBe(login.user.id);
+
+    const token = await storage.load();
+    await client.deleteAccount(code);
+    expect(await storage.load()).toBeNull();
+    const late = new Matchday({ baseUrl: baseUrl ?? "", storage: memoryStorage(token) });
+    await expect(late.get("/api/auth/me")).rejects.toMatchObject({ status: 401 });
   });
 });
 

@@ -37,7 +37,7 @@ export function Chat({ match }: { match: Schemas["Event"] }) {
               {joined ? (
                 <Conversation roomId={joined.room_id} />
               ) : (
-                <Join room={match.chat_room_id ?? null} joined={rooms.reload} />
+                <Join room={match.chat_room_id} joined={rooms.reload} />
               )}
             </>
           );

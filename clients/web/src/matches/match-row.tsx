@@ -29,7 +29,7 @@ export function MatchRow({ match, own }: Props) {
   );
 }
 
-function Side({ team, score }: { team: Schemas["EventTeam"]; score: number | null | undefined }) {
+function Side({ team, score }: { team: Schemas["EventTeam"]; score: number | null }) {
   return (
     <span className="side">
       <Crest team={team} size={24} />

@@ -4,6 +4,7 @@ import { Page } from "../ui/page.tsx";
 import { Calibration } from "./calibration.tsx";
 import { Coins } from "./coins.tsx";
 import "./me.css";
+import { Leaving } from "./leaving.tsx";
 import { Reminders } from "./reminders.tsx";
 import { Sessions } from "./sessions.tsx";
 
@@ -30,6 +31,7 @@ export function MePage() {
         <div className="stack me-rest">
           <Reminders />
           <Sessions />
+          <Leaving />
           <button
             type="button"
             className="button quiet wide"

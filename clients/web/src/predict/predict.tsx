@@ -44,7 +44,7 @@ export function Predict({ match, own, saved }: Props) {
     try {
       const body = { event_id: match.id, prediction: pick, score_prediction: goals, confidence };
       const { data } = await matchday.post("/api/auth/predictions", { body });
-      saved({ ...data, user: { id: me.id, username: me.username, name: me.name ?? null } });
+      saved({ ...data, user: { id: me.id, username: me.username, name: me.name } });
       setWord(`Saved: ${said(data, home.name, away.name)}.`);
     } catch (error) {
       setError(error);

@@ -15,7 +15,7 @@ export const matchday = new Matchday({ storage, onLoggedOut: ended });
 
 export async function logIn(phone: string, code: string, username: string | undefined): Promise<void> {
   const login = await matchday.logIn(phone, code, username ? { username } : {});
-  chatCredentials.save(login.matrix_credentials ?? null);
+  chatCredentials.save(login.matrix_credentials);
   tell();
 }
 
@@ -25,6 +25,12 @@ export async function logOut(): Promise<void> {
   } finally {
     ended();
   }
+}
+
+/** Deletes the account, and forgets what the page has of it. */
+export async function deleteAccount(code: string): Promise<void> {
+  await matchday.deleteAccount(code);
+  ended();
 }
 
 function ended() {
