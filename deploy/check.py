@@ -64,7 +64,7 @@ def expressions():
 
 def names_in(expression):
     bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", expression)
-    return set(re.findall(r"\b(?:matchday[a-z0-9_:]*|probe_[a-z_]+|up|ALERTS)\b(?!\s*\()", bare))
+    return set(re.findall(r"\b(?:matchday[a-z0-9_:]*|probe_[a-z_]+|process_[a-z_]+|up|ALERTS)\b(?!\s*\()", bare))
 
 
 def exported():
@@ -76,7 +76,7 @@ def exported():
     seen = set()
     for name in names:
         seen.add(name)
-        if name.endswith("_seconds") and not name.endswith(("_lag_seconds", "_timestamp_seconds")):
+        if name.endswith("_seconds") and not name.endswith(("_lag_seconds", "_oldest_seconds", "_timestamp_seconds")):
             seen |= {f"{name}_{suffix}" for suffix in ("bucket", "sum", "count")}
     return names, seen
 
@@ -84,7 +84,8 @@ def exported():
 def names():
     """Alerts and board speak only of metrics that there are, and the board of all of them."""
     base, seen = exported()
-    others = {"up", "ALERTS", "probe_success", "probe_duration_seconds", "probe_ssl_earliest_cert_expiry"} | set(recorded())
+    # Those of a process come from a library.
+    others = {"up", "ALERTS", "process_resident_memory_bytes", "process_open_fds", "process_max_fds", "process_cpu_seconds_total", "probe_success", "probe_duration_seconds", "probe_ssl_earliest_cert_expiry"} | set(recorded())
     used = set()
     for where, expression in expressions():
         for name in names_in(expression):

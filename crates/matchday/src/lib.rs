@@ -35,5 +35,6 @@ pub mod teams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod usernames;
+pub mod watch;
 pub mod webhooks;
 pub mod workers;

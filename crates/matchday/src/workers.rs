@@ -23,6 +23,7 @@ use crate::{
     },
     rooms::service::Rooms,
     safety, sessions,
+    watch::{self, Backlog},
     webhooks::service::Webhooks,
 };
 
@@ -33,7 +34,11 @@ pub fn listen(app: &App) {
     let checked = app.clone();
     app.shutdown
         .spawn(every(Duration::from_secs(1), closing.clone(), async move || checked.checks.refresh(&checked).await));
-    app.shutdown.spawn(every(Duration::from_secs(5), closing, async || telemetry::metrics().run_upkeep()));
+    let seen = app.clone();
+    app.shutdown.spawn(every(Duration::from_secs(5), closing, async move || {
+        watch::process(&seen.db);
+        telemetry::metrics().run_upkeep();
+    }));
 }
 
 /// Begins to hear what listeners are told, and to tell what people predict here.
@@ -81,6 +86,8 @@ pub fn work(app: &App) {
     if app.feeds.is_configured() {
         app.shutdown.spawn(look_at_feeds(app.clone(), closing.clone()));
     }
+    let (watched, backlog) = (app.clone(), Backlog::default());
+    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || backlog.look(&watched).await));
     mirror(app, &closing);
     webhooks(app, &closing);
     reminders(app, &closing);

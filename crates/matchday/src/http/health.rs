@@ -67,6 +67,9 @@ impl Checks {
     /// Asks every part.
     pub async fn refresh(&self, app: &App) {
         let parts = check(app).await;
+        for (&part, &word) in &parts {
+            metrics::gauge!("matchday_part_up", "part" => part).set(f64::from(word == "up"));
+        }
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), parts));
     }
 

@@ -171,6 +171,13 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     if metrics::set_global_recorder(recorder).is_err() {
         return;
     }
+    metrics_process::Collector::default().describe();
+    metrics::describe_gauge!("matchday_part_up", "Whether this process reaches a part");
+    metrics::describe_gauge!("matchday_database_connections", "Connections to the database, by whether they are used");
+    metrics::describe_gauge!("matchday_database_connections_limit", "How many there may be at most");
+    metrics::describe_gauge!("matchday_work_waiting", "Messages that a consumer has not finished, by consumer");
+    metrics::describe_gauge!("matchday_results_unfinished", "Results that are not in all scores yet");
+    metrics::describe_gauge!("matchday_results_oldest_seconds", "How long the oldest of them is known");
     metrics::describe_histogram!("matchday_http_seconds", "Time to answer a request, by route and status");
     metrics::describe_gauge!("matchday_http_connections", "Open connections");
     metrics::describe_counter!("matchday_http_shed_total", "Requests refused because too many were under way");

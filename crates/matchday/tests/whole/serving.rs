@@ -163,9 +163,24 @@ async fn metrics_health_and_readiness_are_on_the_private_listener() {
             format!("{} 1", count(401)),
             "matchday_session_lookups_total 1".to_owned(),
             "matchday_pages_built_total 1".to_owned(),
+            "matchday_part_up{part=\"postgres\"} 1".to_owned(),
+            "matchday_database_connections_limit 16".to_owned(),
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+        // What is looked at every few seconds is there at the first look.
+        eventually("the state of things is told", async || {
+            let answer = reqwest::get(format!("{}/metrics", process.private)).await.expect("an answer");
+            let text = answer.text().await.expect("text");
+            let number = |name: &str| {
+                text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<f64>().ok())
+            };
+            number("process_resident_memory_bytes").is_some_and(|bytes| bytes > 1e6)
+                && number("process_open_fds").is_some_and(|files| files > 3.0)
+                && number("matchday_results_unfinished") == Some(0.0)
+                && number("matchday_work_waiting{consumer=\"scores\"}") == Some(0.0)
+        })
+        .await;
     })
     .await;
 }
