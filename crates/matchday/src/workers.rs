@@ -240,13 +240,25 @@ fn mirror(app: &App, closing: &CancellationToken) {
         }
     }));
     let planned = app.clone();
-    app.shutdown.spawn(every(Duration::from_hours(1), closing.clone(), async move || {
-        match planned.rooms.plan_missing().await {
-            Ok(0) => {}
-            Ok(rooms) => tracing::info!(rooms, "matches without a room get one"),
-            Err(error) => tracing::warn!(%error, "nobody looked for matches without a room"),
-        }
-    }));
+    app.shutdown.spawn(every(Duration::from_hours(1), closing.clone(), async move || plan_rooms(&planned).await));
+}
+
+/// Plans the rooms of matches that have none, and once more those whose work was lost or given up.
+async fn plan_rooms(app: &App) {
+    match app.rooms.plan_missing().await {
+        Ok(0) => {}
+        Ok(rooms) => tracing::info!(rooms, "matches without a room get one"),
+        Err(error) => tracing::warn!(%error, "nobody looked for matches without a room"),
+    }
+    // As long as something waits for the workers, they may come to it.
+    if !app.streams.is_connected() || !app.streams.is_idle(&Rooms::work().name).await.unwrap_or(false) {
+        return;
+    }
+    match app.rooms.plan_unmade().await {
+        Ok(0) => {}
+        Ok(rooms) => tracing::warn!(rooms, "rooms that were planned and never made are planned again"),
+        Err(error) => tracing::warn!(%error, "nobody looked for rooms that were never made"),
+    }
 }
 
 /// Applies what the homeserver pushed: at once what came to this process, soon what came to one without workers.

@@ -41,6 +41,9 @@ const SAME_WISH_FOR: time::Duration = time::Duration::minutes(1);
 /// How long somebody who asked for a room in vain may ask again for the same one.
 const KEPT_FOR_ANOTHER_TRY: time::Duration = time::Duration::minutes(10);
 
+/// So long what was planned may be in the outbox, where nobody sees that it waits.
+const ON_ITS_WAY: time::Duration = time::Duration::minutes(10);
+
 #[derive(Serialize, Deserialize)]
 pub(super) struct RoomWork {
     pub(super) room_id: RoomId,
@@ -211,6 +214,20 @@ impl Rooms {
         tx.commit().await?;
         inner.outbox_written.notify_one();
         Ok(planned)
+    }
+
+    /// Plans once more the stands whose work was lost or given up. Call it when nothing waits for the workers: until then
+    /// they are on their way. Returns how many.
+    pub async fn plan_unmade(&self) -> Result<usize, RoomError> {
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        let mut tx = inner.db.begin().await?;
+        let unmade = store::unmade_stands(&mut tx, now - ON_ITS_WAY, now).await?;
+        let messages = unmade.iter().map(|&room| room_message(PLANNED, room)).collect::<Result<Vec<_>, _>>()?;
+        outbox::enqueue(&mut tx, &messages).await?;
+        tx.commit().await?;
+        inner.outbox_written.notify_one();
+        Ok(unmade.len())
     }
 
     async fn plan_missing_in(

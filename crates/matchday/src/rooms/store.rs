@@ -218,6 +218,24 @@ pub(super) async fn abandoned(
     .await
 }
 
+/// Stands that were planned before a moment and are not open, and that nobody is making.
+pub(super) async fn unmade_stands(
+    connection: &mut PgConnection,
+    before: OffsetDateTime,
+    now: OffsetDateTime,
+) -> sqlx::Result<Vec<RoomId>> {
+    sqlx::query_scalar!(
+        r#"select id as "id: RoomId" from rooms
+           where opened_at is null and stand is not null and created_at < $1
+             and made_until <= $2 and discarded_at is null
+           order by id limit 1000"#,
+        before,
+        now,
+    )
+    .fetch_all(connection)
+    .await
+}
+
 /// Decides that a room is removed: from now on nobody makes or opens it. Returns it, unless somebody was faster.
 pub(super) async fn discard(
     executor: impl PgExecutor<'_>,

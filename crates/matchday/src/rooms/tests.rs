@@ -536,6 +536,25 @@ async fn every_match_has_a_room_that_is_called_after_it() {
 }
 
 #[tokio::test]
+async fn a_room_whose_work_was_lost_is_planned_again() {
+    TestApp::run_with_chat(&[], async |app| {
+        let fixtures = app.fixtures();
+        fixtures.import(&[fixtures.a_match("m").json()]).await;
+        app.told().await; // and never done
+        let plan = async || app.app.rooms.plan_unmade().await.expect("planned");
+        assert_eq!(plan().await, 0, "it may be on its way");
+        app.clock.advance(time::Duration::minutes(11));
+        assert_eq!(plan().await, 1);
+        let told = app.told().await;
+        assert_eq!(told.iter().map(|(subject, _)| subject.as_str()).collect::<Vec<_>>(), [PLANNED]);
+        perform(&app.app, &told[0].0, &told[0].1).await.expect("made");
+        assert_eq!(app.told().await[0].0, OPENED);
+        assert_eq!(plan().await, 0, "it is open");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn matches_from_before_there_was_chat_get_their_rooms() {
     TestApp::run_with_chat(&[], async |app| {
         let fixtures = app.fixtures();

@@ -44,6 +44,12 @@ impl Streams {
         Ok(queues)
     }
 
+    /// Whether nothing waits for a consumer of work, nor is under way. False as long as it is not there.
+    pub async fn is_idle(&self, consumer: &str) -> Result<bool, TransportError> {
+        let queues = self.queues().await?;
+        Ok(queues.iter().any(|queue| queue.consumer == consumer && queue.pending + queue.under_way == 0))
+    }
+
     /// How many messages a stream holds.
     pub async fn held(&self, stream: Stream) -> Result<u64, TransportError> {
         Ok(self.source(stream).await?.cached_info().state.messages)

@@ -55,6 +55,38 @@ async fn a_passing_failure_is_tried_again_and_then_done() {
 }
 
 #[tokio::test]
+async fn a_consumer_is_idle_once_it_has_done_all_there_is() {
+    let streams = streams_for_tests().await;
+    let is_idle = async || streams.is_idle("tester").await.expect("asked");
+    assert!(!is_idle().await, "nobody is there");
+    put(&streams, "work.test.one", "a").await;
+    let may_end = Arc::new(tokio::sync::Semaphore::new(0));
+    let (held, begun) = (Arc::clone(&may_end), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&begun);
+    let handler = move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let held = Arc::clone(&held);
+        async move {
+            held.acquire().await.expect("open").forget();
+            Ok(())
+        }
+    };
+    consume_until(&streams, handler, async || {
+        if begun.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        if may_end.available_permits() == 0 && !streams.replay(Stream::Work).await.expect("read").is_empty() {
+            assert!(!is_idle().await, "it is at it");
+            may_end.add_permits(1);
+        }
+        is_idle().await
+    })
+    .await;
+    assert_eq!(begun.load(Ordering::SeqCst), 1);
+    streams.remove().await;
+}
+
+#[tokio::test]
 async fn hopeless_work_is_set_aside_at_once_and_stubborn_work_after_its_attempts() {
     let streams = streams_for_tests().await;
     put(&streams, "work.test.hopeless", "h").await;
