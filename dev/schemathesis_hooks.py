@@ -177,6 +177,10 @@ if __name__ != "__main__":
     @schemathesis.hook
     def filter_failure(context, failure, case, response):
         if isinstance(failure, RejectedPositiveData):
+            # It takes fields of one name for one thing. The `user_id` of chat, `@ada:example.org`, is not the number that the
+            # description asks for.
+            if str((case.query or {}).get("user_id", "")).startswith("@"):
+                return False
             told = response.json()
             return not any(words in told["message"] or words == told["code"] for words in REFUSALS)
         # Without a token there is nobody to whom a key could belong, so nothing is read into it.
