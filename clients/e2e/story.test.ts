@@ -262,6 +262,9 @@ for (const colorScheme of ["light", "dark"] as const) {
       await shown(page.getByRole("switch"));
       await shown(page.getByText("This device"));
       await look("you");
+      await page.getByRole("button", { name: "Delete my account" }).click();
+      await shown(page.getByRole("button", { name: "Send me a code for it" }));
+      await look("deleting the account");
     }
     expect(faults).toEqual([]);
     await page.context().close();
