@@ -303,7 +303,9 @@ describe("leaving", () => {
     await page.getByRole("button", { name: "Delete my account" }).click();
     expect(await faultsOf(page)).toEqual([]);
     await page.getByRole("button", { name: "Keep it" }).click();
-    await page.getByRole("button", { name: "Delete my account" }).click();
+    const opener = page.getByRole("button", { name: "Delete my account" });
+    expect(await opener.evaluate((element) => element === document.activeElement)).toBe(true);
+    await opener.click();
     await page.getByRole("button", { name: "Send me a code for it" }).click();
     const field = page.getByLabel("The code that was sent to your phone");
     await shown(field);

@@ -1,4 +1,5 @@
 import { type FormEvent, useEffect, useRef, useState } from "react";
+import { flushSync } from "react-dom";
 import { deleteAccount, matchday, useMe } from "../session/session.ts";
 import { inWords } from "../ui/states.tsx";
 
@@ -8,6 +9,12 @@ export function Leaving() {
   const [isBusy, setBusy] = useState(false);
   const [isLeaving, setLeaving] = useState(false);
   const [error, setError] = useState<unknown>();
+  const opener = useRef<HTMLButtonElement>(null);
+  function stay() {
+    // The button is there again, and whoever uses the keyboard goes on from it.
+    flushSync(() => setLeaving(false));
+    opener.current?.focus();
+  }
   async function download() {
     setBusy(true);
     setError(undefined);
@@ -30,13 +37,13 @@ export function Leaving() {
         </p>
       )}
       {isLeaving ? (
-        <Delete stay={() => setLeaving(false)} />
+        <Delete stay={stay} />
       ) : (
         <div className="leaving">
           <button type="button" className="button quiet low" onClick={download} disabled={isBusy}>
             {isBusy ? "Fetching it…" : "Download my data"}
           </button>
-          <button type="button" className="button quiet low" onClick={() => setLeaving(true)}>
+          <button ref={opener} type="button" className="button quiet low" onClick={() => setLeaving(true)}>
             Delete my account
           </button>
         </div>
