@@ -1,0 +1,374 @@
+"""Sends raw request lines through the proxies, as deploy/check asks for it. Python 3.10 or newer, nothing else.
+
+A proxy and Synapse may read one path in two ways. Every place that a proxy must close is therefore requested in many
+spellings, byte by byte over a socket, because HTTP libraries normalise paths.
+
+  check_proxy.py spellings NAME=URL… UPSTREAM_PORT
+      In front of a recorder that listens on UPSTREAM_PORT: no spelling of a closed place may reach it, and the paths of
+      regular clients must reach it unchanged.
+  check_proxy.py effects NAME=URL… SYNAPSE_URL TOKEN USER ROOM -- PSQL…
+      In front of a real Synapse, with the token of a user who is not in the room: nothing may change there. Afterwards the
+      same requests go to Synapse directly and must change something, so that the check can fail.
+  check_proxy.py limits URL
+      So many requests at once that the limits by address must refuse some, with 429 and Retry-After.
+"""
+
+import collections
+import http.server
+import json
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import urllib.parse
+
+HOST = "chat.example.org"
+Place = collections.namedtuple("Place", "before word after reads")
+
+# One line for each closed place: `reads` says whether it is closed for reading too. {room}, {user} and {alias} are filled in.
+CLIENT = "/_matrix/client/v3/"
+PLACES = [
+    *[Place(CLIENT, word, "", True) for word in (
+        "register", "login", "createRoom", "publicRooms", "account/deactivate", "account/password", "account/3pid")],
+    *[Place(f"/_matrix/client/{version}/", "createRoom", "", True) for version in (
+        "r0", "api/v1", "unstable", "unstable/org.example", "v1")],
+    Place(CLIENT, "join", "/{room}", False),
+    Place(CLIENT, "knock", "/{room}", False),
+    Place(CLIENT, "directory", "/room/{alias}", False),
+    Place(CLIENT, "directory", "/list/room/{room}", False),
+    Place(CLIENT, "profile", "/{user}/displayname", False),
+    Place(CLIENT, "profile", "/{user}/avatar_url", False),
+    Place(CLIENT + "rooms/{room}/", "join", "", False),
+    Place(CLIENT + "rooms/{room}/", "upgrade", "", False),
+    Place(CLIENT + "rooms/{room}/state/", "m.room.member", "/{user}", False),
+    Place("/_synapse/admin/v1/", "server_version", "", True),
+    Place("/_synapse/admin/v1/", "register", "", True),
+    Place("/_synapse/client/", "password_reset", "", True),
+    Place("/_matrix/federation/v1/", "version", "", True),
+    Place("/_matrix/key/v2/", "server", "", True),
+    Place("/_matrix/app/v1/", "ping", "", True),
+]
+
+# Requests of regular clients, which must arrive as they were sent.
+OPEN = [
+    ("GET", "/_matrix/client/versions"),
+    ("GET", "/_matrix/client/v3/sync?filter=%7B%22a%22%3A%22..%2F..%22%7D&since=s1/../2&timeout=0"),
+    ("GET", "/_matrix/client/v3/joined_rooms"),
+    ("GET", "/_matrix/client/v3/account/whoami"),
+    ("GET", "/_matrix/client/v3/profile/%40ada%3Aexample.org"),
+    ("GET", "/_matrix/client/v3/directory/room/%23match_1%3Aexample.org"),
+    ("GET", "/_matrix/client/v3/rooms/!a%3Aexample.org/state/m.room.member/%40ada%3Aexample.org"),
+    ("GET", "/_matrix/client/v3/rooms/!a:example.org/joined_members"),
+    ("PUT", "/_matrix/client/v3/rooms/!a%3Aexample.org/send/m.room.message/m1700000000000.1~x"),
+    ("PUT", "/_matrix/client/v3/rooms/!a%3Aexample.org/state/m.room.name/"),
+    ("PUT", "/_matrix/client/v3/rooms/!a%3Aexample.org/state/m.room.topic"),
+    ("POST", "/_matrix/client/v3/rooms/!a%3Aexample.org/receipt/m.read/%24abc-_DEF"),
+    ("POST", "/_matrix/client/v3/rooms/!a%3Aexample.org/leave"),
+    ("POST", "/_matrix/client/v3/rooms/!a%3Aexample.org/invite"),
+    ("PUT", "/_matrix/client/v3/rooms/!a%3Aexample.org/typing/%40ada%3Aexample.org"),
+    ("POST", "/_matrix/client/v3/keys/upload"),
+    ("PUT", "/_matrix/client/v3/sendToDevice/m.room.encrypted/m1.2"),
+    # Session ids of encrypted rooms are base64, with slashes that may stand at the ends and side by side.
+    ("PUT", "/_matrix/client/v3/room_keys/keys/!a%3Aexample.org/%2FAb%2Fc%2BD%2F%2Fe%2F?version=1"),
+    ("PUT", "/_matrix/client/v3/user/%40ada%3Aexample.org/account_data/m.direct"),
+    ("POST", "/_matrix/client/v3/user_directory/search"),
+    ("POST", "/_matrix/client/v3/logout"),
+    ("OPTIONS", "/_matrix/client/v3/rooms/!a%3Aexample.org/send/m.room.message/m1"),
+    ("POST", "/_matrix/media/v3/upload?filename=a..b%2F../c.png"),
+    ("GET", "/_matrix/client/v1/media/download/example.org/abcDEF/..hidden...png"),
+    ("GET", "/_matrix/client/v1/media/thumbnail/example.org/abcDEF?width=32&height=32"),
+]
+
+
+def encoded(text):
+    return "".join(f"%{ord(letter):02x}" for letter in text)
+
+
+def spellings(place, names):
+    """Every way to write a place that a proxy or Synapse might take for it, with a name for messages."""
+    before, word, after, _ = (part.format(**names) if isinstance(part, str) else part for part in place)
+    plain = before + word + after
+    yield "plain", plain
+    for query in ("?", "?x=1", "?/../../sync", "?%2f.."):
+        yield "query", plain + query
+    yield "trailing slash", plain + "/"
+    yield "transaction id", plain + "/txn1"
+    for out in ("/..", "/.", "/../..", "/../../..", "/%2e%2e", "/%2E%2e/%2e%2E", "/.%2e", "/%2e.", "/t/../..", "/t%2F..", "/t%2F..%2F..",
+                "/t%2f..%2f..%2f..", "/t%2F..%2F..%2F..%2F..", "/t%2f%2e%2e%2f%2e%2e", "/..%2f..", "/..%2F", "/../sync", "/..%2Fsync",
+                "/..;/", "/..;x", "/..?x", "/..#", "/..%5c..", "/..\\..", "%2f..", "%2F..%2F.."):
+        yield "dots out", plain + out
+    for inward in ("x/../", "./", "x/%2e%2e/", "%2e/", ".%2e/", "x%2f..%2f", "x%2F%2E%2E/", "x/..%2f", "x\\..\\", "x%5c..%5c", "x;/../"):
+        yield "dots in", before + inward + word + after
+    yield "dots in", f"/_matrix/client/../..{plain}"
+    yield "dots in", f"/_matrix/media/%2e%2e/%2e%2e{plain}"
+    yield "dots in", f"/_matrix/client/v3/sync/..%2f..%2f..%2f..{plain}"
+    yield "encoded", before + encoded(word[0]) + word[1:] + after
+    yield "encoded", before + word[:-1] + encoded(word[-1]).upper().replace("X", "x") + after
+    yield "encoded", before + encoded(word) + after
+    yield "encoded", plain.replace("/_", "/%5f", 1).replace("matrix", "m%61trix")
+    yield "encoded", plain.replace("client", "clien%74").replace("synapse", "synaps%65").replace("v1", "v%31")
+    yield "doubled slash", "/" + plain
+    yield "doubled slash", before + "/" + word + after
+    yield "doubled slash", before[:-1].replace("/", "//") + "/" + word + after
+    yield "doubled slash", plain + "//"
+    yield "doubled slash", f"/{plain}/.."
+    yield "encoded slash", before[:-1] + "%2f" + word + after
+    yield "encoded slash", before[:-1] + "%2F" + word + after
+    yield "encoded slash", before + word + after.replace("/", "%2f", 1) + "%2f"
+    yield "encoded slash", before + word + after + "%2Ftxn1"
+    yield "parameter", plain + ";x"
+    yield "parameter", plain + ";x=1/txn1"
+    yield "parameter", plain + "/;x"
+    yield "upper case", before + word.upper() + after
+    yield "upper case", before.upper() + word.upper() + after
+    yield "fragment", plain + "#"
+    yield "fragment", plain + "#/../../sync"
+    yield "backslash", plain + "\\"
+    yield "backslash", before[:-1] + "\\" + word + after
+    yield "control", plain + "%00"
+    yield "control", plain + "/%0a"
+    yield "control", plain + "\0"
+    yield "control", plain + "\t"
+    yield "not ASCII", plain + "/\xff"
+    yield "not ASCII", before + "x/\xc0\xae\xc0\xae/" + word + after
+    for origin in (f"http://{HOST}", f"https://{HOST}", f"HTTP://{HOST}:80", f"http://user@{HOST}"):
+        yield "absolute", origin + plain
+        yield "absolute", origin + plain + "/txn1"
+        yield "absolute", origin + plain + "/.."
+        yield "absolute", origin + before + encoded(word) + after
+        yield "absolute", origin + "/" + plain
+
+
+# The certificate is one that deploy/check made; who it is from is not the question here.
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+TLS.check_hostname, TLS.verify_mode = False, ssl.CERT_NONE
+
+
+class Connection:
+    """One connection that is kept while the proxy keeps it."""
+
+    def __init__(self, url):
+        self.url, self.socket = urllib.parse.urlsplit(url), None
+
+    def open(self):
+        plain = socket.create_connection((self.url.hostname, self.url.port), timeout=20)
+        if self.url.scheme == "https":
+            plain = TLS.wrap_socket(plain, server_hostname=HOST)
+        self.socket, self.file = plain, plain.makefile("rb")
+
+    def close(self):
+        if self.socket:
+            self.file.close()
+            self.socket.close()
+            self.socket = None
+
+    def request(self, method, target, headers=(), body=b""):
+        """The status, headers and body of the response; the target is written as it is."""
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {HOST}", *headers]
+        if method not in ("GET", "HEAD", "OPTIONS"):
+            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        else:
+            body = b""
+        message = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+        kept = self.socket is not None
+        try:
+            if not kept:
+                self.open()
+            self.socket.sendall(message)
+            status_line = self.file.readline()
+        except OSError:
+            status_line = b""
+        if not status_line:
+            self.close()
+            if kept:  # closed by the proxy after the response before
+                return self.request(method, target, headers, body)
+            return 0, {}, b""
+        status = int(status_line.split()[1])
+        received = {}
+        while (line := self.file.readline().strip()):
+            name, _, value = line.decode("latin-1").partition(":")
+            received[name.lower()] = value.strip()
+        if method == "HEAD" or status in (204, 304):
+            content = b""
+        elif received.get("transfer-encoding") == "chunked":
+            content = b""
+            while (size := int(self.file.readline().split(b";")[0], 16)):
+                content += self.file.read(size)
+                self.file.readline()
+            self.file.readline()
+        elif "content-length" in received:
+            content = self.file.read(int(received["content-length"]))
+        else:
+            content = self.file.read()
+            received["connection"] = "close"
+        if received.get("connection", "").lower() == "close":
+            self.close()
+        return status, received, content
+
+
+def named(arguments):
+    """NAME=URL arguments as pairs, and the others."""
+    pairs = [argument.split("=", 1) for argument in arguments if re.match(r"[a-z]+=http", argument)]
+    return pairs, [argument for argument in arguments if not re.match(r"[a-z]+=http", argument)]
+
+
+class Recorder(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    seen = []
+
+    def answer(self):
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        Recorder.seen.append(self.requestline.rsplit(" ", 1)[0])
+        self.send_response(299)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = answer
+
+    def log_message(self, *arguments):
+        pass
+
+
+REFUSED = (400, 403, 404, 405)
+
+
+def closed_requests(names):
+    for place in PLACES:
+        for kind, target in spellings(place, names):
+            for method in ("POST", "PUT", "DELETE", *(["GET"] if place.reads else [])):
+                yield kind, method, target
+
+
+def check_spellings(*arguments):
+    proxies, (port,) = named(arguments)
+    recorder = http.server.ThreadingHTTPServer(("127.0.0.1", int(port)), Recorder)
+    threading.Thread(target=recorder.serve_forever, daemon=True).start()
+    names = {"room": "!a:example.org", "user": "@ada:example.org", "alias": "%23mine:example.org"}
+    faults = []
+    for name, url in proxies:
+        connection, count, kinds = Connection(url), 0, collections.Counter()
+        for kind, method, target in closed_requests(names):
+            Recorder.seen.clear()
+            status, _, _ = connection.request(method, target, body=b"{}")
+            count, kinds[kind] = count + 1, kinds[kind] + 1
+            if Recorder.seen or status not in REFUSED:
+                faults.append(f"{name}: {method} {target!r} ({kind}) is {status}, and reached the homeserver: {Recorder.seen}")
+        for method, target in OPEN:
+            Recorder.seen.clear()
+            status, _, content = connection.request(method, target, body=b"{}")
+            if Recorder.seen != [f"{method} {target}"]:
+                faults.append(f"{name}: {method} {target} must reach the homeserver as it is, not {status} {content[:80]!r} {Recorder.seen}")
+        connection.close()
+        if not faults:
+            print(f"{name}: {len(PLACES)} closed places were refused in {count} requests of {len(kinds)} kinds; {len(OPEN)} requests of "
+                  "regular clients passed unchanged")
+    recorder.shutdown()
+    return faults
+
+
+def check_effects(*arguments):
+    split = arguments.index("--")
+    proxies, (synapse, token, user, room) = named(arguments[:split])
+    psql = arguments[split + 1:]
+    server = user.partition(":")[2]
+    alias = f"#closed-check:{server}"
+    # All that the requests below could do, for this user, room and alias.
+    state = f"""
+      select 'rooms', count(*) from rooms where creator = '{user}' union all
+      select 'memberships', count(*) from room_memberships where user_id = '{user}' union all
+      select 'events', count(*) from events where sender = '{user}' union all
+      select 'names', count(*) from profiles where full_user_id = '{user}' and displayname = 'Closed Check' union all
+      select 'avatars', count(*) from profiles where full_user_id = '{user}' and avatar_url = 'mxc://closed/check' union all
+      select 'aliases', count(*) from room_aliases where room_alias = '{alias}' union all
+      select 'lists', count(*) from rooms where room_id = '{room}' and is_public union all
+      select 'upgrades', count(*) from events where room_id = '{room}' and type = 'm.room.tombstone' union all
+      select 'accounts', count(*) from users where name like '@closed-check%' or (name = '{user}' and deactivated <> 0) union all
+      select 'devices', count(*) from devices where user_id = '{user}'
+      order by 1"""
+
+    def snapshot():
+        return subprocess.run([*psql, "-c", state], capture_output=True, text=True, check=True).stdout.split()
+
+    quoted = urllib.parse.quote
+    names = {"room": quoted(room, safe="!"), "user": quoted(user, safe=""), "alias": quoted(alias, safe="")}
+    headers = [f"Authorization: Bearer {token}"]
+    # One body that every one of the places would take.
+    body = json.dumps({"name": "closed", "membership": "join", "displayname": "Closed Check", "avatar_url": "mxc://closed/check",
+                       "room_id": room, "visibility": "public", "new_version": "10", "username": "closed-check", "password": "x",
+                       "type": "m.login.dummy", "auth": {"type": "m.login.dummy"}, "new_password": "y"}).encode()
+    before, faults = snapshot(), []
+    for name, url in proxies:
+        connection, statuses = Connection(url), collections.Counter()
+        for kind, method, target in closed_requests(names):
+            status, _, content = connection.request(method, target, headers, body)
+            statuses[status] += 1
+            if status not in REFUSED:
+                faults.append(f"{name}: {method} {target!r} ({kind}) is {status}: {content[:120]!r}")
+        connection.close()
+        if (after := snapshot()) != before:
+            faults.append(f"{name}: something happened on the homeserver: {before} became {after}")
+            before = after
+        elif not faults:
+            print(f"{name}: with a user's token {sum(statuses.values())} requests had no effect: {dict(sorted(statuses.items()))}")
+
+    # The same spellings have an effect without a proxy.
+    connection, changed = Connection(synapse), []
+    direct = [
+        ("PUT", f"{CLIENT}createRoom/.."), ("PUT", f"{CLIENT}createRoom/txn1"),
+        ("PUT", f"{CLIENT}join/{names['room']}/t%2F..%2F..%2F.."), ("PUT", f"{CLIENT}profile/{names['user']}/displayname"),
+        ("PUT", f"{CLIENT}rooms/{names['room']}/state/m%2Eroom.member/{names['user']}"),
+    ]
+    for method, target in direct:
+        before = snapshot()
+        status, _, content = connection.request(method, target, headers, body)
+        if status != 200 or (snapshot() == before and "state" not in target):
+            faults.append(f"Synapse itself does not do {method} {target}: {status} {content[:120]!r}, so the check above proves little")
+        else:
+            changed.append(target)
+    connection.close()
+    print(f"Synapse itself: {len(changed)} of them have an effect")
+    return faults
+
+
+def check_limits(url):
+    """Asks for more than the burst as fast as it can, on several connections."""
+    statuses, refusals, lock = collections.Counter(), [], threading.Lock()
+
+    def ask():
+        connection = Connection(url)
+        for _ in range(700):
+            status, headers, content = connection.request("GET", "/_matrix/client/versions")
+            with lock:
+                statuses[status] += 1
+                if status == 429:
+                    refusals.append((headers, content))
+        connection.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(f"limits by address: {dict(statuses)}")
+    if not refusals or not statuses[200]:
+        return [f"of {sum(statuses.values())} requests at once some must pass and some be refused: {dict(statuses)}"]
+    headers, content = refusals[0]
+    if not headers.get("retry-after") or json.loads(content)["errcode"] != "M_LIMIT_EXCEEDED":
+        return [f"a refusal does not say when to come again: {headers} {content!r}"]
+    return []
+
+
+def main():
+    command, *arguments = sys.argv[1:]
+    faults = {"spellings": check_spellings, "effects": check_effects, "limits": check_limits}[command](*arguments)
+    for text in faults[:40]:
+        print(f"FAULT {text}", file=sys.stderr)
+    if len(faults) > 40:
+        print(f"FAULT and {len(faults) - 40} more", file=sys.stderr)
+    sys.exit(bool(faults))
+
+
+if __name__ == "__main__":
+    main()
