@@ -5,6 +5,7 @@ fault, where something is wrong.
 """
 
 import glob
+import html
 import json
 import os
 import re
@@ -215,6 +216,7 @@ def compose(into):
         fault("compose.yaml starts without addresses, countries and providers")
         return
     FAULTS.clear()
+    secrets = [name for name, value in values.items() if re.fullmatch(r"(?:1:)?[0-9a-f]{64}", value)]
     values |= {"PUBLIC_URL": "https://api.example.org", "CHAT_URL": "https://chat.example.org", "SERVER_NAME": "example.org",
                "SMS_PROVIDERS": "twilio", "SMS_COUNTRIES": "DE,GB:2000", "TWILIO_ACCOUNT_SID": "AC0", "TWILIO_AUTH_TOKEN": "x",
                "TWILIO_FROM": "+12015550100"}
@@ -224,17 +226,28 @@ def compose(into):
             file.write(config["content"].replace("/etc/synapse/matchday.yaml", f"{into}/registration")
                        .replace("/etc/synapse/matchday-push.yaml", f"{into}/registration_push")
                        .replace("/etc/synapse/log.yaml", f"{into}/synapse_log").replace("/data", f"{into}/data"))
-    with open(f"{into}/redis.args", "w", encoding="utf-8") as file:
-        file.writelines(f"{argument}\n" for argument in whole["services"]["redis"]["command"][1:])
     for service in ("postgres", "matchday", "migrate"):
         with open(f"{into}/{service}.env", "w", encoding="utf-8") as file:
             file.writelines(f"{name}={value}\n" for name, value in whole["services"][service]["environment"].items())
+    # The gateway is every client that Docker relays: it may be believed only while nothing else than loopback is relayed.
+    trusted = whole["services"]["matchday"]["environment"]["MATCHDAY_HTTP__TRUSTED_PROXIES"]
+    gateway = whole["networks"]["outside"]["ipam"]["config"][0]["gateway"]
+    if trusted != f"{gateway}/32":
+        fault(f"compose.yaml: the service believes {trusted}, not Docker's gateway alone")
+    published = raw["services"]["matchday"]["ports"]
+    if not all(port.startswith("127.0.0.1:") for port in published):
+        fault(f"compose.yaml: the service can be published elsewhere than on loopback: {published}")
     for name, service in whole["services"].items():
         if ("queue" in service["networks"]) != (name in ("nats", "matchday")):
             fault(f"compose.yaml: {name} can reach NATS, or is kept from it")
         for port in service.get("ports", []):
             if not port.startswith("127.0.0.1:"):
                 fault(f"compose.yaml: {name} is open to others than this machine: {port}")
+        # Command lines are readable by every process of the machine.
+        shown = json.dumps([service.get(key) for key in ("command", "entrypoint", "healthcheck")])
+        for secret in secrets:
+            if values[secret] in shown:
+                fault(f"compose.yaml: {name} has {secret} on its command line")
         for secret in ("OWNER_PASSWORD", "POSTGRES_PASSWORD"):
             if name not in ("postgres", "migrate") and values[secret] in json.dumps(service):
                 fault(f"compose.yaml: {name} has {secret}")
@@ -277,6 +290,53 @@ def chart(rendered, into):
         if any("OWNER" in json.dumps(entry) for entry in container["env"]):
             fault(f"{rendered}: {name} has the role that owns the tables")
     print(f"{os.path.basename(rendered)}: {len(documents)} objects; services lead to pods, and processes have time to end")
+
+
+def requirements():
+    """Every package is pinned with hashes, and every installation insists on them."""
+    files = sorted(glob.glob(f"{ROOT}/d*/*requirements.txt"))
+    count = 0
+    for path in files:
+        name = os.path.relpath(path, ROOT)
+        locked = {}
+        for entry in re.split(r"\n(?=\S)", read(path)):
+            if match := re.match(r"([\w.-]+)==([^\s;]+)", entry):
+                count += 1
+                locked[match[1].lower().replace("_", "-")] = match[2]
+                if "--hash=sha256:" not in entry:
+                    fault(f"{name}: {match[1]} has no hash")
+            elif not entry.startswith("#"):
+                fault(f"{name}: not pinned: {entry.splitlines()[0]}")
+        for wanted, version in re.findall(r"^([\w.-]+)(?:==(\S+))?$", read(path.removesuffix("txt") + "in"), re.M):
+            if locked.get(wanted.lower().replace("_", "-")) not in ((version,) if version else locked.values()):
+                fault(f"{name} is older than its .in file, which wants {wanted} {version}: run dev/lock-requirements")
+    if len(files) < 4:
+        fault(f"requirements are missing: {files}")
+    for path in subprocess.run(["git", "-C", ROOT, "grep", "-l", "pip install", "--", "dev", "deploy", "clients", ".ci"], capture_output=True,
+                               text=True, check=False).stdout.split():
+        text = read(path).replace("\\\n", " ")
+        for line in re.findall(r".*-m pip install.*", text):
+            # The program that writes the files cannot be in them.
+            if "--require-hashes" not in line and path not in ("dev/lock-requirements", "deploy/check.py"):
+                fault(f"{path} installs without hashes: {line.strip()}")
+    print(f"{count} packages in {len(files)} files are pinned with hashes, and all installations insist on them")
+
+
+def web(proxy, headers, page):
+    """The web app's security headers are there, and the policy is that of the built page, with what only a header can say."""
+    sent = dict(line.split(": ", 1) for line in read(headers).lower().splitlines() if ": " in line)
+    built = html.unescape(re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', read(page))[1])
+    wanted = {
+        "content-security-policy": f"{built}; frame-ancestors 'none'".lower(), "x-content-type-options": "nosniff",
+        "x-frame-options": "deny", "referrer-policy": "same-origin", "strict-transport-security": "max-age=31536000",
+    }
+    for name, value in wanted.items():
+        if sent.get(name) != value:
+            fault(f"{proxy}: the web app's {name} is {sent.get(name)!r}, not {value!r}")
+    connect = re.search(r"connect-src ([^;]*)", built)[1].split()
+    if connect != ["'self'", "https://chat.example.org"]:
+        fault(f"the built page may connect to {connect}")
+    print(f"{proxy}: the web app has its {len(wanted)} security headers, and may connect to {' and '.join(connect)}")
 
 
 def fetch(url, token=None, method="GET", body=None, headers=None, timeout=10):
@@ -355,7 +415,7 @@ def ask(prometheus):
 def main():
     command, *arguments = sys.argv[1:]
     {"names": names, "runbook": runbook, "commands": commands, "board": board, "compose": compose, "chart": chart, "use": use,
-     "ask": ask}[command](*arguments)
+     "ask": ask, "requirements": requirements, "web": web}[command](*arguments)
     for text in FAULTS:
         print(f"FAULT {text}", file=sys.stderr)
     sys.exit(bool(FAULTS))
