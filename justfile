@@ -47,7 +47,7 @@ ci: format lint queries test migrations dependencies docs clients deploy
 # The code is formatted, and the scripts are sound.
 format:
     cargo fmt --all --check
-    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/check-migrations dev/upgrade dev/proof-parts dev/schemathesis .ci/run \
+    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/lock-requirements dev/check-migrations dev/upgrade dev/proof-parts dev/schemathesis .ci/run \
         deploy/check deploy/make-env deploy/postgres-init.sh clients/check clients/with-service
 
 # No warning of the compiler or of clippy.

@@ -9,8 +9,9 @@ spellings, byte by byte over a socket, because HTTP libraries normalise paths.
   check_proxy.py effects NAME=URL… SYNAPSE_URL TOKEN USER ROOM -- PSQL…
       In front of a real Synapse, with the token of a user who is not in the room: nothing may change there. Afterwards the
       same requests go to Synapse directly and must change something, so that the check can fail.
-  check_proxy.py limits URL
-      So many requests at once that the limits by address must refuse some, with 429 and Retry-After.
+  check_proxy.py limits URL UPSTREAM_PORT
+      In front of the recorder, with limits of one request a second, 20 at once, two open requests and three streams: what
+      is more is refused with 429 and Retry-After, and open streams are not counted with other requests.
 """
 
 import collections
@@ -22,6 +23,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 import urllib.parse
 
 HOST = "chat.example.org"
@@ -149,13 +151,13 @@ TLS.check_hostname, TLS.verify_mode = False, ssl.CERT_NONE
 class Connection:
     """One connection that is kept while the proxy keeps it."""
 
-    def __init__(self, url):
-        self.url, self.socket = urllib.parse.urlsplit(url), None
+    def __init__(self, url, host=HOST):
+        self.url, self.host, self.socket = urllib.parse.urlsplit(url), host, None
 
     def open(self):
         plain = socket.create_connection((self.url.hostname, self.url.port), timeout=20)
         if self.url.scheme == "https":
-            plain = TLS.wrap_socket(plain, server_hostname=HOST)
+            plain = TLS.wrap_socket(plain, server_hostname=self.host)
         self.socket, self.file = plain, plain.makefile("rb")
 
     def close(self):
@@ -166,7 +168,7 @@ class Connection:
 
     def request(self, method, target, headers=(), body=b""):
         """The status, headers and body of the response; the target is written as it is."""
-        lines = [f"{method} {target} HTTP/1.1", f"Host: {HOST}", *headers]
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {self.host}", *headers]
         if method not in ("GET", "HEAD", "OPTIONS"):
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         else:
@@ -217,10 +219,14 @@ def named(arguments):
 class Recorder(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     seen = []
+    # Requests with ?wait are answered once this is set.
+    released = threading.Event()
 
     def answer(self):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         Recorder.seen.append(self.requestline.rsplit(" ", 1)[0])
+        if "?wait" in self.requestline:
+            Recorder.released.wait(30)
         self.send_response(299)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -229,6 +235,12 @@ class Recorder(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *arguments):
         pass
+
+
+def record(port):
+    recorder = http.server.ThreadingHTTPServer(("127.0.0.1", int(port)), Recorder)
+    threading.Thread(target=recorder.serve_forever, daemon=True).start()
+    return recorder
 
 
 REFUSED = (400, 403, 404, 405)
@@ -243,8 +255,7 @@ def closed_requests(names):
 
 def check_spellings(*arguments):
     proxies, (port,) = named(arguments)
-    recorder = http.server.ThreadingHTTPServer(("127.0.0.1", int(port)), Recorder)
-    threading.Thread(target=recorder.serve_forever, daemon=True).start()
+    recorder = record(port)
     names = {"room": "!a:example.org", "user": "@ada:example.org", "alias": "%23mine:example.org"}
     faults = []
     for name, url in proxies:
@@ -332,32 +343,56 @@ def check_effects(*arguments):
     return faults
 
 
-def check_limits(url):
-    """Asks for more than the burst as fast as it can, on several connections."""
-    statuses, refusals, lock = collections.Counter(), [], threading.Lock()
+def check_limits(url, port):
+    recorder, faults = record(port), []
+    for host, stream, other in (
+        ("api.example.org", "/api/auth/stream", "/api/auth/events"),
+        ("chat.example.org", "/_matrix/client/v3/sync", "/_matrix/client/v3/account/whoami"),
+    ):
+        Recorder.seen.clear()
+        Recorder.released.clear()
+        passed, refused = collections.Counter(), []
 
-    def ask():
-        connection = Connection(url)
-        for _ in range(700):
-            status, headers, content = connection.request("GET", "/_matrix/client/versions")
-            with lock:
-                statuses[status] += 1
-                if status == 429:
-                    refusals.append((headers, content))
-        connection.close()
+        def ask(path, host=host, passed=passed, refused=refused):
+            connection = Connection(url, host)
+            status, headers, content = connection.request("GET", path)
+            connection.close()
+            if status == 429:
+                refused.append((headers, content))
+            else:
+                passed[status] += 1
+            return status
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(f"limits by address: {dict(statuses)}")
-    if not refusals or not statuses[200]:
-        return [f"of {sum(statuses.values())} requests at once some must pass and some be refused: {dict(statuses)}"]
-    headers, content = refusals[0]
-    if not headers.get("retry-after") or json.loads(content)["errcode"] != "M_LIMIT_EXCEEDED":
-        return [f"a refusal does not say when to come again: {headers} {content!r}"]
-    return []
+        waiting = []
+        # One after another, until each has arrived: which of them is too much is certain.
+        for path, room in ((stream, 3), (other, 2)):
+            for _ in range(room):
+                count = len(Recorder.seen)
+                waiting.append(threading.Thread(target=ask, args=(f"{path}?wait",)))
+                waiting[-1].start()
+                ends = time.monotonic() + 10
+                while len(Recorder.seen) == count and time.monotonic() < ends:
+                    time.sleep(0.01)
+                if len(Recorder.seen) == count:
+                    faults.append(f"{host}{path}: fewer than {room} at once are let through")
+            if (status := ask(path)) != 429:
+                faults.append(f"{host}{path}: one more than {room} at once is {status}")
+        Recorder.released.set()
+        for thread in waiting:
+            thread.join()
+        if passed != {299: 5} or len(refused) != 2:
+            faults.append(f"{host}: of 7 requests, 5 must pass: {dict(passed)}, and {len(refused)} were refused")
+        for _ in range(60):
+            ask(other)
+        if passed[299] < 15 or len(refused) < 20:
+            faults.append(f"{host}: of 60 requests at once some pass and some do not: {dict(passed)}, and {len(refused)} were refused")
+        for headers, content in refused:
+            if not headers.get("retry-after") or not {"code", "errcode"} & json.loads(content).keys():
+                faults.append(f"{host}: a refusal does not say when to come again: {headers} {content!r}")
+                break
+        print(f"{host}: limits by address refuse {len(refused)} of {len(refused) + sum(passed.values())} requests, with Retry-After")
+    recorder.shutdown()
+    return faults
 
 
 def main():
