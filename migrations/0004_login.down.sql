@@ -1,8 +1,10 @@
 drop table sms_closures;
+drop table phone_moves;
 drop table sms_log;
+drop table phone_verifications;
 drop table code_failures;
 drop table codes;
-alter table sessions drop column device_id;
+alter table sessions drop column device_id, drop column proven_at;
 drop table phone_claims;
 drop table username_claims;
 alter table users

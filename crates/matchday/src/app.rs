@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use crate::{
     accounts::service::Accounts,
     announcements::service::Announcements,
-    chat::{service::Chat, work::ChatWork},
+    chat::{self, service::Chat, work::ChatWork},
     codes::service::Codes,
     coins::{payouts::Payouts, service::Coins},
     console::service::Console,
@@ -25,6 +25,7 @@ use crate::{
     mirror::service::Mirror,
     notifications::service::Notifications,
     operators::service::Operators,
+    phones::service::Phones,
     platform::{
         clock::{Clock, SystemClock},
         config::Config,
@@ -81,6 +82,8 @@ pub struct Parts {
     pub usernames: Usernames,
     /// Who people are.
     pub accounts: Accounts,
+    /// Phones that move.
+    pub phones: Phones,
     /// The way into chat.
     pub chat: Chat,
     /// What is to be done there.
@@ -163,17 +166,22 @@ impl App {
         let limits = RateLimiter::new(redis.clone(), &config.redis.prefix, clock.clone());
         let sms = Sms::new(db.clone(), &config, clock.clone())?;
         let codes = Codes::new(db.clone(), &config, limits.clone(), sms.clone(), clock.clone(), random.clone());
-        let usernames = Usernames::new(db.clone(), &config, limits.clone(), clock.clone(), random.clone());
+        let homeserver = chat::service::homeserver(&config.matrix, web.clone())?;
+        let usernames =
+            Usernames::new(db.clone(), &config, limits.clone(), homeserver.clone(), clock.clone(), random.clone());
         let coins = Coins::new(db.clone(), &config, limits.clone(), clock.clone(), random.clone());
-        let accounts = Accounts::new(
+        let accounts =
+            Accounts::new(db.clone(), usernames.clone(), coins.clone(), clock.clone(), outbox_written.clone());
+        let phones = Phones::new(
             db.clone(),
-            usernames.clone(),
             codes.clone(),
-            coins.clone(),
+            sessions.clone(),
+            sms.clone(),
             clock.clone(),
-            outbox_written.clone(),
+            random.clone(),
+            config.accounts.undo_url.clone(),
         );
-        let chat = Chat::new(&config.matrix, web.clone(), sessions.clone(), accounts.clone(), limits.clone())?;
+        let chat = Chat::new(&config.matrix, homeserver, sessions.clone(), accounts.clone(), limits.clone());
         let login = Login {
             db: db.clone(),
             codes: codes.clone(),
@@ -212,7 +220,7 @@ impl App {
         let (boards, leaderboards, scores) = ranking(&config, &db, &redis, &streams, &clock, &random, &outbox_written);
         let (live, announcements) = followers(&config, &db, &streams, &chat, &sessions, &predictions, &leaderboards);
         Ok(Self(Arc::new(Parts {
-            leaving: leaving(&config, &login, &mirror, &limits, &clock, &outbox_written),
+            leaving: leaving(&config, &login, &phones, &mirror, &limits, &clock, &outbox_written),
             feeds: Feeds::new(db.clone(), &config.feeds, fixtures.clone(), clock.clone())?,
             webhooks: Webhooks::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
             notifications: Notifications::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
@@ -234,6 +242,7 @@ impl App {
             codes,
             usernames,
             accounts,
+            phones,
             chat,
             chat_work,
             mirror,
@@ -277,13 +286,15 @@ fn ranking(
 fn leaving(
     config: &Config,
     login: &Login,
+    phones: &Phones,
     mirror: &Mirror,
     limits: &RateLimiter,
     clock: &Arc<dyn Clock>,
     outbox_written: &Arc<Notify>,
 ) -> Leaving {
     let server_name = config.matrix.server_name.clone();
-    Leaving::new(login.clone(), mirror.clone(), limits.clone(), server_name, clock.clone(), outbox_written.clone())
+    let (login, phones, mirror) = (login.clone(), phones.clone(), mirror.clone());
+    Leaving::new(login, phones, mirror, limits.clone(), server_name, clock.clone(), outbox_written.clone())
 }
 
 /// For calls to other services.

@@ -83,7 +83,7 @@ pub(crate) enum FixturesCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum SmsCommand {
-    /// List the blocks and countries that no codes are sent to, because too few came back.
+    /// List the networks, blocks and countries that get few codes because too few came back.
     Closed,
     /// Send codes to one of them again.
     Open {
@@ -615,14 +615,14 @@ async fn list_closures(config: Config) -> anyhow::Result<()> {
     check_schema(&app).await?;
     let closures = app.codes.closures().await?;
     if closures.is_empty() {
-        return print("codes are sent everywhere");
+        return print("no network, block or country is limited");
     }
     let line = |closure: &Closure| {
         let until = closure.closed_until.replace_nanosecond(0).unwrap_or(closure.closed_until);
         let until = until.format(&Rfc3339).unwrap_or_default();
         format!(
-            "{}: {} of {} phones sent their code back; closed until {until}",
-            closure.prefix, closure.verified, closure.phones
+            "{}: {} of {} phones verified; new phones get {} codes an hour until {until}",
+            closure.prefix, closure.verified, closure.phones, closure.hourly
         )
     };
     print(&closures.iter().map(line).collect::<Vec<_>>().join("\n"))
@@ -632,7 +632,7 @@ async fn open_closure(config: Config, prefix: &str, operator: &Operator) -> anyh
     let app = App::connect(config).await?;
     check_schema(&app).await?;
     if !app.codes.open(prefix, operator).await? {
-        bail!("{prefix} is not closed: `matchday sms closed` lists what is");
+        bail!("{prefix} is not limited: `matchday sms closed` lists what is");
     }
     print(&format!("codes are sent to {prefix} again"))
 }

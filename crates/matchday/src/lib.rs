@@ -24,6 +24,7 @@ pub mod mirror;
 pub mod notifications;
 pub mod operators;
 pub mod phone;
+pub mod phones;
 pub mod platform;
 pub mod predictions;
 pub mod rooms;

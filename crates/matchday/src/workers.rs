@@ -97,6 +97,12 @@ pub fn work(app: &App) {
             tracing::warn!(%error, "nobody looked for accounts that are still to be deleted in chat");
         }
     }));
+    let phones = app.phones.clone();
+    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
+        if let Err(error) = phones.tell_old_phones().await {
+            tracing::warn!(%error, "phone move notices not checked");
+        }
+    }));
     let codes = app.codes.clone();
     app.shutdown.spawn(every(Duration::from_secs(30), closing.clone(), async move || {
         if let Err(error) = codes.judge_conversions().await {
@@ -314,6 +320,7 @@ async fn compare(app: &App, lease: &Lease) {
 async fn sweep(app: &App) {
     let sessions = app.sessions.sweep().await.map_err(|error| error.to_string());
     let codes = app.codes.sweep().await.map_err(|error| error.to_string());
+    let moves = app.phones.sweep().await.map_err(|error| error.to_string());
     let messages = app.sms.sweep().await.map_err(|error| error.to_string());
     let pushes = app.mirror.sweep().await.map_err(|error| error.to_string());
     let keys = app.idempotency.sweep().await.map_err(|error| error.to_string());
@@ -321,6 +328,7 @@ async fn sweep(app: &App) {
     let swept = [
         ("sessions", sessions),
         ("codes", codes),
+        ("phone moves", moves),
         ("messages", messages),
         ("pushes", pushes),
         ("idempotency keys", keys),

@@ -8,20 +8,16 @@ use utoipa::ToSchema;
 
 use super::{
     rules::{Email, PersonName},
-    service::{Account, ChangeError, ProfileChange, VerifyError},
+    service::{Account, ChangeError, ProfileChange},
 };
 use crate::{
     app::App,
     chat::CredentialsItem,
-    codes::{Code, PhoneBody, service::GuessPermit},
     http::{
-        ApiError, ClientNetwork, CurrentUser, ErrorBody, NO_STORE, ValidJson,
+        ApiError, CurrentUser, NO_STORE, ValidJson,
         fields::{Body, FromBody},
-        limit_headers,
     },
     ids::UserId,
-    phone::Phone,
-    sms::templates::Language,
     teams::FavouriteItem,
 };
 
@@ -150,54 +146,6 @@ struct InfoItem {
     matrix_credentials: Option<Option<CredentialsItem>>,
 }
 
-#[derive(Serialize, ToSchema)]
-pub(super) struct VerificationBegun {
-    #[schema(example = "A code was sent.")]
-    message: &'static str,
-    data: BegunItem,
-}
-
-#[derive(Serialize, ToSchema)]
-#[schema(as = PendingVerification)]
-struct BegunItem {
-    /// For how many seconds the code is good.
-    #[schema(example = 300)]
-    expires_in: u64,
-    #[schema(example = "+14155550100")]
-    phone: String,
-}
-
-#[derive(ToSchema)]
-pub(super) struct PhoneProof {
-    /// The phone that the code was sent to.
-    #[schema(value_type = String, pattern = r"^[ ().-]*\+[ ().-]*[1-9]([ ().-]*[0-9]){6,14}[ ().-]*$", max_length = 40, example = "+14155550100")]
-    phone: Phone,
-    #[schema(value_type = String, pattern = "^[0-9]{6}$", example = "271828")]
-    code: Code,
-}
-
-impl FromBody for PhoneProof {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (phone, code) = (body.required("phone"), body.required("code"));
-        Some(Self { phone: phone?, code: code? })
-    }
-}
-
-#[derive(Serialize, ToSchema)]
-pub(super) struct PhoneVerified {
-    #[schema(example = "The phone was verified.")]
-    message: &'static str,
-    data: VerifiedItem,
-}
-
-#[derive(Serialize, ToSchema)]
-#[schema(as = VerifiedPhone)]
-struct VerifiedItem {
-    verified: bool,
-    #[schema(example = "+14155550100")]
-    phone: String,
-}
-
 impl From<ChangeError> for ApiError {
     fn from(error: ChangeError) -> Self {
         match error {
@@ -209,17 +157,6 @@ impl From<ChangeError> for ApiError {
             }
             ChangeError::Database(error) => error.into(),
             ChangeError::Message(_) => Self::internal(error),
-        }
-    }
-}
-
-impl From<VerifyError> for ApiError {
-    fn from(error: VerifyError) -> Self {
-        match error {
-            VerifyError::OtherPhone => Self::invalid_field("phone", "is not the one that the code was sent to"),
-            VerifyError::PhoneTaken => Self::invalid_field("phone", "belongs to another account"),
-            VerifyError::Code(error) => error.into(),
-            VerifyError::Database(error) => error.into(),
         }
     }
 }
@@ -253,45 +190,4 @@ pub(super) async fn update_user_info(
     let secret = matrix_credentials.is_some().then(|| HeaderMap::from_iter([NO_STORE]));
     let data = InfoItem { user: account.into(), matrix_credentials };
     Ok((secret.unwrap_or_default(), Json(InfoSaved { message: "Your information was saved.", data })))
-}
-
-/// Begin to verify a phone: the caller's own again, or another one to move to.
-#[utoipa::path(post, path = "/api/auth/verify-phone/initiate", tag = "Account", security(("token" = [])),
-    request_body = PhoneBody,
-    responses(
-        (status = 200, body = VerificationBegun),
-        (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
-    ))]
-pub(super) async fn initiate_verification(
-    State(app): State<App>,
-    user: CurrentUser,
-    network: ClientNetwork,
-    headers: HeaderMap,
-    ValidJson(PhoneBody { phone }): ValidJson<PhoneBody>,
-) -> Result<impl IntoResponse, ApiError> {
-    let sent = app.accounts.begin_verification(user.id, &phone, network, Language::of(&headers)).await?;
-    let data = BegunItem { expires_in: sent.expires_in.as_secs(), phone: phone.as_str().to_owned() };
-    Ok((limit_headers(sent.limit), Json(VerificationBegun { message: "A code was sent.", data })))
-}
-
-/// Verify a phone with the code that was sent to it.
-#[utoipa::path(post, path = "/api/auth/verify-phone", tag = "Account", security(("token" = [])),
-    request_body = PhoneProof,
-    responses(
-        (status = 200, body = PhoneVerified),
-        (status = 401, description = "The token is not good, or the code is wrong, expired or used up", body = ErrorBody),
-        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
-    ))]
-pub(super) async fn verify_phone(
-    State(app): State<App>,
-    user: CurrentUser,
-    permit: GuessPermit,
-    body: Result<ValidJson<PhoneProof>, ApiError>,
-) -> Result<impl IntoResponse, ApiError> {
-    let limit = permit.limit;
-    let ValidJson(PhoneProof { phone, code }) = body.map_err(|error| error.limited_by(limit))?;
-    let verified = app.accounts.verify_phone(user.id, &phone, &code, permit).await;
-    verified.map_err(|error| ApiError::from(error).limited_by(limit))?;
-    let data = VerifiedItem { verified: true, phone: phone.as_str().to_owned() };
-    Ok((limit_headers(limit), Json(PhoneVerified { message: "The phone was verified.", data })))
 }

@@ -1,5 +1,5 @@
-//! Accounts: who a person is to the service. One is made by the first login with a phone; the phone can be moved, and a
-//! username that the service made up can be replaced once.
+//! Accounts: who a person is to the service. One is made by the first login with a phone; a username that the service
+//! made up can be replaced once.
 
 mod handlers;
 mod rules;
@@ -15,9 +15,5 @@ pub(crate) use self::handlers::UserItem;
 use crate::app::App;
 
 pub(crate) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(handlers::get_me))
-        .routes(routes!(handlers::update_user_info))
-        .routes(routes!(handlers::initiate_verification))
-        .routes(routes!(handlers::verify_phone))
+    OpenApiRouter::new().routes(routes!(handlers::get_me)).routes(routes!(handlers::update_user_info))
 }

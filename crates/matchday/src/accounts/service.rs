@@ -12,19 +12,14 @@ use super::{
     store,
 };
 use crate::{
-    codes::{
-        Code, Subject,
-        service::{CheckError, Codes, GuessPermit, RequestError, Sent},
-    },
     coins::service::Coins,
-    http::{ClientNetwork, fields::Change},
+    http::fields::Change,
     ids::UserId,
     phone::Phone,
     platform::{
         clock::Clock,
         outbox::{self, Message},
     },
-    sms::templates::Language,
     usernames::{Username, service::Usernames},
 };
 
@@ -40,7 +35,6 @@ pub const REGISTERED: &str = "fact.user.registered";
 pub struct Accounts {
     db: PgPool,
     usernames: Usernames,
-    codes: Codes,
     coins: Coins,
     clock: Arc<dyn Clock>,
     outbox_written: Arc<Notify>,
@@ -163,34 +157,16 @@ pub enum ChangeError {
     Message(#[from] serde_json::Error),
 }
 
-/// Why a phone was not verified.
-#[derive(Debug, thiserror::Error)]
-pub enum VerifyError {
-    /// Not the phone that a code was sent to.
-    #[error("the code was sent to another phone")]
-    OtherPhone,
-    /// It is the phone of another account.
-    #[error("the phone belongs to another account")]
-    PhoneTaken,
-    /// The code.
-    #[error(transparent)]
-    Code(#[from] CheckError),
-    /// The database failed.
-    #[error(transparent)]
-    Database(#[from] sqlx::Error),
-}
-
 impl Accounts {
     /// Accounts in this database.
     pub fn new(
         db: PgPool,
         usernames: Usernames,
-        codes: Codes,
         coins: Coins,
         clock: Arc<dyn Clock>,
         outbox_written: Arc<Notify>,
     ) -> Self {
-        Self { db, usernames, codes, coins, clock, outbox_written }
+        Self { db, usernames, coins, clock, outbox_written }
     }
 
     /// The account.
@@ -269,6 +245,16 @@ impl Accounts {
         Ok(account)
     }
 
+    /// Whether the homeserver has an account of that name that is not ours, see [`Usernames::is_foreign`].
+    pub async fn is_foreign_name(&self, username: &Username) -> bool {
+        self.usernames.is_foreign(username).await
+    }
+
+    /// Lets a user replace their username once more, because the homeserver's account of that name is not ours.
+    pub async fn allow_another_username(&self, user: UserId, username: &Username) -> sqlx::Result<()> {
+        store::allow_another_username(&self.db, user, username).await
+    }
+
     /// Takes note that the homeserver's account of that username is this account's.
     pub async fn note_chat_account(&self, user: UserId, username: &Username) -> sqlx::Result<()> {
         store::note_chat_account(&self.db, user, username).await
@@ -299,6 +285,12 @@ impl Accounts {
         let before = self.find(user).await?.ok_or(ChangeError::NoSuchAccount)?;
         // A form that is sent back as it was changes nothing.
         let wanted = change.username.filter(|wanted| *wanted != before.username);
+        if let Some(username) = &wanted
+            && before.username_is_generated
+            && self.usernames.is_foreign(username).await
+        {
+            return Err(ChangeError::UsernameTaken);
+        }
         let mut tx = self.db.begin().await?;
         // A name that somebody else claims meanwhile is waited for before this account is locked, as in a login: two
         // transactions that wait for each other's claims could otherwise hold each other up.
@@ -339,55 +331,5 @@ impl Accounts {
             self.outbox_written.notify_one();
         }
         Ok((after, wanted.is_some()))
-    }
-
-    /// Sends a code to a phone that the user says is theirs, or will be.
-    pub async fn begin_verification(
-        &self,
-        user: UserId,
-        phone: &Phone,
-        network: ClientNetwork,
-        language: Language,
-    ) -> Result<Sent, RequestError> {
-        self.codes.request(&Subject::Verification(user), phone, network, language).await
-    }
-
-    /// Proves that a phone is the user's; another one than before becomes theirs, and the one before is free. Whether
-    /// it belongs to somebody else is said only to who has its code.
-    pub async fn verify_phone(
-        &self,
-        user: UserId,
-        phone: &Phone,
-        code: &Code,
-        permit: GuessPermit,
-    ) -> Result<(), VerifyError> {
-        let subject = Subject::Verification(user);
-        match self.codes.pending(&subject).await? {
-            None => return Err(CheckError::NotGood.into()),
-            Some(pending) if pending != *phone => return Err(VerifyError::OtherPhone),
-            Some(_) => {}
-        }
-        let right = self.codes.check(&subject, phone, code, permit).await?;
-        let now = self.clock.now();
-        let mut tx = self.db.begin().await?;
-        if !self.codes.consume_in(&mut tx, right, &subject).await? {
-            return Err(CheckError::NotGood.into());
-        }
-        store::lock(&mut tx, user).await?;
-        let owner = store::phone_owner(&mut tx, phone).await?;
-        let is_theirs = match owner {
-            Some(owner) => owner == user,
-            None => store::claim_phone(&mut tx, phone, user, now).await?,
-        };
-        if is_theirs {
-            let before = store::find(&mut *tx, user).await?.and_then(|account| account.phone);
-            if let Some(before) = before.filter(|before| before != phone) {
-                store::release_phone(&mut tx, &before, user).await?;
-            }
-            store::set_phone(&mut tx, user, phone, now).await?;
-        }
-        tx.commit().await?;
-        self.codes.note_verified(phone);
-        if is_theirs { Ok(()) } else { Err(VerifyError::PhoneTaken) }
     }
 }

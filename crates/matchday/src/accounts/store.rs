@@ -40,7 +40,7 @@ pub(super) async fn insert(connection: &mut PgConnection, account: &Account) -> 
     Ok(())
 }
 
-pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Option<Account>> {
+pub(crate) async fn find(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Option<Account>> {
     sqlx::query_as!(
         Account,
         r#"select user_id as "id: UserId", created_at, username as "username: Username", username_is_generated,
@@ -104,15 +104,31 @@ pub(super) async fn note_chat_account(
     Ok(())
 }
 
+/// Lets a user replace a username once more, unless chat works with it after all.
+pub(super) async fn allow_another_username(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    username: &Username,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update users set username_is_generated = true where user_id = $1 and username = $2 and not has_chat_account",
+        user.0,
+        username.as_str(),
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
 /// The account that a phone logs in to. It stays that account's as long as the account is locked.
-pub(super) async fn phone_owner(connection: &mut PgConnection, phone: &Phone) -> sqlx::Result<Option<UserId>> {
+pub(crate) async fn phone_owner(connection: &mut PgConnection, phone: &Phone) -> sqlx::Result<Option<UserId>> {
     sqlx::query_scalar!(r#"select user_id as "user_id: UserId" from phone_claims where phone = $1"#, phone.as_str(),)
         .fetch_optional(connection)
         .await
 }
 
 /// Claims a phone; returns whether it was free. A claim that another transaction is making is waited for.
-pub(super) async fn claim_phone(
+pub(crate) async fn claim_phone(
     connection: &mut PgConnection,
     phone: &Phone,
     user: UserId,
@@ -147,14 +163,14 @@ pub(super) async fn claim_phone_for_new(
     .await
 }
 
-pub(super) async fn release_phone(connection: &mut PgConnection, phone: &Phone, user: UserId) -> sqlx::Result<()> {
+pub(crate) async fn release_phone(connection: &mut PgConnection, phone: &Phone, user: UserId) -> sqlx::Result<()> {
     sqlx::query!("delete from phone_claims where phone = $1 and user_id = $2", phone.as_str(), user.0)
         .execute(connection)
         .await?;
     Ok(())
 }
 
-pub(super) async fn set_phone(
+pub(crate) async fn set_phone(
     connection: &mut PgConnection,
     user: UserId,
     phone: &Phone,
@@ -168,6 +184,14 @@ pub(super) async fn set_phone(
     )
     .execute(connection)
     .await?;
+    Ok(())
+}
+
+/// Leaves an account without a phone: another account has it.
+pub(crate) async fn clear_phone(connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
+    sqlx::query!("update users set phone = null, phone_verified_at = null where user_id = $1", user.0)
+        .execute(connection)
+        .await?;
     Ok(())
 }
 

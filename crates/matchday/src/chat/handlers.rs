@@ -72,11 +72,12 @@ impl From<ChatError> for ApiError {
             ChatError::Muted => {
                 Self::new(StatusCode::FORBIDDEN, "muted", "You may not take part in chat at the moment.")
             }
-            ChatError::None
-            | ChatError::Unavailable
-            | ChatError::NotOurs
-            | ChatError::Replaced
-            | ChatError::Homeserver(_) => {
+            ChatError::NotOurs => Self::new(
+                StatusCode::CONFLICT,
+                "chat_name_taken",
+                "Your username is already in use on the chat server. Choose another username.",
+            ),
+            ChatError::None | ChatError::Unavailable | ChatError::Replaced | ChatError::Homeserver(_) => {
                 Self::unavailable("chat_unavailable", "Chat does not answer. Try again shortly.").after(RETRY_AFTER)
             }
         }
@@ -91,6 +92,7 @@ impl From<ChatError> for ApiError {
     responses(
         (status = 200, body = NewCredentials),
         (status = 403, description = "The caller is muted (`muted`), where the homeserver cannot keep them silent by itself", body = ErrorBody),
+        (status = 409, description = "The chat server has another account with the caller's username (`chat_name_taken`); it can be replaced with `POST /api/auth/update-user-info`", body = ErrorBody),
         (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
         (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]

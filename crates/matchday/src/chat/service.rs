@@ -74,30 +74,32 @@ impl From<sqlx::Error> for ChatError {
     }
 }
 
+/// The homeserver that the configuration names, if it names one.
+pub fn homeserver(config: &config::Matrix, web: reqwest::Client) -> anyhow::Result<Option<Homeserver>> {
+    let (Some(url), Some(name), Some(token)) = (&config.homeserver_url, &config.server_name, &config.as_token) else {
+        return Ok(None);
+    };
+    let name = OwnedServerName::try_from(name.as_str()).context("matrix.server_name")?;
+    // A little shorter than a caller's patience, so that the circuit breaker counts a call that takes too long.
+    let settings = Settings {
+        deadline: config.timeout * 3 / 4,
+        bot: config.bot.clone(),
+        admin_token: config.admin_token.as_ref().map(|token| token.inner().clone()),
+        ..Settings::new(url.clone(), name, token.inner().clone())
+    };
+    Ok(Some(Homeserver::new(settings, web)))
+}
+
 impl Chat {
-    /// Chat on the homeserver that the configuration names, if it names one.
+    /// Chat on this homeserver, which is the one of [`homeserver`].
     pub fn new(
         config: &config::Matrix,
-        web: reqwest::Client,
+        homeserver: Option<Homeserver>,
         sessions: Sessions,
         accounts: Accounts,
         limiter: RateLimiter,
-    ) -> anyhow::Result<Self> {
-        let homeserver = match (&config.homeserver_url, &config.server_name, &config.as_token) {
-            (Some(url), Some(name), Some(token)) => {
-                let name = OwnedServerName::try_from(name.as_str()).context("matrix.server_name")?;
-                // A little shorter than anybody's patience, so that a call that takes too long is noticed by who counts.
-                let settings = Settings {
-                    deadline: config.timeout * 3 / 4,
-                    bot: config.bot.clone(),
-                    admin_token: config.admin_token.as_ref().map(|token| token.inner().clone()),
-                    ..Settings::new(url.clone(), name, token.inner().clone())
-                };
-                Some(Homeserver::new(settings, web))
-            }
-            _ => None,
-        };
-        Ok(Self {
+    ) -> Self {
+        Self {
             homeserver,
             public_url: config.public_url.clone().or_else(|| config.homeserver_url.clone()),
             sessions,
@@ -106,7 +108,7 @@ impl Chat {
             patience: config.timeout,
             can_suspend: config.admin_token.is_some(),
             logins: Arc::new(Semaphore::new(LOGINS_AT_ONCE)),
-        })
+        }
     }
 
     /// The homeserver, where there is one.
@@ -189,8 +191,9 @@ impl Chat {
             Err(ChatError::NotOurs) => {
                 tracing::error!(
                     user = account.id.0,
-                    "the homeserver has an account of this name that we did not make: nobody is given its credentials"
+                    "chat account of this username is not ours: user must choose another"
                 );
+                self.accounts.allow_another_username(account.id, &account.username).await?;
                 "not_ours"
             }
             Err(error) => {

@@ -1,12 +1,11 @@
 //! With the real homeserver.
 
-use http::{Method, Request};
+use http::Method;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use super::{service::Chat, work::ChatWork};
 use crate::{
-    accounts::service::RENAMED,
     ids::UserId,
     platform::stream::{Delivery, Failure},
     sessions::service::{DEVICE_ENDED, DeviceState, REVOKED},
@@ -107,10 +106,9 @@ async fn without_the_homeserver_a_login_succeeds_and_credentials_come_later() {
 
         // The same account, once the homeserver is there.
         let config = crate::testing::test_config(&[]);
-        let web = app.app.web.clone();
-        let back =
-            Chat::new(&config.matrix, web, app.app.sessions.clone(), app.app.accounts.clone(), app.app.limits.clone())
-                .expect("chat");
+        let homeserver = super::service::homeserver(&config.matrix, app.app.web.clone()).expect("a homeserver");
+        let (sessions, accounts) = (app.app.sessions.clone(), app.app.accounts.clone());
+        let back = Chat::new(&config.matrix, homeserver, sessions, accounts, app.app.limits.clone());
         let account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
         let session = app.app.sessions.check(&user.token).await.expect("checked").expect("a session").id;
         let credentials = back.renew(&account, session).await.expect("credentials");
@@ -271,34 +269,39 @@ async fn an_account_that_we_did_not_make_is_given_to_nobody() {
         }
         // One of this service, whom its database lost.
         homeserver.log_in(&forgotten, "MD0123456789A", "an app").await.expect("in");
-        let register = async |number: u32, username: &str| {
+        let attempt = async |number: u32, username: &str| {
             let phone = phone(number);
             let code = app.code(&phone).await;
             let body = json!({"phone": phone, "code": code, "username": username});
-            app.post("/api/code/verify", &body).await.expect(200)["data"].clone()
+            app.post("/api/code/verify", &body).await
         };
-        let refused = register(10, &theirs).await;
-        assert_eq!(refused["matrix_credentials"], Value::Null);
-        let token = refused["token"].as_str().expect("a token").to_owned();
-        let retry = Request::post("/api/auth/matrix-credentials").header("authorization", format!("Bearer {token}"));
-        app.send(retry.body(axum::body::Body::empty()).expect("a request")).await.expect(503);
-        assert_eq!(register(13, &forgotten).await["matrix_credentials"], Value::Null);
-        // One without devices was made by a call whose answer was lost.
-        assert!(register(11, &lost).await["matrix_credentials"]["access_token"].is_string());
-
-        let (user, login) = app.log_in(&phone(12)).await;
-        as_if_made_up(app, user.id).await;
-        let saved = user.post("/api/auth/update-user-info", json!({"username": later})).await.expect(200);
-        assert_eq!(saved["data"]["matrix_credentials"], Value::Null, "nor by taking the name later");
-        let devices = homeserver.devices(&later).await.expect("a list");
-        assert_eq!(devices, ["PHONEOFJANE"], "and she is left alone");
-        for (subject, payload) in app.told().await.into_iter().filter(|(subject, _)| subject.starts_with("work.")) {
-            let done = perform(&app.app.chat_work, &subject, &payload).await;
-            assert_eq!(matches!(done, Err(Failure::GiveUp(_))), subject == RENAMED, "{subject}: {done:?}");
+        for name in [&theirs, &forgotten] {
+            let asked = app.post("/api/auth/username/check", &json!({"username": name})).await.expect(200);
+            assert_eq!(asked["available"], false, "{name}");
+            let taken = attempt(10, name).await;
+            assert_eq!(taken.invalid_fields(), ["username"], "and it is said at once");
         }
-        let old = login["matrix_credentials"]["access_token"].clone();
-        assert_eq!(whoami(app, &old).await.0, 401, "the old name's devices end all the same");
-        assert_eq!(homeserver.devices(&later).await.expect("a list"), ["PHONEOFJANE"]);
+        // One without devices was made by a call whose answer was lost.
+        assert!(attempt(11, &lost).await.expect(200)["data"]["matrix_credentials"]["access_token"].is_string());
+
+        let (user, _) = app.log_in(&phone(12)).await;
+        as_if_made_up(app, user.id).await;
+        let taken = user.post("/api/auth/update-user-info", json!({"username": later})).await;
+        assert_eq!(taken.invalid_fields(), ["username"], "nor by taking the name later");
+
+        // As if the homeserver had been unavailable when the name was chosen: it can be replaced.
+        sqlx::query("update users set username = $2, has_chat_account = false, username_is_generated = false where user_id = $1")
+            .bind(user.id)
+            .bind(&later)
+            .execute(&app.app.db)
+            .await
+            .expect("renamed");
+        let refused = user.post("/api/auth/matrix-credentials", json!({})).await;
+        assert_eq!(refused.expect(409)["code"], "chat_name_taken");
+        let saved = user.post("/api/auth/update-user-info", json!({"username": unique("fresh")})).await.expect(200);
+        assert!(saved["data"]["matrix_credentials"]["access_token"].is_string());
+        assert_eq!(homeserver.devices(&later).await.expect("a list"), ["PHONEOFJANE"], "and she is left alone");
+        app.told().await;
     })
     .await;
 }

@@ -18,7 +18,7 @@ use crate::{
     http::{
         ApiError, ClientNetwork, ErrorBody, MaybeUser, ValidJson,
         fields::{Body, FromBody},
-        limit_headers,
+        limit_headers, retry_after,
     },
     phone::Phone,
     sms::templates::Language,
@@ -47,18 +47,28 @@ pub(super) struct CodeSent {
     data: Validity,
 }
 
+/// The message while only phones that have verified before get a code.
+const LIMITED: &str = "Few codes can be sent right now. If this number was used here before, a code is on its way. \
+                       Otherwise, try again later.";
+
 #[derive(Serialize, ToSchema)]
 #[schema(as = CodeValidity)]
 struct Validity {
     /// For how many seconds the code is good.
     #[schema(example = 300)]
     expires_in: u64,
+    /// `codes_limited` while a limit that many callers share is used up. Numbers that were used here before get a code
+    /// all the same; for others `Retry-After` says when to ask again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String, example = "codes_limited")]
+    notice: Option<&'static str>,
 }
 
-/// The answer to whoever asked for a code.
+/// The response to a request for a code.
 fn sent(sent: Sent) -> impl IntoResponse {
-    let data = Validity { expires_in: sent.expires_in.as_secs() };
-    (limit_headers(sent.limit), Json(CodeSent { message: "A code was sent.", data }))
+    let data = Validity { expires_in: sent.expires_in.as_secs(), notice: sent.limited_for.map(|_| "codes_limited") };
+    let message = if sent.limited_for.is_some() { LIMITED } else { "A code was sent." };
+    (limit_headers(sent.limit), retry_after(sent.limited_for), Json(CodeSent { message, data }))
 }
 
 impl From<RequestError> for ApiError {
@@ -81,9 +91,7 @@ impl From<RequestError> for ApiError {
 impl From<CheckError> for ApiError {
     fn from(error: CheckError) -> Self {
         match error {
-            CheckError::NotGood => {
-                Self::new(StatusCode::UNAUTHORIZED, "invalid_code", "The code is not valid, or not any more.")
-            }
+            CheckError::NotGood => Self::new(StatusCode::UNAUTHORIZED, "invalid_code", "Wrong or expired code."),
             CheckError::Limited(decision) => Self::rate_limited(decision),
             CheckError::Database(error) => error.into(),
         }
@@ -95,14 +103,16 @@ impl FromRequestParts<App> for GuessPermit {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let network = ClientNetwork::from_request_parts(parts, app).await?;
-        Ok(app.codes.permit_guess(network).await?)
+        Ok(app.codes.permit_guess(network).await)
     }
 }
 
 /// Ask for a code to log in with.
 ///
-/// The answer is the same whether the phone has an account or not; the first login makes one. The text is in the
-/// language that `Accept-Language` prefers, as far as there is one.
+/// The response is the same whether the phone has an account or not; the first login creates one. The text is in the
+/// language that `Accept-Language` prefers, if the service has it. While too many codes are requested from the caller's
+/// network, or for its block of numbers or country, `data.notice` is `codes_limited`: numbers that were used here before
+/// still get a code.
 #[utoipa::path(post, path = "/api/code/request", tag = "Login", request_body = PhoneBody,
     responses(
         (status = 200, body = CodeSent),

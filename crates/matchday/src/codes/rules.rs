@@ -25,11 +25,100 @@ pub(super) const OTHER_GUESSES: i16 = 3;
 /// How many wrong guesses in a row a phone may have before each next one has to wait.
 const FREE_FAILURES: i32 = 20;
 
-/// How many codes an hour say something about a block or a country, and how many in a hundred must come back.
-pub(super) const JUDGED_SENDS: i64 = 30;
-pub(super) const LEAST_PERCENT: i64 = 20;
-/// How long a block or a country from which too few came back is closed.
-pub(super) const CLOSED_FOR: Duration = Duration::days(1);
+/// How long after its last code a phone counts as one that has verified before.
+pub(super) const RETURNING_FOR: Duration = Duration::days(400);
+/// How long after its last code from there a phone is at home around a network.
+pub(super) const AT_HOME_FOR: Duration = Duration::days(90);
+
+/// Below this share of verified phones, in percent, the codes of an hour are taken for fraud.
+const LEAST_PERCENT: i64 = 20;
+/// How long after a closure ended the next one counts as its continuation, and is one step stricter.
+const REMEMBERED_FOR: Duration = Duration::DAY;
+
+/// Whose codes are judged together. They are judged in this order: codes of a network that is closed say nothing of
+/// the block they were sent to, and those of a closed network or block nothing of the country.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// An IPv4 address, or a /48 of IPv6.
+    Network,
+    /// Numbers that differ in the last four digits only.
+    Block,
+    Country,
+}
+
+/// The codes of one network, block or country in the judged hour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sample {
+    /// Phones that codes were sent to.
+    pub(super) phones: i64,
+    /// Those of them that verified one.
+    pub(super) verified: i64,
+    /// Networks that asked for the codes.
+    pub(super) origins: i64,
+    /// Blocks that the phones are in.
+    pub(super) blocks: i64,
+}
+
+/// How many codes an hour are still sent to a closed network, block or country, to phones that have not verified before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cap {
+    pub(super) prefix: String,
+    pub(super) hourly: u32,
+}
+
+impl Scope {
+    pub(super) const ALL: [Self; 3] = [Self::Network, Self::Block, Self::Country];
+
+    /// As metrics and statements call it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Network => "network",
+            Self::Block => "block",
+            Self::Country => "country",
+        }
+    }
+
+    /// How many phones an hour must have for its codes to be judged. One address must not be able to close a country:
+    /// see also [`Self::is_fraud`].
+    pub(super) fn least_phones(self) -> i64 {
+        match self {
+            Self::Network => 20,
+            Self::Block => 30,
+            Self::Country => 1_000,
+        }
+    }
+
+    /// Whether too few of the codes came back. A country is judged only by codes that many networks asked for, to
+    /// numbers in many blocks.
+    pub(super) fn is_fraud(self, sample: Sample) -> bool {
+        let spread = self != Self::Country || (sample.origins >= 100 && sample.blocks >= 50);
+        spread && sample.phones >= self.least_phones() && sample.verified * 100 < sample.phones * LEAST_PERCENT
+    }
+
+    /// How many codes an hour are still sent. It follows the number of people who did verify, and is halved with every
+    /// step. A country never goes down to zero.
+    pub(super) fn hourly_cap(self, sample: Sample, level: i16) -> u32 {
+        let (least, times, floor) = match self {
+            Self::Network | Self::Block => (5, 2, 0),
+            Self::Country => (50, 3, 10),
+        };
+        let first = u32::try_from(sample.verified.saturating_mul(times)).unwrap_or(u32::MAX).max(least);
+        (first >> level.saturating_sub(1).clamp(0, 31)).max(floor)
+    }
+}
+
+/// How strict the next closure is: one step more if the one before ended less than a day ago.
+pub(super) fn next_level(before: Option<(i16, OffsetDateTime)>, now: OffsetDateTime) -> i16 {
+    match before {
+        Some((level, ended)) if now - ended < REMEMBERED_FOR => level.saturating_add(1),
+        _ => 1,
+    }
+}
+
+/// One hour at the first step, twice as long with every further one, a day at most.
+pub(super) fn closed_for(level: i16) -> Duration {
+    Duration::hours(1_i64 << level.saturating_sub(1).clamp(0, 5)).min(Duration::DAY)
+}
 
 /// The hour whose codes are judged. It ends where codes have had their time to come back: at the start of a final,
 /// thousands are sent before the first person has typed one in.
@@ -129,6 +218,16 @@ impl Keyring {
         Some(Stored { mac, nonce, key_version: *key_version })
     }
 
+    /// What is stored instead of the part of the internet that a phone verified from, under each key; the first is the
+    /// one to store. Addresses are personal data, and there are few enough of them to try all.
+    pub(super) fn places(&self, phone: &Phone, neighbourhood: &str) -> Vec<Vec<u8>> {
+        let place = |(_, key): &(i16, Hmac<Sha256>)| {
+            let parts: [&[u8]; 3] = [b"place", phone.as_str().as_bytes(), neighbourhood.as_bytes()];
+            fed_with(key, &parts).finalize().into_bytes()[..16].to_vec()
+        };
+        self.0.iter().map(place).collect()
+    }
+
     /// Whether it is that code, in a time that says nothing of how wrong it is.
     pub(super) fn opens(&self, stored: &Stored, subject: &Subject, phone: &Phone, code: &Code) -> bool {
         let key = self.0.iter().find(|(version, _)| *version == stored.key_version);
@@ -137,8 +236,12 @@ impl Keyring {
 }
 
 fn fed(key: &Hmac<Sha256>, subject: &Subject, phone: &Phone, code: &Code, nonce: &[u8; 16]) -> Hmac<Sha256> {
+    fed_with(key, &[subject.key().as_bytes(), phone.as_str().as_bytes(), nonce, code.expose().as_bytes()])
+}
+
+fn fed_with(key: &Hmac<Sha256>, parts: &[&[u8]]) -> Hmac<Sha256> {
     let mut mac = key.clone();
-    for part in [subject.key().as_bytes(), phone.as_str().as_bytes(), nonce, code.expose().as_bytes()] {
+    for part in parts {
         // Each with its length, so that no two lists of parts read alike.
         mac.update(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_be_bytes());
         mac.update(part);
@@ -252,6 +355,45 @@ mod tests {
     }
 
     #[test]
+    fn country_needs_many_phones_networks_and_blocks_to_be_judged() {
+        let attack = Sample { phones: 1_000, verified: 0, origins: 100, blocks: 50 };
+        assert!(Scope::Country.is_fraud(attack));
+        for weaker in [
+            Sample { phones: 999, ..attack },
+            Sample { origins: 99, ..attack },
+            Sample { blocks: 49, ..attack },
+            Sample { verified: 200, ..attack },
+        ] {
+            assert!(!Scope::Country.is_fraud(weaker), "{weaker:?}");
+        }
+        let from_one = Sample { phones: 40, verified: 0, origins: 1, blocks: 40 };
+        assert!(Scope::Network.is_fraud(from_one) && !Scope::Country.is_fraud(from_one));
+    }
+
+    #[test]
+    fn closures_grow_stepwise_and_are_forgotten_after_a_day() {
+        let now = datetime!(2026-11-20 15:00 UTC);
+        assert_eq!(next_level(None, now), 1);
+        assert_eq!(next_level(Some((2, now - Duration::hours(23))), now), 3);
+        assert_eq!(next_level(Some((2, now - Duration::hours(24))), now), 1);
+        assert_eq!([1, 2, 3, 4, 5, 6, 99].map(|level| closed_for(level).whole_hours()), [1, 2, 4, 8, 16, 24, 24]);
+        let sample = Sample { phones: 2_000, verified: 100, origins: 100, blocks: 50 };
+        assert_eq!([1, 2, 3, 9].map(|level| Scope::Country.hourly_cap(sample, level)), [300, 150, 75, 10]);
+        let none = Sample { verified: 0, ..sample };
+        assert_eq!([1, 2, 3, 4].map(|level| Scope::Network.hourly_cap(none, level)), [5, 2, 1, 0]);
+    }
+
+    #[test]
+    fn place_is_stored_under_a_key_and_read_under_all() {
+        let (ada, bob) = (phone("+14155550100"), phone("+14155550101"));
+        let old = keyring(&key(1, 7)).places(&ada, "203.0.0.0/16");
+        let both = keyring(&format!("{},{}", key(2, 8), key(1, 7)));
+        assert!(both.places(&ada, "203.0.0.0/16").contains(&old[0]));
+        assert_ne!(both.places(&ada, "203.0.0.0/16")[0], old[0], "the newest key is the one that is stored under");
+        assert!(!both.places(&bob, "203.0.0.0/16").contains(&old[0]) && !both.places(&ada, "").contains(&old[0]));
+    }
+
+    #[test]
     fn twenty_failures_are_free_and_then_the_wait_doubles_to_an_hour() {
         let now = datetime!(2026-11-20 15:00 UTC);
         let left = |failures| wait(failures, now, now).map_or(0, |left| left.as_secs());
@@ -260,6 +402,18 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn caps_never_grow_with_the_level(verified in 0..10_000_i64, level in 1..40_i16) {
+            for scope in Scope::ALL {
+                let sample = Sample { phones: 100_000, verified, origins: 1_000, blocks: 1_000 };
+                let (cap, next) = (scope.hourly_cap(sample, level), scope.hourly_cap(sample, level + 1));
+                prop_assert!(cap >= next && closed_for(level) <= closed_for(level + 1));
+            }
+            let any = Sample { phones: 1, verified, origins: 1, blocks: 1 };
+            let cap = Scope::Country.hourly_cap(any, level);
+            prop_assert!(cap >= 10, "{}", cap);
+        }
+
         #[test]
         fn the_wait_never_grows_shorter_with_failures(failures in 0..200_i32, passed in 0..4_000_i64) {
             let last = datetime!(2026-11-20 15:00 UTC);

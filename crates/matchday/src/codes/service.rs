@@ -6,14 +6,14 @@ use sqlx::{PgConnection, PgPool};
 
 pub use super::store::{Closure, CodeId};
 use super::{
-    limits::{Limits, Refusal},
-    rules::{self, Code, Keyring, Subject},
+    limits::{Limits, Refusal, Taken},
+    rules::{self, Code, Keyring, Scope, Subject},
     store::{self, New},
 };
 use crate::{
     http::ClientNetwork,
     operators::{self, Operator, service::Deed},
-    phone::Phone,
+    phone::{Country, Phone},
     platform::{
         clock::Clock,
         config::Config,
@@ -51,6 +51,9 @@ pub struct Sent {
     pub expires_in: Duration,
     /// What is left of the phone's limit.
     pub limit: Decision,
+    /// Set while a limit that is shared with strangers is used up: only phones that have verified before get a code, and
+    /// others can try again after this time. The response does not tell which of the two the phone is.
+    pub limited_for: Option<Duration>,
 }
 
 /// Why no code was sent.
@@ -90,7 +93,7 @@ pub enum CheckError {
     Database(#[from] sqlx::Error),
 }
 
-/// Leave to try one code. Trying takes one as an argument, so that nobody can forget to ask for it.
+/// Permission to try one code. Trying takes one as an argument, so that no caller can forget to ask for it.
 #[derive(Debug)]
 pub struct GuessPermit {
     network: ClientNetwork,
@@ -122,7 +125,8 @@ impl Codes {
 
     /// Makes a code and sends it. It takes the place of the one before, if there was one.
     ///
-    /// Nothing here asks whether the phone has an account, so nothing in the answer or its timing can tell.
+    /// Whether the phone has verified before decides only whether a message is sent while a shared limit is used up. The
+    /// response is the same then, and does not wait for the message, so neither its content nor its timing tells.
     pub async fn request(
         &self,
         subject: &Subject,
@@ -131,8 +135,10 @@ impl Codes {
         language: Language,
     ) -> Result<Sent, RequestError> {
         let sent = async {
-            self.inner.limits.take_network(network).await?;
-            self.send(subject, phone, network, language).await
+            match self.inner.limits.take_network(network).await {
+                Ok(taken) => self.send(subject, phone, network, language, taken).await,
+                Err(refusal) => self.send_if_returning(subject, phone, network, language, refusal, None).await,
+            }
         };
         sent.await.map_err(Refused::counted)
     }
@@ -147,9 +153,15 @@ impl Codes {
     ) -> Result<Sent, RequestError> {
         let sent = async {
             // First: whether a code is out is nothing to be asked without end.
-            self.inner.limits.take_network(network).await?;
-            match self.pending(subject).await? {
-                Some(pending) if pending == *phone => self.send(subject, phone, network, language).await,
+            let taken = match self.inner.limits.take_network(network).await {
+                Ok(taken) => taken,
+                Err(refusal) => {
+                    return self.send_if_returning(subject, phone, network, language, refusal, None).await;
+                }
+            };
+            let inner = &*self.inner;
+            match store::resendable(&inner.db, &subject.key(), inner.clock.now()).await? {
+                Some(pending) if pending == *phone => self.send(subject, phone, network, language, taken).await,
                 _ => Err(Refused(RequestError::NonePending, "none_pending")),
             }
         };
@@ -162,22 +174,64 @@ impl Codes {
         phone: &Phone,
         network: ClientNetwork,
         language: Language,
+        taken: Taken,
     ) -> Result<Sent, Refused> {
         let inner = &*self.inner;
-        let (country, now) = (phone.country(), inner.clock.now());
-        if !inner.limits.serves(phone, &country) {
-            return Err(Refused(RequestError::NumberNotServed, "not_served"));
-        }
-        let prefixes = [phone.block().to_owned(), country.as_str().to_owned()];
-        if let Some(until) = store::closed_until(&inner.db, &prefixes, now).await? {
-            return Err(Refused(RequestError::Limited(refused_for(until - now)), "closed"));
-        }
-        let limit = inner.limits.take(phone, &country).await?;
+        let country = phone.country();
+        self.require_served(phone, &country)?;
+        let (own, limit) = inner.limits.take_own(phone, network).await?;
+        let prefixes = [network.origin(), phone.block().to_owned(), country.as_str().to_owned()];
+        let caps = store::caps(&inner.db, &prefixes, inner.clock.now()).await?;
+        let shared = match inner.limits.take_shared(phone, &country, &caps).await {
+            Ok(shared) => shared,
+            Err(refusal) => {
+                // A person who is not sent a code must not use up their own limit by trying.
+                inner.limits.give_back(&own).await;
+                return self.send_if_returning(subject, phone, network, language, refusal, Some(limit)).await;
+            }
+        };
         // In a task of its own: a client that hangs up, or a deadline, must not leave a code that was half sent.
-        let task = self.clone().store_and_dispatch(subject.clone(), phone.clone(), network, language);
+        let taken = taken.and(own).and(shared);
+        let task = self.clone().store_and_dispatch(subject.clone(), phone.clone(), network, language, taken, false);
         let dispatched = tokio::spawn(telemetry::in_this_request(task)).await;
         dispatched.unwrap_or(Err(Refused(RequestError::Unavailable, "panic")))?;
-        Ok(Sent { expires_in: rules::LIFETIME.unsigned_abs(), limit })
+        Ok(Sent { expires_in: rules::LIFETIME.unsigned_abs(), limit, limited_for: None })
+    }
+
+    /// Sends a code from the reserve if the phone has verified before, and none otherwise. The response is the same, and
+    /// comes before anything is written or sent.
+    async fn send_if_returning(
+        &self,
+        subject: &Subject,
+        phone: &Phone,
+        network: ClientNetwork,
+        language: Language,
+        refusal: Refusal,
+        limit: Option<Decision>,
+    ) -> Result<Sent, Refused> {
+        let inner = &*self.inner;
+        let country = phone.country();
+        self.require_served(phone, &country)?;
+        let places = inner.keys.places(phone, &network.neighbourhood());
+        let known = store::known(&inner.db, phone, &places, inner.clock.now() - rules::AT_HOME_FOR).await?;
+        if known.is_returning {
+            let (codes, subject, phone) = (self.clone(), subject.clone(), phone.clone());
+            let task = async move {
+                let taken = codes.inner.limits.take_reserve(&phone, &country, network, known).await?;
+                codes.store_and_dispatch(subject, phone, network, language, taken, true).await
+            };
+            tokio::spawn(telemetry::in_this_request(async { task.await.map_err(Refused::counted) }));
+        } else {
+            Refused::from(refusal).counted();
+        }
+        let limited_for = Some(refusal.decision.retry_after);
+        let limit = limit.unwrap_or(refusal.decision);
+        Ok(Sent { expires_in: rules::LIFETIME.unsigned_abs(), limit, limited_for })
+    }
+
+    fn require_served(&self, phone: &Phone, country: &Country) -> Result<(), Refused> {
+        let serves = self.inner.limits.serves(phone, country);
+        if serves { Ok(()) } else { Err(Refused(RequestError::NumberNotServed, "not_served")) }
     }
 
     async fn store_and_dispatch(
@@ -186,17 +240,23 @@ impl Codes {
         phone: Phone,
         network: ClientNetwork,
         language: Language,
+        taken: Taken,
+        is_limited: bool,
     ) -> Result<(), Refused> {
         let inner = &*self.inner;
         let (country, now) = (phone.country(), inner.clock.now());
         let code = Code::make(&*inner.random);
         let sealed = inner.keys.seal(&subject, &phone, &code, random::bytes(&*inner.random));
+        let places = inner.keys.places(&phone, &network.neighbourhood());
         let new = New {
             subject: &subject.key(),
             phone: &phone,
             country: country.as_str(),
             stored: sealed.ok_or(Refused(RequestError::NoKey, "key"))?,
             network: &network.to_string(),
+            origin: &network.origin(),
+            place: places.first().map_or(&[], Vec::as_slice),
+            is_limited,
             created_at: now,
             expires_at: now + rules::LIFETIME,
         };
@@ -215,7 +275,7 @@ impl Codes {
             Err(DispatchError::NotSent) => {
                 store::delete(&inner.db, id).await?;
                 // Or an outage of the providers would go on until the day's budget is a new one.
-                inner.limits.give_back(&phone, network, &country).await;
+                inner.limits.give_back(&taken).await;
                 Err(Refused(RequestError::Unavailable, "provider"))
             }
             // It stays: should it arrive, it is right.
@@ -228,10 +288,10 @@ impl Codes {
         store::pending(&self.inner.db, &subject.key(), self.inner.clock.now()).await
     }
 
-    /// Takes from what a network may try.
-    pub async fn permit_guess(&self, network: ClientNetwork) -> Result<GuessPermit, CheckError> {
-        let limit = self.inner.limits.take_guess(network).await;
-        if limit.allowed { Ok(GuessPermit { network, limit }) } else { Err(CheckError::Limited(limit)) }
+    /// Takes from what a network may try. A network that has used it up can still try the codes that it asked for
+    /// itself, or one customer behind a shared address could lock out all others.
+    pub async fn permit_guess(&self, network: ClientNetwork) -> GuessPermit {
+        GuessPermit { network, limit: self.inner.limits.take_guess(network).await }
     }
 
     /// Tries a code.
@@ -242,7 +302,7 @@ impl Codes {
         code: &Code,
         permit: GuessPermit,
     ) -> Result<RightCode, CheckError> {
-        let checked = self.try_check(subject, phone, code, permit.network).await;
+        let checked = self.try_check(subject, phone, code, permit).await;
         let outcome = match &checked {
             Ok(_) => "right",
             Err(CheckError::NotGood) => "wrong",
@@ -259,16 +319,18 @@ impl Codes {
         subject: &Subject,
         phone: &Phone,
         code: &Code,
-        network: ClientNetwork,
+        permit: GuessPermit,
     ) -> Result<RightCode, CheckError> {
         let inner = &*self.inner;
-        let (key, asking, now) = (subject.key(), network.to_string(), inner.clock.now());
+        let (key, asking, now) = (subject.key(), permit.network.to_string(), inner.clock.now());
         if let Some((failures, last)) = store::failures(&inner.db, &key, &asking).await?
             && let Some(left) = rules::wait(failures, last, now)
         {
             return Err(CheckError::Limited(refused_for(left.try_into().unwrap_or_default())));
         }
-        let guess = store::count_guess(&inner.db, &key, &asking, now).await?.ok_or(CheckError::NotGood)?;
+        let guess = store::count_guess(&inner.db, &key, &asking, now, permit.limit.allowed).await?;
+        let refusal = if permit.limit.allowed { CheckError::NotGood } else { CheckError::Limited(permit.limit) };
+        let guess = guess.ok_or(refusal)?;
         metrics::counter!("matchday_codes_compared_total").increment(1);
         if inner.keys.opens(&guess.stored, subject, phone, code) {
             return Ok(RightCode { id: guess.id, own: guess.own });
@@ -284,11 +346,33 @@ impl Codes {
         right: RightCode,
         subject: &Subject,
     ) -> sqlx::Result<bool> {
-        let consumed = store::consume(connection, right.id, self.inner.clock.now()).await?;
-        if consumed {
-            store::forget_failures(connection, &subject.key()).await?;
+        let now = self.inner.clock.now();
+        let Some(used) = store::consume(connection, right.id, now).await? else { return Ok(false) };
+        store::forget_failures(connection, &subject.key()).await?;
+        // A code that one network asked for and another one used says nothing of where the phone is at home.
+        let place = if right.own { used.place } else { Vec::new() };
+        store::note_verification(connection, &used.phone, &place, now).await?;
+        Ok(true)
+    }
+
+    /// Forgets that a phone has verified, in the caller's transaction, because no account has it any more.
+    pub async fn forget_phone_in(&self, connection: &mut PgConnection, phone: &Phone) -> sqlx::Result<()> {
+        store::forget_verifications(connection, phone).await
+    }
+
+    /// Takes note that a phone has verified, from nowhere in particular, in the caller's transaction.
+    pub async fn remember_phone_in(&self, connection: &mut PgConnection, phone: &Phone) -> sqlx::Result<()> {
+        store::note_verification(connection, phone, &[], self.inner.clock.now()).await
+    }
+
+    /// Makes phones ones that have verified before, from nowhere in particular.
+    #[cfg(test)]
+    pub(super) async fn note_verified_before(&self, phones: &[&str]) {
+        let mut connection = self.inner.db.acquire().await.expect("a connection");
+        for phone in phones {
+            let phone = Phone::parse(phone).expect("a phone");
+            store::note_verification(&mut connection, &phone, &[], self.inner.clock.now()).await.expect("noted");
         }
-        Ok(consumed)
     }
 
     /// Takes note that a phone was verified, once that is committed.
@@ -302,26 +386,41 @@ impl Codes {
         store::give_back(&self.inner.db, right.id, right.own).await
     }
 
-    /// Closes blocks and countries from which too few codes come back, and reports them: somebody is paid for messages
-    /// that nobody reads. Returns those that it closed.
+    /// Closes networks, blocks and countries from which too few codes come back: the messages earn money for whoever
+    /// causes them. Phones that have verified before still get their codes, others only a few an hour. Returns the
+    /// closures that it made.
     pub async fn judge_conversions(&self) -> sqlx::Result<Vec<Closure>> {
         let inner = &*self.inner;
         let now = inner.clock.now();
-        let (from, to) = rules::judged_hour(now);
-        let poor = store::poor_conversions(&inner.db, from, to, rules::JUDGED_SENDS, rules::LEAST_PERCENT).await?;
+        let hour = rules::judged_hour(now);
         let mut closed = Vec::new();
-        for poor in poor {
-            let closure = Closure { closed_until: now + rules::CLOSED_FOR, ..poor };
-            if store::close(&inner.db, &closure, now).await? {
-                tracing::error!(
-                    prefix = closure.prefix,
-                    phones = closure.phones,
-                    verified = closure.verified,
-                    "too few codes came back: no codes are sent there for a day; `matchday sms open` opens it"
-                );
-                let kind = if closure.prefix.starts_with('+') { "block" } else { "country" };
-                metrics::counter!("matchday_sms_closures_total", "kind" => kind).increment(1);
-                closed.push(closure);
+        for scope in Scope::ALL {
+            for (prefix, sample) in store::samples(&inner.db, scope, hour).await? {
+                if !scope.is_fraud(sample) {
+                    continue;
+                }
+                let level = rules::next_level(store::last_closure(&inner.db, &prefix).await?, now);
+                let closure = Closure {
+                    prefix,
+                    closed_until: now + rules::closed_for(level),
+                    level,
+                    hourly: scope.hourly_cap(sample, level).try_into().unwrap_or(i32::MAX),
+                    phones: sample.phones,
+                    verified: sample.verified,
+                };
+                if store::close(&inner.db, &closure, now).await? {
+                    tracing::error!(
+                        scope = scope.name(),
+                        prefix = closure.prefix,
+                        phones = closure.phones,
+                        verified = closure.verified,
+                        hourly = closure.hourly,
+                        until = %closure.closed_until,
+                        "code conversion too low: new phones capped; lift with `matchday sms open`"
+                    );
+                    metrics::counter!("matchday_sms_closures_total", "kind" => scope.name()).increment(1);
+                    closed.push(closure);
+                }
             }
         }
         #[expect(clippy::cast_precision_loss, reason = "a handful")]
@@ -346,7 +445,7 @@ impl Codes {
         Ok(true)
     }
 
-    /// Deletes codes after a day, and failures after a month without any; returns how many.
+    /// Deletes codes after a day, failures after a month without any, and verifications after 400 days; returns how many.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
         let (db, now) = (&self.inner.db, self.inner.clock.now());
         let codes = database::sweep(|most| async move {
@@ -359,7 +458,9 @@ impl Codes {
         })
         .await?;
         let failures = database::sweep(|most| store::sweep_failures(db, now - time::Duration::days(30), most)).await?;
-        Ok(codes + failures)
+        let verifications =
+            database::sweep(|most| store::sweep_verifications(db, now - rules::RETURNING_FOR, most)).await?;
+        Ok(codes + failures + verifications)
     }
 }
 

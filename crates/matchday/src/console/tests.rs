@@ -311,7 +311,7 @@ async fn what_people_wrote_stays_text() {
         report(app, other.id, &format!("@{HOSTILE}:matchday.localhost"), HOSTILE, HOSTILE).await;
         let hostile = Operator::new(HOSTILE, HOSTILE);
         app.app.safety.restrict(user.id, crate::safety::service::Restriction::Mute, &hostile).await.expect("muted");
-        sqlx::query("insert into sms_closures values ($1, now(), '2999-01-01T00:00:00Z', 40, 3)").bind(HOSTILE).execute(&app.app.db).await.expect("closed");
+        sqlx::query("insert into sms_closures values ($1, now(), '2999-01-01T00:00:00Z', 40, 3, 1, 5)").bind(HOSTILE).execute(&app.app.db).await.expect("closed");
         sqlx::query("insert into outbox (key, subject, payload) values ('x', $1, '{}')").bind(HOSTILE).execute(&app.app.db).await.expect("waits");
         let mut seen = 0;
         for path in PAGES.into_iter().map(str::to_owned).chain([
@@ -457,14 +457,14 @@ async fn reports_are_dealt_with() {
 #[tokio::test]
 async fn what_is_closed_for_codes_is_opened() {
     TestApp::run(async |app| {
-        sqlx::query("insert into sms_closures values ('GB', now(), '2999-01-01T00:00:00Z', 40, 3)")
+        sqlx::query("insert into sms_closures values ('GB', now(), '2999-01-01T00:00:00Z', 40, 3, 1, 5)")
             .execute(&app.app.db)
             .await
             .expect("closed");
         app.log_in("+14155550100").await;
         let html = page(app, "/console/sms").await;
         assert!(
-            html.contains("GB is closed") && html.contains("<th scope=\"row\">US") && html.contains("100 %"),
+            html.contains("GB is limited") && html.contains("<th scope=\"row\">US") && html.contains("100 %"),
             "{html}"
         );
         send(app, "/console/sms", "/console/sms/open", &[("reason", "a slow carrier"), ("prefix", "GB")]).await;

@@ -255,7 +255,7 @@ pub(super) async fn say(app: &App, fan: UserId, entry: &Stored, id: &str, words:
 async fn code(app: &App, phone: &Phone) -> anyhow::Result<String> {
     let subject = Subject::Login(phone.clone());
     app.codes.request(&subject, phone, ClientNetwork::local(), Language::default()).await?;
-    let filter = LogFilter { phone: Some(phone.clone()), date: None, status: Some("sent") };
+    let filter = LogFilter { phone: Some(phone.clone()), date: None, status: Some("sent"), notices: false };
     let (log, _) = app.sms.log(&filter, Paging::first(1)).await?;
     log.into_iter().next().and_then(|entry| entry.code).context("the code is not in the log of messages")
 }

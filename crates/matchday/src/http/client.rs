@@ -8,7 +8,10 @@ use http::{HeaderMap, request::Parts};
 use ipnet::IpNet;
 
 use super::error::ApiError;
-use crate::app::App;
+use crate::{
+    app::App,
+    platform::rate_limit::{Decision, Limit, Quota, RateLimiter},
+};
 
 tokio::task_local! {
     /// The other end of the connection that this task serves. A value of the task and not of the request, because
@@ -34,12 +37,85 @@ impl ClientNetwork {
         Self::of(IpAddr::V6(Ipv6Addr::LOCALHOST))
     }
 
+    /// The /48 of an IPv6 network. A provider may give a customer all of it, which is 65,536 networks.
+    fn site(self) -> Option<Ipv6Addr> {
+        match self.0 {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => Some(prefix(address, 48)),
+        }
+    }
+
+    /// The smallest part of the network that one customer may have been given: an IPv4 address, or the /48 of an IPv6
+    /// address. Abuse is judged by it.
+    pub fn origin(self) -> String {
+        self.site().map_or_else(|| self.to_string(), |site| format!("{site}/48"))
+    }
+
+    /// The /16 of an IPv4 address or the /32 of an IPv6 address: what usually stays the same while a phone roams in
+    /// the network of its carrier.
+    pub fn neighbourhood(self) -> String {
+        match self.0 {
+            IpAddr::V4(address) => {
+                let [first, second, ..] = address.octets();
+                format!("{first}.{second}.0.0/16")
+            }
+            IpAddr::V6(address) => format!("{}/32", prefix(address, 32)),
+        }
+    }
+
+    /// Takes one from a limit that is kept by network. The /48 of an IPv6 network has a limit of four times the size.
+    pub async fn take(self, limiter: &RateLimiter, limit: Limit) -> Decision {
+        let decision = limiter.take(limit, &self.to_string()).await;
+        if let Some(site) = self.site().filter(|_| decision.allowed) {
+            let wide =
+                Limit { burst: limit.burst.saturating_mul(SITE_FACTOR), every: limit.every / SITE_FACTOR, ..limit };
+            let of_site = limiter.take(wide, &format!("{site}/48")).await;
+            if !of_site.allowed {
+                limiter.untake(limit, &self.to_string()).await;
+                return of_site;
+            }
+        }
+        decision
+    }
+
+    /// Counts one towards a quota that is kept by network, like [`Self::take`].
+    pub async fn count(self, limiter: &RateLimiter, quota: Quota) -> Decision {
+        let decision = limiter.count(quota, &self.to_string()).await;
+        if let Some(site) = self.site().filter(|_| decision.allowed) {
+            let of_site = limiter.count(site_quota(quota), &format!("{site}/48")).await;
+            if !of_site.allowed {
+                limiter.uncount(quota, &self.to_string()).await;
+                return of_site;
+            }
+        }
+        decision
+    }
+
+    /// Takes back what [`Self::count`] counted.
+    pub async fn uncount(self, limiter: &RateLimiter, quota: Quota) {
+        limiter.uncount(quota, &self.to_string()).await;
+        if let Some(site) = self.site() {
+            limiter.uncount(site_quota(quota), &format!("{site}/48")).await;
+        }
+    }
+
     fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) & !u128::from(u64::MAX))),
+            IpAddr::V6(address) => IpAddr::V6(prefix(address, 64)),
         })
     }
+}
+
+/// How many times the limit of a /64 its /48 has.
+const SITE_FACTOR: u32 = 4;
+
+fn site_quota(quota: Quota) -> Quota {
+    Quota { most: quota.most.saturating_mul(SITE_FACTOR), ..quota }
+}
+
+fn prefix(address: Ipv6Addr, bits: u32) -> Ipv6Addr {
+    Ipv6Addr::from(u128::from(address) & !(u128::MAX >> bits))
 }
 
 impl std::fmt::Display for ClientNetwork {
@@ -123,6 +199,15 @@ mod tests {
         assert_eq!(client("2001:db8:1:2:aaaa::1", &[], &[]), client("2001:db8:1:2:bbbb::2", &[], &[]));
         assert_ne!(client("2001:db8:1:2::1", &[], &[]), client("2001:db8:1:3::1", &[], &[]));
         assert_eq!(client("::ffff:203.0.113.7", &[], &[]), "203.0.113.7");
+    }
+
+    #[test]
+    fn abuse_is_judged_by_what_a_customer_may_hold() {
+        let network = |address: &str| ClientNetwork::of(address.parse().expect("an address"));
+        assert_eq!(network("2001:db8:1:2::1").origin(), "2001:db8:1::/48");
+        assert_eq!(network("2001:db8:1:2::1").neighbourhood(), "2001:db8::/32");
+        assert_eq!(network("203.0.113.7").origin(), "203.0.113.7");
+        assert_eq!(network("203.0.113.7").neighbourhood(), "203.0.0.0/16");
     }
 
     proptest! {

@@ -211,3 +211,8 @@ pub fn limit_headers(decision: Decision) -> [(http::HeaderName, HeaderValue); 2]
         (http::HeaderName::from_static("x-ratelimit-remaining"), HeaderValue::from(decision.remaining)),
     ]
 }
+
+/// When a caller should try again, where there is a reason to.
+pub fn retry_after(time: Option<Duration>) -> Option<[(http::HeaderName, HeaderValue); 1]> {
+    time.map(|time| [(header::RETRY_AFTER, HeaderValue::from(whole_seconds(time)))])
+}

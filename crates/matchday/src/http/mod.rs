@@ -35,7 +35,7 @@ pub use cached::{Wanted, page_response};
 pub(crate) use client::for_this_peer;
 pub use client::{ClientNetwork, PEER};
 pub(crate) use edge::{overloaded, too_late};
-pub use error::{ApiError, ErrorBody, limit_headers, permitted};
+pub use error::{ApiError, ErrorBody, limit_headers, permitted, retry_after};
 pub(crate) use extract::token_of;
 pub use extract::{CurrentUser, MaybeUser, Path, Query, RawBody, ValidJson};
 pub use health::Checks;
@@ -49,7 +49,7 @@ use crate::{
     app::App,
     chat, codes, coins, console, demo, events,
     idempotency::{self, OnceLayer},
-    leaving, live, login, mirror, notifications,
+    leaving, live, login, mirror, notifications, phones,
     platform::{random, telemetry},
     predictions, rooms, safety, scores, sessions, sms, teams, usernames,
 };
@@ -64,6 +64,7 @@ fn features() -> OpenApiRouter<App> {
         .merge(login::routes())
         .merge(usernames::routes())
         .merge(accounts::routes())
+        .merge(phones::routes())
         .merge(leaving::routes())
         .merge(chat::routes())
         .merge(events::routes())

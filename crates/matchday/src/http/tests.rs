@@ -296,6 +296,7 @@ fn the_description_names_every_operation_and_its_errors() {
     POST /api/code/request request_code 200 400 413 422 429 500 503
     POST /api/code/verify verify_code 200 400 401 403 413 422 429 500 503
     GET /api/logs/sms list_sms_log 200 404 422 500 503
+    POST /api/phone/undo-move undo_phone_move 200 400 401 409 413 422 429 500 503
     POST /api/sms/twilio/status take_twilio_report 200 400 403 404 413 500 503
     GET /api/sms/vonage/status take_vonage_report_by_query 200 400 403 404 500 503
     POST /api/sms/vonage/status take_vonage_report 200 400 403 404 413 500 503
@@ -313,7 +314,8 @@ fn the_description_is_whole() {
         assert!(operation["summary"].is_string() && operation["tags"].is_array(), "{name}: summary and tag");
         let before_login = ["/api/auth/login", "/api/auth/username/check", "/api/auth/username/generate"];
         let guarded = name.contains("/api/auth/") && !before_login.iter().any(|path| name.ends_with(path));
-        let takes_code = name.ends_with("/api/code/verify") || name.ends_with("/api/auth/login");
+        let takes_code =
+            ["/api/code/verify", "/api/auth/login", "/api/phone/undo-move"].iter().any(|path| name.ends_with(path));
         assert_eq!(operation["security"].is_array(), guarded, "{name}: security");
         assert_eq!(operation["responses"]["401"].is_object(), guarded || takes_code, "{name}: 401");
         let parameters = operation["parameters"].as_array().into_iter().flatten();

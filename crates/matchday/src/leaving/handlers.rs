@@ -83,6 +83,11 @@ impl From<LeavingError> for ApiError {
             LeavingError::NoPhone => {
                 Self::new(StatusCode::CONFLICT, "no_phone", "This account has no phone that a code could be sent to.")
             }
+            LeavingError::MovedLately { until } => {
+                let day = until.date();
+                let message = format!("This account's phone number was changed lately. You can delete it after {day}.");
+                Self::new(StatusCode::CONFLICT, "phone_moved_lately", message)
+            }
             LeavingError::Busy => crate::http::overloaded(),
             LeavingError::Request(error) => error.into(),
             LeavingError::Code(error) => error.into(),
@@ -114,7 +119,7 @@ pub(super) async fn export_me(State(app): State<App>, user: CurrentUser) -> Resu
 #[utoipa::path(post, path = "/api/auth/me/deletion", tag = "Account", security(("token" = [])),
     responses(
         (status = 200, body = DeletionRequested),
-        (status = 409, description = "The account has no phone (`no_phone`), or the same request is under way", body = ErrorBody),
+        (status = 409, description = "The account has no phone (`no_phone`), its phone was changed less than 72 hours ago (`phone_moved_lately`), or the same request is under way", body = ErrorBody),
         (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn request_deletion(

@@ -24,6 +24,7 @@ use crate::{
     login::service::Login,
     mirror::service::Mirror,
     phone::Phone,
+    phones::service::Phones,
     platform::{
         clock::Clock,
         outbox::{self, Message},
@@ -70,6 +71,7 @@ pub struct Leaving {
 struct Inner {
     /// Whoever goes has come by the same parts.
     way_in: Login,
+    phones: Phones,
     mirror: Mirror,
     limiter: RateLimiter,
     /// The homeserver's name, which ends what it calls people.
@@ -91,6 +93,12 @@ pub enum LeavingError {
     /// No code can be sent to somebody without a phone.
     #[error("the account has no phone")]
     NoPhone,
+    /// The account moved to another phone, and the move can still be undone.
+    #[error("the account's phone was moved lately")]
+    MovedLately {
+        /// When the account can be deleted.
+        until: OffsetDateTime,
+    },
     /// Others are at it.
     #[error("too many exports at once")]
     Busy,
@@ -126,6 +134,7 @@ impl Leaving {
     /// The way out for those who came by this way in.
     pub fn new(
         way_in: Login,
+        phones: Phones,
         mirror: Mirror,
         limiter: RateLimiter,
         server_name: Option<String>,
@@ -133,7 +142,7 @@ impl Leaving {
         outbox_written: Arc<Notify>,
     ) -> Self {
         let exports = Semaphore::new(EXPORTS_AT_ONCE);
-        let inner = Inner { way_in, mirror, limiter, server_name, clock, outbox_written, exports };
+        let inner = Inner { way_in, phones, mirror, limiter, server_name, clock, outbox_written, exports };
         Self { inner: Arc::new(inner) }
     }
 
@@ -167,6 +176,7 @@ impl Leaving {
         language: Language,
     ) -> Result<(Phone, Sent), LeavingError> {
         let phone = self.phone(user).await?;
+        self.require_settled(&mut *self.inner.way_in.db.acquire().await?, user).await?;
         let sent = self.inner.way_in.codes.request(&Subject::Departure(user), &phone, network, language).await?;
         Ok((phone, sent))
     }
@@ -182,6 +192,7 @@ impl Leaving {
             return Err(CheckError::NotGood.into());
         }
         accounts::store::lock(&mut tx, user).await?;
+        self.require_settled(&mut tx, user).await?;
         let person = self.person(&mut tx, user, Some(&phone)).await?;
         let names = store::names(&mut tx, user).await?;
         let ended = inner.way_in.sessions.end_all_in(&mut tx, user).await?;
@@ -197,6 +208,14 @@ impl Leaving {
         inner.outbox_written.notify_one();
         metrics::counter!("matchday_accounts_deleted_total").increment(1);
         Ok(())
+    }
+
+    /// Whoever took an account over must not be able to delete it before its owner has undone the move.
+    async fn require_settled(&self, connection: &mut PgConnection, user: UserId) -> Result<(), LeavingError> {
+        match self.inner.phones.undo_until(connection, user).await? {
+            Some(until) => Err(LeavingError::MovedLately { until }),
+            None => Ok(()),
+        }
     }
 
     async fn phone(&self, user: UserId) -> Result<Phone, LeavingError> {

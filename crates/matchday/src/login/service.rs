@@ -81,8 +81,13 @@ impl Login {
         let Attempt { phone, code, username } = attempt;
         let subject = Subject::Login(phone.clone());
         let right = self.codes.check(&subject, &phone, &code, permit).await?;
+        // Before the transaction: the homeserver may take its time.
+        let is_foreign = match &username {
+            Some(username) => self.accounts.is_foreign_name(username).await,
+            None => false,
+        };
         let (account, is_new, issued, ended) = loop {
-            match self.enter(right, &subject, &phone, username.as_ref(), client).await {
+            match self.enter(right, &subject, &phone, username.as_ref(), is_foreign, client).await {
                 Ok(entered) => break entered,
                 // It was rolled back, the code with it; the phone's account is settled now, so this ends.
                 Err(EnterError::Make(MakeError::PhoneMoved)) => {}
@@ -117,6 +122,7 @@ impl Login {
         subject: &Subject,
         phone: &Phone,
         username: Option<&Username>,
+        is_foreign: bool,
         client: &str,
     ) -> Result<(Account, bool, Issued, EndedSessions), EnterError> {
         let mut tx = self.db.begin().await?;
@@ -124,6 +130,9 @@ impl Login {
             return Err(LoginError::from(CheckError::NotGood).into());
         }
         let (account, is_new) = self.accounts.find_or_make_in(&mut tx, phone, username).await?;
+        if is_new && is_foreign {
+            return Err(MakeError::UsernameTaken.into());
+        }
         if account.banned_at.is_some() {
             return Err(LoginError::Suspended.into());
         }

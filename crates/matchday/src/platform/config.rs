@@ -174,6 +174,12 @@ settings! {
         /// How many usernames a network may ask for at once; then one every two seconds.
         network_names: u32 = "30",
     }
+    /// Accounts.
+    accounts: Accounts {
+        /// The page of your app that undoes moving an account to another phone. The text to the old phone then has a link
+        /// to it, with the undo code behind `#`. Empty: the text has the code alone.
+        undo_url: Option<Url> = "",
+    }
     /// Tokens that apps carry.
     sessions: Sessions {
         /// A session ends when it was not used for this long.

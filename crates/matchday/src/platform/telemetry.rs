@@ -212,9 +212,9 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     metrics::describe_counter!("matchday_sms_reports_refused_total", "Reports whose signature was not good");
     metrics::describe_counter!(
         "matchday_sms_closures_total",
-        "Blocks and countries closed because too few codes came back"
+        "Networks, blocks and countries limited because too few codes came back"
     );
-    metrics::describe_gauge!("matchday_sms_closed", "Blocks and countries that are closed");
+    metrics::describe_gauge!("matchday_sms_closed", "Networks, blocks and countries that get few codes");
     metrics::describe_counter!("matchday_accounts_made_total", "Accounts made by a first login");
     metrics::describe_counter!("matchday_accounts_deleted_total", "Accounts deleted by their owners");
     metrics::describe_gauge!("matchday_departures_unfinished", "Deleted accounts that chat has not forgotten yet");

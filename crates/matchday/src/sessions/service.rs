@@ -294,6 +294,39 @@ impl Sessions {
         announce(connection, user, &ended).await
     }
 
+    /// Ends a user's sessions but this one, with their chat devices, in the caller's transaction.
+    pub async fn end_others_in(
+        &self,
+        connection: &mut PgConnection,
+        user: UserId,
+        keep: Option<SessionId>,
+    ) -> Result<EndedSessions, SessionError> {
+        let ended = store::delete_others(connection, user, keep).await?;
+        announce(connection, user, &ended).await
+    }
+
+    /// When the holder of a session last proved to have the account's phone: when they logged in, or since. `None` if
+    /// the session is over.
+    pub async fn proven_at(
+        &self,
+        connection: &mut PgConnection,
+        user: UserId,
+        id: SessionId,
+    ) -> sqlx::Result<Option<OffsetDateTime>> {
+        store::proven_at(connection, user, id).await
+    }
+
+    /// Takes note that the holder of a session proved to have the account's phone.
+    pub async fn note_proof_in(
+        &self,
+        connection: &mut PgConnection,
+        user: UserId,
+        id: SessionId,
+        now: OffsetDateTime,
+    ) -> sqlx::Result<()> {
+        store::note_proof(connection, user, id, now).await
+    }
+
     /// A page of the user's sessions, newest first, and how many there are.
     pub async fn list(&self, user: UserId, paging: Paging) -> sqlx::Result<(Vec<Session>, i64)> {
         let rows = store::list(&self.inner.db, user, self.inner.clock.now()).await?;

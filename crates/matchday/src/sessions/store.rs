@@ -108,6 +108,49 @@ pub(super) async fn delete_all(connection: &mut PgConnection, user: UserId) -> s
     .await
 }
 
+/// Ends all sessions of a user but one.
+pub(super) async fn delete_others(
+    connection: &mut PgConnection,
+    user: UserId,
+    keep: Option<SessionId>,
+) -> sqlx::Result<Vec<Ended>> {
+    sqlx::query_as!(
+        Ended,
+        r#"delete from sessions where user_id = $1 and id is distinct from $2
+           returning id as "id: SessionId", token_hash, device_id"#,
+        user.0,
+        keep.map(|keep| keep.0),
+    )
+    .fetch_all(connection)
+    .await
+}
+
+pub(super) async fn proven_at(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    id: SessionId,
+) -> sqlx::Result<Option<OffsetDateTime>> {
+    sqlx::query_scalar!(
+        r#"select coalesce(proven_at, created_at) as "proven_at!" from sessions where user_id = $1 and id = $2"#,
+        user.0,
+        id.0,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+pub(super) async fn note_proof(
+    connection: &mut PgConnection,
+    user: UserId,
+    id: SessionId,
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!("update sessions set proven_at = $3 where user_id = $1 and id = $2", user.0, id.0, now)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
 /// Finds the sessions of these tokens; each is in the place of its token.
 pub(super) async fn find(connection: &mut PgConnection, tokens: &[Token]) -> sqlx::Result<Vec<Option<Found>>> {
     let (users, hashes) = columns(tokens.iter());

@@ -43,6 +43,8 @@ pub(super) struct LogParameters {
     /// Only messages of this status: `sent` or `failed`.
     #[param(pattern = "^(sent|failed)$")]
     status: Option<String>,
+    /// Messages without a code, like the one to a phone that an account has left, instead of those with one.
+    notices: Option<bool>,
 }
 
 struct Status(&'static str);
@@ -59,7 +61,9 @@ impl FromParameters for LogFilter {
     fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
         let (phone, date) = (parameters.optional::<Phone>("phone"), parameters.optional::<Date>("date"));
         let status = parameters.optional::<Status>("status");
-        Some(Self { phone: phone?, date: date?, status: status?.map(|status| status.0) })
+        let notices = parameters.optional::<bool>("notices");
+        let status = status?.map(|status| status.0);
+        Some(Self { phone: phone?, date: date?, status, notices: notices?.unwrap_or(false) })
     }
 }
 
@@ -79,6 +83,10 @@ struct SmsLogItem {
     phone: String,
     #[schema(example = "271828")]
     code: String,
+    /// The text of a message without a code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String)]
+    text: Option<String>,
     /// `sent` or `failed`.
     #[schema(example = "sent")]
     status: String,
@@ -109,6 +117,7 @@ impl From<LogEntry> for SmsLogItem {
             id: entry.id,
             phone: entry.phone.as_str().to_owned(),
             code: entry.code.unwrap_or_default(),
+            text: entry.notice,
             expires_at: (entry.status == "sent").then_some(entry.expires_at),
             status: entry.status,
             provider: entry.provider,

@@ -12,7 +12,7 @@ use super::{
     console::Console,
     provider::{CallbackError, Delivery, Outgoing, Provider, SendError, StatusReport},
     store::{self, Entry},
-    templates::{AppHash, AppName, Language, LastLine, WebDomain, render},
+    templates::{AppHash, AppName, Language, LastLine, WebDomain, render, render_move_notice},
     twilio::{self, Twilio},
     vonage::{self, Vonage},
 };
@@ -55,6 +55,18 @@ struct Inner {
 struct Carrier {
     provider: Box<dyn Provider>,
     breaker: Breaker,
+}
+
+/// A message that is about to be sent.
+struct Draft<'a> {
+    /// Zero for a message without a code.
+    code_id: CodeId,
+    code: Option<&'a str>,
+    text: &'a str,
+    /// The text of a message without a code, for the log.
+    notice: Option<&'a str>,
+    created_at: OffsetDateTime,
+    expires_at: OffsetDateTime,
 }
 
 /// What stands in every message.
@@ -167,10 +179,39 @@ impl Sms {
         made_at: OffsetDateTime,
         valid_for: time::Duration,
     ) -> Result<(), DispatchError> {
+        let text = self.inner.texts.render(language, code, valid_for);
+        let draft = Draft {
+            code_id: id,
+            code: Some(code.expose()),
+            text: &text,
+            notice: None,
+            created_at: made_at,
+            expires_at: made_at + valid_for,
+        };
+        self.dispatch(phone, &draft).await
+    }
+
+    /// Tells a phone that an account has left it. `undo` is the code or link that undoes the move.
+    pub async fn send_move_notice(
+        &self,
+        phone: &Phone,
+        language: Language,
+        undo: &str,
+        hours: u64,
+        expires_at: OffsetDateTime,
+    ) -> Result<(), DispatchError> {
+        let text = render_move_notice(language, &self.inner.texts.app_name, undo, hours);
+        let created_at = self.inner.clock.now();
+        let (code_id, notice) = (CodeId(0), Some(text.as_str()));
+        let draft = Draft { code_id, code: None, text: &text, notice, created_at, expires_at };
+        self.dispatch(phone, &draft).await
+    }
+
+    /// Hands a message to the first provider that takes it.
+    async fn dispatch(&self, phone: &Phone, draft: &Draft<'_>) -> Result<(), DispatchError> {
         let inner = &*self.inner;
-        let text = inner.texts.render(language, code, valid_for);
-        let reference = id.0.to_string();
-        let message = Outgoing { to: phone.as_str(), text: &text, reference: &reference };
+        let reference = draft.code_id.0.to_string();
+        let message = Outgoing { to: phone.as_str(), text: draft.text, reference: &reference };
         let mut perhaps_sent = false;
         for Carrier { provider, breaker } in &inner.providers {
             let name = provider.name();
@@ -184,14 +225,15 @@ impl Sms {
             count(name, label(&outcome));
             let error = outcome.as_ref().err().map(ToString::to_string);
             let entry = Entry {
-                code_id: id,
+                code_id: draft.code_id,
                 phone,
-                code: inner.keeps_codes.then(|| code.expose()),
+                code: draft.code.filter(|_| inner.keeps_codes),
+                notice: draft.notice.map(|text| if inner.keeps_codes { text } else { "" }),
                 provider: name,
                 message_id: outcome.as_ref().ok().map(|accepted| accepted.message_id.as_str()),
                 error: error.as_deref(),
-                created_at: made_at,
-                expires_at: made_at + valid_for,
+                created_at: draft.created_at,
+                expires_at: draft.expires_at,
             };
             // A message is on its way, whether it was written down or not.
             if let Err(error) = store::insert(&inner.db, entry).await {

@@ -10,6 +10,8 @@ pub(super) struct Entry<'a> {
     pub(super) code_id: CodeId,
     pub(super) phone: &'a Phone,
     pub(super) code: Option<&'a str>,
+    /// The text of a message without a code; empty in production.
+    pub(super) notice: Option<&'a str>,
     pub(super) provider: &'static str,
     pub(super) message_id: Option<&'a str>,
     pub(super) error: Option<&'a str>,
@@ -26,6 +28,8 @@ pub struct LogEntry {
     pub phone: Phone,
     /// What it said; not in production.
     pub code: Option<String>,
+    /// The text of a message without a code; not in production.
+    pub notice: Option<String>,
     /// `sent` or `failed`.
     pub status: String,
     /// By whom.
@@ -51,6 +55,8 @@ pub struct LogFilter {
     pub date: Option<Date>,
     /// `sent` or `failed`.
     pub status: Option<&'static str>,
+    /// Messages without a code instead of those with one.
+    pub notices: bool,
 }
 
 impl LogFilter {
@@ -62,8 +68,8 @@ impl LogFilter {
 
 pub(super) async fn insert(executor: impl PgExecutor<'_>, entry: Entry<'_>) -> sqlx::Result<()> {
     sqlx::query!(
-        "insert into sms_log (code_id, phone, code, status, provider, message_id, error, created_at, expires_at)
-         values ($1, $2, $3, case when $6::text is null then 'sent' else 'failed' end, $4, $5, $6, $7, $8)",
+        "insert into sms_log (code_id, phone, code, status, provider, message_id, error, created_at, expires_at, notice)
+         values ($1, $2, $3, case when $6::text is null then 'sent' else 'failed' end, $4, $5, $6, $7, $8, $9)",
         entry.code_id.0,
         entry.phone.as_str(),
         entry.code,
@@ -72,6 +78,7 @@ pub(super) async fn insert(executor: impl PgExecutor<'_>, entry: Entry<'_>) -> s
         entry.error,
         entry.created_at,
         entry.expires_at,
+        entry.notice,
     )
     .execute(executor)
     .await?;
@@ -86,13 +93,14 @@ pub(super) async fn list(
     let (from, to) = filter.day();
     sqlx::query_as!(
         LogEntry,
-        r#"select l.id, l.phone as "phone: Phone", l.code, l.status, l.provider, l.error, l.created_at, l.expires_at,
+        r#"select l.id, l.phone as "phone: Phone", l.code, l.notice, l.status, l.provider, l.error, l.created_at, l.expires_at,
                   l.delivered_at, coalesce(l.attempts, c.own_guesses + c.other_guesses, 0) as "attempts!"
            from sms_log l left join codes c on c.id = l.code_id
            where ($1::text is null or l.phone = $1)
              and ($2::timestamptz is null or l.created_at >= $2)
              and ($3::timestamptz is null or l.created_at < $3)
              and ($4::text is null or l.status = $4)
+             and (l.notice is not null) = $7
            order by l.id desc
            limit $5 offset $6"#,
         filter.phone.as_ref().map(Phone::as_str),
@@ -101,6 +109,7 @@ pub(super) async fn list(
         filter.status,
         paging.limit(),
         paging.offset(),
+        filter.notices,
     )
     .fetch_all(executor)
     .await
@@ -113,11 +122,13 @@ pub(super) async fn count(executor: impl PgExecutor<'_>, filter: &LogFilter) -> 
            where ($1::text is null or phone = $1)
              and ($2::timestamptz is null or created_at >= $2)
              and ($3::timestamptz is null or created_at < $3)
-             and ($4::text is null or status = $4)"#,
+             and ($4::text is null or status = $4)
+             and (notice is not null) = $5"#,
         filter.phone.as_ref().map(Phone::as_str),
         from,
         to,
         filter.status,
+        filter.notices,
     )
     .fetch_one(executor)
     .await
@@ -133,7 +144,7 @@ pub(super) async fn note_delivery(
 ) -> sqlx::Result<()> {
     sqlx::query!(
         "update sms_log set status = 'sent', error = null, message_id = $3, delivered_at = coalesce(delivered_at, $4)
-         where code_id = $1 and provider = $2",
+         where code_id = $1 and code_id > 0 and provider = $2",
         code.0,
         provider,
         message_id,
@@ -154,7 +165,7 @@ pub(super) async fn note_failure(
 ) -> sqlx::Result<()> {
     sqlx::query!(
         "update sms_log set status = 'failed', error = $4, message_id = $3
-         where code_id = $1 and provider = $2 and delivered_at is null",
+         where code_id = $1 and code_id > 0 and provider = $2 and delivered_at is null",
         code.0,
         provider,
         message_id,

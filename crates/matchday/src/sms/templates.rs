@@ -61,6 +61,16 @@ impl Language {
         best.map(|(_, language)| language).unwrap_or_default()
     }
 
+    /// The tag that it is stored by.
+    pub fn tag(self) -> &'static str {
+        self.subtags()[0]
+    }
+
+    /// The language of a tag that [`Self::tag`] gave.
+    pub fn from_tag(tag: &str) -> Self {
+        Self::ALL.into_iter().find(|language| language.tag() == tag).unwrap_or_default()
+    }
+
     /// The primary subtags that mean this language; Persian is also named by the countries' varieties.
     fn subtags(self) -> &'static [&'static str] {
         match self {
@@ -234,6 +244,25 @@ pub fn render(language: Language, app: &AppName, code: &str, minutes: u64, last_
     text
 }
 
+/// The message to a phone that an account has left. `undo` is a code or a link.
+pub fn render_move_notice(language: Language, app: &AppName, undo: &str, hours: u64) -> String {
+    let app = &app.0;
+    match language {
+        Language::English => {
+            format!("Your {app} account was moved to another phone number. Not you? Undo it within {hours} h: {undo}")
+        }
+        Language::Spanish => {
+            format!("Tu cuenta de {app} se ha pasado a otro número. ¿No has sido tú? Anúlalo en {hours} h: {undo}")
+        }
+        Language::Persian => {
+            format!("حساب {app} شما به شماره دیگری منتقل شد. کار شما نبود؟ تا {hours} ساعت لغو کنید: {undo}")
+        }
+        Language::Portuguese => {
+            format!("A sua conta {app} passou para outro número. Não foi você? Anule em {hours} h: {undo}")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -355,7 +384,21 @@ mod tests {
     }
 
     #[test]
+    fn move_notice_has_the_undo_code() {
+        for language in Language::ALL {
+            let text = render_move_notice(language, &name("Matchday"), "1A-0123-4567-89AB-CDYZ", 72);
+            assert!(
+                text.contains("Matchday") && text.contains("72") && text.ends_with("1A-0123-4567-89AB-CDYZ"),
+                "{text}"
+            );
+        }
+        let english = render_move_notice(Language::English, &name("Matchday"), "1A-0123-4567-89AB-CDYZ", 72);
+        assert!(septets(&english).is_some_and(|septets| septets <= 160), "{english}");
+    }
+
+    #[test]
     fn languages_are_stored_by_their_tags() {
+        assert!(Language::ALL.into_iter().all(|language| Language::from_tag(language.tag()) == language));
         let tags = serde_json::to_string(&Language::ALL).expect("JSON");
         assert_eq!(tags, r#"["en","es","fa","pt"]"#);
     }

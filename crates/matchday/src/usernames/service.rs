@@ -2,6 +2,8 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
+use matrix_appservice::{Error as MatrixError, Homeserver};
 use sqlx::{PgConnection, PgPool};
 
 use super::{
@@ -21,6 +23,8 @@ use crate::{
 
 /// How many suggestions an answer has.
 const SUGGESTIONS: usize = 5;
+/// How long the homeserver is asked whether it has an account of a name.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The usernames of everybody.
 #[derive(Clone)]
@@ -30,6 +34,7 @@ pub struct Usernames {
     asking: Limit,
     /// The name of the service's own chat user.
     bot: String,
+    homeserver: Option<Homeserver>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
 }
@@ -56,6 +61,7 @@ impl Usernames {
         db: PgPool,
         config: &Config,
         limiter: RateLimiter,
+        homeserver: Option<Homeserver>,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Self {
@@ -66,13 +72,14 @@ impl Usernames {
             every: Duration::from_secs(2) / scale,
         };
         let bot = config.matrix.bot.clone();
-        Self { db, limiter, asking, bot, clock, random }
+        Self { db, limiter, asking, bot, homeserver, clock, random }
     }
 
     /// Whether a name is free, and if not which similar ones are.
     pub async fn check(&self, username: &Username, _: NamePermit) -> sqlx::Result<Availability> {
-        let taken =
-            self.is_reserved(username) || !store::taken(&self.db, &[username.as_str().to_owned()]).await?.is_empty();
+        let taken = self.is_reserved(username)
+            || !store::taken(&self.db, &[username.as_str().to_owned()]).await?.is_empty()
+            || self.is_foreign(username).await;
         if !taken {
             return Ok(Availability::Free);
         }
@@ -86,7 +93,7 @@ impl Usernames {
 
     /// Takes from what a network may ask: the names of all accounts could be listed this way.
     pub async fn permit(&self, network: ClientNetwork) -> Result<NamePermit, Decision> {
-        let limit = self.limiter.take(self.asking, &network.to_string()).await;
+        let limit = network.take(&self.limiter, self.asking).await;
         if limit.allowed { Ok(NamePermit { limit }) } else { Err(limit) }
     }
 
@@ -99,9 +106,12 @@ impl Usernames {
             let candidates = rules::suggest(base, numbers, &mut random, count);
             let names: Vec<String> = candidates.iter().map(|name| name.as_str().to_owned()).collect();
             let taken: HashSet<String> = store::taken(&self.db, &names).await?.into_iter().collect();
-            let free = candidates.into_iter().filter(|name| !taken.contains(name.as_str()));
-            for name in free {
-                if !found.contains(&name) {
+            let mut free: Vec<Username> =
+                candidates.into_iter().filter(|name| !taken.contains(name.as_str()) && !found.contains(name)).collect();
+            free.truncate(SUGGESTIONS);
+            let foreign = join_all(free.iter().map(|name| self.is_foreign(name))).await;
+            for (name, is_foreign) in free.into_iter().zip(foreign) {
+                if !is_foreign && !found.contains(&name) {
                     found.push(name);
                 }
             }
@@ -111,6 +121,20 @@ impl Usernames {
         }
         found.truncate(SUGGESTIONS);
         Ok(found)
+    }
+
+    /// Whether the homeserver has an account of a name that this service does not know: somebody had it there before, or
+    /// a restored database has forgotten it. An account without devices was made by a call of ours whose response was
+    /// lost. While the homeserver is unavailable, no name is foreign.
+    pub async fn is_foreign(&self, name: &Username) -> bool {
+        let Some(homeserver) = self.homeserver.as_ref().filter(|homeserver| !homeserver.is_resting()) else {
+            return false;
+        };
+        match tokio::time::timeout(PATIENCE, homeserver.devices(name.as_str())).await {
+            Ok(Ok(devices)) => !devices.is_empty(),
+            Ok(Err(MatrixError::Deactivated(_))) => true,
+            Ok(Err(_)) | Err(_) => false,
+        }
     }
 
     /// Claims a name in the caller's transaction; returns whether it could be had.

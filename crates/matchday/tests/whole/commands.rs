@@ -104,15 +104,15 @@ async fn a_faulty_document_is_refused_with_every_fault() {
 async fn an_operator_sees_what_is_closed_and_opens_it() {
     with_database(async |options| {
         let setting = Setting::new(&options);
-        assert_eq!(setting.expect(&["sms", "closed"], ""), "codes are sent everywhere");
+        assert_eq!(setting.expect(&["sms", "closed"], ""), "no network, block or country is limited");
         let db = sqlx::PgPool::connect_with(options.clone()).await.expect("connected");
-        sqlx::query("insert into sms_closures values ('GB', now(), '2999-01-01T00:00:00Z', 40, 3)")
+        sqlx::query("insert into sms_closures values ('GB', now(), '2999-01-01T00:00:00Z', 40, 3, 1, 5)")
             .execute(&db)
             .await
             .expect("closed");
         assert_eq!(
             setting.expect(&["sms", "closed"], ""),
-            "GB: 3 of 40 phones sent their code back; closed until 2999-01-01T00:00:00Z"
+            "GB: 3 of 40 phones verified; new phones get 5 codes an hour until 2999-01-01T00:00:00Z"
         );
         let open = ["sms", "open", "GB", "--by", "ola", "--reason", "a slow carrier"];
         assert_eq!(setting.expect(&open, ""), "codes are sent to GB again");
@@ -128,7 +128,7 @@ async fn an_operator_sees_what_is_closed_and_opens_it() {
         assert!(!again.status.success());
         assert_eq!(
             String::from_utf8_lossy(&again.stderr).trim(),
-            "matchday: GB is not closed: `matchday sms closed` lists what is"
+            "matchday: GB is not limited: `matchday sms closed` lists what is"
         );
         db.close().await;
     })

@@ -61,7 +61,7 @@ impl Overview {
             wanted.push((Tone::Busy, text, "/console/reports"));
         }
         if let Some(closures) = self.closures.filter(|&closures| closures > 0) {
-            let text = format!("no codes are sent to {}", counted(closures as u64, "place"));
+            let text = format!("few codes are sent to {}", counted(closures as u64, "place"));
             wanted.push((Tone::Busy, text, "/console/sms"));
         }
         let late = self.progress.iter().flatten().filter(|progress| self.now - progress.recorded_at > LATE).count();

@@ -36,7 +36,7 @@ pub(in crate::console) fn show(viewer: &Viewer, sms: &SmsView, closures: &[Closu
                 p.more { (percent(all(|row| row.verified_day), all(|row| row.phones_day))) " came back" } }
             section.tile { h2 { "messages in a day" } p.value { (number(all(|row| row.messages_day))) }
                 p.more { "each costs what your provider says" } }
-            section.tile { h2 { "closed" } p.value { (closures.len()) } p.more { "blocks and countries" } }
+            section.tile { h2 { "closed" } p.value { (closures.len()) } p.more { "networks, blocks and countries" } }
         }
         @for closure in closures { (closed(viewer, closure, now)) }
         (table("By country", &["Country", "#Codes in an hour", "#Phones that came back", "#Share", "#Messages", "#Codes in a day", "#Phones that came back", "#Share", "#Messages"],
@@ -49,10 +49,10 @@ pub(in crate::console) fn show(viewer: &Viewer, sms: &SmsView, closures: &[Closu
 fn closed(viewer: &Viewer, closure: &Closure, now: OffsetDateTime) -> Markup {
     html! {
         section.card {
-            h2 { (closure.prefix) " is closed" }
+            h2 { (closure.prefix) " is limited" }
             p {
-                (number(closure.verified)) " of " (number(closure.phones)) " phones sent their code back. Nobody there is sent codes until "
-                (moment_ago(closure.closed_until, now)) "."
+                (number(closure.verified)) " of " (number(closure.phones)) " phones verified. New phones get " (number(closure.hourly.into()))
+                " codes an hour until " (moment_ago(closure.closed_until, now)) ". Phones that have verified before are not limited."
             }
             form method="post" action="/console/sms/open" {
                 (mark(viewer))

@@ -1,0 +1,208 @@
+//! HTTP for phones.
+
+use axum::{Json, extract::State, response::IntoResponse};
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::service::{BeginError, UndoCode, UndoError, VerifyError};
+use crate::{
+    app::App,
+    codes::{Code, PhoneBody, service::GuessPermit},
+    http::{
+        ApiError, ClientNetwork, CurrentUser, ErrorBody, ValidJson,
+        fields::{Body, FromBody},
+        limit_headers, permitted, retry_after,
+    },
+    phone::Phone,
+    sms::templates::Language,
+};
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct VerificationBegun {
+    #[schema(example = "A code was sent.")]
+    message: &'static str,
+    data: BegunItem,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = PendingVerification)]
+struct BegunItem {
+    /// For how many seconds the code is valid.
+    #[schema(example = 300)]
+    expires_in: u64,
+    #[schema(example = "+14155550100")]
+    phone: String,
+}
+
+#[derive(ToSchema)]
+pub(super) struct PhoneProof {
+    /// The phone that the code was sent to.
+    #[schema(value_type = String, pattern = r"^[ ().-]*\+[ ().-]*[1-9]([ ().-]*[0-9]){6,14}[ ().-]*$", max_length = 40, example = "+14155550100")]
+    phone: Phone,
+    #[schema(value_type = String, pattern = "^[0-9]{6}$", example = "271828")]
+    code: Code,
+}
+
+impl FromBody for PhoneProof {
+    fn from_body(body: &mut Body) -> Option<Self> {
+        let (phone, code) = (body.required("phone"), body.required("code"));
+        Some(Self { phone: phone?, code: code? })
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct PhoneVerified {
+    #[schema(example = "The phone was verified.")]
+    message: &'static str,
+    data: VerifiedItem,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = VerifiedPhone)]
+struct VerifiedItem {
+    verified: bool,
+    #[schema(example = "+14155550100")]
+    phone: String,
+}
+
+#[derive(ToSchema)]
+pub(super) struct Undo {
+    /// The code from the text message to the old phone. Case, spaces and dashes are ignored.
+    #[schema(value_type = String, min_length = 17, max_length = 64, pattern = "^[0-9A-Za-z -]+$", example = "1A-0123-4567-89AB-CDYZ")]
+    code: UndoCode,
+}
+
+impl FromBody for Undo {
+    fn from_body(body: &mut Body) -> Option<Self> {
+        Some(Self { code: body.required("code")? })
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct MoveUndone {
+    #[schema(example = "Your account is back on this number, and all sessions were ended. Log in again.")]
+    message: &'static str,
+    data: UndoneItem,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = UndonePhoneMove)]
+struct UndoneItem {
+    /// The phone to log in with.
+    #[schema(example = "+14155550100")]
+    phone: String,
+}
+
+fn proof_needed() -> ApiError {
+    ApiError::invalid_field("phone", "cannot be changed yet: verify your current phone first, or log in again")
+        .called("proof_required")
+}
+
+impl From<BeginError> for ApiError {
+    fn from(error: BeginError) -> Self {
+        match error {
+            BeginError::ProofNeeded => proof_needed(),
+            BeginError::Request(error) => error.into(),
+            BeginError::Database(error) => error.into(),
+        }
+    }
+}
+
+impl From<VerifyError> for ApiError {
+    fn from(error: VerifyError) -> Self {
+        match error {
+            VerifyError::OtherPhone => Self::invalid_field("phone", "is not the one that the code was sent to"),
+            VerifyError::PhoneTaken => Self::invalid_field("phone", "belongs to another account"),
+            VerifyError::ProofNeeded => proof_needed(),
+            VerifyError::Code(error) => error.into(),
+            VerifyError::Session(error) => error.into(),
+            VerifyError::Database(error) => error.into(),
+        }
+    }
+}
+
+impl From<UndoError> for ApiError {
+    fn from(error: UndoError) -> Self {
+        match error {
+            UndoError::NotGood => Self::new(StatusCode::UNAUTHORIZED, "invalid_code", "Wrong or expired code."),
+            UndoError::PhoneTaken => {
+                Self::new(StatusCode::CONFLICT, "phone_taken", "The phone number belongs to another account now.")
+            }
+            UndoError::Session(error) => error.into(),
+            UndoError::Database(error) => error.into(),
+        }
+    }
+}
+
+/// Begin to verify a phone: the caller's own again, or another one to move to.
+///
+/// Moving needs a recent proof of the current phone: a login less than ten minutes ago, or the current phone verified
+/// with this endpoint less than ten minutes ago. Otherwise the response is 422 with the code `proof_required`.
+#[utoipa::path(post, path = "/api/auth/verify-phone/initiate", tag = "Account", security(("token" = [])),
+    request_body = PhoneBody,
+    responses(
+        (status = 200, body = VerificationBegun),
+        (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
+    ))]
+pub(super) async fn initiate_verification(
+    State(app): State<App>,
+    user: CurrentUser,
+    network: ClientNetwork,
+    headers: HeaderMap,
+    ValidJson(PhoneBody { phone }): ValidJson<PhoneBody>,
+) -> Result<impl IntoResponse, ApiError> {
+    let sent = app.phones.begin_verification(user, &phone, network, Language::of(&headers)).await?;
+    let data = BegunItem { expires_in: sent.expires_in.as_secs(), phone: phone.as_str().to_owned() };
+    let body = VerificationBegun { message: "A code was sent.", data };
+    Ok((limit_headers(sent.limit), retry_after(sent.limited_for), Json(body)))
+}
+
+/// Verify a phone with the code that was sent to it.
+///
+/// Another phone than the caller's becomes theirs. Their other sessions end then, and the old phone gets a text with a
+/// code that undoes the move for 72 hours.
+#[utoipa::path(post, path = "/api/auth/verify-phone", tag = "Account", security(("token" = [])),
+    request_body = PhoneProof,
+    responses(
+        (status = 200, body = PhoneVerified),
+        (status = 401, description = "The token is not valid, or the code is wrong, expired or used up", body = ErrorBody),
+        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+    ))]
+pub(super) async fn verify_phone(
+    State(app): State<App>,
+    user: CurrentUser,
+    permit: GuessPermit,
+    headers: HeaderMap,
+    body: Result<ValidJson<PhoneProof>, ApiError>,
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permit.limit;
+    let ValidJson(PhoneProof { phone, code }) = body.map_err(|error| error.limited_by(limit))?;
+    let verified = app.phones.verify(user, &phone, &code, permit, Language::of(&headers)).await;
+    verified.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let data = VerifiedItem { verified: true, phone: phone.as_str().to_owned() };
+    Ok((limit_headers(limit), Json(PhoneVerified { message: "The phone was verified.", data })))
+}
+
+/// Undo moving an account to another phone.
+///
+/// With the code that the old phone got. The account goes back to the old phone, and all its sessions end.
+#[utoipa::path(post, path = "/api/phone/undo-move", tag = "Login", request_body = Undo,
+    responses(
+        (status = 200, body = MoveUndone),
+        (status = 401, description = "The code is wrong, expired or used up", body = ErrorBody),
+        (status = 409, description = "The old phone belongs to another account that is older than the move", body = ErrorBody),
+        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+    ))]
+pub(super) async fn undo_phone_move(
+    State(app): State<App>,
+    permit: GuessPermit,
+    body: Result<ValidJson<Undo>, ApiError>,
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permitted(permit.limit)?;
+    let ValidJson(Undo { code }) = body.map_err(|error| error.limited_by(limit))?;
+    let phone = app.phones.undo(&code).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let message = "Your account is back on this number, and all sessions were ended. Log in again.";
+    let data = UndoneItem { phone: phone.as_str().to_owned() };
+    Ok((limit_headers(limit), Json(MoveUndone { message, data })))
+}
