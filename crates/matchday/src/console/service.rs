@@ -73,7 +73,7 @@ impl<T> Listed<T> {
 pub struct ReportFilter {
     /// Closed ones instead of open ones.
     pub is_closed: bool,
-    /// Reports with this id, or with this text in the message, the reason, the resolution, or the names of sender and reporter.
+    /// `#` and an id, or a text in the message, the reason, the resolution, or the names of sender and reporter.
     pub text: Option<String>,
     /// Number of the page, from 0.
     pub page: i64,

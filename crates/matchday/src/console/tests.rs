@@ -499,10 +499,10 @@ async fn closed_reports_are_listed_and_found() {
         for (query, expected) in [
             ("?state=closed&q=NUMBER+7.".to_owned(), vec![ids[7]]),
             ("?state=closed&q=case+12.".to_owned(), vec![ids[12]]),
-            (format!("?state=closed&q={}", ids[3]), vec![ids[3]]),
+            (format!("?state=closed&q=%23{}", ids[3]), vec![ids[3]]),
             ("?state=closed&q=msgtype".to_owned(), vec![]),
             ("?state=closed&q=%25".to_owned(), vec![]),
-            (format!("?q={open}"), vec![open]),
+            (format!("?q=%23{open}"), vec![open]),
             ("?q=elsewhere.example".to_owned(), vec![open]),
             ("?q=number".to_owned(), vec![]),
             (format!("?state=closed&q={name}&page=1"), ids[..5].to_vec()),

@@ -39,7 +39,7 @@ pub(in crate::console) fn list(
                 }
             }
             div.grow {
-                label for="q" { "Report id, username, or words of the message, reason or resolution" }
+                label for="q" { "#id, username, or words of the message, reason or resolution" }
                 input type="search" id="q" name="q" value=[filter.text.as_deref()] maxlength="100" autocomplete="off";
             }
             button type="submit" { "Show" }
