@@ -225,7 +225,7 @@ impl App {
             webhooks: Webhooks::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
             notifications: Notifications::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
             operators: Operators::new(db.clone(), clock.clone()),
-            console: Console::new(db.clone(), &config, clock.clone()),
+            console: Console::new(db.clone(), &config, clock.clone())?,
             limits,
             checks: Checks::default(),
             teams: Teams::new(db.clone()),

@@ -8,6 +8,7 @@ mod health;
 mod notifications;
 mod rooms;
 mod scores;
+mod users;
 mod webhooks;
 
 use std::{
@@ -31,7 +32,7 @@ use matchday::{
     operators::Operator,
     phone::Phone,
     platform::{
-        config::{Config, Loaded},
+        config::{self, Config, Loaded},
         database::{self, Excess, MIGRATIONS, Schema},
         reference::reference,
         settings::Faults,
@@ -46,7 +47,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 pub(crate) use self::{
     coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, notifications::NotificationsCommand,
-    rooms::RoomsCommand, scores::ScoresCommand, webhooks::WebhooksCommand,
+    rooms::RoomsCommand, scores::ScoresCommand, users::ShowArguments, webhooks::WebhooksCommand,
 };
 use crate::{Arguments, Command};
 
@@ -96,6 +97,8 @@ pub(crate) enum SmsCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum UsersCommand {
+    /// Show an account: state, restrictions, sessions, chat, coins and reports.
+    Show(ShowArguments),
     /// Keep somebody out: every request of theirs is refused, and they are taken out of all rooms.
     Ban(RestrictionArguments),
     /// Let somebody in again.
@@ -242,8 +245,16 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     let settings = &app.config.http;
     let public = listen(settings.listen, "http.listen")?;
     let private = listen(settings.private_listen, "http.private_listen")?;
-    tracing::info!(public = %public.local_addr()?, private = %private.local_addr()?, env = app.config.env.name(), "serving");
+    let console = open_console(&app).await?;
+    tracing::info!(
+        public = %public.local_addr()?,
+        private = %private.local_addr()?,
+        console = address(console.as_ref()),
+        env = app.config.env.name(),
+        "serving"
+    );
     let shutdown = app.shutdown.clone();
+    serve_console(&app, console);
     app.shutdown.spawn(http::server::serve(public, http::public(&app), settings.clone(), shutdown.clone()));
     app.shutdown.spawn(http::server::serve(private, http::private(&app), settings.clone(), shutdown));
     tokio::task::spawn_blocking(Phone::prepare);
@@ -260,12 +271,43 @@ async fn worker(config: Config) -> anyhow::Result<()> {
     let app = App::connect(config).await?;
     let looked = check_database(&app).await?;
     let private = listen(app.config.http.private_listen, "http.private_listen")?;
-    tracing::info!(private = %private.local_addr()?, env = app.config.env.name(), "working");
+    let console = open_console(&app).await?;
+    tracing::info!(
+        private = %private.local_addr()?,
+        console = address(console.as_ref()),
+        env = app.config.env.name(),
+        "working"
+    );
     let shutdown = app.shutdown.clone();
+    serve_console(&app, console);
     app.shutdown.spawn(http::server::serve(private, http::private(&app), app.config.http.clone(), shutdown));
     workers::listen(&app);
     workers::work(&app);
     until_told(&app, looked).await
+}
+
+/// Connections that the console's listener holds. A few operators behind a proxy need no more; the others stay for apps.
+const CONSOLE_CONNECTIONS: usize = 256;
+
+/// Opens the console's listener, if the console is enabled.
+async fn open_console(app: &App) -> anyhow::Result<Option<TcpListener>> {
+    if !app.config.has_console() {
+        return Ok(None);
+    }
+    app.console.check().await.context("console.token_keys_file")?;
+    listen(app.config.console.listen, "console.listen").map(Some)
+}
+
+fn address(listener: Option<&TcpListener>) -> Option<String> {
+    listener?.local_addr().ok().map(|address| address.to_string())
+}
+
+fn serve_console(app: &App, listener: Option<TcpListener>) {
+    if let Some((listener, console)) = listener.zip(http::console(app)) {
+        let http = &app.config.http;
+        let bounds = config::Http { max_connections: http.max_connections.min(CONSOLE_CONNECTIONS), ..http.clone() };
+        app.shutdown.spawn(http::server::serve(listener, console, bounds, app.shutdown.clone()));
+    }
 }
 
 async fn until_told(app: &App, looked: Looked) -> anyhow::Result<()> {
@@ -452,6 +494,7 @@ async fn rooms_of(app: &App, tournament: TournamentId, wait: bool) -> anyhow::Re
 
 async fn restrict(config: Config, command: UsersCommand) -> anyhow::Result<()> {
     let (restriction, arguments, done, so) = match command {
+        UsersCommand::Show(arguments) => return users::show(config, arguments).await,
         UsersCommand::Ban(arguments) => (Restriction::Ban, arguments, "banned", "banned already"),
         UsersCommand::Unban(arguments) => (Restriction::Unban, arguments, "not banned any more", "not banned"),
         UsersCommand::Mute(arguments) => (Restriction::Mute, arguments, "muted", "muted already"),

@@ -50,7 +50,7 @@ enum Command {
     /// Where no codes are sent, and sending them there again.
     #[command(subcommand)]
     Sms(commands::SmsCommand),
-    /// Keep somebody out of the service or out of chat, or let them in again.
+    /// Show an account; ban or mute a user, or lift that.
     #[command(subcommand)]
     Users(commands::UsersCommand),
     /// Messages that users reported.

@@ -73,6 +73,7 @@ impl Stage {
             .env("MATCHDAY_DATABASE__OWNER_URL", self.postgres.url("matchday", &setting.database))
             .env("MATCHDAY_HTTP__LISTEN", "127.0.0.1:0")
             .env("MATCHDAY_HTTP__PRIVATE_LISTEN", "127.0.0.1:0")
+            .env("MATCHDAY_CONSOLE__ENABLED", "false")
             .env("MATCHDAY_LOG__FORMAT", "json")
             .envs(setting.variables.iter().map(|(name, value)| (name, value)));
         command

@@ -1,6 +1,7 @@
-//! What handlers take. Who looks is an argument, and so is that a form is ours: there is no check to forget.
+//! Arguments of handlers. The operator's authority is one of them, and so is that a form is ours: a handler cannot forget to
+//! check either.
 
-use std::{collections::BTreeMap, convert::Infallible, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, marker::PhantomData, ops::Deref, str::FromStr, time::Duration};
 
 use axum::{
     extract::{FromRequest, FromRequestParts, RawPathParams, Request},
@@ -9,7 +10,11 @@ use axum::{
 use http::{StatusCode, request::Parts};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{pages, rules};
+use super::{
+    identity::{Refusal, Verified},
+    pages,
+    rules::{self, Role},
+};
 use crate::{
     app::App,
     fixtures::service::{CorrectError, ImportError},
@@ -19,27 +24,91 @@ use crate::{
     webhooks::service::WebhookError,
 };
 
-/// How long somebody waits for a place among those who look.
+/// How long a request waits for one of the places for pages.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The largest form.
 const FORM_BYTES: usize = 16 * 1024;
 
-/// An operator who looks at a page.
-pub(super) struct Viewer {
-    /// Who.
-    pub(super) name: String,
-    /// What their forms are marked with.
-    pub(super) mark: String,
-    /// Given back when the page is written.
+/// Roles as types, for arguments of handlers.
+pub(super) mod authority {
+    use super::Role;
+
+    /// A least role.
+    pub(in crate::console) trait Authority: Send {
+        const LEAST: Role;
+    }
+
+    macro_rules! authorities {
+        ($($name:ident),*) => {$(
+            pub(in crate::console) enum $name {}
+            impl Authority for $name {
+                const LEAST: Role = Role::$name;
+            }
+        )*};
+    }
+    authorities!(Viewer, Moderator, Operator);
+}
+use authority::Authority;
+
+/// The verified operator behind a request. Only [`Acting`] and [`Posted`] make one.
+pub(super) struct Identity {
+    name: String,
+    role: Role,
+    mark: String,
+    /// Given back when the response is written.
     place: OwnedSemaphorePermit,
 }
 
-/// A form that an operator sent.
-pub(super) struct Posted {
+impl Identity {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Whether pages show what needs this role.
+    pub(super) fn may(&self, role: Role) -> bool {
+        self.role >= role
+    }
+
+    /// The mark of the operator's forms.
+    pub(super) fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    async fn admit(parts: &Parts, app: &App, least: Role) -> Result<Self, PageError> {
+        let now = app.clock.now();
+        let Verified { name, role } = app.console.verifier.verify(&parts.headers, now).await?;
+        if role < least {
+            return Err(PageError::Forbidden(role, least));
+        }
+        let place = tokio::time::timeout(PATIENCE, app.console.places.clone().acquire_owned()).await;
+        let place = place.ok().and_then(Result::ok).ok_or(PageError::Busy)?;
+        let mark = app.console.key.mark(&name, now);
+        Ok(Self { name, role, mark, place })
+    }
+}
+
+/// A request of an operator who has at least the role `A`.
+pub(super) struct Acting<A>(Identity, PhantomData<A>);
+
+impl<A> Deref for Acting<A> {
+    type Target = Identity;
+
+    fn deref(&self) -> &Identity {
+        &self.0
+    }
+}
+
+/// A form that an operator sent who has at least the role `A`.
+pub(super) struct Posted<A> {
     name: String,
     fields: Fields,
-    /// Given back when it is done.
+    /// Given back when the work is done.
     _place: OwnedSemaphorePermit,
+    authority: PhantomData<A>,
 }
 
 /// What is in a query.
@@ -73,13 +142,13 @@ impl Fields {
     }
 }
 
-impl Posted {
+impl<A> Posted<A> {
     /// What was filled in.
     pub(super) fn fields(&self) -> &Fields {
         &self.fields
     }
 
-    /// Who does it, with the reason that the form has.
+    /// The operator, with the reason that the form has.
     pub(super) fn operator(&self) -> Result<Operator, PageError> {
         let reason = self.fields.get("reason").and_then(rules::reason);
         let reason =
@@ -88,30 +157,20 @@ impl Posted {
     }
 }
 
-impl FromRequestParts<App> for Viewer {
+impl<A: Authority> FromRequestParts<App> for Acting<A> {
     type Rejection = PageError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, PageError> {
-        let header = &app.console.header;
-        let said = parts.headers.get_all(header).into_iter().map(http::HeaderValue::as_bytes);
-        let name = match rules::operator_name(said) {
-            Some(name) => name,
-            None if app.config.env.is_development() && !parts.headers.contains_key(header) => "developer".to_owned(),
-            None => return Err(PageError::Nobody(app.config.console.operator_header.clone())),
-        };
-        let place = tokio::time::timeout(PATIENCE, app.console.places.clone().acquire_owned()).await;
-        let place = place.ok().and_then(Result::ok).ok_or(PageError::Busy)?;
-        let mark = app.console.key.mark(&name, app.clock.now());
-        Ok(Self { name, mark, place })
+        Ok(Self(Identity::admit(parts, app, A::LEAST).await?, PhantomData))
     }
 }
 
-impl FromRequest<App> for Posted {
+impl<A: Authority> FromRequest<App> for Posted<A> {
     type Rejection = PageError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, PageError> {
-        let (mut parts, body) = request.into_parts();
-        let Viewer { name, place, .. } = Viewer::from_request_parts(&mut parts, app).await?;
+        let (parts, body) = request.into_parts();
+        let Identity { name, place, .. } = Identity::admit(&parts, app, A::LEAST).await?;
         // Browsers say whose page a form was on. The mark alone would do; so would this.
         let site = parts.headers.get("sec-fetch-site");
         if site.is_some_and(|site| site != "same-origin") {
@@ -123,7 +182,7 @@ impl FromRequest<App> for Posted {
         if !app.console.key.knows(fields.get("mark").unwrap_or_default(), &name, app.clock.now()) {
             return Err(PageError::Strange);
         }
-        Ok(Self { name, fields, _place: place })
+        Ok(Self { name, fields, _place: place, authority: PhantomData })
     }
 }
 
@@ -148,8 +207,16 @@ impl<T: FromStr + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
 /// A page that could not be shown, or something that was not done.
 #[derive(Debug)]
 pub(super) enum PageError {
-    /// Nobody said who the operator is; by this header it should be said.
-    Nobody(String),
+    /// The request does not prove who the operator is.
+    Unproven,
+    /// The operator, by this name, has no role.
+    NoRole(String),
+    /// The operator's role is not enough: theirs, and the one that is needed.
+    Forbidden(Role, Role),
+    /// Tokens cannot be verified, because the identity provider's keys cannot be read.
+    KeysUnavailable,
+    /// The path exists, but not for this method.
+    WrongMethod,
     /// A form that is not ours, or an old one.
     Strange,
     /// There is no such thing.
@@ -164,6 +231,23 @@ pub(super) enum PageError {
     Away(&'static str, String),
     /// Our fault.
     Internal(anyhow::Error),
+}
+
+impl From<Refusal> for PageError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Unproven(reason) => {
+                // Only the log has the reason: on the page it would help an attacker who tries tokens and secrets.
+                tracing::info!(reason, "console request refused");
+                Self::Unproven
+            }
+            Refusal::NoRole(operator) => {
+                tracing::info!(operator, reason = "no role", "console request refused");
+                Self::NoRole(operator)
+            }
+            Refusal::KeysUnavailable => Self::KeysUnavailable,
+        }
+    }
 }
 
 impl From<sqlx::Error> for PageError {
@@ -217,7 +301,30 @@ impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         let request = CURRENT_REQUEST.try_with(|current| current.id.as_str().to_owned()).unwrap_or_default();
         let (status, title, text) = match self {
-            Self::Nobody(header) => (StatusCode::FORBIDDEN, "Who are you?", pages::nobody(&header)),
+            Self::Unproven => (StatusCode::FORBIDDEN, "Sign in first", pages::unproven(&request)),
+            Self::NoRole(name) => (StatusCode::FORBIDDEN, "No access", pages::no_role(&name)),
+            Self::Forbidden(role, least) => (
+                StatusCode::FORBIDDEN,
+                "Not allowed",
+                pages::words(&format!(
+                    "This needs the role {}. You are signed in with the role {}. Nothing was changed.",
+                    least.name(),
+                    role.name()
+                )),
+            ),
+            Self::KeysUnavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Not available",
+                pages::words(
+                    "The console cannot read the signing keys of the identity provider, so it cannot verify who you are. \
+                     Try again in a minute; the log has the cause.",
+                ),
+            ),
+            Self::WrongMethod => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "Not possible here",
+                pages::words("This page does not take this kind of request. Go back and use its form."),
+            ),
             Self::Strange => (
                 StatusCode::FORBIDDEN,
                 "Nothing was done",
@@ -226,7 +333,7 @@ impl IntoResponse for PageError {
                 ),
             ),
             Self::NotFound(what) => {
-                (StatusCode::NOT_FOUND, "Not found", pages::words(&format!("There is no such {what}.")))
+                (StatusCode::NOT_FOUND, "Not found", pages::not_found(what))
             }
             Self::Invalid(text) => (StatusCode::UNPROCESSABLE_ENTITY, "Nothing was done", pages::words(&text)),
             Self::Conflict(text) => (StatusCode::CONFLICT, "Nothing was done", pages::words(&text)),

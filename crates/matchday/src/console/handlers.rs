@@ -9,9 +9,12 @@ use time::{Date, OffsetDateTime, macros::format_description};
 use url::form_urlencoded::byte_serialize;
 
 use super::{
-    extract::{Asked, Fields, Named, PageError, Posted, Viewer},
+    extract::{
+        Acting, Asked, Fields, Named, PageError, Posted,
+        authority::{Moderator, Operator, Viewer},
+    },
     pages::{self, Page, matches::Wanted, overview::Overview, queues::Queues},
-    service::{MatchFilter, PAGE},
+    service::{MatchFilter, PAGE, ReportFilter},
 };
 use crate::{
     app::App,
@@ -57,7 +60,7 @@ fn seen<T, E: std::fmt::Display>(found: Result<T, E>, what: &str) -> Option<T> {
     found.inspect_err(|error| tracing::warn!(%error, what, "the overview lacks something")).ok()
 }
 
-pub(super) async fn show_overview(State(app): State<App>, viewer: Viewer, Asked(asked): Asked) -> Shown {
+pub(super) async fn show_overview(State(app): State<App>, viewer: Acting<Viewer>, Asked(asked): Asked) -> Shown {
     let has_chat = app.config.matrix.homeserver_url.is_some();
     let mirror = async { if has_chat { seen(app.mirror.status().await, "mirror") } else { None } };
     let nats = async {
@@ -95,7 +98,7 @@ pub(super) async fn show_overview(State(app): State<App>, viewer: Viewer, Asked(
     Ok(page.show(&overview.show(is_live)))
 }
 
-pub(super) async fn list_matches(State(app): State<App>, viewer: Viewer, Asked(asked): Asked) -> Shown {
+pub(super) async fn list_matches(State(app): State<App>, viewer: Acting<Viewer>, Asked(asked): Asked) -> Shown {
     let day = |text: &str| Date::parse(text, format_description!("[year]-[month]-[day]")).ok();
     let is_asked = asked.was_given("day");
     let wanted = Wanted {
@@ -122,14 +125,14 @@ fn page_of(asked: &Fields) -> i64 {
 
 pub(super) async fn show_match(
     State(app): State<App>,
-    viewer: Viewer,
+    viewer: Acting<Viewer>,
     Named(event): Named<EventId>,
     Asked(asked): Asked,
 ) -> Shown {
     let found = app.console.find_match(event).await?.ok_or(PageError::NotFound("match"))?;
     let recorded = recorded_of(&app, format!("event:{event}")).await?;
     let title = format!("{} – {}", found.row.home, found.row.away);
-    let body = pages::matches::show(&found, &recorded, app.clock.now());
+    let body = pages::matches::show(&viewer, &found, &recorded, app.clock.now());
     Ok(Page::new(&viewer, "/console/matches", &title).told(asked.get("told")).show(&body))
 }
 
@@ -156,7 +159,7 @@ fn correction(fields: &Fields) -> Result<Correction, PageError> {
 
 pub(super) async fn preview_correction(
     State(app): State<App>,
-    viewer: Viewer,
+    viewer: Acting<Operator>,
     Named(event): Named<EventId>,
     Asked(asked): Asked,
 ) -> Shown {
@@ -170,14 +173,14 @@ pub(super) async fn preview_correction(
     Ok(Page::new(&viewer, "/console/matches", "Correct a match").show(&body))
 }
 
-pub(super) async fn correct_match(State(app): State<App>, Named(event): Named<EventId>, posted: Posted) -> Shown {
+pub(super) async fn correct_match(State(app): State<App>, Named(event): Named<EventId>, posted: Posted<Operator>) -> Shown {
     let (operator, wanted) = (posted.operator()?, correction(posted.fields())?);
     let seen = Seen::said(posted.fields().get("seen").unwrap_or_default());
     app.fixtures.correct(&operator, event, &seen, wanted).await?;
     Ok(sent_on(&format!("/console/matches/{event}"), "corrected"))
 }
 
-pub(super) async fn list_users(State(app): State<App>, viewer: Viewer, Asked(asked): Asked) -> Shown {
+pub(super) async fn list_users(State(app): State<App>, viewer: Acting<Viewer>, Asked(asked): Asked) -> Shown {
     let text = asked.get("q").filter(|text| text.len() <= 100);
     let users = match text {
         Some(text) => app.console.search_users(text).await?,
@@ -188,7 +191,7 @@ pub(super) async fn list_users(State(app): State<App>, viewer: Viewer, Asked(ask
 }
 
 /// Posted, so that no phone stands in an address: those are kept by browsers and in the logs of proxies.
-pub(super) async fn search_users(State(app): State<App>, posted: Posted) -> Shown {
+pub(super) async fn search_users(State(app): State<App>, posted: Posted<Viewer>) -> Shown {
     let text = posted.fields().get("q").unwrap_or_default();
     if !text.starts_with('+') {
         let text: String = byte_serialize(text.as_bytes()).collect();
@@ -201,7 +204,7 @@ pub(super) async fn search_users(State(app): State<App>, posted: Posted) -> Show
 
 pub(super) async fn show_user(
     State(app): State<App>,
-    viewer: Viewer,
+    viewer: Acting<Viewer>,
     Named(user): Named<UserId>,
     Asked(asked): Asked,
 ) -> Shown {
@@ -218,7 +221,7 @@ fn restriction(fields: &Fields) -> Option<Restriction> {
     all.into_iter().find(|restriction| Some(restriction.name()) == fields.get("action"))
 }
 
-pub(super) async fn restrict_user(State(app): State<App>, Named(user): Named<UserId>, posted: Posted) -> Shown {
+pub(super) async fn restrict_user(State(app): State<App>, Named(user): Named<UserId>, posted: Posted<Moderator>) -> Shown {
     let operator = posted.operator()?;
     let restriction = restriction(posted.fields());
     let restriction = restriction.ok_or_else(|| PageError::Invalid("Choose what is to be done.".to_owned()))?;
@@ -226,15 +229,19 @@ pub(super) async fn restrict_user(State(app): State<App>, Named(user): Named<Use
     Ok(sent_on(&format!("/console/users/{user}"), restriction.name()))
 }
 
-pub(super) async fn list_reports(State(app): State<App>, viewer: Viewer, Asked(asked): Asked) -> Shown {
-    let page = page_of(&asked);
+pub(super) async fn list_reports(State(app): State<App>, viewer: Acting<Viewer>, Asked(asked): Asked) -> Shown {
+    let filter = ReportFilter {
+        is_closed: asked.get("state") == Some("closed"),
+        text: asked.get("q").filter(|text| text.len() <= 100).map(str::to_owned),
+        page: page_of(&asked),
+    };
     let server = app.config.matrix.server_name.as_deref().unwrap_or_default();
-    let reports = app.console.open_reports(server, page).await?;
-    let body = pages::reports::list(&viewer, &reports, page, app.clock.now());
+    let reports = app.console.reports(server, &filter).await?;
+    let body = pages::reports::list(&viewer, &reports, &filter, app.clock.now());
     Ok(Page::new(&viewer, "/console/reports", "Reports").told(asked.get("told")).show(&body))
 }
 
-pub(super) async fn deal_with_report(State(app): State<App>, Named(id): Named<i64>, posted: Posted) -> Shown {
+pub(super) async fn deal_with_report(State(app): State<App>, Named(id): Named<i64>, posted: Posted<Moderator>) -> Shown {
     let operator = posted.operator()?;
     let told = match (posted.fields().get("action"), restriction(posted.fields())) {
         (Some("close"), _) => "closed",
@@ -261,13 +268,13 @@ pub(super) async fn deal_with_report(State(app): State<App>, Named(id): Named<i6
     Ok(sent_on("/console/reports", told))
 }
 
-pub(super) async fn show_sms(State(app): State<App>, viewer: Viewer, Asked(asked): Asked) -> Shown {
+pub(super) async fn show_sms(State(app): State<App>, viewer: Acting<Viewer>, Asked(asked): Asked) -> Shown {
     let (sms, closures) = (app.console.sms().await?, app.codes.closures().await?);
     let body = pages::sms::show(&viewer, &sms, &closures, app.clock.now());
     Ok(Page::new(&viewer, "/console/sms", "SMS").told(asked.get("told")).show(&body))
 }
 
-pub(super) async fn open_sms(State(app): State<App>, posted: Posted) -> Shown {
+pub(super) async fn open_sms(State(app): State<App>, posted: Posted<Operator>) -> Shown {
     let operator = posted.operator()?;
     if !app.codes.open(posted.fields().get("prefix").unwrap_or_default(), &operator).await? {
         return Err(PageError::Conflict("It is not closed any more.".to_owned()));
@@ -275,7 +282,7 @@ pub(super) async fn open_sms(State(app): State<App>, posted: Posted) -> Shown {
     Ok(sent_on("/console/sms", "open"))
 }
 
-pub(super) async fn show_queues(State(app): State<App>, viewer: Viewer, Asked(asked): Asked) -> Shown {
+pub(super) async fn show_queues(State(app): State<App>, viewer: Acting<Viewer>, Asked(asked): Asked) -> Shown {
     let from = asked.parsed("from").unwrap_or(1);
     let nats = async {
         if !app.streams.is_connected() {
@@ -299,7 +306,7 @@ pub(super) async fn show_queues(State(app): State<App>, viewer: Viewer, Asked(as
     Ok(Page::new(&viewer, "/console/queues", "Queues").told(asked.get("told")).show(&queues.show(&viewer)))
 }
 
-pub(super) async fn replay_letters(State(app): State<App>, posted: Posted) -> Shown {
+pub(super) async fn replay_letters(State(app): State<App>, posted: Posted<Operator>) -> Shown {
     let (operator, fields) = (posted.operator()?, posted.fields());
     let which = match (fields.parsed::<u64>("letter"), fields.parsed::<EndpointId>("endpoint")) {
         (Some(letter), None) => Dead::These(vec![letter]),
@@ -310,7 +317,7 @@ pub(super) async fn replay_letters(State(app): State<App>, posted: Posted) -> Sh
     Ok(sent_on("/console/queues", "replayed"))
 }
 
-pub(super) async fn compare_rooms(State(app): State<App>, posted: Posted) -> Shown {
+pub(super) async fn compare_rooms(State(app): State<App>, posted: Posted<Operator>) -> Shown {
     let operator = posted.operator()?;
     if app.config.matrix.homeserver_url.is_none() {
         return Err(PageError::Conflict("There is no chat here.".to_owned()));
@@ -319,12 +326,12 @@ pub(super) async fn compare_rooms(State(app): State<App>, posted: Posted) -> Sho
     Ok(sent_on("/console/queues", "compare"))
 }
 
-pub(super) async fn show_feeds(State(app): State<App>, viewer: Viewer) -> Shown {
+pub(super) async fn show_feeds(State(app): State<App>, viewer: Acting<Viewer>) -> Shown {
     let body = pages::feeds::show(&app.feeds.status().await?, app.clock.now());
     Ok(Page::new(&viewer, "/console/feeds", "Feeds").show(&body))
 }
 
-pub(super) async fn show_audit(State(app): State<App>, viewer: Viewer, Asked(asked): Asked) -> Shown {
+pub(super) async fn show_audit(State(app): State<App>, viewer: Acting<Viewer>, Asked(asked): Asked) -> Shown {
     let owned = |name| asked.get(name).map(str::to_owned);
     let filter = ActionFilter { operator: owned("operator"), target: owned("target"), before: asked.parsed("before") };
     let mut recorded = app.operators.recorded(&filter, PAGE + 1).await?;
@@ -334,4 +341,17 @@ pub(super) async fn show_audit(State(app): State<App>, viewer: Viewer, Asked(ask
     let now: OffsetDateTime = app.clock.now();
     let body = pages::audit::show(&recorded, &filter, has_more, now);
     Ok(Page::new(&viewer, "/console/audit", "Audit").show(&body))
+}
+
+/// Only operators learn which paths exist.
+pub(super) async fn not_found(_: Acting<Viewer>) -> PageError {
+    PageError::NotFound("page")
+}
+
+pub(super) async fn wrong_method(_: Acting<Viewer>) -> PageError {
+    PageError::WrongMethod
+}
+
+pub(super) async fn go_to_overview() -> Response {
+    redirect("/console")
 }

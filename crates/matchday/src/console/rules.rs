@@ -1,13 +1,128 @@
-//! Who an operator is, and what proves that a form is ours; no I/O.
+//! Who an operator is and what they may do, and what proves that a form is ours; no I/O.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use sha2::Sha256;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+use subtle::{Choice, ConstantTimeEq as _};
 use time::OffsetDateTime;
+
+use crate::platform::config;
 
 /// The longest name of an operator.
 const LONGEST_NAME: usize = 200;
 /// The longest reason.
 const LONGEST_REASON: usize = 500;
+/// Difference between our clock and the identity provider's that is tolerated, in seconds.
+const CLOCK_SKEW: f64 = 60.0;
+/// Entries of role settings with this prefix name an operator, all others a group. Without it, users who can choose their own
+/// name could take the name of a group.
+const PERSON: &str = "user:";
+
+/// What an operator may do. Each role includes the ones before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Look at every page.
+    Viewer,
+    /// Handle reports, mute and ban users.
+    Moderator,
+    /// Everything.
+    Operator,
+}
+
+impl Role {
+    /// As pages and logs show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Moderator => "moderator",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+/// Groups and operators that have a role, from the settings.
+#[derive(Clone, Debug)]
+pub(super) struct Roles(Vec<(Role, String)>);
+
+impl Roles {
+    pub(super) fn new(config: &config::Console) -> Self {
+        let lists = [
+            (Role::Viewer, &config.viewers),
+            (Role::Moderator, &config.moderators),
+            (Role::Operator, &config.operators),
+        ];
+        Self(lists.into_iter().flat_map(|(role, list)| list.iter().map(move |entry| (role, entry.clone()))).collect())
+    }
+
+    /// The highest role that an operator has by name or by group.
+    pub(super) fn of(&self, name: &str, groups: &[String]) -> Option<Role> {
+        let has = |entry: &str| match entry.strip_prefix(PERSON) {
+            Some(person) => person == name,
+            None => groups.iter().any(|group| group == entry),
+        };
+        self.0.iter().filter(|(_, entry)| has(entry)).map(|(role, _)| *role).max()
+    }
+}
+
+/// Digests of the secrets that a proxy may send. Comparing digests takes the same time for every length and every secret.
+#[derive(Clone)]
+pub(super) struct ProxySecrets(Vec<[u8; 32]>);
+
+impl ProxySecrets {
+    pub(super) fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(secrets.into_iter().map(|secret| Sha256::digest(secret).into()).collect())
+    }
+
+    pub(super) fn contain(&self, given: &[u8]) -> bool {
+        let given: [u8; 32] = Sha256::digest(given).into();
+        self.0.iter().fold(Choice::from(0), |found, secret| found | secret[..].ct_eq(&given[..])).into()
+    }
+}
+
+/// Groups out of a header: names separated by commas.
+pub(super) fn groups(header: &str) -> Vec<String> {
+    header.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect()
+}
+
+/// Whether a token is valid at this moment. A token without an end is not.
+pub(super) fn is_current(claims: &Map<String, Value>, now: OffsetDateTime) -> bool {
+    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are far below 2^53")]
+    let now = now.unix_timestamp() as f64;
+    let ends = claims.get("exp").and_then(Value::as_f64).is_some_and(|end| now < end + CLOCK_SKEW);
+    let begins = match claims.get("nbf") {
+        None | Some(Value::Null) => true,
+        Some(begin) => begin.as_f64().is_some_and(|begin| begin - CLOCK_SKEW <= now),
+    };
+    ends && begins
+}
+
+/// The operator that a token names. An email address that the provider has not verified is not a name: its user may have
+/// entered another person's.
+pub(super) fn named_by(claims: &Map<String, Value>, claim: &str) -> Option<String> {
+    if claim == "email" && claims.get("email_verified").is_some_and(|verified| !is_true(verified)) {
+        return None;
+    }
+    operator_name([claims.get(claim)?.as_str()?.as_bytes()])
+}
+
+/// Some providers write truth values as text.
+fn is_true(value: &Value) -> bool {
+    value.as_bool().unwrap_or_else(|| value.as_str() == Some("true"))
+}
+
+/// Groups that a token names: in the claim of that name, or else where its dots lead.
+pub(super) fn groups_in(claims: &Map<String, Value>, claim: &str) -> Vec<String> {
+    let at_path = || {
+        let mut steps = claim.split('.');
+        let first = claims.get(steps.next()?)?;
+        steps.try_fold(first, |value, step| value.get(step))
+    };
+    match claims.get(claim).or_else(at_path) {
+        Some(Value::String(one)) => vec![one.clone()],
+        Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
+}
 
 /// What forms are marked with. It is made from a secret that all processes share, so that any of them knows the forms of
 /// the others.
@@ -70,6 +185,8 @@ pub(super) fn said(content: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, prelude::*};
+    use serde_json::json;
     use time::{Duration, macros::datetime};
 
     use super::*;
@@ -84,6 +201,105 @@ mod tests {
         assert!(FormKey::new("00ff").knows(&mark, "ola", now), "another process");
         for nonsense in ["", "zz", &mark[..62], &mark.replace('a', "b")] {
             assert!(nonsense == mark || !key.knows(nonsense, "ola", now), "{nonsense}");
+        }
+    }
+
+    fn roles(viewers: &[&str], moderators: &[&str], operators: &[&str]) -> Roles {
+        let of = |role: Role, list: &[&str]| list.iter().map(move |entry| (role, (*entry).to_owned())).collect::<Vec<_>>();
+        Roles([of(Role::Viewer, viewers), of(Role::Moderator, moderators), of(Role::Operator, operators)].concat())
+    }
+
+    fn claims(value: Value) -> Map<String, Value> {
+        let Value::Object(claims) = value else { panic!("not an object") };
+        claims
+    }
+
+    #[test]
+    fn highest_role_by_group_or_name_counts() {
+        let roles = roles(&["staff"], &["trust-and-safety", "user:ida"], &["sre", "user:ola"]);
+        let of = |name: &str, groups: &[&str]| {
+            roles.of(name, &groups.iter().map(|group| (*group).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(of("eve", &[]), None);
+        assert_eq!(of("eve", &["Staff", "sr", "sre2"]), None, "names are compared exactly");
+        assert_eq!(of("eve", &["staff"]), Some(Role::Viewer));
+        assert_eq!(of("ida", &["staff"]), Some(Role::Moderator));
+        assert_eq!(of("eve", &["staff", "sre", "trust-and-safety"]), Some(Role::Operator));
+        assert_eq!(of("ola", &[]), Some(Role::Operator));
+    }
+
+    #[test]
+    fn name_like_a_group_gives_no_role() {
+        let roles = roles(&[], &[], &["sre", "user:ola"]);
+        assert_eq!(roles.of("sre", &[]), None, "an operator who calls themselves like a group");
+        assert_eq!(roles.of("eve", &["ola".to_owned(), "user:ola".to_owned()]), None, "a group called like an operator");
+    }
+
+    #[test]
+    fn token_is_current_between_its_times() {
+        let now = datetime!(2026-11-20 15:00 UTC);
+        let at = now.unix_timestamp();
+        for (value, expected) in [
+            (json!({"exp": at + 1}), true),
+            (json!({"exp": at - 59}), true),
+            (json!({"exp": at - 60}), false),
+            (json!({"exp": at as f64 + 0.5}), true),
+            (json!({"exp": at + 600, "nbf": at + 60}), true),
+            (json!({"exp": at + 600, "nbf": at + 61}), false),
+            (json!({"exp": at + 600, "nbf": null}), true),
+            (json!({"exp": at + 600, "nbf": "now"}), false),
+            (json!({"exp": (at + 600).to_string()}), false),
+            (json!({"exp": null}), false),
+            (json!({}), false),
+        ] {
+            assert_eq!(is_current(&claims(value.clone()), now), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn token_names_operator_and_groups() {
+        let token = claims(json!({
+            "email": "ola@example.org", "sub": "7", "groups": ["a", 3, "b"], "role": "one",
+            "realm_access": {"roles": ["deep"]}, "https://example.org/roles": ["dotted"],
+        }));
+        assert_eq!(named_by(&token, "email").as_deref(), Some("ola@example.org"));
+        assert_eq!(named_by(&token, "sub").as_deref(), Some("7"));
+        assert_eq!(named_by(&token, "name"), None);
+        for (claim, expected) in [
+            ("groups", vec!["a", "b"]),
+            ("role", vec!["one"]),
+            ("realm_access.roles", vec!["deep"]),
+            ("https://example.org/roles", vec!["dotted"]),
+            ("realm_access", vec![]),
+            ("realm_access.nothing.at.all", vec![]),
+        ] {
+            assert_eq!(groups_in(&token, claim), expected, "{claim}");
+        }
+        for (verified, expected) in
+            [(json!(true), true), (json!("true"), true), (json!(false), false), (json!("false"), false), (json!(null), false)]
+        {
+            let token = claims(json!({"email": "ola@example.org", "email_verified": verified}));
+            assert_eq!(named_by(&token, "email").is_some(), expected, "{token:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_the_exact_secret_is_accepted(secrets in vec("[!-~]{32,40}", 1..4), given in "[!-~]{0,40}") {
+            let known = ProxySecrets::new(secrets.iter().map(String::as_str));
+            prop_assert!(secrets.iter().all(|secret| known.contain(secret.as_bytes())));
+            prop_assert_eq!(known.contain(given.as_bytes()), secrets.contains(&given));
+            let (shorter, longer) = (&secrets[0].as_bytes()[..31], [secrets[0].as_bytes(), b" "].concat());
+            prop_assert!(!known.contain(shorter) && !known.contain(&longer));
+            prop_assert!(!ProxySecrets::new([]).contain(given.as_bytes()));
+        }
+
+        #[test]
+        fn no_role_without_an_entry(name in "[a-z:]{0,12}", groups in vec("[a-z:]{0,12}", 0..4), entries in vec("[a-z:]{0,12}", 0..4)) {
+            let role = Roles(entries.iter().map(|entry| (Role::Operator, entry.clone())).collect()).of(&name, &groups);
+            let is_named = entries.contains(&format!("user:{name}"));
+            let is_member = groups.iter().any(|group| entries.contains(group) && !group.starts_with("user:"));
+            prop_assert_eq!(role.is_some(), is_named || is_member);
         }
     }
 

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use http::HeaderName;
 use sqlx::{PgPool, Postgres, Transaction};
 use time::{Duration, OffsetDateTime};
 use tokio::sync::Semaphore;
@@ -13,6 +12,7 @@ pub use super::store::{
     Tally, TournamentRow, TransactionRow, UserRow,
 };
 use super::{
+    identity::Verifier,
     rules::FormKey,
     store::{self, Frame},
 };
@@ -20,6 +20,7 @@ use crate::{
     events::rules::Outcome,
     fixtures::service::Correction,
     ids::{EventId, UserId},
+    operators::{self, Operator, service::Deed},
     phone::Phone,
     platform::{clock::Clock, config::Config, database},
 };
@@ -38,7 +39,7 @@ pub struct Console {
     per_point: i64,
     pub(super) places: Arc<Semaphore>,
     pub(super) key: FormKey,
-    pub(super) header: HeaderName,
+    pub(super) verifier: Arc<Verifier>,
 }
 
 /// What waits in the database for somebody.
@@ -65,6 +66,17 @@ impl<T> Listed<T> {
         rows.truncate(most);
         Self { rows, has_more }
     }
+}
+
+/// Selection of reports.
+#[derive(Clone, Debug, Default)]
+pub struct ReportFilter {
+    /// Closed ones instead of open ones.
+    pub is_closed: bool,
+    /// `#` and an id, or a text in the message, the reason, the resolution, or the names of sender and reporter.
+    pub text: Option<String>,
+    /// Number of the page, from 0.
+    pub page: i64,
 }
 
 /// All of a match that an operator wants to see.
@@ -111,6 +123,8 @@ pub struct UserView {
     pub row: UserRow,
     /// How many sessions they have, and when one was last used.
     pub sessions: (i64, Option<OffsetDateTime>),
+    /// Chat rooms that the user has joined.
+    pub rooms: i64,
     /// How many coins.
     pub balance: i64,
     /// What moved last.
@@ -135,13 +149,17 @@ pub struct SmsView {
 
 impl Console {
     /// The console of this database.
-    pub fn new(db: PgPool, config: &Config, clock: Arc<dyn Clock>) -> Self {
-        // The setting is known to be a header's name, and there is a key: what contradicts that was refused.
-        let header = HeaderName::try_from(config.console.operator_header.as_str());
-        let header = header.unwrap_or(HeaderName::from_static("x-forwarded-user"));
+    pub fn new(db: PgPool, config: &Config, clock: Arc<dyn Clock>) -> reqwest::Result<Self> {
+        let verifier = Arc::new(Verifier::new(config)?);
+        // There is a key: settings without one were refused.
         let key = FormKey::new(config.codes.keys.first().map_or("", |key| key.expose()));
         let per_point = config.coins.per_point.into();
-        Self { db, clock, per_point, places: Arc::new(Semaphore::new(AT_ONCE)), key, header }
+        Ok(Self { db, clock, per_point, places: Arc::new(Semaphore::new(AT_ONCE)), key, verifier })
+    }
+
+    /// Fails if the settings name a file of signing keys that cannot be read.
+    pub async fn check(&self) -> anyhow::Result<()> {
+        self.verifier.check().await
     }
 
     async fn look(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
@@ -259,6 +277,7 @@ impl Console {
         let sender = chat_name(&row.username);
         Ok(Some(UserView {
             sessions: store::sessions(&mut tx, user, self.clock.now()).await?,
+            rooms: store::joined_rooms(&mut tx, user).await?,
             balance: store::balance(&mut tx, user).await?,
             transactions: store::transactions(&mut tx, user).await?,
             score: store::score(&mut tx, user).await?,
@@ -272,10 +291,28 @@ impl Console {
         }))
     }
 
-    /// Open reports, the oldest first. `server` is what stands behind the colon of our users' chat names.
-    pub async fn open_reports(&self, server: &str, page: i64) -> sqlx::Result<Listed<ReportRow>> {
-        let offset = page.saturating_mul(PAGE);
-        Ok(Listed::cut(store::open_reports(&mut *self.look().await?, server, PAGE + 1, offset).await?))
+    /// Returns a user's whole phone number, and records which operator read it and why.
+    pub async fn reveal_phone(&self, user: UserId, operator: &Operator) -> sqlx::Result<Option<Phone>> {
+        let mut tx = self.db.begin().await?;
+        let phone = store::users_by_id(&mut tx, user).await?.pop().and_then(|row| row.phone);
+        let deed = Deed::new("user.phone", format!("user:{user}"));
+        operators::service::record(&mut tx, operator, &deed, self.clock.now()).await?;
+        tx.commit().await?;
+        Ok(phone)
+    }
+
+    /// Open reports, the oldest first; or closed ones, the last closed first. `server` is what stands behind the colon of our
+    /// users' chat names.
+    pub async fn reports(&self, server: &str, filter: &ReportFilter) -> sqlx::Result<Listed<ReportRow>> {
+        let offset = filter.page.saturating_mul(PAGE);
+        let text = filter.text.as_ref().map(|text| text.to_lowercase());
+        let mut tx = self.look().await?;
+        let rows = if filter.is_closed {
+            store::closed_reports(&mut tx, server, text.as_deref(), PAGE + 1, offset).await?
+        } else {
+            store::open_reports(&mut tx, server, text.as_deref(), PAGE + 1, offset).await?
+        };
+        Ok(Listed::cut(rows))
     }
 
     /// A report that is open, with who sent what it is about.

@@ -522,7 +522,7 @@ pub struct UserRow {
     pub id: UserId,
     /// What they are called.
     pub username: String,
-    /// Whether they chose that.
+    /// Whether the service made the username up, because the user chose none.
     pub username_is_generated: bool,
     /// What they say their name is.
     pub name: Option<String>,
@@ -608,6 +608,15 @@ pub(super) async fn sessions(
     .fetch_one(connection)
     .await?;
     Ok((row.count, row.last_used))
+}
+
+pub(super) async fn joined_rooms(connection: &mut PgConnection, user: UserId) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"select count(*) as "count!" from room_members where user_id = $1 and membership = 'join'"#,
+        user.0,
+    )
+    .fetch_one(connection)
+    .await
 }
 
 pub(super) async fn balance(connection: &mut PgConnection, user: UserId) -> sqlx::Result<i64> {
@@ -704,11 +713,15 @@ pub struct ReportRow {
     pub closed_at: Option<OffsetDateTime>,
     /// And how.
     pub resolution: Option<String>,
+    /// Operator who closed it, where the query asks for that.
+    pub closed_by: Option<String>,
 }
 
+/// Open reports, the oldest first. The text of a message is searched as JSON has it: quotation marks in it are escaped.
 pub(super) async fn open_reports(
     connection: &mut PgConnection,
     server: &str,
+    text: Option<&str>,
     most: i64,
     offset: i64,
 ) -> sqlx::Result<Vec<ReportRow>> {
@@ -716,8 +729,14 @@ pub(super) async fn open_reports(
         ReportRow,
         r#"select p.id, p.user_id as "reporter_id: UserId", u.username as reporter, r.name as room, p.reason, p.sender,
                   s.user_id as "sender_id?: UserId", s.banned_at as "sender_banned_at?", s.muted_at as "sender_muted_at?",
-                  p.content, p.sent_at, p.created_at, p.closed_at, p.resolution
-           from (select * from reports where closed_at is null order by created_at, id limit $2 offset $3) p
+                  p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
+                  null::text as closed_by
+           from (select p.* from reports p join users u on u.user_id = p.user_id
+                 where p.closed_at is null
+                   and ($4::text is null or '#' || p.id = $4 or position($4 in lower(concat_ws(' ',
+                         coalesce(substring(p.content from '"body":"((?:[^"\\]|\\.)*)"'), p.content),
+                         p.reason, p.resolution, p.sender, u.username))) > 0)
+                 order by p.created_at, p.id limit $2 offset $3) p
            join users u on u.user_id = p.user_id
            join rooms r on r.id = p.room_id
            left join username_claims c on p.sender = '@' || c.username || ':' || $1
@@ -727,6 +746,45 @@ pub(super) async fn open_reports(
         server,
         most,
         offset,
+        text,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// Closed reports, the last closed first, with the operator who closed them.
+pub(super) async fn closed_reports(
+    connection: &mut PgConnection,
+    server: &str,
+    text: Option<&str>,
+    most: i64,
+    offset: i64,
+) -> sqlx::Result<Vec<ReportRow>> {
+    sqlx::query_as!(
+        ReportRow,
+        r#"select p.id, p.user_id as "reporter_id: UserId", u.username as reporter, r.name as room, p.reason, p.sender,
+                  s.user_id as "sender_id?: UserId", s.banned_at as "sender_banned_at?", s.muted_at as "sender_muted_at?",
+                  p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
+                  a.operator as "closed_by?"
+           from (select p.* from reports p join users u on u.user_id = p.user_id
+                 where p.closed_at is not null
+                   and ($4::text is null or '#' || p.id = $4 or position($4 in lower(concat_ws(' ',
+                         coalesce(substring(p.content from '"body":"((?:[^"\\]|\\.)*)"'), p.content),
+                         p.reason, p.resolution, p.sender, u.username))) > 0)
+                 order by p.closed_at desc, p.id desc limit $2 offset $3) p
+           join users u on u.user_id = p.user_id
+           join rooms r on r.id = p.room_id
+           left join username_claims c on p.sender = '@' || c.username || ':' || $1
+                and c.username = split_part(substr(p.sender, 2), ':', 1)
+           left join users s on s.user_id = c.user_id
+           left join lateral (select operator from operator_actions
+                              where target = 'report:' || p.id and action = 'report.close'
+                              order by id desc limit 1) a on true
+           order by p.closed_at desc, p.id desc"#,
+        server,
+        most,
+        offset,
+        text,
     )
     .fetch_all(connection)
     .await
@@ -741,7 +799,8 @@ pub(super) async fn open_report(
         ReportRow,
         r#"select p.id, p.user_id as "reporter_id: UserId", u.username as reporter, r.name as room, p.reason, p.sender,
                   s.user_id as "sender_id?: UserId", s.banned_at as "sender_banned_at?", s.muted_at as "sender_muted_at?",
-                  p.content, p.sent_at, p.created_at, p.closed_at, p.resolution
+                  p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
+                  null::text as closed_by
            from reports p
            join users u on u.user_id = p.user_id
            join rooms r on r.id = p.room_id
@@ -762,7 +821,8 @@ pub(super) async fn reports_about(connection: &mut PgConnection, sender: &str) -
         ReportRow,
         r#"select p.id, p.user_id as "reporter_id: UserId", u.username as reporter, r.name as room, p.reason, p.sender,
                   null::bigint as "sender_id: UserId", null::timestamptz as sender_banned_at,
-                  null::timestamptz as sender_muted_at, p.content, p.sent_at, p.created_at, p.closed_at, p.resolution
+                  null::timestamptz as sender_muted_at, p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
+                  null::text as closed_by
            from reports p join users u on u.user_id = p.user_id join rooms r on r.id = p.room_id
            where p.sender = $1 order by p.id desc limit $2"#,
         sender,
@@ -778,7 +838,8 @@ pub(super) async fn reports_by(connection: &mut PgConnection, user: UserId) -> s
         ReportRow,
         r#"select p.id, p.user_id as "reporter_id: UserId", u.username as reporter, r.name as room, p.reason, p.sender,
                   null::bigint as "sender_id: UserId", null::timestamptz as sender_banned_at,
-                  null::timestamptz as sender_muted_at, p.content, p.sent_at, p.created_at, p.closed_at, p.resolution
+                  null::timestamptz as sender_muted_at, p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
+                  null::text as closed_by
            from reports p join users u on u.user_id = p.user_id join rooms r on r.id = p.room_id
            where p.user_id = $1 order by p.id desc limit $2"#,
         user.0,

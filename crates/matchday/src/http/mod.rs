@@ -40,7 +40,7 @@ pub(crate) use extract::token_of;
 pub use extract::{CurrentUser, MaybeUser, Path, Query, RawBody, ValidJson};
 pub use health::Checks;
 
-/// The private interface.
+/// The private interface, and the console.
 pub use self::edge::Edge as Private;
 
 use self::edge::Edge;
@@ -148,19 +148,22 @@ impl server::Answers for Public {
     }
 }
 
-/// What operators and the homeserver reach.
+/// The interface for Prometheus and the homeserver.
 pub fn private(app: &App) -> Edge {
-    let has_console = app.config.has_console();
     let router = health()
         .0
         .route("/metrics", get(|| std::future::ready(telemetry::metrics().render())))
         .merge(mirror::private_routes())
-        .merge(if has_console { console::private_routes() } else { Router::new() })
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method);
-    let consoles = console::PRIVATE_PATHS.into_iter().filter(|_| has_console);
-    let paths = ["/healthz", "/readyz", "/metrics"].into_iter().chain(mirror::PRIVATE_PATHS).chain(consoles);
+    let paths = ["/healthz", "/readyz", "/metrics"].into_iter().chain(mirror::PRIVATE_PATHS);
     edge(app, router, paths.map(str::to_owned).collect())
+}
+
+/// The interface for operators; none where the settings turn it off.
+pub fn console(app: &App) -> Option<Edge> {
+    let paths = console::paths().into_iter().map(str::to_owned).collect();
+    app.config.has_console().then(|| edge(app, console::routes(), paths))
 }
 
 fn cors(origins: &[String]) -> CorsLayer {

@@ -5,6 +5,7 @@
 use std::{fmt::Write as _, net::SocketAddr, path::Path, time::Duration};
 
 use ipnet::IpNet;
+use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::{
@@ -14,11 +15,11 @@ use super::{
 };
 
 settings! {
-    /// The two listeners and what a request may cost.
+    /// The listeners for apps and for machines, and what a request may cost.
     http: Http {
         /// Where apps reach the service.
         listen: SocketAddr = "127.0.0.1:8080",
-        /// Where operators and the homeserver reach it: metrics and health. Keep it off the internet.
+        /// Address for Prometheus and the homeserver: metrics, health and pushed chat events. Keep it off the internet.
         private_listen: SocketAddr = "127.0.0.1:9090",
         /// How many connections may be open at once; further ones wait to be accepted.
         max_connections: usize = "20000",
@@ -302,13 +303,47 @@ settings! {
         /// How many browsers each of them notifies at once.
         at_once: usize = "32",
     }
-    /// The console for operators, on `http.private_listen`: see docs/console.md.
+    /// The console for operators: see docs/console.md.
     console: Console {
-        /// Whether it is there. Empty: in development only.
+        /// Whether this process serves the console. Empty: only in `local` and `testing`.
         enabled: Option<bool> = "",
-        /// The header in which the proxy before it says who the operator is. It must set it itself, and let nobody else's
-        /// through. Without the header nothing is shown, but in development, where it is `developer`.
+        /// Address of the console's own listener. Only your single sign-on proxy should reach it. Without `console.token_issuer`
+        /// and `console.proxy_secrets` it must be a loopback address.
+        listen: SocketAddr = "127.0.0.1:9092",
+        /// Secrets with which the proxy proves that a request comes from it, 32 characters or more each. The console accepts
+        /// any of them, so that you can add a new one before you remove the old one. Set this or `console.token_issuer`.
+        proxy_secrets: Vec<Secret> = "",
+        /// Header in which the proxy sends its secret.
+        proxy_secret_header: String = "X-Console-Secret",
+        /// With `console.proxy_secrets`: header in which the proxy sends the operator's name. The proxy must replace what the
+        /// browser sent.
         operator_header: String = "X-Forwarded-User",
+        /// With `console.proxy_secrets`: header in which the proxy sends the operator's groups, separated by commas. The proxy
+        /// must replace what the browser sent.
+        groups_header: String = "X-Forwarded-Groups",
+        /// Issuer (`iss`) of the identity tokens (JWT) that the proxy passes on, like `https://login.example.org/realms/staff`.
+        token_issuer: Option<String> = "",
+        /// Audiences (`aud`), one of which a token must name: usually the client id of the proxy.
+        token_audiences: Vec<String> = "",
+        /// URL of the issuer's signing keys (JWKS). The console fetches them when it needs them, every hour, and when a token
+        /// names an unknown key, at most every 30 seconds. Set this or `console.token_keys_file`.
+        token_keys_url: Option<Url> = "",
+        /// File with the issuer's signing keys (JWKS), read again as often as the URL would be.
+        token_keys_file: Option<String> = "",
+        /// Header in which the proxy sends the token, with or without `Bearer` before it.
+        token_header: String = "Authorization",
+        /// Signature algorithms that the console accepts, out of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 and EdDSA.
+        token_algorithms: Vec<TokenAlgorithm> = "RS256,PS256,ES256,EdDSA",
+        /// Claim that names the operator in the record of operator actions. It must be one that users cannot choose freely.
+        name_claim: String = "email",
+        /// Claim with the operator's groups or roles: a text or a list. Dots lead into objects, as in `realm_access.roles`.
+        role_claim: String = "groups",
+        /// Groups whose members may look at every page. `user:NAME` instead of a group names one operator.
+        viewers: Vec<String> = "",
+        /// The same for those who may also handle reports, and mute and ban users.
+        moderators: Vec<String> = "",
+        /// The same for those who may do everything.
+        operators: Vec<String> = "",
     }
     /// The lists that are the same for everyone.
     pages: Pages {
@@ -422,6 +457,24 @@ pub enum Reveal {
     Always,
     /// Once nobody can copy them any more.
     AfterStart,
+}
+
+/// See `console.token_algorithms`. Symmetric algorithms and `none` are not among them: with those, a public key would be enough
+/// to sign a token, or nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenAlgorithm(pub jsonwebtoken::Algorithm);
+
+impl Setting for TokenAlgorithm {
+    const EXPECTED: &'static str = "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 or EdDSA";
+    const LISTED: &'static str =
+        "a list of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 and EdDSA, separated by commas";
+    fn parse(text: &str) -> Option<Self> {
+        let algorithm: jsonwebtoken::Algorithm = text.parse().ok()?;
+        (algorithm.family() != jsonwebtoken::AlgorithmFamily::Hmac).then_some(Self(algorithm))
+    }
+    fn show(&self) -> String {
+        format!("{:?}", self.0)
+    }
 }
 
 /// See `sms.providers`.
@@ -543,7 +596,8 @@ impl Config {
                 &format!("{name} is not made of lower-case letters, digits and underscores"),
             );
         }
-        for (holds, fault) in self.needed().into_iter().chain(self.feeds.promises()).chain(self.outward()) {
+        let more = self.needed().into_iter().chain(self.feeds.promises()).chain(self.outward()).chain(self.console_access());
+        for (holds, fault) in more {
             check(holds, &fault);
         }
         check(
@@ -563,10 +617,6 @@ impl Config {
                     .bytes()
                     .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._=-/+".contains(&byte)),
             "matrix.bot is no localpart of a Matrix user: only a-z, 0-9 and . _ = - / + are allowed",
-        );
-        check(
-            http::HeaderName::try_from(self.console.operator_header.as_str()).is_ok(),
-            "console.operator_header is no name of a header, like X-Forwarded-User",
         );
         check(!self.codes.keys.is_empty(), "codes.keys is empty: codes could not be stored");
         check(has_each_version_once(&self.codes.keys), "codes.keys has a version twice: give each key its own");
@@ -603,6 +653,79 @@ impl Config {
     /// Whether operators have a console.
     pub fn has_console(&self) -> bool {
         self.console.enabled.unwrap_or(self.env.is_development())
+    }
+
+    /// Conditions for a console that only verified operators can use, each with the fault to report if it does not hold.
+    fn console_access(&self) -> Vec<(bool, String)> {
+        let console = &self.console;
+        let headers = [
+            ("proxy_secret_header", &console.proxy_secret_header),
+            ("operator_header", &console.operator_header),
+            ("groups_header", &console.groups_header),
+            ("token_header", &console.token_header),
+        ];
+        let mut conditions: Vec<(bool, String)> = headers
+            .iter()
+            .map(|(key, name)| {
+                let is_name = http::HeaderName::try_from(name.as_str()).is_ok();
+                (is_name, format!("console.{key}: `{name}` is not the name of a header, like X-Forwarded-User"))
+            })
+            .collect();
+        if !self.has_console() {
+            return conditions;
+        }
+        let (by_secret, by_token) = (!console.proxy_secrets.is_empty(), console.token_issuer.is_some());
+        let is_verified = by_secret || by_token;
+        let keys = (console.token_keys_url.as_ref(), console.token_keys_file.as_ref());
+        let has_roles = [&console.viewers, &console.moderators, &console.operators].iter().any(|list| !list.is_empty());
+        let taken = [self.http.listen, self.http.private_listen];
+        let further = [
+            (
+                console.listen.port() == 0 || !taken.contains(&console.listen),
+                "console.listen is also http.listen or http.private_listen: give the console its own address",
+            ),
+            (
+                is_verified || self.env.is_development(),
+                "console.enabled is true, but the console cannot verify its operators: set console.proxy_secrets or \
+                 console.token_issuer, or console.enabled to false",
+            ),
+            (
+                is_verified || !self.env.is_development() || console.listen.ip().is_loopback(),
+                "console.listen is not a loopback address, but the console cannot verify its operators: set \
+                 console.proxy_secrets or console.token_issuer",
+            ),
+            (
+                !(by_secret && by_token),
+                "console.proxy_secrets and console.token_issuer are both set: choose one way to verify operators",
+            ),
+            (
+                console.proxy_secrets.iter().all(|secret| secret.inner().expose_secret().len() >= 32),
+                "console.proxy_secrets has a secret of fewer than 32 characters: make one with `openssl rand -hex 32`",
+            ),
+            (
+                !by_token || !console.token_audiences.is_empty(),
+                "console.token_audiences is not set, but console.token_issuer is",
+            ),
+            (
+                !by_token || matches!(keys, (Some(_), None) | (None, Some(_))),
+                "console.token_issuer is set: set either console.token_keys_url or console.token_keys_file too",
+            ),
+            (
+                by_token || keys == (None, None),
+                "console.token_issuer is not set, but console.token_keys_url or console.token_keys_file is",
+            ),
+            (
+                keys.0.is_none_or(|url| url.scheme() == "https" || self.env.is_development()),
+                "console.token_keys_url does not begin with https://",
+            ),
+            (!by_token || !console.token_algorithms.is_empty(), "console.token_algorithms is empty"),
+            (
+                !is_verified || has_roles,
+                "console.operators, console.moderators and console.viewers are all empty: no one could use the console",
+            ),
+        ];
+        conditions.extend(further.map(|(holds, fault)| (holds, fault.to_owned())));
+        conditions
     }
 
     /// Who sends codes, in order.
@@ -888,13 +1011,84 @@ mod tests {
         let enabled = [staging[0], staging[1], ("MATCHDAY_CONSOLE__ENABLED", "true")];
         assert_eq!(has_console(&[]), Ok(true));
         assert_eq!(has_console(&[("MATCHDAY_CONSOLE__ENABLED", "false")]), Ok(false));
-        assert_eq!((has_console(&staging), has_console(&enabled)), (Ok(false), Ok(true)));
+        let unverified = "console.enabled is true, but the console cannot verify its operators: set console.proxy_secrets or \
+                          console.token_issuer, or console.enabled to false";
+        assert_eq!((has_console(&staging), has_console(&enabled)), (Ok(false), Err(vec![unverified.to_owned()])));
         assert_eq!(
             has_console(&[("MATCHDAY_CONSOLE__OPERATOR_HEADER", "Who is it")]),
-            Err(vec!["console.operator_header is no name of a header, like X-Forwarded-User".to_owned()])
+            Err(vec![
+                "console.operator_header: `Who is it` is not the name of a header, like X-Forwarded-User".to_owned()
+            ])
         );
         let text = Config::parse(variables(&[]), None).expect("valid").explain();
         assert!(text.contains("operator_header = \"X-Forwarded-User\""), "{text}");
+    }
+
+    #[test]
+    fn console_without_verification_is_a_fault_outside_development() {
+        let secret = "0123456789abcdef0123456789abcdef";
+        for environment in ["staging", "production", "prod"] {
+            let base = [
+                ("MATCHDAY_ENV", environment),
+                ("MATCHDAY_SMS__COUNTRIES", "DE"),
+                ("MATCHDAY_SMS__PROVIDERS", "twilio"),
+                ("MATCHDAY_SMS__TWILIO_ACCOUNT_SID", "AC0"),
+                ("MATCHDAY_SMS__TWILIO_AUTH_TOKEN", "token"),
+                ("MATCHDAY_SMS__TWILIO_FROM", "+12015550100"),
+                ("MATCHDAY_CONSOLE__ENABLED", "true"),
+            ];
+            let parse = |extra: &[(&str, &str)]| {
+                Config::parse(variables(&[&base, extra].concat()), None).map(|_| ()).map_err(|Faults(found)| found)
+            };
+            let unverified = parse(&[]).expect_err("no verification");
+            assert_eq!(unverified.len(), 1, "{unverified:?}");
+            assert!(unverified[0].contains("cannot verify its operators"), "{unverified:?}");
+            let roles = ("MATCHDAY_CONSOLE__OPERATORS", "staff");
+            assert_eq!(parse(&[("MATCHDAY_CONSOLE__PROXY_SECRETS", secret), roles]), Ok(()));
+            let token = [
+                ("MATCHDAY_CONSOLE__TOKEN_ISSUER", "https://login.example.org"),
+                ("MATCHDAY_CONSOLE__TOKEN_AUDIENCES", "console"),
+                ("MATCHDAY_CONSOLE__TOKEN_KEYS_URL", "https://login.example.org/keys"),
+                roles,
+            ];
+            assert_eq!(parse(&token), Ok(()));
+        }
+    }
+
+    #[test]
+    fn half_configured_console_verification_is_a_fault() {
+        let secret = ("MATCHDAY_CONSOLE__PROXY_SECRETS", "0123456789abcdef0123456789abcdef");
+        let issuer = ("MATCHDAY_CONSOLE__TOKEN_ISSUER", "https://login.example.org");
+        let found = faults(&[secret, issuer, ("MATCHDAY_CONSOLE__TOKEN_KEYS_FILE", "/etc/keys")], None);
+        insta::assert_snapshot!(found.join("\n"), @r"
+        console.proxy_secrets and console.token_issuer are both set: choose one way to verify operators
+        console.token_audiences is not set, but console.token_issuer is
+        console.operators, console.moderators and console.viewers are all empty: no one could use the console
+        ");
+        let found = faults(
+            &[
+                ("MATCHDAY_CONSOLE__PROXY_SECRETS", "short"),
+                ("MATCHDAY_CONSOLE__TOKEN_KEYS_URL", "http://login.example.org/keys"),
+                ("MATCHDAY_CONSOLE__VIEWERS", "staff"),
+                ("MATCHDAY_CONSOLE__LISTEN", "127.0.0.1:9090"),
+            ],
+            None,
+        );
+        insta::assert_snapshot!(found.join("\n"), @r"
+        console.listen is also http.listen or http.private_listen: give the console its own address
+        console.proxy_secrets has a secret of fewer than 32 characters: make one with `openssl rand -hex 32`
+        console.token_issuer is not set, but console.token_keys_url or console.token_keys_file is
+        ");
+        let found = faults(&[("MATCHDAY_CONSOLE__LISTEN", "0.0.0.0:9092")], None);
+        assert_eq!(
+            found,
+            ["console.listen is not a loopback address, but the console cannot verify its operators: set \
+              console.proxy_secrets or console.token_issuer"]
+        );
+        for algorithm in ["HS256", "none", "RS256,HS512"] {
+            let found = faults(&[("MATCHDAY_CONSOLE__TOKEN_ALGORITHMS", algorithm)], None);
+            assert!(found.len() == 1 && found[0].starts_with("console.token_algorithms"), "{found:?}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use super::{MockClock, SeededRandom, TestFixtures, test_config, unique};
 use crate::{
     accounts,
     app::App,
-    http::{PEER, Private, Public, private, public, server::Answers as _},
+    http::{PEER, Private, Public, console, private, public, server::Answers as _},
     ids::{EventId, UserId},
     platform::{database::MIGRATIONS, outbox},
     scores,
@@ -38,6 +38,7 @@ pub struct TestApp {
     pub clock: Arc<MockClock>,
     public: Public,
     private: Private,
+    console: Option<Private>,
     owner: PgPool,
 }
 
@@ -117,7 +118,7 @@ impl TestApp {
         let pool = |most, options| PgPoolOptions::new().max_connections(most).connect_lazy_with(options);
         let (db, owner) = (pool(64, service), pool(2, owner));
         let app = App::assemble(config, db, clock.clone(), random).await.expect("the parts are there");
-        let test_app = Self { public: public(&app), private: private(&app), app, clock, owner };
+        let test_app = Self { public: public(&app), private: private(&app), console: console(&app), app, clock, owner };
         test(&test_app).await;
         let mut left = test_app.told().await;
         // Where somebody registered, that is what the test is about, or it is by the way.
@@ -209,7 +210,20 @@ impl TestApp {
         Answer { status: parts.status, headers: parts.headers, bytes: bytes.to_vec() }
     }
 
-    /// Sends a request to the listener that operators and the homeserver reach.
+    /// Whether the console is enabled.
+    pub fn has_console(&self) -> bool {
+        self.console.is_some()
+    }
+
+    /// Sends a request to the console.
+    pub async fn send_to_console(&self, request: Request<Body>) -> Answer {
+        let console = self.console.as_ref().expect("the console is enabled");
+        let (parts, body) = console.answer(request).await.into_parts();
+        let bytes = body.collect().await.expect("a body").to_bytes();
+        Answer { status: parts.status, headers: parts.headers, bytes: bytes.to_vec() }
+    }
+
+    /// Sends a request to the listener for Prometheus and the homeserver.
     pub async fn send_privately(&self, request: Request<Body>) -> Answer {
         let (parts, body) = self.private.answer(request).await.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();

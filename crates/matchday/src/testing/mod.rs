@@ -82,6 +82,7 @@ pub fn test_config(changes: &[(&str, &str)]) -> Config {
         ("MATCHDAY_ENV", "testing"),
         ("MATCHDAY_HTTP__LISTEN", "127.0.0.1:0"),
         ("MATCHDAY_HTTP__PRIVATE_LISTEN", "127.0.0.1:0"),
+        ("MATCHDAY_CONSOLE__LISTEN", "127.0.0.1:0"),
         ("MATCHDAY_HTTP__TRUSTED_PROXIES", "127.0.0.0/8"),
     ];
     let mut variables: std::collections::BTreeMap<String, String> = std::env::vars().collect();

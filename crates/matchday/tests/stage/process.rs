@@ -35,6 +35,8 @@ impl Setting {
             ("MATCHDAY_NATS__PREFIX", &prefix),
             ("MATCHDAY_HTTP__LISTEN", "127.0.0.1:0"),
             ("MATCHDAY_HTTP__PRIVATE_LISTEN", "127.0.0.1:0"),
+            // Processes of older versions know no setting for its address. Tests of the console turn it on.
+            ("MATCHDAY_CONSOLE__ENABLED", "false"),
             ("MATCHDAY_LOG__FORMAT", "json"),
         ] {
             variables.insert(name.to_owned(), value.to_owned());
@@ -110,7 +112,7 @@ impl Setting {
             panic!("{arguments:?} does not listen: {:#?}", log.lock());
         };
         let address = |name: &str| line[name].as_str().map(|address| format!("http://{address}")).unwrap_or_default();
-        Process { public: address("public"), private: address("private"), child, log, reader: Some(reader) }
+        Process { public: address("public"), private: address("private"), console: address("console"), child, log, reader: Some(reader) }
     }
 }
 
@@ -120,6 +122,8 @@ pub(crate) struct Process {
     pub(crate) public: String,
     /// Where operators reach it.
     pub(crate) private: String,
+    /// Address of the console; empty where it is off.
+    pub(crate) console: String,
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
     reader: Option<JoinHandle<()>>,

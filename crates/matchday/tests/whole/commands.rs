@@ -181,6 +181,57 @@ async fn an_operator_bans_and_mutes_by_id_or_name() {
 }
 
 #[tokio::test]
+async fn users_show_prints_an_account() {
+    with_database(async |options| {
+        let setting = Setting::new(&options).with("MATCHDAY_MATRIX__HOMESERVER_URL", "");
+        setting.expect(&["sessions", "issue"], "");
+        let db = sqlx::PgPool::connect_with(options.clone()).await.expect("connected");
+        let name: String = sqlx::query_scalar(
+            "update users set name = E'Ada\\x1b[2J', phone = '+491701234589' returning username",
+        )
+        .fetch_one(&db)
+        .await
+        .expect("changed");
+        for command in ["ban", "unban", "mute"] {
+            setting.expect(&["users", command, "1", "--reason", "insults", "--by", "ola"], "");
+        }
+        let told = setting.expect(&["users", "show", &name.to_uppercase()], "");
+        assert_eq!(told, setting.expect(&["users", "show", "1"], ""));
+        for line in [
+            format!("{name} (user 1)"),
+            "  username  made up by the service".to_owned(),
+            "  name      Ada [2J".to_owned(),
+            "  phone     +49…89".to_owned(),
+            "  chat      no account".to_owned(),
+            "  coins     100".to_owned(),
+            "  reports about the user, latest first:".to_owned(),
+        ] {
+            assert!(told.lines().any(|found| found == line), "{line} is not in\n{told}");
+        }
+        let has = |start: &str, end: &str| told.lines().any(|line| line.starts_with(start) && line.ends_with(end));
+        assert!(has("  state     muted since ", " UTC until lifted (insults)"), "{told}");
+        assert!(has("  sessions  1, last used ", " UTC"), "{told}");
+        assert!(has("    20", " UTC ban by ola: insults") && has("    20", " UTC mute by ola: insults"), "{told}");
+        assert!(!told.contains("1701234589") && !told.contains('\u{1b}'), "{told}");
+        // The whole phone number only for a reason, which is recorded.
+        assert_eq!(setting.run(&["users", "show", "1", "--phone"], "").status.code(), Some(2));
+        let told = setting.expect(&["users", "show", "1", "--phone", "--reason", "court order", "--by", "ola"], "");
+        assert!(told.contains("\n  phone     +491701234589\n"), "{told}");
+        let recorded: Vec<(String, String, String, String)> =
+            sqlx::query_as("select action, target, operator, reason from operator_actions where action = 'user.phone'")
+                .fetch_all(&db)
+                .await
+                .expect("read");
+        assert_eq!(recorded, [("user.phone", "user:1", "ola", "court order")].map(|(a, b, c, d)| {
+            (a.to_owned(), b.to_owned(), c.to_owned(), d.to_owned())
+        }));
+        assert_eq!(refused(&setting, &["users", "show", "2"]), "matchday: 2: there is no such user");
+        db.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_operator_sees_reports_and_closes_them() {
     with_database(async |options| {
         let setting = Setting::new(&options);

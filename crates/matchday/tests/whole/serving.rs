@@ -131,6 +131,60 @@ async fn who_began_without_a_database_is_refused_when_it_is_there() {
 }
 
 #[tokio::test]
+async fn console_has_a_listener_of_its_own() {
+    with_database(async |options| {
+        let setting = Setting::new(&options)
+            .with("MATCHDAY_CONSOLE__ENABLED", "true")
+            .with("MATCHDAY_CONSOLE__LISTEN", "127.0.0.1:0");
+        let (server, worker) = (setting.start(&["serve", "--no-workers"]), setting.start(&["worker"]));
+        let status = async |base: &str, path: &str| {
+            reqwest::get(format!("{base}{path}")).await.expect("an answer").status().as_u16()
+        };
+        for process in [&server, &worker] {
+            assert_eq!(status(&process.console, "/console").await, 200);
+            assert_eq!(status(&process.private, "/console").await, 404);
+            for path in ["/metrics", "/readyz", "/_matrix/app/v1/ping", "/api/auth/events"] {
+                assert_eq!(status(&process.console, path).await, 404, "{path}");
+            }
+        }
+        assert_eq!(status(&server.public, "/console").await, 404);
+        let without = setting.with("MATCHDAY_CONSOLE__ENABLED", "false").start(&["serve"]);
+        assert_eq!(without.console, "");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn refuses_start_with_console_that_cannot_verify_operators() {
+    with_database(async |options| {
+        let setting = Setting::new(&options)
+            .with("MATCHDAY_ENV", "staging")
+            .with("MATCHDAY_SMS__COUNTRIES", "US")
+            .with("MATCHDAY_MATRIX__HOMESERVER_URL", "")
+            .with("MATCHDAY_CONSOLE__ENABLED", "true")
+            .with("MATCHDAY_CONSOLE__LISTEN", "127.0.0.1:0");
+        let told = |setting: &Setting| {
+            let output = setting.run(&["serve"], "");
+            assert_eq!(output.status.code(), Some(1));
+            String::from_utf8_lossy(&output.stderr).trim().to_owned()
+        };
+        assert_eq!(
+            told(&setting),
+            "matchday: the settings have 1 fault:\n  console.enabled is true, but the console cannot verify its operators: \
+             set console.proxy_secrets or console.token_issuer, or console.enabled to false"
+        );
+        let without_keys = setting
+            .with("MATCHDAY_CONSOLE__TOKEN_ISSUER", "https://login.example.org")
+            .with("MATCHDAY_CONSOLE__TOKEN_AUDIENCES", "console")
+            .with("MATCHDAY_CONSOLE__TOKEN_KEYS_FILE", "/nowhere/keys.json")
+            .with("MATCHDAY_CONSOLE__OPERATORS", "sre");
+        let last = told(&without_keys).lines().last().expect("a line").to_owned();
+        assert_eq!(last, "matchday: console.token_keys_file: No such file or directory (os error 2)");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn metrics_health_and_readiness_are_on_the_private_listener() {
     with_database(async |options| {
         let setting = Setting::new(&options);

@@ -67,11 +67,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
+{{/* Not empty if the settings turn the console on. */}}
+{{- define "matchday.hasConsole" -}}
+{{- with .Values.settings.console }}{{ if .enabled }}yes{{ end }}{{ end -}}
+{{- end -}}
+
 {{- define "matchday.env" -}}
 - {name: MATCHDAY_ENV, value: {{ .Values.environment | quote }}}
 - {name: MATCHDAY_CONFIG, value: /etc/matchday/matchday.toml}
 - {name: MATCHDAY_HTTP__LISTEN, value: "0.0.0.0:8080"}
 - {name: MATCHDAY_HTTP__PRIVATE_LISTEN, value: "0.0.0.0:9090"}
+{{- if include "matchday.hasConsole" . }}
+- {name: MATCHDAY_CONSOLE__LISTEN, value: "0.0.0.0:9092"}
+{{- end }}
 - {name: MATCHDAY_SHUTDOWN__NOTICE, value: "{{ .Values.shutdown.notice }}s"}
 - {name: MATCHDAY_SHUTDOWN__DRAIN, value: "{{ .Values.shutdown.drain }}s"}
 {{- with .Values.extraEnv }}
@@ -136,6 +144,9 @@ spec:
         - {name: public, containerPort: 8080}
         {{- end }}
         - {name: private, containerPort: 9090}
+        {{- if include "matchday.hasConsole" $root }}
+        - {name: console, containerPort: 9092}
+        {{- end }}
       # At the private listener, which answers under any load and is where a process says that it is about to end.
       startupProbe:
         httpGet: {path: /healthz, port: private}

@@ -6,7 +6,8 @@ use time::{Date, OffsetDateTime};
 use super::{Tone, badge, change, mark, minute, moment, moment_ago, number, pager, percent, reason, score, table};
 use crate::{
     console::{
-        extract::Viewer,
+        extract::Identity,
+        rules::Role,
         service::{CoinsPreview, Listed, MatchRow, MatchView, Moved, PAGE, Preview, TournamentRow},
     },
     events::rules::{PublicStatus, Status},
@@ -84,7 +85,12 @@ fn in_scores(row: &MatchRow) -> Markup {
     }
 }
 
-pub(in crate::console) fn show(found: &MatchView, recorded: &[Recorded], now: OffsetDateTime) -> Markup {
+pub(in crate::console) fn show(
+    viewer: &Identity,
+    found: &MatchView,
+    recorded: &[Recorded],
+    now: OffsetDateTime,
+) -> Markup {
     let row = &found.row;
     let results = html! { @for result in &found.results { tr {
         th scope="row" { (result.revision) }
@@ -137,7 +143,7 @@ pub(in crate::console) fn show(found: &MatchView, recorded: &[Recorded], now: Of
                 }
             }
             (tally(found))
-            (correction(found))
+            @if viewer.may(Role::Operator) { (correction(found)) }
         }
         (table("Results", &["Revision", "#Score", "Recorded", "In all scores"], &results, found.results.is_empty(), "It has had no result."))
         (table("Rooms", &["Room", "Kind", "#Members", "Last activity", "Announcements"], &rooms, found.rooms.is_empty(), "It has no rooms."))
@@ -185,7 +191,7 @@ fn correction(found: &MatchView) -> Markup {
     }
 }
 
-pub(in crate::console) fn preview(viewer: &Viewer, found: &MatchView, wanted: Correction, preview: &Preview) -> Markup {
+pub(in crate::console) fn preview(viewer: &Identity, found: &MatchView, wanted: Correction, preview: &Preview) -> Markup {
     let row = &found.row;
     let seen = Seen::of(row.result_revision, row.status, row.scores(), row.start_time);
     let path = format!("/console/matches/{}", row.id);

@@ -17,7 +17,7 @@ use http::{HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, Markup, html};
 use time::{Duration, OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339, macros::format_description};
 
-use super::extract::Viewer;
+use super::extract::Identity;
 
 /// Nothing from elsewhere, and no script at all.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -64,7 +64,7 @@ pub(super) fn answer(status: StatusCode, page: Markup) -> Response {
 
 /// A page of the console. `place` is which of its places it belongs to.
 pub(super) struct Page<'a> {
-    pub(super) viewer: &'a Viewer,
+    pub(super) viewer: &'a Identity,
     pub(super) place: &'a str,
     pub(super) title: &'a str,
     /// The word for what was just done.
@@ -74,7 +74,7 @@ pub(super) struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    pub(super) fn new(viewer: &'a Viewer, place: &'a str, title: &'a str) -> Self {
+    pub(super) fn new(viewer: &'a Identity, place: &'a str, title: &'a str) -> Self {
         Self { viewer, place, title, told: None, again: None }
     }
 
@@ -99,7 +99,7 @@ impl<'a> Page<'a> {
                                 a href=(href) aria-current=[(href == self.place).then_some("page")] { (name) }
                             }
                         }
-                        span.who title="Who you are, as the proxy says" { (self.viewer.name) }
+                        span.who { (self.viewer.name()) " · " (self.viewer.role().name()) }
                     }
                     main id="main" {
                         @if let Some(text) = told { p.told role="status" { (text) } }
@@ -144,21 +144,36 @@ pub(super) fn words(text: &str) -> Markup {
     html! { p { (text) } }
 }
 
-/// What to do where nobody said who the operator is.
-pub(super) fn nobody(header: &str) -> Markup {
+/// Page for a path, or for an id in one, that does not exist.
+pub(super) fn not_found(what: &str) -> Markup {
+    html! { p { "There is no such " (what) "." } p { a href="/console" { "Go to the overview" } } }
+}
+
+/// Page for requests without a valid proof of the operator.
+pub(super) fn unproven(request: &str) -> Markup {
     html! {
-        p { "The console does not know who you are, so it shows nothing and does nothing." }
+        p { "The console could not verify who you are. Open it through your single sign-on, or sign in again: your session may have expired." }
+        p.quiet {
+            "If you operate this service: the log has the reason under request " code { (request) }
+            ", and docs/console.md describes how the proxy proves who the operator is."
+        }
+    }
+}
+
+/// Page for operators who are verified and have no role.
+pub(super) fn no_role(name: &str) -> Markup {
+    html! {
+        p { "You are signed in as " strong { (name) } ", but you have no role in this console." }
         p {
-            "A proxy with single sign-on belongs before it, and must say who the operator is in the header "
-            code { (header) }
-            ", once. The setting " code { "console.operator_header" } " names another header; docs/console.md says how to set it up."
+            "Ask an administrator to add you to a group that " code { "console.viewers" } ", " code { "console.moderators" } " or "
+            code { "console.operators" } " names."
         }
     }
 }
 
 /// The hidden mark of a form.
-fn mark(viewer: &Viewer) -> Markup {
-    html! { input type="hidden" name="mark" value=(viewer.mark); }
+fn mark(viewer: &Identity) -> Markup {
+    html! { input type="hidden" name="mark" value=(viewer.mark()); }
 }
 
 /// Where an operator says why.

@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::{Tone, badge, count, mark, moment_ago, number, pager, reason, table};
 use crate::{
-    console::extract::Viewer,
+    console::{extract::Identity, rules::Role},
     mirror::service::{SetAside, Status},
     platform::stream::{DeadLetter, Queue, Stream},
     webhooks::service::{Item, endpoint_of},
@@ -25,7 +25,7 @@ pub(in crate::console) struct Queues {
 }
 
 impl Queues {
-    pub(in crate::console) fn show(&self, viewer: &Viewer) -> Markup {
+    pub(in crate::console) fn show(&self, viewer: &Identity) -> Markup {
         let outbox = html! { @for (subject, number_of, oldest) in &self.outbox { tr {
             th scope="row" { code { (subject) } }
             td.n { (number(*number_of)) }
@@ -43,7 +43,7 @@ impl Queues {
         }
     }
 
-    fn dead(&self, viewer: &Viewer) -> Markup {
+    fn dead(&self, viewer: &Identity) -> Markup {
         let rows = html! { @for letter in &self.letters {
             @let endpoint = endpoint_of(&letter.subject);
             @let item = endpoint.and_then(|_| serde_json::from_slice::<Item>(&letter.payload).ok());
@@ -52,7 +52,7 @@ impl Queues {
                 td { code { (letter.subject) } @if let Some(item) = &item { br; span.quiet { (item.kind) " " (item.message_id) } } }
                 td { (letter.reason) }
                 td { (moment_ago(letter.given_up_at, self.now)) }
-                td { @if endpoint.is_some() {
+                td { @if endpoint.is_some() && viewer.may(Role::Operator) {
                     details {
                         summary { "Send again" }
                         form.small method="post" action="/console/queues/replay" {
@@ -71,7 +71,7 @@ impl Queues {
             (table("Dead letters", &["#Letter", "What", "Why it was given up", "When", "Do"], &rows,
                    self.letters.is_empty(), "No work was given up."))
             (pager(None, self.more_from.map(|from| format!("/console/queues?from={from}"))))
-            @for endpoint in endpoints {
+            @for endpoint in endpoints.into_iter().filter(|_| viewer.may(Role::Operator)) {
                 section.card {
                     h2 { "Endpoint " (endpoint) }
                     form method="post" action="/console/queues/replay" {
@@ -85,7 +85,7 @@ impl Queues {
         }
     }
 
-    fn aside(&self, viewer: &Viewer, status: &Status, events: &[SetAside]) -> Markup {
+    fn aside(&self, viewer: &Identity, status: &Status, events: &[SetAside]) -> Markup {
         let rows = html! { @for event in events { tr {
             td { (moment_ago(event.received_at, self.now)) }
             td { code { (event.kind) } br; span.quiet { (event.event_id) } }
@@ -104,10 +104,12 @@ impl Queues {
                     dt { "All rooms compared since" } dd { (super::or_never(status.compared_since, self.now)) }
                     dt { "Set aside" } dd { (number(status.set_aside)) }
                 }
-                form method="post" action="/console/queues/compare" {
-                    (mark(viewer))
-                    (reason("why-compare", "Why"))
-                    button type="submit" { "Compare all rooms with the homeserver" }
+                @if viewer.may(Role::Operator) {
+                    form method="post" action="/console/queues/compare" {
+                        (mark(viewer))
+                        (reason("why-compare", "Why"))
+                        button type="submit" { "Compare all rooms with the homeserver" }
+                    }
                 }
             }
             (table("Chat events that were set aside", &["Received", "Event", "From", "What is wrong"], &rows, events.is_empty(),

@@ -7,12 +7,13 @@ use super::{Tone, badge, mark, moment_ago, number, percent, reason, table};
 use crate::{
     codes::service::Closure,
     console::{
-        extract::Viewer,
+        extract::Identity,
+        rules::Role,
         service::{CountryRow, SmsView},
     },
 };
 
-pub(in crate::console) fn show(viewer: &Viewer, sms: &SmsView, closures: &[Closure], now: OffsetDateTime) -> Markup {
+pub(in crate::console) fn show(viewer: &Identity, sms: &SmsView, closures: &[Closure], now: OffsetDateTime) -> Markup {
     let is_closed = |country: &str| closures.iter().any(|closure| closure.prefix == country);
     let countries = html! { @for row in &sms.countries { tr {
         th scope="row" { (row.country) @if is_closed(&row.country) { " " (badge(Tone::Bad, "closed")) } }
@@ -46,7 +47,7 @@ pub(in crate::console) fn show(viewer: &Viewer, sms: &SmsView, closures: &[Closu
     }
 }
 
-fn closed(viewer: &Viewer, closure: &Closure, now: OffsetDateTime) -> Markup {
+fn closed(viewer: &Identity, closure: &Closure, now: OffsetDateTime) -> Markup {
     html! {
         section.card {
             h2 { (closure.prefix) " is limited" }
@@ -54,11 +55,13 @@ fn closed(viewer: &Viewer, closure: &Closure, now: OffsetDateTime) -> Markup {
                 (number(closure.verified)) " of " (number(closure.phones)) " phones verified. New phones get " (number(closure.hourly.into()))
                 " codes an hour until " (moment_ago(closure.closed_until, now)) ". Phones that have verified before are not limited."
             }
-            form method="post" action="/console/sms/open" {
-                (mark(viewer))
-                input type="hidden" name="prefix" value=(closure.prefix);
-                (reason(&format!("why-{}", closure.prefix.trim_start_matches('+')), "Why it is no fraud"))
-                button type="submit" { "Send codes there again" }
+            @if viewer.may(Role::Operator) {
+                form method="post" action="/console/sms/open" {
+                    (mark(viewer))
+                    input type="hidden" name="prefix" value=(closure.prefix);
+                    (reason(&format!("why-{}", closure.prefix.trim_start_matches('+')), "Why it is no fraud"))
+                    button type="submit" { "Send codes there again" }
+                }
             }
         }
     }

@@ -6,8 +6,8 @@ use time::OffsetDateTime;
 use super::{Tone, badge, change, mark, moment_ago, number, pager, reason, table};
 use crate::{
     console::{
-        extract::Viewer,
-        rules::said,
+        extract::Identity,
+        rules::{Role, said},
         service::{Listed, ReportRow, UserRow, UserView},
     },
     operators::service::Recorded,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 pub(in crate::console) fn list(
-    viewer: &Viewer,
+    viewer: &Identity,
     users: &Listed<UserRow>,
     asked: Option<&str>,
     now: OffsetDateTime,
@@ -60,7 +60,7 @@ fn state(row: &UserRow) -> Markup {
 }
 
 pub(in crate::console) fn show(
-    viewer: &Viewer,
+    viewer: &Identity,
     found: &UserView,
     recorded: &[Recorded],
     now: OffsetDateTime,
@@ -100,14 +100,14 @@ pub(in crate::console) fn show(
                             (_, None) => span.quiet { "none" },
                         }
                     }
-                    dt { "Chat account" } dd { @if row.has_chat_account { "yes" } @else { "no" } }
+                    dt { "Chat account" } dd { @if row.has_chat_account { "yes, in " (number(found.rooms)) " rooms" } @else { "no" } }
                     @if let Some((points, exact, correct, settled)) = found.score {
                         dt { "Score" } dd { (number(points.into())) " points, " (exact) " exact, " (correct) " right of " (settled) }
                     }
                     dt { "Coins" } dd { (number(found.balance)) }
                 }
             }
-            (restrict(viewer, row))
+            @if viewer.may(Role::Moderator) { (restrict(viewer, row)) }
         }
         (table("Restrictions", &["When", "What", "Why", "By"], &restrictions, found.restrictions.is_empty(), "Nobody ever restricted them."))
         (reports("What others reported of them", &found.about, true, now))
@@ -117,7 +117,7 @@ pub(in crate::console) fn show(
     }
 }
 
-fn restrict(viewer: &Viewer, row: &UserRow) -> Markup {
+fn restrict(viewer: &Identity, row: &UserRow) -> Markup {
     let ban =
         if row.banned_at.is_some() { (Restriction::Unban, "Let them in again") } else { (Restriction::Ban, "Ban") };
     let mute = if row.muted_at.is_some() {
