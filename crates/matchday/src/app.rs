@@ -181,7 +181,7 @@ impl App {
             sessions: sessions.clone(),
             chat: chat.clone(),
         };
-        let events = Arc::new(Events::new(db.clone(), &config.pages));
+        let events = Arc::new(Events::new(db.clone(), clock.clone(), &config.pages));
         let mirror = Mirror::new(db.clone(), chat.clone(), &config.matrix, clock.clone(), outbox_written.clone());
         let rooms = Rooms::new(
             db.clone(),
