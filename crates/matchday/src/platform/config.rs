@@ -8,7 +8,10 @@ use ipnet::IpNet;
 use url::Url;
 
 use super::{
-    settings::{CodeKey, CountryRule, Entry, Faults, Secret, SecretUrl, Setting, Source, VapidKey, Word, settings},
+    settings::{
+        CodeKey, CountryRule, Entry, Faults, HostPattern, Phrase, Secret, SecretUrl, Setting, Source, VapidKey,
+        settings,
+    },
     standard_webhooks::SigningSecret,
     zone::ZonedPlace,
 };
@@ -215,8 +218,9 @@ settings! {
         streak_step: u32 = "10",
         /// At most so much more.
         streak_most: u32 = "60",
-        /// What coins may be spent on, like `purchase,wager`. Empty: on anything that an app names.
-        reasons: Vec<Word> = "",
+        /// Allowed values of `reason` when coins are spent, like `purchase,wager`. Empty: any text of 1 to 64 characters without
+        /// control characters.
+        reasons: Vec<Phrase> = "",
         /// What a point earned with a prediction is worth once its match has a result. Points below zero cost nothing. A
         /// match keeps what it was worth at its first result. 0: points are only points. Turn it on once no process of a
         /// version without coins is left: it would settle matches without paying.

@@ -64,16 +64,15 @@ impl Setting for String {
     }
 }
 
-/// A word for programs: a lower-case letter, then letters, digits and any of `_.:-`, 64 in all at most.
+/// A short text: 1 to 64 characters without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word(String);
+pub struct Phrase(String);
 
-impl Word {
+impl Phrase {
     /// Reads one.
     pub fn parse(text: &str) -> Option<Self> {
-        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.:-".contains(&byte);
-        let begins = text.bytes().next().is_some_and(|first| first.is_ascii_lowercase());
-        (begins && text.len() <= 64 && text.bytes().all(fits)).then(|| Self(text.to_owned()))
+        let fits = (1..=64).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+        fits.then(|| Self(text.to_owned()))
     }
 
     /// As text.
@@ -82,9 +81,10 @@ impl Word {
     }
 }
 
-impl Setting for Word {
-    const EXPECTED: &'static str = "a lower-case letter with up to 63 letters, digits and any of _.:- after it";
-    const LISTED: &'static str = "a list of words like purchase or shop.hat, separated by commas";
+impl Setting for Phrase {
+    const EXPECTED: &'static str = "a text of 1 to 64 characters without control characters";
+    const LISTED: &'static str =
+        "a list separated by commas, each a text of 1 to 64 characters without control characters";
     fn parse(text: &str) -> Option<Self> {
         Self::parse(text)
     }
@@ -95,6 +95,43 @@ impl Setting for Word {
 
 /// A URL that may carry a password, and is therefore never printed.
 #[derive(Clone, Debug)]
+/// A host, or with `*.` before it any of its subdomains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPattern {
+    domain: String,
+    is_wildcard: bool,
+}
+
+impl HostPattern {
+    /// Whether the pattern matches a host as URLs have it, in lower case.
+    pub fn matches(&self, host: &str) -> bool {
+        if !self.is_wildcard {
+            return host == self.domain;
+        }
+        host.strip_suffix(&self.domain).and_then(|rest| rest.strip_suffix('.')).is_some_and(|name| !name.is_empty())
+    }
+}
+
+impl Setting for HostPattern {
+    const EXPECTED: &'static str = "a host, like push.example.org or *.push.example.org";
+    const LISTED: &'static str = "a list separated by commas, each a host like push.example.org or *.push.example.org";
+    fn parse(text: &str) -> Option<Self> {
+        let (domain, is_wildcard) = text.strip_prefix("*.").map_or((text, false), |domain| (domain, true));
+        let label = |label: &str| {
+            (1..=63).contains(&label.len())
+                && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        };
+        // A wildcard before a top-level domain would match nearly everything.
+        let fits = domain.len() <= 253 && domain.contains('.') && domain.split('.').all(label);
+        fits.then(|| Self { domain: domain.to_ascii_lowercase(), is_wildcard })
+    }
+    fn show(&self) -> String {
+        format!("{}{}", if self.is_wildcard { "*." } else { "" }, self.domain)
+    }
+}
+
 pub struct SecretUrl(SecretString);
 
 impl SecretUrl {
