@@ -7,6 +7,7 @@ pub mod config;
 pub mod database;
 pub mod lanes;
 pub mod lease;
+pub mod outage;
 pub mod outbox;
 pub mod outward;
 pub mod page_cache;

@@ -141,6 +141,13 @@ impl SecretUrl {
     }
 }
 
+
+    /// Host and port, which may be logged.
+    pub fn address(&self, default_port: u16) -> String {
+        let url = Url::parse(self.expose()).ok();
+        let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
+        format!("{host}:{}", url.as_ref().and_then(Url::port).unwrap_or(default_port))
+    }
 impl Setting for SecretUrl {
     const EXPECTED: &'static str = "a URL with a host, like scheme://user:password@host:1234";
     const SECRET: bool = true;
