@@ -324,7 +324,8 @@ settings! {
     }
     /// What the process writes about itself.
     log: Log {
-        /// `json` for machines, `pretty` for people.
+        /// `json` for machines, `pretty` for people. `pretty` uses colours if standard error is a terminal and `NO_COLOR` is
+        /// not set.
         format: LogFormat = "json",
         /// What is logged, as in `info,matchday=debug`.
         filter: String = "info,async_nats=warn,sqlx=warn",
@@ -398,7 +399,7 @@ impl Environment {
 pub enum LogFormat {
     /// One JSON object a line.
     Json,
-    /// Colours and indentation.
+    /// `time level message field=value`.
     Pretty,
 }
 
