@@ -797,7 +797,7 @@ mod tests {
     #[test]
     fn what_must_be_set_says_where() {
         let Faults(found) = Config::parse(Vec::new(), None).expect_err("nothing is set");
-        assert_eq!(found.len(), 4);
+        assert_eq!(found.len(), 6, "four keys, and what production needs: {found:?}");
         assert_eq!(
             found[0],
             "database.url is not set: put it in the file or in MATCHDAY_DATABASE__URL; it must be a URL with a host, like scheme://user:password@host:1234"
@@ -830,6 +830,34 @@ mod tests {
             None,
         );
         insta::assert_snapshot!(found.join("\n"), @r"
+    #[test]
+    fn contradictions_are_reported_with_faults_of_other_keys() {
+        let found = faults(
+            &[
+                ("MATCHDAY_HTTP__LISTEN", "8080"),
+                ("MATCHDAY_HTTP__DEADLINE", "soon"),
+                ("MATCHDAY_DATABASE__URL", "hunter2"),
+                ("MATCHDAY_CODES__KEYS", "1:short"),
+                ("MATCHDAY_COINS__DAILY", "0"),
+                ("MATCHDAY_COINS__QUEUE", "many"),
+                ("MATCHDAY_SESSIONS__IDLE", "400d"),
+                ("MATCHDAY_SESSIONS__LIFETIME", "ever"),
+                ("MATCHDAY_LOG__LEVEL", "info"),
+            ],
+            None,
+        );
+        insta::assert_snapshot!(found.join("\n"), @r"
+        http.listen (from MATCHDAY_HTTP__LISTEN): `8080` is not an address with a port, like 127.0.0.1:8080
+        http.deadline (from MATCHDAY_HTTP__DEADLINE): `soon` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
+        database.url (from MATCHDAY_DATABASE__URL): its value is not a URL with a host, like scheme://user:password@host:1234
+        codes.keys (from MATCHDAY_CODES__KEYS): its value is not a list of `version:64 hexadecimal digits`, separated by commas
+        sessions.lifetime (from MATCHDAY_SESSIONS__LIFETIME): `ever` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
+        coins.queue (from MATCHDAY_COINS__QUEUE): `many` is not a whole number, 0 or more
+        coins.daily is 0: a claim would give nothing
+        MATCHDAY_LOG__LEVEL is no variable of Matchday: `matchday config` lists them all
+        ");
+    }
+
         feeds.football_data_token is not set, but feeds.football_data_competitions is
         feeds.idle is 0
         feeds.lease is not longer than feeds.timeout: while one process waits for an answer, another would ask again
