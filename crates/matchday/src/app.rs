@@ -171,6 +171,7 @@ impl App {
             codes.clone(),
             coins.clone(),
             clock.clone(),
+            config.accounts.minimum_age,
             outbox_written.clone(),
         );
         let chat = Chat::new(&config.matrix, web.clone(), sessions.clone(), accounts.clone(), limits.clone())?;

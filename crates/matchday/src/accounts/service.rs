@@ -42,6 +42,7 @@ pub struct Accounts {
     usernames: Usernames,
     codes: Codes,
     coins: Coins,
+    minimum_age: u16,
     clock: Arc<dyn Clock>,
     outbox_written: Arc<Notify>,
 }
@@ -153,8 +154,11 @@ pub enum ChangeError {
     #[error("the username was chosen already")]
     UsernameChosen,
     /// Not a past date, or too young.
-    #[error("the person is too young")]
-    TooYoung,
+    #[error("the person is not {minimum_age} years old")]
+    TooYoung {
+        /// In years.
+        minimum_age: u16,
+    },
     /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
@@ -187,10 +191,11 @@ impl Accounts {
         usernames: Usernames,
         codes: Codes,
         coins: Coins,
+        minimum_age: u16,
         clock: Arc<dyn Clock>,
         outbox_written: Arc<Notify>,
     ) -> Self {
-        Self { db, usernames, codes, coins, clock, outbox_written }
+        Self { db, usernames, codes, coins, minimum_age, clock, outbox_written }
     }
 
     /// The account.
@@ -292,9 +297,9 @@ impl Accounts {
     pub async fn change(&self, user: UserId, change: ProfileChange) -> Result<(Account, bool), ChangeError> {
         let now = self.clock.now();
         if let Change::Set(born) = change.date_of_birth
-            && !rules::is_old_enough(born, now.date())
+            && !rules::is_old_enough(born, self.minimum_age, now.date())
         {
-            return Err(ChangeError::TooYoung);
+            return Err(ChangeError::TooYoung { minimum_age: self.minimum_age });
         }
         let before = self.find(user).await?.ok_or(ChangeError::NoSuchAccount)?;
         // A form that is sent back as it was changes nothing.

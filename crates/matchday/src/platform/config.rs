@@ -195,6 +195,11 @@ settings! {
         /// When others' predictions are shown: `always`, or `after_start` of their match. How many say what is shown
         /// from the beginning.
         reveal: Reveal = "always",
+    /// Accounts.
+    accounts: Accounts {
+        /// How many years old a user must be, by the date of birth they give. 0: any age.
+        minimum_age: u16 = "13",
+    }
         /// How many writers this process has. Each takes what waits for it in one transaction. On one database two to
         /// four are enough.
         writers: usize = "2",
