@@ -299,6 +299,9 @@ settings! {
         /// What that is signed with: `whsec_` and base64, see docs/webhooks.md.
         hook_secret: Option<SigningSecret> = "",
         /// How long a push service or the hook may take to answer.
+        /// The hosts of browsers' push services that are posted to; `*.` stands for any subdomain. Add those of other browsers
+        /// that your users have. Empty: any host on the internet. In `local` and `testing` any address is taken.
+        push_services: Vec<HostPattern> = "fcm.googleapis.com,updates.push.services.mozilla.com,*.push.apple.com,*.notify.windows.com",
         timeout: Duration = "10s",
         /// How many batches of fans this process notifies at once.
         workers: usize = "2",

@@ -95,8 +95,6 @@ impl Setting for Phrase {
     }
 }
 
-/// A URL that may carry a password, and is therefore never printed.
-#[derive(Clone, Debug)]
 /// A host, or with `*.` before it any of its subdomains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPattern {
@@ -134,6 +132,8 @@ impl Setting for HostPattern {
     }
 }
 
+/// A URL that may carry a password, and is therefore never printed.
+#[derive(Clone, Debug)]
 pub struct SecretUrl(SecretString);
 
 impl SecretUrl {
@@ -141,8 +141,6 @@ impl SecretUrl {
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }
-}
-
 
     /// Host and port, which may be logged.
     pub fn address(&self, default_port: u16) -> String {
@@ -150,6 +148,8 @@ impl SecretUrl {
         let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
         format!("{host}:{}", url.as_ref().and_then(Url::port).unwrap_or(default_port))
     }
+}
+
 impl Setting for SecretUrl {
     const EXPECTED: &'static str = "a URL with a host, like scheme://user:password@host:1234";
     const SECRET: bool = true;
