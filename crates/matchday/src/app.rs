@@ -33,6 +33,7 @@ use crate::{
         rate_limit::RateLimiter,
         shutdown::Shutdown,
         stream::Streams,
+        user_limit::UserLimit,
     },
     predictions::service::Predictions,
     rooms::service::Rooms,
@@ -67,6 +68,8 @@ pub struct Parts {
     pub random: Arc<dyn Random>,
     /// Limits shared by all processes.
     pub limits: RateLimiter,
+    /// The limit of each user in this process.
+    pub user_limit: Option<UserLimit>,
     /// Which parts answer.
     pub checks: Checks,
     /// Notified when a message was written to the outbox here.
@@ -156,10 +159,8 @@ impl App {
     ) -> anyhow::Result<Self> {
         let redis = redis(&config.redis).context("redis.url")?;
         let streams = Streams::connect(&config.nats).await.context("nats.url")?;
-        let web = web()?;
-        let outbox_written = Arc::new(Notify::new());
+        let (web, outbox_written) = (web()?, Arc::new(Notify::new()));
         let sessions = Sessions::new(db.clone(), &config, clock.clone(), random.clone(), outbox_written.clone());
-        let idempotency = Idempotency::new(db.clone(), &config, clock.clone(), random.clone());
         let limits = RateLimiter::new(redis.clone(), &config.redis.prefix, clock.clone());
         let sms = Sms::new(db.clone(), &config, clock.clone())?;
         let codes = Codes::new(db.clone(), &config, limits.clone(), sms.clone(), clock.clone(), random.clone());
@@ -170,8 +171,8 @@ impl App {
             usernames.clone(),
             codes.clone(),
             coins.clone(),
-            clock.clone(),
             config.accounts.minimum_age,
+            clock.clone(),
             outbox_written.clone(),
         );
         let chat = Chat::new(&config.matrix, web.clone(), sessions.clone(), accounts.clone(), limits.clone())?;
@@ -217,9 +218,11 @@ impl App {
             feeds: Feeds::new(db.clone(), &config.feeds, fixtures.clone(), clock.clone())?,
             webhooks: Webhooks::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
             notifications: Notifications::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
+            idempotency: Idempotency::new(db.clone(), &config, clock.clone(), random.clone()),
             operators: Operators::new(db.clone(), clock.clone()),
             console: Console::new(db.clone(), &config, clock.clone()),
             limits,
+            user_limit: UserLimit::new(&config, clock.clone(), &*random),
             checks: Checks::default(),
             teams: Teams::new(db.clone()),
             shutdown: Shutdown::default(),
@@ -242,7 +245,6 @@ impl App {
             safety,
             login,
             sessions,
-            idempotency,
             events,
             fixtures,
             coins,

@@ -355,50 +355,50 @@ fn the_description_names_every_operation_and_its_errors() {
         .collect();
     insta::assert_snapshot!(listed.join("\n"), @r"
     GET /.well-known/matrix/client get_client_discovery 200 404 500 503
-    GET /api/auth/blocks list_blocks 200 401 403 422 500 503
+    GET /api/auth/blocks list_blocks 200 401 403 422 429 500 503
     DELETE /api/auth/blocks/{user} unblock_user 200 401 403 404 429 500 503
     POST /api/auth/blocks/{user} block_user 200 401 403 404 409 422 429 500 503
     POST /api/auth/chat-room create_room 201 400 401 403 409 413 422 429 500 503
-    GET /api/auth/chat-rooms list_rooms 200 401 403 422 500 503
+    GET /api/auth/chat-rooms list_rooms 200 401 403 422 429 500 503
     POST /api/auth/chat-rooms/{room}/invite invite_to_room 200 400 401 403 404 409 413 422 429 500 503
     POST /api/auth/chat-rooms/{room}/join join_room 200 401 403 404 409 422 429 500 503
     POST /api/auth/chat-rooms/{room}/leave leave_room 200 401 403 404 409 422 429 500 503
-    GET /api/auth/chat-rooms/{room}/member-stats get_member_stats 200 401 403 404 500 503
-    GET /api/auth/chat-rooms/{room}/predictions list_room_predictions 200 401 403 404 422 500 503
+    GET /api/auth/chat-rooms/{room}/member-stats get_member_stats 200 401 403 404 429 500 503
+    GET /api/auth/chat-rooms/{room}/predictions list_room_predictions 200 401 403 404 422 429 500 503
     POST /api/auth/chat-rooms/{room}/reports report_message 200 201 400 401 403 404 409 413 422 429 500 503
-    GET /api/auth/coins get_coins 200 401 403 422 500 503
-    POST /api/auth/coins/deduct deduct_coins 200 400 401 403 409 413 422 500 503
+    GET /api/auth/coins get_coins 200 401 403 422 429 500 503
+    POST /api/auth/coins/deduct deduct_coins 200 400 401 403 409 413 422 429 500 503
     POST /api/auth/daily-coins claim_daily_coins 200 400 401 403 409 422 429 500 503
-    GET /api/auth/events list_events 200 304 401 403 422 500 503
-    GET /api/auth/events/{event} get_event 200 401 403 404 500 503
-    GET /api/auth/events/{event}/points-preview preview_points 200 401 403 404 422 500 503
-    GET /api/auth/events/{event}/predictions list_event_predictions 200 401 403 404 422 500 503
-    GET /api/auth/leaderboards get_leaderboard 200 401 403 422 500 503
+    GET /api/auth/events list_events 200 304 401 403 422 429 500 503
+    GET /api/auth/events/{event} get_event 200 401 403 404 429 500 503
+    GET /api/auth/events/{event}/points-preview preview_points 200 401 403 404 422 429 500 503
+    GET /api/auth/events/{event}/predictions list_event_predictions 200 401 403 404 422 429 500 503
+    GET /api/auth/leaderboards get_leaderboard 200 401 403 422 429 500 503
     POST /api/auth/login log_in 200 400 401 403 413 422 429 500 503
-    POST /api/auth/logout log_out 200 401 403 409 422 500 503
+    POST /api/auth/logout log_out 200 401 403 409 422 429 500 503
     POST /api/auth/matrix-credentials get_matrix_credentials 200 401 403 409 422 429 500 503
     DELETE /api/auth/me delete_me 200 400 401 403 409 413 422 429 500 503
-    GET /api/auth/me get_me 200 401 403 500 503
-    GET /api/auth/me/calibration get_calibration 200 401 403 500 503
+    GET /api/auth/me get_me 200 401 403 429 500 503
+    GET /api/auth/me/calibration get_calibration 200 401 403 429 500 503
     POST /api/auth/me/deletion request_deletion 200 401 403 409 422 429 500 503
     GET /api/auth/me/export export_me 200 401 403 429 500 503
-    GET /api/auth/me/notifications get_notifications 200 401 403 500 503
-    PUT /api/auth/me/notifications save_notifications 200 400 401 403 413 422 500 503
-    POST /api/auth/me/notifications/push add_push_subscription 200 400 401 403 409 413 422 500 503
-    DELETE /api/auth/me/notifications/push/{id} remove_push_subscription 200 401 403 404 500 503
-    GET /api/auth/predictions list_own_predictions 200 401 403 422 500 503
-    POST /api/auth/predictions save_prediction 200 201 400 401 403 404 409 413 422 500 503
-    GET /api/auth/predictions/{id}/explanation explain_prediction 200 401 403 404 500 503
+    GET /api/auth/me/notifications get_notifications 200 401 403 429 500 503
+    PUT /api/auth/me/notifications save_notifications 200 400 401 403 413 422 429 500 503
+    POST /api/auth/me/notifications/push add_push_subscription 200 400 401 403 409 413 422 429 500 503
+    DELETE /api/auth/me/notifications/push/{id} remove_push_subscription 200 401 403 404 429 500 503
+    GET /api/auth/predictions list_own_predictions 200 401 403 422 429 500 503
+    POST /api/auth/predictions save_prediction 200 201 400 401 403 404 409 413 422 429 500 503
+    GET /api/auth/predictions/{id}/explanation explain_prediction 200 401 403 404 429 500 503
     POST /api/auth/resend-code resend_code 200 400 401 403 409 413 422 429 500 503
-    GET /api/auth/sessions list_sessions 200 401 403 422 500 503
-    DELETE /api/auth/sessions/{id} end_session 200 401 403 404 500 503
-    GET /api/auth/sports list_sports 200 401 403 422 500 503
+    GET /api/auth/sessions list_sessions 200 401 403 422 429 500 503
+    DELETE /api/auth/sessions/{id} end_session 200 401 403 404 429 500 503
+    GET /api/auth/sports list_sports 200 401 403 422 429 500 503
     GET /api/auth/stream listen 200 401 403 404 422 429 500 503
-    GET /api/auth/teams list_teams 200 401 403 422 500 503
-    POST /api/auth/teams/other save_other_teams 200 400 401 403 409 413 422 500 503
-    POST /api/auth/teams/primary save_primary_team 200 400 401 403 404 409 413 422 500 503
-    GET /api/auth/tournaments list_tournaments 200 401 403 422 500 503
-    POST /api/auth/update-user-info update_user_info 200 400 401 403 409 413 422 500 503
+    GET /api/auth/teams list_teams 200 401 403 422 429 500 503
+    POST /api/auth/teams/other save_other_teams 200 400 401 403 409 413 422 429 500 503
+    POST /api/auth/teams/primary save_primary_team 200 400 401 403 404 409 413 422 429 500 503
+    GET /api/auth/tournaments list_tournaments 200 401 403 422 429 500 503
+    POST /api/auth/update-user-info update_user_info 200 400 401 403 409 413 422 429 500 503
     POST /api/auth/username/check check_username 200 400 413 422 429 500 503
     POST /api/auth/username/generate generate_usernames 200 400 413 422 429 500 503
     POST /api/auth/verify-phone verify_phone 200 400 401 403 409 413 422 429 500 503

@@ -27,6 +27,11 @@ settings! {
         max_connections: usize = "20000",
         /// How many requests may be worked on at once; further ones get 503 at once.
         max_in_flight: usize = "1024",
+        /// How many requests with a token a user may send to this process at once; further ones get 429. The live stream does
+        /// not count. In `local` and `testing` a thousand times as many. 0: no limit.
+        user_burst: u32 = "200",
+        /// How many of them a user gets back in a second, in `local` and `testing` a thousand times as many.
+        user_requests_per_second: u32 = "50",
         /// How long one request may take, and before that how long it may take to arrive.
         deadline: Duration = "10s",
         /// How long a connection may be idle.
@@ -190,16 +195,16 @@ settings! {
         /// How many checked tokens are remembered.
         cache_entries: usize = "200000",
     }
-    /// Predictions.
-    predictions: Predictions {
-        /// When others' predictions are shown: `always`, or `after_start` of their match. How many say what is shown
-        /// from the beginning.
-        reveal: Reveal = "always",
     /// Accounts.
     accounts: Accounts {
         /// How many years old a user must be, by the date of birth they give. 0: any age.
         minimum_age: u16 = "13",
     }
+    /// Predictions.
+    predictions: Predictions {
+        /// When others' predictions are shown: `always`, or `after_start` of their match. How many say what is shown
+        /// from the beginning.
+        reveal: Reveal = "always",
         /// How many writers this process has. Each takes what waits for it in one transaction. On one database two to
         /// four are enough.
         writers: usize = "2",
@@ -294,14 +299,14 @@ settings! {
         vapid_private_key: Option<VapidKey> = "",
         /// Whom push services write to when something is wrong, like `mailto:ops@example.org`.
         vapid_subject: Option<String> = "",
+        /// The hosts of browsers' push services that are posted to; `*.` stands for any subdomain. Add those of other browsers
+        /// that your users have. Empty: any host on the internet. In `local` and `testing` any address is taken.
+        push_services: Vec<HostPattern> = "fcm.googleapis.com,updates.push.services.mozilla.com,*.push.apple.com,*.notify.windows.com",
         /// Where the app's own push is told whom to remind. Empty: nowhere.
         hook_url: Option<Url> = "",
         /// What that is signed with: `whsec_` and base64, see docs/webhooks.md.
         hook_secret: Option<SigningSecret> = "",
         /// How long a push service or the hook may take to answer.
-        /// The hosts of browsers' push services that are posted to; `*.` stands for any subdomain. Add those of other browsers
-        /// that your users have. Empty: any host on the internet. In `local` and `testing` any address is taken.
-        push_services: Vec<HostPattern> = "fcm.googleapis.com,updates.push.services.mozilla.com,*.push.apple.com,*.notify.windows.com",
         timeout: Duration = "10s",
         /// How many batches of fans this process notifies at once.
         workers: usize = "2",
@@ -550,7 +555,7 @@ impl Config {
                 &format!("{name} is not made of lower-case letters, digits and underscores"),
             );
         }
-        for (holds, fault) in self.needed().into_iter().chain(self.feeds.promises()).chain(self.outward()) {
+        for (holds, fault) in [self.needed(), self.feeds.promises(), self.outward(), self.of_users()].concat() {
             check(holds, &fault);
         }
         check(
@@ -640,6 +645,19 @@ impl Config {
             (
                 notifications.hook_url.is_none() || notifications.hook_secret.is_some(),
                 "notifications.hook_secret is not set, but notifications.hook_url is",
+            ),
+        ]
+        .map(|(holds, fault)| (holds, fault.to_owned()))
+        .into()
+    }
+
+    /// What must hold for users: whether it does, and what to say if not.
+    fn of_users(&self) -> Vec<(bool, String)> {
+        [
+            (self.accounts.minimum_age <= 150, "accounts.minimum_age is above 150: no user could be that old"),
+            (
+                self.http.user_burst == 0 || self.http.user_requests_per_second > 0,
+                "http.user_requests_per_second is 0, but http.user_burst is not: no user could send another request",
             ),
         ]
         .map(|(holds, fault)| (holds, fault.to_owned()))
@@ -813,32 +831,6 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_found() {
-        let found = faults(
-            &[
-                ("MATCHDAY_SESSIONS__IDLE", "400d"),
-                ("MATCHDAY_HTTP__MAX_IN_FLIGHT", "0"),
-                ("MATCHDAY_NATS__PREFIX", "a.b"),
-            ],
-            None,
-        );
-        assert_eq!(found.len(), 3, "{found:?}");
-    }
-
-    #[test]
-    fn feeds_are_checked_before_they_are_asked() {
-        let found = faults(
-            &[
-                ("MATCHDAY_FEEDS__FOOTBALL_DATA_COMPETITIONS", "PL,pl/../x,PL"),
-                ("MATCHDAY_FEEDS__OPENFOOTBALL", "cup.json,cup.json Europe/London"),
-                ("MATCHDAY_FEEDS__LEASE", "10s"),
-                ("MATCHDAY_FEEDS__IDLE", "0s"),
-                ("MATCHDAY_FEEDS__FOOTBALL_DATA_PER_MINUTE", "0"),
-            ],
-            None,
-        );
-        insta::assert_snapshot!(found.join("\n"), @r"
-    #[test]
     fn contradictions_are_reported_with_faults_of_other_keys() {
         let found = faults(
             &[
@@ -866,6 +858,32 @@ mod tests {
         ");
     }
 
+    #[test]
+    fn contradictions_are_found() {
+        let found = faults(
+            &[
+                ("MATCHDAY_SESSIONS__IDLE", "400d"),
+                ("MATCHDAY_HTTP__MAX_IN_FLIGHT", "0"),
+                ("MATCHDAY_NATS__PREFIX", "a.b"),
+            ],
+            None,
+        );
+        assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn feeds_are_checked_before_they_are_asked() {
+        let found = faults(
+            &[
+                ("MATCHDAY_FEEDS__FOOTBALL_DATA_COMPETITIONS", "PL,pl/../x,PL"),
+                ("MATCHDAY_FEEDS__OPENFOOTBALL", "cup.json,cup.json Europe/London"),
+                ("MATCHDAY_FEEDS__LEASE", "10s"),
+                ("MATCHDAY_FEEDS__IDLE", "0s"),
+                ("MATCHDAY_FEEDS__FOOTBALL_DATA_PER_MINUTE", "0"),
+            ],
+            None,
+        );
+        insta::assert_snapshot!(found.join("\n"), @r"
         feeds.football_data_token is not set, but feeds.football_data_competitions is
         feeds.idle is 0
         feeds.lease is not longer than feeds.timeout: while one process waits for an answer, another would ask again

@@ -20,4 +20,5 @@ pub mod shutdown;
 pub mod standard_webhooks;
 pub mod stream;
 pub mod telemetry;
+pub mod user_limit;
 pub mod zone;

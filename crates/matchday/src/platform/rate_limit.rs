@@ -316,7 +316,8 @@ impl RateLimiter {
     }
 }
 
-fn note(name: &'static str, decision: Decision) -> Decision {
+/// Counts a refusal.
+pub(super) fn note(name: &'static str, decision: Decision) -> Decision {
     if !decision.allowed {
         metrics::counter!("matchday_rate_limited_total", "limit" => name).increment(1);
     }
