@@ -34,6 +34,7 @@ use crate::{
         rate_limit::RateLimiter,
         shutdown::Shutdown,
         stream::Streams,
+        user_limit::UserLimit,
     },
     predictions::service::Predictions,
     rooms::service::Rooms,
@@ -68,6 +69,8 @@ pub struct Parts {
     pub random: Arc<dyn Random>,
     /// Limits shared by all processes.
     pub limits: RateLimiter,
+    /// The limit of each user in this process.
+    pub user_limit: Option<UserLimit>,
     /// Which parts answer.
     pub checks: Checks,
     /// Notified when a message was written to the outbox here.
@@ -159,10 +162,8 @@ impl App {
     ) -> anyhow::Result<Self> {
         let redis = redis(&config.redis).context("redis.url")?;
         let streams = Streams::connect(&config.nats).await.context("nats.url")?;
-        let web = web()?;
-        let outbox_written = Arc::new(Notify::new());
+        let (web, outbox_written) = (web()?, Arc::new(Notify::new()));
         let sessions = Sessions::new(db.clone(), &config, clock.clone(), random.clone(), outbox_written.clone());
-        let idempotency = Idempotency::new(db.clone(), &config, clock.clone(), random.clone());
         let limits = RateLimiter::new(redis.clone(), &config.redis.prefix, clock.clone());
         let sms = Sms::new(db.clone(), &config, clock.clone())?;
         let codes = Codes::new(db.clone(), &config, limits.clone(), sms.clone(), clock.clone(), random.clone());
@@ -170,8 +171,14 @@ impl App {
         let usernames =
             Usernames::new(db.clone(), &config, limits.clone(), homeserver.clone(), clock.clone(), random.clone());
         let coins = Coins::new(db.clone(), &config, limits.clone(), clock.clone(), random.clone());
-        let accounts =
-            Accounts::new(db.clone(), usernames.clone(), coins.clone(), clock.clone(), outbox_written.clone());
+        let accounts = Accounts::new(
+            db.clone(),
+            usernames.clone(),
+            coins.clone(),
+            config.accounts.minimum_age,
+            clock.clone(),
+            outbox_written.clone(),
+        );
         let phones = Phones::new(
             db.clone(),
             codes.clone(),
@@ -189,7 +196,7 @@ impl App {
             sessions: sessions.clone(),
             chat: chat.clone(),
         };
-        let events = Arc::new(Events::new(db.clone(), &config.pages));
+        let events = Arc::new(Events::new(db.clone(), clock.clone(), &config.pages));
         let mirror = Mirror::new(db.clone(), chat.clone(), &config.matrix, clock.clone(), outbox_written.clone());
         let rooms = Rooms::new(
             db.clone(),
@@ -224,9 +231,11 @@ impl App {
             feeds: Feeds::new(db.clone(), &config.feeds, fixtures.clone(), clock.clone())?,
             webhooks: Webhooks::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
             notifications: Notifications::new(db.clone(), streams.clone(), &config, clock.clone(), random.clone())?,
+            idempotency: Idempotency::new(db.clone(), &config, clock.clone(), random.clone()),
             operators: Operators::new(db.clone(), clock.clone()),
             console: Console::new(db.clone(), &config, clock.clone())?,
             limits,
+            user_limit: UserLimit::new(&config, clock.clone(), &*random),
             checks: Checks::default(),
             teams: Teams::new(db.clone()),
             shutdown: Shutdown::default(),
@@ -250,7 +259,6 @@ impl App {
             safety,
             login,
             sessions,
-            idempotency,
             events,
             fixtures,
             coins,

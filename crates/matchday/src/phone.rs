@@ -43,13 +43,13 @@ impl Phone {
         &self.0[..self.0.len() - 4]
     }
 
-    /// Whether numbering plans know such a number, and nobody earns by being texted on it: premium, shared-cost and
-    /// personal numbers are how messages are turned into money.
+    /// Whether numbering plans know such a number as one of a mobile phone. A landline cannot show a text. `VoIP` numbers are
+    /// rented by the thousand, to have many accounts. Premium, shared-cost and personal numbers turn messages into money.
+    /// Plans like that of the United States do not tell mobile phones from landlines: such numbers are texted.
     pub fn is_worth_texting(&self) -> bool {
         phonenumber::parse(None, &self.0).is_ok_and(|number| {
             let kind = number.number_type(&phonenumber::metadata::DATABASE);
-            phonenumber::is_valid(&number)
-                && matches!(kind, Type::Mobile | Type::FixedLineOrMobile | Type::FixedLine | Type::Voip)
+            phonenumber::is_valid(&number) && matches!(kind, Type::Mobile | Type::FixedLineOrMobile)
         })
     }
 
@@ -202,8 +202,27 @@ mod tests {
         assert_eq!(Country::parse("gb"), Some(phone("+442079460958").country()));
         assert_eq!(Country::parse("XX"), None);
         assert!(phone("+12024561111").is_worth_texting() && phone("+491711234567").is_worth_texting());
-        for costly in ["+10000000000", "+19005550123", "+447012345678", "+498001234567"] {
-            assert!(!phone(costly).is_worth_texting(), "{costly}");
+        assert!(phone("+447911123456").is_worth_texting() && phone("+33612345678").is_worth_texting());
+    }
+
+    #[test]
+    fn only_mobile_numbers_are_texted() {
+        for (kind, number) in [
+            ("unknown", "+10000000000"),
+            ("premium rate", "+19005550123"),
+            ("premium rate", "+449098790000"),
+            ("personal", "+447012345678"),
+            ("toll-free", "+498001234567"),
+            ("shared cost", "+448431234567"),
+            ("landline", "+442079460958"),
+            ("landline", "+493012345678"),
+            ("landline", "+33140205050"),
+            ("VoIP", "+445612345678"),
+            ("VoIP", "+33912345678"),
+            ("pager", "+447640123456"),
+        ] {
+            let phone = Phone::parse(number).expect("a phone");
+            assert!(!phone.is_worth_texting(), "{kind}: {number}");
         }
     }
 

@@ -114,7 +114,7 @@ pub fn work(app: &App) {
 }
 
 async fn work_in_chat(app: App, closing: CancellationToken) {
-    ensure_streams(&app, &closing).await;
+    app.streams.made(&closing).await;
     let chat = app.chat_work.clone();
     let perform = move |delivery| {
         let chat = chat.clone();
@@ -124,7 +124,7 @@ async fn work_in_chat(app: App, closing: CancellationToken) {
 }
 
 async fn work_on_rooms(app: App, closing: CancellationToken) {
-    ensure_streams(&app, &closing).await;
+    app.streams.made(&closing).await;
     let rooms = app.rooms.clone();
     let perform = move |delivery| {
         let rooms = rooms.clone();
@@ -134,7 +134,7 @@ async fn work_on_rooms(app: App, closing: CancellationToken) {
 }
 
 async fn work_on_scores(app: App, closing: CancellationToken) {
-    ensure_streams(&app, &closing).await;
+    app.streams.made(&closing).await;
     let (scores, spec) = (app.scores.clone(), app.scores.work());
     let perform = move |delivery| {
         let scores = scores.clone();
@@ -144,7 +144,7 @@ async fn work_on_scores(app: App, closing: CancellationToken) {
 }
 
 async fn announce(app: App, spec: WorkSpec, closing: CancellationToken) {
-    ensure_streams(&app, &closing).await;
+    app.streams.made(&closing).await;
     let announcements = app.announcements.clone();
     let perform = move |delivery| {
         let announcements = announcements.clone();
@@ -163,7 +163,7 @@ async fn look_at_feeds(app: App, closing: CancellationToken) {
 fn webhooks(app: &App, closing: &CancellationToken) {
     let (told, closing_facts) = (app.clone(), closing.clone());
     app.shutdown.spawn(async move {
-        ensure_streams(&told, &closing_facts).await;
+        told.streams.made(&closing_facts).await;
         let webhooks = told.webhooks.clone();
         let perform = move |fact| {
             let webhooks = webhooks.clone();
@@ -173,7 +173,7 @@ fn webhooks(app: &App, closing: &CancellationToken) {
     });
     let (delivered, closing_delivery) = (app.clone(), closing.clone());
     app.shutdown.spawn(async move {
-        ensure_streams(&delivered, &closing_delivery).await;
+        delivered.streams.made(&closing_delivery).await;
         delivered.webhooks.deliver(closing_delivery).await;
     });
     let tidied = app.webhooks.clone();
@@ -188,7 +188,7 @@ fn webhooks(app: &App, closing: &CancellationToken) {
 fn reminders(app: &App, closing: &CancellationToken) {
     let (done, closing_batches) = (app.clone(), closing.clone());
     app.shutdown.spawn(async move {
-        ensure_streams(&done, &closing_batches).await;
+        done.streams.made(&closing_batches).await;
         let (notifications, spec) = (done.notifications.clone(), done.notifications.work());
         let perform = move |batch| {
             let notifications = notifications.clone();
@@ -201,7 +201,7 @@ fn reminders(app: &App, closing: &CancellationToken) {
 
 /// Plans reminders again and again, and lets others do it once this process ends.
 async fn plan_reminders(app: App, closing: CancellationToken) {
-    ensure_streams(&app, &closing).await;
+    app.streams.made(&closing).await;
     let lease = Lease::new("reminders", random::uuid_v7(&*app.random, &*app.clock), Duration::from_secs(30));
     while !closing.is_cancelled() {
         let planned = match lease.hold(&app.db).await {
@@ -343,19 +343,8 @@ async fn sweep(app: &App) {
     }
 }
 
-/// Waits until the streams exist: before that nothing can be published or consumed, and messages wait in the outbox.
-async fn ensure_streams(app: &App, closing: &CancellationToken) {
-    while let Err(error) = app.streams.ensure().await {
-        tracing::warn!(%error, "the streams are not there yet");
-        tokio::select! {
-            () = closing.cancelled() => return,
-            () = tokio::time::sleep(Duration::from_secs(1)) => {}
-        }
-    }
-}
-
 async fn relay(app: App, closing: CancellationToken) {
-    ensure_streams(&app, &closing).await;
+    app.streams.made(&closing).await;
     let holder = random::uuid_v7(&*app.random, &*app.clock);
     let lease = Lease::new("outbox relay", holder, app.config.outbox.lease);
     let (db, streams, wake, clock) =
@@ -367,7 +356,8 @@ async fn relay(app: App, closing: CancellationToken) {
 /// since nobody knows what was said meanwhile.
 async fn hear(app: App, closing: CancellationToken) {
     while let Err(error) = hear_until_closing(&app, &closing).await {
-        tracing::warn!(%error, "cannot listen to other processes; caches run out by themselves");
+        // Caches expire by themselves meanwhile.
+        app.streams.failed(&error, "cache invalidation");
         tokio::select! {
             () = closing.cancelled() => return,
             () = tokio::time::sleep(Duration::from_secs(1)) => {}

@@ -103,7 +103,7 @@ pub(super) struct UserInfo {
     name: Option<String>,
     #[schema(required = false, format = "email", max_length = 254, example = "ada@example.org")]
     email: Option<String>,
-    /// 13 years ago or more.
+    /// As many years ago as the operator demands (`accounts.minimum_age`, 13 by default), or more.
     #[schema(required = false, format = Date, example = "1990-02-28")]
     date_of_birth: Option<String>,
     /// Instead of the username that the service made up; works once. The chat account moves along.
@@ -152,8 +152,12 @@ impl From<ChangeError> for ApiError {
             ChangeError::NoSuchAccount => Self::unauthenticated(),
             ChangeError::UsernameTaken => Self::invalid_field("username", "is taken"),
             ChangeError::UsernameChosen => Self::invalid_field("username", "was chosen already and stays"),
-            ChangeError::TooYoung => {
-                Self::invalid_field("date_of_birth", "must be a date in the past, at least 13 years ago")
+            ChangeError::TooYoung { minimum_age: 0 } => {
+                Self::invalid_field("date_of_birth", "must be a date in the past")
+            }
+            ChangeError::TooYoung { minimum_age } => {
+                let message = format!("must be a date in the past, at least {minimum_age} years ago");
+                Self::invalid_field("date_of_birth", &message)
             }
             ChangeError::Database(error) => error.into(),
             ChangeError::Message(_) => Self::internal(error),

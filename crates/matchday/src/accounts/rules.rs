@@ -5,9 +5,6 @@ use time::{Date, Month};
 
 use crate::http::fields::FromJson;
 
-/// How old a person must be.
-const LEAST_AGE: i32 = 13;
-
 /// A person's name: 1 to 100 characters, none of them a control character.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PersonName(pub(super) String);
@@ -52,11 +49,12 @@ fn is_email(text: &str) -> bool {
         && domain.split('.').all(label)
 }
 
-/// Whether somebody born on that day may have an account today. Who was born on 29 February has their birthday on
-/// 1 March in other years.
-pub(super) fn is_old_enough(born: Date, today: Date) -> bool {
-    let birthday = Date::from_calendar_date(born.year() + LEAST_AGE, born.month(), born.day())
-        .or_else(|_| Date::from_calendar_date(born.year() + LEAST_AGE, Month::March, 1));
+/// Whether a person born on that day is at least so many years old today. Who was born on 29 February has their birthday
+/// on 1 March in other years.
+pub(super) fn is_old_enough(born: Date, minimum_age: u16, today: Date) -> bool {
+    let year = born.year() + i32::from(minimum_age);
+    let birthday = Date::from_calendar_date(year, born.month(), born.day())
+        .or_else(|_| Date::from_calendar_date(year, Month::March, 1));
     // Nobody alive was born before that; a date like that is a slip of the finger.
     born.year() >= 1900 && birthday.is_ok_and(|birthday| birthday <= today)
 }
@@ -114,14 +112,18 @@ mod tests {
     }
 
     #[test]
-    fn thirteen_to_the_day() {
+    fn minimum_age_is_reached_on_the_birthday() {
         let today = date!(2026 - 11 - 20);
-        assert!(is_old_enough(date!(2013 - 11 - 20), today));
-        assert!(!is_old_enough(date!(2013 - 11 - 21), today));
-        assert!(!is_old_enough(date!(2999 - 01 - 01), today));
-        assert!(!is_old_enough(date!(1850 - 01 - 01), today));
-        assert!(!is_old_enough(date!(2012 - 02 - 29), date!(2025 - 02 - 28)));
-        assert!(is_old_enough(date!(2012 - 02 - 29), date!(2025 - 03 - 01)));
+        assert!(is_old_enough(date!(2013 - 11 - 20), 13, today));
+        assert!(!is_old_enough(date!(2013 - 11 - 21), 13, today));
+        assert!(is_old_enough(date!(2008 - 11 - 20), 18, today));
+        assert!(!is_old_enough(date!(2008 - 11 - 21), 18, today));
+        assert!(is_old_enough(date!(2026 - 11 - 20), 0, today));
+        assert!(!is_old_enough(date!(2026 - 11 - 21), 0, today));
+        assert!(!is_old_enough(date!(2999 - 01 - 01), 13, today));
+        assert!(!is_old_enough(date!(1850 - 01 - 01), 13, today));
+        assert!(!is_old_enough(date!(2012 - 02 - 29), 13, date!(2025 - 02 - 28)));
+        assert!(is_old_enough(date!(2012 - 02 - 29), 13, date!(2025 - 03 - 01)));
     }
 
     proptest! {
@@ -133,10 +135,11 @@ mod tests {
         }
 
         #[test]
-        fn who_is_old_enough_stays_so(born in 0..45_000_i64, days in 0..5_000_i64) {
+        fn who_is_old_enough_stays_so(born in 0..45_000_i64, days in 0..5_000_i64, age in 0_u16..=150) {
             let (born, today) = (date!(1900-01-01) + time::Duration::days(born), date!(2026-11-20));
-            if is_old_enough(born, today) {
-                prop_assert!(is_old_enough(born, today + time::Duration::days(days)));
+            if is_old_enough(born, age, today) {
+                prop_assert!(is_old_enough(born, age, today + time::Duration::days(days)));
+                prop_assert!(age == 0 || is_old_enough(born, age - 1, today));
             }
         }
     }

@@ -36,6 +36,7 @@ pub struct Accounts {
     db: PgPool,
     usernames: Usernames,
     coins: Coins,
+    minimum_age: u16,
     clock: Arc<dyn Clock>,
     outbox_written: Arc<Notify>,
 }
@@ -147,8 +148,11 @@ pub enum ChangeError {
     #[error("the username was chosen already")]
     UsernameChosen,
     /// Not a past date, or too young.
-    #[error("the person is too young")]
-    TooYoung,
+    #[error("the person is not {minimum_age} years old")]
+    TooYoung {
+        /// In years.
+        minimum_age: u16,
+    },
     /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
@@ -163,10 +167,11 @@ impl Accounts {
         db: PgPool,
         usernames: Usernames,
         coins: Coins,
+        minimum_age: u16,
         clock: Arc<dyn Clock>,
         outbox_written: Arc<Notify>,
     ) -> Self {
-        Self { db, usernames, coins, clock, outbox_written }
+        Self { db, usernames, coins, minimum_age, clock, outbox_written }
     }
 
     /// The account.
@@ -278,9 +283,9 @@ impl Accounts {
     pub async fn change(&self, user: UserId, change: ProfileChange) -> Result<(Account, bool), ChangeError> {
         let now = self.clock.now();
         if let Change::Set(born) = change.date_of_birth
-            && !rules::is_old_enough(born, now.date())
+            && !rules::is_old_enough(born, self.minimum_age, now.date())
         {
-            return Err(ChangeError::TooYoung);
+            return Err(ChangeError::TooYoung { minimum_age: self.minimum_age });
         }
         let before = self.find(user).await?.ok_or(ChangeError::NoSuchAccount)?;
         // A form that is sent back as it was changes nothing.

@@ -86,6 +86,23 @@ async fn bad_values_are_all_named_and_change_nothing() {
 }
 
 #[tokio::test]
+async fn minimum_age_is_a_setting() {
+    for (age, allowed, refused, message) in [
+        ("18", "2008-11-20", "2008-11-21", "The date of birth must be a date in the past, at least 18 years ago."),
+        ("0", "2026-11-20", "2026-11-21", "The date of birth must be a date in the past."),
+    ] {
+        TestApp::run_with(&[("MATCHDAY_ACCOUNTS__MINIMUM_AGE", age)], async |app| {
+            let (user, _) = app.log_in(PHONE).await;
+            let update =
+                async |born: &str| user.post("/api/auth/update-user-info", json!({"date_of_birth": born})).await;
+            assert_eq!(update(refused).await.expect(422)["errors"]["date_of_birth"], json!([message]));
+            update(allowed).await.expect(200);
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn me_shows_the_favourite_teams() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();

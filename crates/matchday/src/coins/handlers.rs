@@ -32,8 +32,8 @@ use crate::{
 pub(super) struct DeductionBody {
     #[schema(minimum = 1, maximum = 1_000_000_000, example = 25)]
     amount: i64,
-    /// What for, in a word of the app's.
-    #[schema(pattern = "^[a-z][a-z0-9_.:-]{0,63}$", example = "purchase")]
+    /// What the coins are spent on. The operator may allow some reasons only.
+    #[schema(min_length = 1, max_length = 64, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$", example = "purchase")]
     reason: String,
     /// What the app calls it. A deduction happens once for a reason and a reference: whoever repeats it gets the first
     /// answer, and another amount is refused.
@@ -64,7 +64,7 @@ impl FromJson for CoinAmount {
 }
 
 impl FromJson for Reason {
-    const EXPECTED: &'static str = "must be a lower-case letter, then up to 63 letters, digits or any of _.:-";
+    const EXPECTED: &'static str = "must be a text of 1 to 64 characters without control characters";
 
     fn from_json(value: &Value) -> Option<Self> {
         value.as_str().and_then(Self::parse)
@@ -271,7 +271,10 @@ impl From<Refusal> for ApiError {
 impl From<DeductError> for ApiError {
     fn from(error: DeductError) -> Self {
         match error {
-            DeductError::UnknownReason => Self::invalid_field("reason", "is not one that this service knows"),
+            DeductError::UnknownReason { allowed } => {
+                let allowed: Vec<&str> = allowed.iter().map(Reason::as_str).collect();
+                Self::invalid_field("reason", &format!("must be one of: {}", allowed.join(", ")))
+            }
             DeductError::Refused(refusal) => refusal.into(),
             DeductError::Failed(BatchError::Overloaded) => {
                 Self::unavailable("overloaded", "Too many coins are being spent at this moment. Try again shortly.")

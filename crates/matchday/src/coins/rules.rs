@@ -36,8 +36,8 @@ impl FromStr for CoinAmount {
     }
 }
 
-/// What a deduction is for, in a word that the app chooses.
-pub type Reason = crate::platform::settings::Word;
+/// What a deduction is for, as the app says it.
+pub type Reason = crate::platform::settings::Phrase;
 
 /// What an app calls a movement of coins, so that it happens once however often it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -302,16 +302,18 @@ mod tests {
             ("purchase", true),
             ("a", true),
             ("shop.item:7_x-y", true),
+            ("Match wager", true),
+            ("7 % größer!", true),
             ("", false),
-            ("7up", false),
-            ("No Slug!", false),
-            ("größe", false),
             ("a\n", false),
+            ("a\u{0}b", false),
+            ("\u{9f}", false),
         ] {
             assert_eq!(Reason::parse(text).is_some(), fits, "{text:?}");
         }
         let long = |letters: usize| "x".repeat(letters);
         assert!(Reason::parse(&long(64)).is_some() && Reason::parse(&long(65)).is_none());
+        assert!(Reason::parse(&"ü".repeat(64)).is_some() && Reason::parse(&"ü".repeat(65)).is_none());
         for (text, fits) in [
             (long(128), true),
             (long(129), false),

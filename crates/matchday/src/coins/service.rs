@@ -63,8 +63,11 @@ pub struct Deduction {
 #[derive(Debug, thiserror::Error)]
 pub enum DeductError {
     /// The operator allows other reasons only.
-    #[error("the reason is not one of those that are allowed")]
-    UnknownReason,
+    #[error("the reason is not allowed")]
+    UnknownReason {
+        /// All of them.
+        allowed: Vec<Reason>,
+    },
     /// The ledger refuses.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -246,7 +249,7 @@ impl Coins {
         let Deduction { amount, reason, reference, request } = deduction;
         let reasons = &self.inner.reasons;
         if !reasons.is_empty() && !reasons.contains(&reason) {
-            return Err(DeductError::UnknownReason);
+            return Err(DeductError::UnknownReason { allowed: reasons.clone() });
         }
         let account = spent_on(&reason);
         let movement = Movement {

@@ -93,8 +93,8 @@ pub(crate) async fn simulate(config: Config, arguments: SimulateArguments) -> an
     });
     workers::tell_tallies(&app);
     let SimulateArguments { speed, seed, matches } = arguments;
-    let tell = |minute: u32, what: &str| {
-        let _ = print(&format!("{minute:>4}'  {what}"));
+    let tell = |clock: &str, what: &str| {
+        let _ = print(&format!("{clock:>5}  {what}"));
     };
     let Played { matches, goals, corrections, predictions, words } =
         play::play(&app, Settings { speed, seed, matches }, tell).await?;

@@ -57,13 +57,16 @@ struct Pitch {
     last_goal: Option<Happening>,
     /// In minutes of the simulation.
     kick_off: u32,
+    /// Minutes of the match that were played before the simulation.
+    played_before: u32,
     script: std::vec::IntoIter<(u32, Happening)>,
     next: Option<(u32, Happening)>,
     has_begun: bool,
 }
 
-/// Plays until the last whistle, or until told to end. `tell` is called with (minute, what happens).
-pub async fn play(app: &App, settings: Settings, tell: impl Fn(u32, &str)) -> anyhow::Result<Played> {
+/// Plays until the last whistle, or until told to end. `tell` is called with the match's clock and what
+/// happens.
+pub async fn play(app: &App, settings: Settings, tell: impl Fn(&str, &str)) -> anyhow::Result<Played> {
     ensure!(app.config.env.is_development(), "the simulation is for MATCHDAY_ENV local or testing");
     ensure!(settings.speed > 0, "--speed must be at least 1");
     let mut game = Game::prepare(app, settings).await?;
@@ -121,8 +124,9 @@ impl<'a> Game<'a> {
                 last_goal: None,
                 // What has begun goes on at once, the others follow one after the other.
                 kick_off: if has_begun { 0 } else { 10 + 15 * u32::try_from(number).unwrap_or_default() },
-                next: script.next().map(|(minute, happening)| (minute - from, happening)),
-                script: script.map(|(minute, happening)| (minute - from, happening)).collect::<Vec<_>>().into_iter(),
+                played_before: from,
+                next: script.next(),
+                script,
                 has_begun,
                 entry: entry.clone(),
             });
@@ -147,7 +151,7 @@ impl<'a> Game<'a> {
     }
 
     /// One minute; returns whether there is another.
-    async fn minute(&mut self, now: u32, tell: &impl Fn(u32, &str)) -> anyhow::Result<bool> {
+    async fn minute(&mut self, now: u32, tell: &impl Fn(&str, &str)) -> anyhow::Result<bool> {
         let mut goes_on = false;
         for number in 0..self.pitches.len() {
             if now < self.pitches[number].kick_off {
@@ -157,13 +161,13 @@ impl<'a> Game<'a> {
             }
             if !self.pitches[number].has_begun {
                 self.kick_off(number).await?;
-                tell(now, &format!("kick-off: {} – {}", self.pitches[number].names.0, self.pitches[number].names.1));
+                let (home, away) = &self.pitches[number].names;
+                tell(&rules::match_clock(0), &format!("kick-off: {home} – {away}"));
             }
-            let played = now - self.pitches[number].kick_off;
+            let played = self.pitches[number].played_before + now - self.pitches[number].kick_off;
             while let Some((minute, happening)) = self.pitches[number].next.filter(|(minute, _)| *minute <= played) {
                 let told = self.happen(number, happening).await?;
-                tell(now, &told);
-                let _ = minute;
+                tell(&rules::match_clock(minute), &told);
                 self.pitches[number].next = self.pitches[number].script.next();
             }
             goes_on |= self.pitches[number].next.is_some();

@@ -220,9 +220,21 @@ pub fn script(dice: &mut Dice, from_minute: u32) -> Vec<(u32, Happening)> {
     }
     script.push((90 + u32::try_from(dice.roll(6)).unwrap_or_default(), Happening::FullTime));
     if dice.roll(4) == 0 {
-        script.push((100, Happening::Corrected));
+        script.push((AFTER_THE_MATCH, Happening::Corrected));
     }
     script
+}
+
+/// The minute at which a wrong result is corrected.
+const AFTER_THE_MATCH: u32 = 100;
+
+/// A minute of a match as it is shown: stoppage time is `90+3'`, and after the match it is `FT`.
+pub fn match_clock(minute: u32) -> String {
+    match minute {
+        0..=90 => format!("{minute}'"),
+        AFTER_THE_MATCH.. => "FT".to_owned(),
+        _ => format!("90+{}'", minute - 90),
+    }
 }
 
 /// What the score is after that.
@@ -282,6 +294,20 @@ mod tests {
                     last = Some(happening);
                 }
                 scores = next;
+            }
+        }
+
+        #[test]
+        fn match_clock_stops_at_five_minutes_of_stoppage_time(seed: u64, from in 0_u32..80) {
+            for (minute, happening) in script(&mut Dice::new(seed), from) {
+                let clock = match_clock(minute);
+                let regular = clock.trim_end_matches('\'').parse::<u32>().is_ok_and(|minute| minute <= 90);
+                let stoppage = ["90+1'", "90+2'", "90+3'", "90+4'", "90+5'"].contains(&clock.as_str());
+                match happening {
+                    Happening::Corrected => prop_assert_eq!(clock, "FT"),
+                    Happening::FullTime => prop_assert!(stoppage || clock == "90'", "{}", clock),
+                    _ => prop_assert!(regular, "{}", clock),
+                }
             }
         }
 

@@ -262,5 +262,5 @@ async fn code(app: &App, phone: &Phone) -> anyhow::Result<String> {
 
 /// Whether a prediction could simply not be made any more.
 pub(super) fn came_too_late(error: &SaveError) -> bool {
-    matches!(error, SaveError::Closed | SaveError::Overloaded)
+    matches!(error, SaveError::Closed(_) | SaveError::Overloaded)
 }

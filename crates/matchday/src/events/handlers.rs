@@ -165,8 +165,10 @@ impl From<Event> for EventItem {
 
 /// List matches.
 ///
-/// Live ones come first (latest start first), then those to come by start, then those over (latest first). The list
-/// may lag a change by up to two seconds; it carries an `ETag`, so asking again with `If-None-Match` costs a 304.
+/// Live matches come first, the latest start first. Matches that can still be played follow, the earliest start first:
+/// scheduled and postponed ones that start later than three hours ago. All others come last, the latest start first. Matches
+/// with the same start are ordered by id. The list may lag a change by up to two seconds. It carries an `ETag`, so a request
+/// with `If-None-Match` costs a 304.
 #[utoipa::path(get, path = "/api/auth/events", tag = "Events", security(("token" = [])),
     params(EventParameters, PagingParameters),
     responses(

@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
+use time::{Date, Duration, OffsetDateTime, Time, macros::datetime};
 use utoipa::ToSchema;
 
 /// What a match really is. The interface shows three states; this is the additive `status_detail`.
@@ -151,9 +152,132 @@ impl PublicStatus {
     }
 }
 
+/// A match that did not start within this time after its kick-off is no longer upcoming.
+const LATE_START: Duration = Duration::hours(3);
+
+/// Every start time lies between these two.
+const FIRST: OffsetDateTime = datetime!(0001-01-01 00:00 UTC);
+const LAST: OffsetDateTime = datetime!(9999-12-31 23:59:59.999999 UTC);
+
+/// The sections of the event list, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// Live matches, the latest start first.
+    Live,
+    /// Matches that can still be played, the earliest start first.
+    Upcoming,
+    /// Finished, cancelled, long postponed and never started matches, the latest start first.
+    Rest,
+}
+
+impl Section {
+    /// Position in the list.
+    pub fn rank(self) -> i16 {
+        match self {
+            Self::Live => 0,
+            Self::Upcoming => 1,
+            Self::Rest => 2,
+        }
+    }
+
+    /// Whether the earliest start comes first.
+    pub fn is_ascending(self) -> bool {
+        self == Self::Upcoming
+    }
+}
+
+/// Matches of one status that start in `since..until`. A section of the list is a merge of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Decides its place in the list, and its direction.
+    pub section: Section,
+    /// Of all its matches.
+    pub status: Status,
+    /// The first start time that belongs to it.
+    pub since: OffsetDateTime,
+    /// The first one after it.
+    pub until: OffsetDateTime,
+}
+
+/// The runs that make up the event list at this moment: every match that passes the filters is in exactly one of them.
+pub fn runs(now: OffsetDateTime, status: Option<PublicStatus>, date: Option<Date>) -> Vec<Run> {
+    let (first, last) = match date {
+        Some(date) => day(date),
+        None => (FIRST, LAST),
+    };
+    // Start times are whole microseconds, and a match that started exactly three hours ago is not upcoming.
+    let upcoming = now.checked_sub(LATE_START).unwrap_or(FIRST) + Duration::MICROSECOND;
+    let wanted = Status::ALL.into_iter().filter(|&each| status.is_none_or(|status| each.public() == status));
+    let runs = wanted.flat_map(|status| match status {
+        Status::Live | Status::Suspended => vec![(Section::Live, status, FIRST, LAST)],
+        Status::Scheduled | Status::Postponed => {
+            vec![(Section::Upcoming, status, upcoming, LAST), (Section::Rest, status, FIRST, upcoming)]
+        }
+        Status::Finished | Status::Abandoned | Status::Awarded | Status::Cancelled => {
+            vec![(Section::Rest, status, FIRST, LAST)]
+        }
+    });
+    runs.map(|(section, status, since, until)| Run { section, status, since: since.max(first), until: until.min(last) })
+        .filter(|run| run.since < run.until)
+        .collect()
+}
+
+/// The first moment of a UTC day, and the first one after it.
+pub fn day(date: Date) -> (OffsetDateTime, OffsetDateTime) {
+    let begins = date.with_time(Time::MIDNIGHT).assume_utc();
+    (begins, begins.checked_add(Duration::DAY).unwrap_or(LAST))
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn a_status() -> impl Strategy<Value = Status> {
+        prop::sample::select(&Status::ALL[..])
+    }
+
+    fn a_filter() -> impl Strategy<Value = Option<PublicStatus>> {
+        prop::option::of(a_status().prop_map(Status::public))
+    }
+
+    proptest! {
+        #[test]
+        fn each_match_is_in_one_run_of_its_section(
+            status in a_status(), filter in a_filter(), by_date in any::<bool>(),
+            offset in prop_oneof![-4_i64..=4, -2_000_000_000_000..=2_000_000_000_000_i64],
+        ) {
+            let now = datetime!(2026-11-20 15:00 UTC);
+            // Around the boundary, and a month to either side of it.
+            let start = now - LATE_START + Duration::microseconds(offset);
+            let date = by_date.then(|| start.date());
+            let found: Vec<Section> = runs(now, filter, date)
+                .into_iter()
+                .filter(|run| run.status == status && run.since <= start && start < run.until)
+                .map(|run| run.section)
+                .collect();
+            let is_open = matches!(status, Status::Scheduled | Status::Postponed);
+            let section = match status.public() {
+                PublicStatus::Live => Section::Live,
+                _ if is_open && offset > 0 => Section::Upcoming,
+                _ => Section::Rest,
+            };
+            let expected: &[Section] =
+                if filter.is_none_or(|filter| filter == status.public()) { &[section] } else { &[] };
+            prop_assert_eq!(&*found, expected);
+            let other_day = runs(now, filter, start.date().next_day());
+            prop_assert!(other_day.iter().all(|run| start < run.since), "no match of another day");
+        }
+    }
+
+    #[test]
+    fn runs_cope_with_the_ends_of_time() {
+        for now in [FIRST, LAST] {
+            assert!(runs(now, None, None).iter().all(|run| FIRST <= run.since && run.until <= LAST));
+        }
+        assert!(runs(LAST, None, Some(Date::MAX)).iter().all(|run| run.since < run.until));
+    }
 
     #[test]
     fn every_status_reads_back() {

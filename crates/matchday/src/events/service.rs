@@ -7,13 +7,14 @@ use sqlx::PgPool;
 use time::{Date, OffsetDateTime};
 
 use super::{
-    rules::{PublicStatus, Status},
+    rules::{self, PublicStatus, Status},
     store,
 };
 use crate::{
     http::paging::Paging,
     ids::{EventId, SportId, TeamId, TournamentId},
     platform::{
+        clock::Clock,
         config,
         page_cache::{Page, PageCache},
     },
@@ -33,6 +34,7 @@ pub const RESULT: &str = "fact.event.result";
 /// The matches.
 pub struct Events {
     db: PgPool,
+    clock: Arc<dyn Clock>,
     pages: PageCache<(EventFilter, Paging), PageError>,
 }
 
@@ -119,11 +121,14 @@ pub enum PageError {
 
 impl Events {
     /// Matches in this database.
-    pub fn new(db: PgPool, pages: &config::Pages) -> Self {
-        Self { db, pages: PageCache::new(pages.keep, pages.cache_entries) }
+    pub fn new(db: PgPool, clock: Arc<dyn Clock>, pages: &config::Pages) -> Self {
+        Self { db, clock, pages: PageCache::new(pages.keep, pages.cache_entries) }
     }
 
-    /// A page of matches in the bytes that `render` makes of it; live ones first, then those to come, then those over.
+    /// A page of matches in the bytes that `render` makes of it: live, upcoming, then the rest. See [`rules::Section`].
+    ///
+    /// A match leaves the upcoming ones as time passes, which no fact announces. Pages follow when they are rebuilt, after
+    /// `pages.keep` at the latest.
     pub async fn page(
         &self,
         filter: EventFilter,
@@ -132,9 +137,11 @@ impl Events {
     ) -> Result<Arc<Page>, Arc<PageError>> {
         self.pages
             .get((filter.clone(), paging), async || {
-                let mut connection = self.db.acquire().await?;
-                let events = store::list(&mut *connection, &filter, paging).await?;
-                let total = store::count(&mut *connection, &filter).await?;
+                let runs = rules::runs(self.clock.now(), filter.status, filter.date);
+                let mut snapshot = self.db.begin_with(store::SNAPSHOT).await?;
+                let events = store::list(&mut *snapshot, &filter, &runs, paging).await?;
+                let total = store::count(&mut *snapshot, &filter).await?;
+                snapshot.commit().await?;
                 Ok(render(events, total)?)
             })
             .await

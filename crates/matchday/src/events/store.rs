@@ -1,10 +1,10 @@
 //! The SQL of matches, tournaments and sports.
 
 use sqlx::PgExecutor;
-use time::{Duration, OffsetDateTime, Time};
+use time::OffsetDateTime;
 
 use super::{
-    rules::{PublicStatus, Status},
+    rules::{self, PublicStatus, Run, Status},
     service::{Event, EventFilter, Sport, Tournament},
 };
 use crate::{
@@ -56,34 +56,44 @@ impl TryFrom<Row> for Event {
     }
 }
 
-/// A UTC day as the moments it begins and ends.
-fn day(filter: &EventFilter) -> (Option<OffsetDateTime>, Option<OffsetDateTime>) {
-    let begins = filter.date.map(|date| date.with_time(Time::MIDNIGHT).assume_utc());
-    (begins, begins.map(|begins| begins.checked_add(Duration::DAY).unwrap_or(begins)))
-}
+/// Begins a transaction for a page and its total, which then agree. `list.sql` is planned for its parameters each time:
+/// a plan for all of them cannot know that most filters are unset, and would sort whole tables.
+pub(super) const SNAPSHOT: &str =
+    "begin isolation level repeatable read read only; set local plan_cache_mode = force_custom_plan";
 
+/// A page of the list. See `list.sql`.
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
     filter: &EventFilter,
+    runs: &[Run],
     paging: Paging,
 ) -> sqlx::Result<Vec<Event>> {
-    select(executor, filter, None, paging.limit(), paging.offset()).await
+    let sections: Vec<i16> = runs.iter().map(|run| run.section.rank()).collect();
+    let are_ascending: Vec<bool> = runs.iter().map(|run| run.section.is_ascending()).collect();
+    let statuses: Vec<String> = runs.iter().map(|run| run.status.name().to_owned()).collect();
+    let since: Vec<OffsetDateTime> = runs.iter().map(|run| run.since).collect();
+    let until: Vec<OffsetDateTime> = runs.iter().map(|run| run.until).collect();
+    let rows = sqlx::query_file_as!(
+        Row,
+        "src/events/list.sql",
+        &sections,
+        &are_ascending,
+        &statuses,
+        &since,
+        &until,
+        filter.tournament_id.map(|id| id.0),
+        filter.team_id.map(|id| id.0),
+        paging.limit(),
+        paging.offset(),
+        paging.offset().saturating_add(paging.limit()),
+    )
+    .fetch_all(executor)
+    .await?;
+    rows.into_iter().map(Event::try_from).collect()
 }
 
 pub(super) async fn find(executor: impl PgExecutor<'_>, id: EventId) -> sqlx::Result<Option<Event>> {
-    Ok(select(executor, &EventFilter::default(), Some(id), 1, 0).await?.pop())
-}
-
-async fn select(
-    executor: impl PgExecutor<'_>,
-    filter: &EventFilter,
-    id: Option<EventId>,
-    limit: i64,
-    offset: i64,
-) -> sqlx::Result<Vec<Event>> {
-    let (begins, ends) = day(filter);
-    // The page is cut before anything is joined to it, so that its cost does not grow with the catalogue.
-    let rows = sqlx::query_as!(
+    let row = sqlx::query_as!(
         Row,
         r#"select e.id as "id: EventId", e.start_time, e.venue, e.status, e.home_score, e.away_score,
                   t.id as "tournament_id: TournamentId", t.name as tournament_name, t.logo as tournament_logo,
@@ -91,35 +101,21 @@ async fn select(
                   a.id as "away_id: TeamId", a.name as away_name, a.logo as away_logo,
                   coalesce((select sum(home + draw + away) from event_tallies where event_id = e.id), 0)::bigint as "predictions_count!",
                   r.matrix_id as "chat_room_id?"
-           from (select * from events
-                 where ($1::bigint is null or tournament_id = $1)
-                   and ($2::bigint is null or home_team_id = $2 or away_team_id = $2)
-                   and ($3::smallint is null or phase = $3)
-                   and ($4::timestamptz is null or (start_time >= $4 and start_time < $5))
-                   and ($6::bigint is null or id = $6)
-                 order by phase, list_order, id
-                 limit $7 offset $8) e
+           from events e
            join tournaments t on t.id = e.tournament_id
            join teams h on h.id = e.home_team_id
            join teams a on a.id = e.away_team_id
            left join rooms r on r.event_id = e.id and r.stand = 1 and r.opened_at is not null
-           order by e.phase, e.list_order, e.id"#,
-        filter.tournament_id.map(|id| id.0),
-        filter.team_id.map(|id| id.0),
-        filter.status.map(PublicStatus::phase),
-        begins,
-        ends,
-        id.map(|id| id.0),
-        limit,
-        offset,
+           where e.id = $1"#,
+        id.0,
     )
-    .fetch_all(executor)
+    .fetch_optional(executor)
     .await?;
-    rows.into_iter().map(Event::try_from).collect()
+    row.map(Event::try_from).transpose()
 }
 
 pub(super) async fn count(executor: impl PgExecutor<'_>, filter: &EventFilter) -> sqlx::Result<i64> {
-    let (begins, ends) = day(filter);
+    let (begins, ends) = filter.date.map(rules::day).unzip();
     sqlx::query_scalar!(
         r#"select count(*) as "count!" from events
            where ($1::bigint is null or tournament_id = $1)

@@ -1,8 +1,10 @@
 use http::Method;
 use serde_json::{Value, json};
-use time::{Duration, macros::datetime};
+use sqlx::{AssertSqlSafe, PgPool};
+use time::{Duration, OffsetDateTime, macros::datetime};
 
-use crate::testing::{TestApp, TestUser};
+use super::{rules, store};
+use crate::testing::{TestApp, TestUser, eventually};
 
 async fn events(user: &TestUser<'_>, query: &str) -> Vec<Value> {
     let body = user.get(&format!("/api/auth/events?per_page=100&{query}")).await.expect(200);
@@ -89,6 +91,191 @@ async fn live_first_then_upcoming_then_finished() {
         let twin = fixtures.a_match("twin").between("city", "albion").starting_in(days(3)).put().await;
         let user = app.user().await;
         assert_eq!(ids(&events(&user, "").await), [on, ending, sooner, later, twin, over, long_over]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn matches_that_will_not_be_played_come_last() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let (days, hours) = (Duration::days, Duration::hours);
+        let put = async |key: &str, status: &'static str, starts_in: Duration| {
+            let described = fixtures.a_match(key).starting_in(starts_in);
+            let scored = matches!(status, "finished" | "awarded");
+            if scored { described.at(status, 2, 1) } else { described.being(status) }.put().await
+        };
+        let long_postponed = put("long postponed", "postponed", days(-90)).await;
+        let never_started = put("never started", "scheduled", days(-2)).await;
+        let called_off = put("called off", "cancelled", days(-30)).await;
+        let over = put("over", "finished", days(-1)).await;
+        let abandoned = put("abandoned", "abandoned", days(-3)).await;
+        let called_off_early = put("called off early", "cancelled", days(5)).await;
+        let awarded_early = put("awarded early", "awarded", days(4)).await;
+        let too_late = put("too late", "scheduled", hours(-3)).await;
+        let late = put("late", "scheduled", hours(-3) + Duration::MICROSECOND).await;
+        let postponed_ahead = put("postponed ahead", "postponed", days(2)).await;
+        let tomorrow = put("tomorrow", "scheduled", days(1)).await;
+        let twin = put("twin", "postponed", days(1)).await;
+        let interrupted = put("interrupted", "suspended", days(-1)).await;
+        let on = put("on", "live", hours(-1)).await;
+        let twin_on = put("twin on", "live", hours(-1)).await;
+        let live = [on, twin_on, interrupted];
+        let upcoming = [late, tomorrow, twin, postponed_ahead];
+        let dead =
+            [called_off_early, awarded_early, too_late, over, never_started, abandoned, called_off, long_postponed];
+        let all = [&live[..], &upcoming, &dead].concat();
+
+        let user = app.user().await;
+        let tournament = user.get(&format!("/api/auth/events/{on}")).await.expect(200)["data"]["tournament_id"].clone();
+        let (home, away) = (fixtures.team_id("rovers").await, fixtures.team_id("city").await);
+        let only = |some: &[i64]| all.iter().copied().filter(|id| some.contains(id)).collect::<Vec<_>>();
+        let finished = [over, abandoned, awarded_early];
+        let scheduled: Vec<i64> =
+            all.iter().copied().filter(|id| !live.contains(id) && !finished.contains(id)).collect();
+        for (query, expected) in [
+            (String::new(), all.clone()),
+            (format!("tournament_id={tournament}"), all.clone()),
+            (format!("team_id={home}"), all.clone()),
+            (format!("team_id={away}&tournament_id={tournament}"), all.clone()),
+            ("status=live".to_owned(), live.to_vec()),
+            ("status=scheduled".to_owned(), scheduled),
+            ("status=finished".to_owned(), only(&finished)),
+            ("date=2026-11-20".to_owned(), only(&[on, twin_on, late, too_late])),
+            ("date=2026-11-21&status=scheduled".to_owned(), vec![tomorrow, twin]),
+            ("date=2026-11-19".to_owned(), vec![interrupted, over]),
+        ] {
+            assert_eq!(ids(&events(&user, &query).await), expected, "{query}");
+        }
+        // Whatever the size of a page, the pages make up the list.
+        for size in [1, 2, 4, 7] {
+            let mut paged = Vec::new();
+            for page in 1..=all.len().div_ceil(size) {
+                let body = user.get(&format!("/api/auth/events?per_page={size}&page={page}")).await.expect(200);
+                assert_eq!(body["meta"]["total"], all.len());
+                paged.extend(ids(body["data"].as_array().expect("a list")));
+            }
+            assert_eq!(paged, all, "{size} a page");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn cached_page_follows_the_clock_within_two_seconds() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let missed = fixtures.a_match("missed").starting_in(Duration::hours(-2)).put().await;
+        let next = fixtures.a_match("next").starting_in(Duration::hours(4)).put().await;
+        let user = app.user().await;
+        assert_eq!(ids(&events(&user, "").await), [missed, next]);
+        app.clock.advance(Duration::hours(1));
+        let began = std::time::Instant::now();
+        eventually("the match has left the upcoming ones", async || ids(&events(&user, "").await) == [next, missed])
+            .await;
+        let lag = app.app.config.pages.keep;
+        assert!(lag <= std::time::Duration::from_secs(2), "{lag:?}");
+        // The build itself may be slow on a busy machine.
+        assert!(began.elapsed() < lag + std::time::Duration::from_secs(2), "{:?}", began.elapsed());
+    })
+    .await;
+}
+
+/// Ten thousand matches, as a season of many leagues has them.
+async fn many_matches(owner: &PgPool) {
+    for statement in [
+        "insert into sports (slug, name) values ('football', 'Football')",
+        "insert into tournaments (sport_id, slug, name) select min(id), 't' || n, 'T' || n from sports, generate_series(1, 20) n group by n",
+        "insert into teams (sport_id, slug, name) select min(id), 'm' || n, 'M' || n from sports, generate_series(1, 200) n group by n",
+        "insert into events (tournament_id, key, home_team_id, away_team_id, start_time, status, home_score, away_score,
+                             rules_version, updated_at)
+         select (select min(id) from tournaments) + n % 20, n, (select min(id) from teams) + n % 200,
+                (select min(id) from teams) + (n + 1 + n % 7) % 200,
+                timestamptz '2026-11-20 15:00:00+00' + (n - 6000) * interval '20 minutes',
+                case when n % 97 = 0 then 'cancelled' when n % 89 = 0 then 'postponed'
+                     when n between 5995 and 6000 then 'live'
+                     when n < 5995 then case when n % 301 = 0 then 'scheduled' else 'finished' end
+                     else 'scheduled' end, 1, 1, 1, now()
+         from generate_series(1, 10000) n",
+        "vacuum analyze events",
+    ] {
+        sqlx::query(statement).execute(owner).await.expect(statement);
+    }
+}
+
+/// The plan of a page of the list, as it ran.
+async fn plan(db: &PgPool, now: OffsetDateTime, tournament: Option<i64>, limit: i64, offset: i64) -> Value {
+    let runs = rules::runs(now, None, None);
+    let statement = format!("explain (analyze, format json) {}", include_str!("list.sql"));
+    let mut snapshot = db.begin_with(store::SNAPSHOT).await.expect("a transaction");
+    let plan: Value = sqlx::query_scalar(AssertSqlSafe(statement))
+        .bind(runs.iter().map(|run| run.section.rank()).collect::<Vec<_>>())
+        .bind(runs.iter().map(|run| run.section.is_ascending()).collect::<Vec<_>>())
+        .bind(runs.iter().map(|run| run.status.name()).collect::<Vec<_>>())
+        .bind(runs.iter().map(|run| run.since).collect::<Vec<_>>())
+        .bind(runs.iter().map(|run| run.until).collect::<Vec<_>>())
+        .bind(tournament)
+        .bind(None::<i64>)
+        .bind(limit)
+        .bind(offset)
+        .bind(limit + offset)
+        .fetch_one(&mut *snapshot)
+        .await
+        .expect("a plan");
+    plan[0]["Plan"].clone()
+}
+
+/// The nodes of a plan with how many rows each produced in all its loops.
+fn nodes(plan: &Value) -> Vec<(String, &Value, f64)> {
+    let number = |name: &str| plan[name].as_f64().unwrap_or_default();
+    let rows = (number("Actual Rows") + number("Rows Removed by Filter")) * number("Actual Loops");
+    let children = plan["Plans"].as_array().into_iter().flatten();
+    let mut found = vec![(plan["Node Type"].as_str().unwrap_or_default().to_owned(), plan, rows)];
+    found.extend(children.flat_map(nodes));
+    found
+}
+
+#[tokio::test]
+async fn page_reads_and_sorts_only_as_many_matches_as_it_reaches() {
+    TestApp::run(async |app| {
+        many_matches(app.owner()).await;
+        let now = datetime!(2026-11-20 15:00 UTC);
+        let tournament: i64 =
+            sqlx::query_scalar("select min(id) from tournaments").fetch_one(app.owner()).await.expect("a tournament");
+        for (tournament, offset) in [(None, 0), (None, 40), (Some(tournament), 0)] {
+            let plan = plan(&app.app.db, now, tournament, 20, offset).await;
+            let reach = 20.0 + f64::from(i32::try_from(offset).expect("small"));
+            let runs = 10.0;
+            for (kind, node, rows) in nodes(&plan) {
+                if node["Relation Name"] == "events" {
+                    // Each run is read in order, as far as the page reaches; then the page's own rows.
+                    assert!(kind.starts_with("Index"), "{kind} of events in {plan:#}");
+                    assert!(rows <= runs * reach, "{rows} rows read by {node:#}");
+                }
+                if kind.contains("Sort") {
+                    let sorted: f64 =
+                        node["Plans"].as_array().into_iter().flatten().map(|child| nodes(child)[0].2).sum();
+                    assert!(sorted <= runs * reach, "{sorted} rows sorted by {node:#}");
+                }
+            }
+        }
+        // The plan is that of the query that is served.
+        let user = app.user().await;
+        let listed = events(&user, "").await;
+        let expected: Vec<i64> = sqlx::query_scalar(
+            "select id from events
+             order by case when status in ('live', 'suspended') then 0
+                           when status in ('scheduled', 'postponed') and start_time > $1 - interval '3 hours' then 1
+                           else 2 end,
+                      case when status in ('scheduled', 'postponed') and start_time > $1 - interval '3 hours'
+                           then start_time - $1 else $1 - start_time end, id
+             limit 100",
+        )
+        .bind(now)
+        .fetch_all(app.owner())
+        .await
+        .expect("read");
+        assert_eq!(ids(&listed), expected);
     })
     .await;
 }

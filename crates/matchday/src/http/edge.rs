@@ -190,12 +190,17 @@ fn span(current: &CurrentRequest, headers: &HeaderMap) -> tracing::Span {
 
 fn tell(log: RequestLog, status: StatusCode, took: Duration) {
     let problem = status.is_server_error() || took >= SLOW;
-    let milliseconds = took.as_secs_f64() * 1_000.0;
+    let milliseconds = rounded(took);
     if problem && log != RequestLog::None {
-        tracing::warn!(status = status.as_u16(), milliseconds, "answered");
+        tracing::warn!(status = status.as_u16(), milliseconds, "request finished");
     } else if log == RequestLog::All {
-        tracing::info!(status = status.as_u16(), milliseconds, "answered");
+        tracing::info!(status = status.as_u16(), milliseconds, "request finished");
     }
+}
+
+/// Milliseconds with one decimal.
+fn rounded(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
 struct RequestIds {
@@ -283,6 +288,13 @@ mod tests {
 
     async fn panics() {
         panic!("a secret");
+    }
+
+    #[test]
+    fn logged_milliseconds_have_one_decimal() {
+        for (microseconds, expected) in [(633_745, "633.7"), (40, "0"), (51, "0.1"), (10_000_049, "10000")] {
+            assert_eq!(rounded(Duration::from_micros(microseconds)).to_string(), expected);
+        }
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode, header::AUTHORIZATION, request::Parts};
 use http_body_util::LengthLimitError;
 
 use super::{
-    error::ApiError,
+    error::{ApiError, permitted},
     fields::{Body, FromBody, FromParameters, Parameters},
 };
 use crate::{
@@ -24,16 +24,45 @@ pub struct CurrentUser {
     pub session: SessionId,
 }
 
-impl FromRequestParts<App> for CurrentUser {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+impl CurrentUser {
+    async fn identify(parts: &Parts, app: &App) -> Result<Self, ApiError> {
         let token = token_of(&parts.headers).ok_or_else(ApiError::unauthenticated)?;
         let session = app.sessions.check(token).await?.ok_or_else(ApiError::unauthenticated)?;
         if session.is_banned {
             return Err(ApiError::suspended());
         }
         Ok(Self { id: session.user_id, session: session.id })
+    }
+}
+
+/// Marks a request that was taken from its user's limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counted;
+
+/// Takes the request from the user's limit, once however often the user is asked for.
+impl FromRequestParts<App> for CurrentUser {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let user = Self::identify(parts, app).await?;
+        if let Some(limit) = &app.user_limit
+            && parts.extensions.get::<Counted>().is_none()
+        {
+            permitted(limit.take(user.id))?;
+        }
+        Ok(user)
+    }
+}
+
+/// The caller of the live stream, which has limits of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamUser(pub CurrentUser);
+
+impl FromRequestParts<App> for StreamUser {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        CurrentUser::identify(parts, app).await.map(Self)
     }
 }
 

@@ -64,13 +64,32 @@ pub(crate) type Parts = BTreeMap<&'static str, &'static str>;
 pub struct Checks(Mutex<Option<(Instant, Parts)>>);
 
 impl Checks {
-    /// Asks every part.
+    /// Checks every dependency, and logs those whose state changed.
     pub async fn refresh(&self, app: &App) {
-        let parts = check(app).await;
+        let checked = check(app).await;
+        let parts: Parts = checked.iter().map(|checked| (checked.dependency, checked.word())).collect();
         for (&part, &word) in &parts {
             metrics::gauge!("matchday_part_up", "part" => part).set(f64::from(word == "up"));
         }
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), parts));
+        let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).replace((Instant::now(), parts));
+        let before = before.map(|(_, parts)| parts).unwrap_or_default();
+        for Checked { dependency, address, failure } in checked {
+            match (before.get(dependency), failure) {
+                (None | Some(&"up"), Some(error)) => {
+                    tracing::warn!(dependency, address, error, "dependency unavailable");
+                }
+                (Some(&"down"), None) => tracing::info!(dependency, address, "dependency available again"),
+                _ => {}
+            }
+        }
+    }
+
+    /// Pretends that the last check found a dependency unavailable.
+    #[cfg(test)]
+    pub(super) fn assume_down(&self, dependency: &'static str) {
+        if let Some((_, parts)) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            parts.insert(dependency, "down");
+        }
     }
 
     /// What is known, asking only where nothing is, or where it is old because nobody asks in the background.
@@ -86,37 +105,61 @@ impl Checks {
     }
 }
 
-async fn check(app: &App) -> Parts {
-    let (postgres, redis, homeserver) = tokio::join!(
-        // On a connection of its own: a pool that is busy is not a database that is away.
-        within(async {
-            let connection = sqlx::PgConnection::connect_with(&app.db.connect_options()).await;
-            match connection {
-                Ok(connection) => connection.close().await.is_ok(),
-                Err(_) => false,
-            }
-        }),
-        within(async { redis::cmd("PING").query_async::<String>(&mut app.redis.clone()).await.is_ok() }),
-        within(homeserver_answers(app)),
-    );
-    let word = |up: bool| if up { "up" } else { "down" };
-    let mut parts =
-        Parts::from([("postgres", word(postgres)), ("redis", word(redis)), ("nats", word(app.streams.is_connected()))]);
-    if app.config.matrix.homeserver_url.is_some() {
-        parts.insert("homeserver", word(homeserver));
-    }
-    parts
+/// The state of one dependency.
+struct Checked {
+    dependency: &'static str,
+    /// Without credentials.
+    address: String,
+    failure: Option<String>,
 }
 
-async fn homeserver_answers(app: &App) -> bool {
+impl Checked {
+    fn word(&self) -> &'static str {
+        if self.failure.is_none() { "up" } else { "down" }
+    }
+}
+
+async fn check(app: &App) -> Vec<Checked> {
+    let (config, database) = (&app.config, app.db.connect_options());
+    let (postgres, redis, nats, homeserver) = tokio::join!(
+        // On a connection of its own: a busy pool does not make the database unavailable.
+        within(async {
+            let connection = sqlx::PgConnection::connect_with(&database).await.map_err(|error| error.to_string())?;
+            connection.close().await.map_err(|error| error.to_string())
+        }),
+        within(async {
+            let answer = redis::cmd("PING").query_async::<String>(&mut app.redis.clone()).await;
+            answer.map(|_| ()).map_err(|error| error.to_string())
+        }),
+        within(app.streams.check()),
+        within(check_homeserver(app)),
+    );
+    let mut checked = vec![
+        ("postgres", format!("{}:{}", database.get_host(), database.get_port()), postgres),
+        ("redis", config.redis.url.address(6379), redis),
+        ("nats", config.nats.url.address(4222), nats),
+    ];
+    if let Some(url) = &config.matrix.homeserver_url {
+        let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
+        checked.push(("homeserver", format!("{host}:{port}"), homeserver));
+    }
+    let checked = checked.into_iter();
+    checked.map(|(dependency, address, outcome)| Checked { dependency, address, failure: outcome.err() }).collect()
+}
+
+async fn check_homeserver(app: &App) -> Result<(), String> {
     let Some(url) = app.config.matrix.homeserver_url.as_ref().and_then(|url| url.join("_matrix/client/versions").ok())
     else {
-        return false;
+        return Ok(());
     };
-    app.web.get(url).send().await.is_ok_and(|answer| answer.status().is_success())
+    let answer = app.web.get(url).send().await.and_then(reqwest::Response::error_for_status);
+    // The URL may carry credentials.
+    answer.map(|_| ()).map_err(|error| error.without_url().to_string())
 }
 
-/// A part that does not answer soon is down for whoever asks.
-async fn within(check: impl Future<Output = bool>) -> bool {
-    tokio::time::timeout(Duration::from_secs(2), check).await.unwrap_or(false)
+/// A dependency that does not respond soon is unavailable.
+async fn within(check: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    tokio::time::timeout(Duration::from_secs(2), check)
+        .await
+        .unwrap_or_else(|_| Err("no response within 2s".to_owned()))
 }

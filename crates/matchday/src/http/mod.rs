@@ -36,8 +36,8 @@ pub(crate) use client::for_this_peer;
 pub use client::{ClientNetwork, PEER};
 pub(crate) use edge::{overloaded, too_late};
 pub use error::{ApiError, ErrorBody, limit_headers, permitted, retry_after};
-pub(crate) use extract::token_of;
-pub use extract::{CurrentUser, MaybeUser, Path, Query, RawBody, ValidJson};
+pub(crate) use extract::{Counted, token_of};
+pub use extract::{CurrentUser, MaybeUser, Path, Query, RawBody, StreamUser, ValidJson};
 pub use health::Checks;
 
 /// The private interface, and the console.

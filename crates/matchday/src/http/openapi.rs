@@ -120,7 +120,7 @@ struct Common {
     applies: fn(&Operation) -> bool,
 }
 
-const COMMON: [Common; 8] = [
+const COMMON: [Common; 9] = [
     Common {
         name: "Malformed",
         status: "400",
@@ -168,6 +168,13 @@ const COMMON: [Common; 8] = [
                     matches!(parameter, RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query)
                 })
         },
+    },
+    Common {
+        name: "RateLimited",
+        status: "429",
+        description: "Too many requests; `Retry-After` says when to try again",
+        example: r#"{"message": "Too many requests. Try again later.", "code": "rate_limited"}"#,
+        applies: |operation| operation.security.is_some(),
     },
     Common {
         name: "Internal",

@@ -1,4 +1,7 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use axum::body::Body;
 use http::{Method, Request};
@@ -6,7 +9,10 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use super::server::Answers as _;
-use crate::testing::{TestApp, eventually};
+use crate::{
+    platform::rate_limit::Limit,
+    testing::{LogCapture, TestApp, eventually},
+};
 
 #[tokio::test]
 async fn a_request_id_is_kept_or_made() {
@@ -146,6 +152,110 @@ async fn more_than_can_be_worked_on_is_shed_at_once_and_health_still_answers() {
 }
 
 #[tokio::test]
+async fn user_who_sends_too_many_requests_gets_429() {
+    let changes = [
+        ("MATCHDAY_ENV", "staging"),
+        ("MATCHDAY_SMS__COUNTRIES", "US"),
+        ("MATCHDAY_HTTP__USER_BURST", "5"),
+        ("MATCHDAY_HTTP__USER_REQUESTS_PER_SECOND", "2"),
+    ];
+    TestApp::run_with(&changes, async |app| {
+        let (user, other) = (app.user().await, app.user().await);
+        // Sessions of one user share the limit, and a request with an idempotency key counts once.
+        user.get("/api/auth/teams").await.expect(200);
+        app.login(user.id).await.get("/api/auth/events").await.expect(200);
+        user.get("/api/auth/nowhere").await.expect(404);
+        let key = [("idempotency-key", "k")];
+        user.send_with(Method::POST, "/api/auth/teams/other", &key, Some(json!({"team_ids": []}).to_string()))
+            .await
+            .expect(200);
+        user.get("/api/auth/me").await.expect(200);
+        let refused = user.get("/api/auth/me").await;
+        assert_eq!((refused.header("retry-after"), refused.header("x-ratelimit-limit")), (Some("1"), Some("5")));
+        assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
+        assert_eq!(refused.expect(429)["code"], "rate_limited");
+        other.get("/api/auth/me").await.expect(200);
+        app.anonymous(Method::GET, "/healthz").await.expect(200);
+        app.clock.advance(time::Duration::SECOND);
+        user.get("/api/auth/me").await.expect(200);
+        user.get("/api/auth/me").await.expect(200);
+        user.get("/api/auth/me").await.expect(429);
+        // The stream has limits of its own.
+        let stream = Request::get("/api/auth/stream?event_id=1")
+            .header("authorization", format!("Bearer {}", user.token))
+            .body(Body::empty())
+            .expect("a request");
+        assert_ne!(app.open(stream).await.status(), 429);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn user_limit_can_be_turned_off() {
+    let changes = [("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "US"), ("MATCHDAY_HTTP__USER_BURST", "0")];
+    TestApp::run_with(&changes, async |app| {
+        assert!(app.app.user_limit.is_none());
+        let user = app.user().await;
+        for _ in 0..300 {
+            user.get("/api/auth/events").await.expect(200);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unavailable_dependency_is_logged_once_with_its_address() {
+    let log = LogCapture::start();
+    let changes = [
+        ("MATCHDAY_NATS__URL", "nats://us3r:s3cret@127.0.0.1:1"),
+        ("MATCHDAY_NATS__TIMEOUT", "100ms"),
+        ("MATCHDAY_REDIS__URL", "redis://us3r:s3cret@127.0.0.1:2"),
+        ("MATCHDAY_REDIS__TIMEOUT", "100ms"),
+    ];
+    TestApp::run_with(&changes, async |app| {
+        crate::workers::listen(&app.app);
+        crate::workers::queues(&app.app);
+        let count = |text: &str| log.lines().iter().filter(|line| line.contains(text)).count();
+        eventually("both are logged", async || count("WARN") >= 2).await;
+        // Consumers and checks go on trying.
+        eventually("NATS was tried again", async || count("NATS request failed") >= 3).await;
+        for _ in 0..3 {
+            app.app.checks.refresh(&app.app).await;
+        }
+        // Nor does each request that would use Redis log that.
+        for _ in 0..5 {
+            app.app.limits.take(Limit { name: "test", burst: 9, every: Duration::from_secs(1) }, "key").await;
+        }
+        let text = log.lines().join("\n");
+        for (dependency, address) in [("nats", "127.0.0.1:1"), ("redis", "127.0.0.1:2")] {
+            let line = format!("dependency unavailable dependency=\"{dependency}\" address=\"{address}\"");
+            assert_eq!(count(&line), 1, "{text}");
+        }
+        assert_eq!(count("rate limits apply per process"), 1, "{text}");
+        assert_eq!(count("WARN"), 3, "{text}");
+        assert!(!text.contains("s3cret") && !text.contains("us3r"), "{text}");
+        app.app.shutdown.closing().cancel();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn recovered_dependency_is_logged_once() {
+    let log = LogCapture::start();
+    TestApp::run(async |app| {
+        app.app.checks.refresh(&app.app).await;
+        let count = |text: &str| log.lines().iter().filter(|line| line.contains(text)).count();
+        assert_eq!(count("dependency"), 0, "{:?}", log.lines());
+        app.app.checks.assume_down("redis");
+        for _ in 0..3 {
+            app.app.checks.refresh(&app.app).await;
+        }
+        assert_eq!((count("dependency available again dependency=\"redis\""), count("dependency")), (1, 1));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_request_that_takes_too_long_is_given_up() {
     TestApp::run_with(&[("MATCHDAY_HTTP__DEADLINE", "2s")], async |app| {
         let user = app.user().await;
@@ -245,50 +355,50 @@ fn the_description_names_every_operation_and_its_errors() {
         .collect();
     insta::assert_snapshot!(listed.join("\n"), @r"
     GET /.well-known/matrix/client get_client_discovery 200 404 500 503
-    GET /api/auth/blocks list_blocks 200 401 403 422 500 503
+    GET /api/auth/blocks list_blocks 200 401 403 422 429 500 503
     DELETE /api/auth/blocks/{user} unblock_user 200 401 403 404 429 500 503
     POST /api/auth/blocks/{user} block_user 200 401 403 404 409 422 429 500 503
     POST /api/auth/chat-room create_room 201 400 401 403 409 413 422 429 500 503
-    GET /api/auth/chat-rooms list_rooms 200 401 403 422 500 503
+    GET /api/auth/chat-rooms list_rooms 200 401 403 422 429 500 503
     POST /api/auth/chat-rooms/{room}/invite invite_to_room 200 400 401 403 404 409 413 422 429 500 503
     POST /api/auth/chat-rooms/{room}/join join_room 200 401 403 404 409 422 429 500 503
     POST /api/auth/chat-rooms/{room}/leave leave_room 200 401 403 404 409 422 429 500 503
-    GET /api/auth/chat-rooms/{room}/member-stats get_member_stats 200 401 403 404 500 503
-    GET /api/auth/chat-rooms/{room}/predictions list_room_predictions 200 401 403 404 422 500 503
+    GET /api/auth/chat-rooms/{room}/member-stats get_member_stats 200 401 403 404 429 500 503
+    GET /api/auth/chat-rooms/{room}/predictions list_room_predictions 200 401 403 404 422 429 500 503
     POST /api/auth/chat-rooms/{room}/reports report_message 200 201 400 401 403 404 409 413 422 429 500 503
-    GET /api/auth/coins get_coins 200 401 403 422 500 503
-    POST /api/auth/coins/deduct deduct_coins 200 400 401 403 409 413 422 500 503
+    GET /api/auth/coins get_coins 200 401 403 422 429 500 503
+    POST /api/auth/coins/deduct deduct_coins 200 400 401 403 409 413 422 429 500 503
     POST /api/auth/daily-coins claim_daily_coins 200 400 401 403 409 422 429 500 503
-    GET /api/auth/events list_events 200 304 401 403 422 500 503
-    GET /api/auth/events/{event} get_event 200 401 403 404 500 503
-    GET /api/auth/events/{event}/points-preview preview_points 200 401 403 404 422 500 503
-    GET /api/auth/events/{event}/predictions list_event_predictions 200 401 403 404 422 500 503
-    GET /api/auth/leaderboards get_leaderboard 200 401 403 422 500 503
+    GET /api/auth/events list_events 200 304 401 403 422 429 500 503
+    GET /api/auth/events/{event} get_event 200 401 403 404 429 500 503
+    GET /api/auth/events/{event}/points-preview preview_points 200 401 403 404 422 429 500 503
+    GET /api/auth/events/{event}/predictions list_event_predictions 200 401 403 404 422 429 500 503
+    GET /api/auth/leaderboards get_leaderboard 200 401 403 422 429 500 503
     POST /api/auth/login log_in 200 400 401 403 413 422 429 500 503
-    POST /api/auth/logout log_out 200 401 403 409 422 500 503
+    POST /api/auth/logout log_out 200 401 403 409 422 429 500 503
     POST /api/auth/matrix-credentials get_matrix_credentials 200 401 403 409 422 429 500 503
     DELETE /api/auth/me delete_me 200 400 401 403 409 413 422 429 500 503
-    GET /api/auth/me get_me 200 401 403 500 503
-    GET /api/auth/me/calibration get_calibration 200 401 403 500 503
+    GET /api/auth/me get_me 200 401 403 429 500 503
+    GET /api/auth/me/calibration get_calibration 200 401 403 429 500 503
     POST /api/auth/me/deletion request_deletion 200 401 403 409 422 429 500 503
     GET /api/auth/me/export export_me 200 401 403 429 500 503
-    GET /api/auth/me/notifications get_notifications 200 401 403 500 503
-    PUT /api/auth/me/notifications save_notifications 200 400 401 403 413 422 500 503
-    POST /api/auth/me/notifications/push add_push_subscription 200 400 401 403 409 413 422 500 503
-    DELETE /api/auth/me/notifications/push/{id} remove_push_subscription 200 401 403 404 500 503
-    GET /api/auth/predictions list_own_predictions 200 401 403 422 500 503
-    POST /api/auth/predictions save_prediction 200 201 400 401 403 404 409 413 422 500 503
-    GET /api/auth/predictions/{id}/explanation explain_prediction 200 401 403 404 500 503
+    GET /api/auth/me/notifications get_notifications 200 401 403 429 500 503
+    PUT /api/auth/me/notifications save_notifications 200 400 401 403 413 422 429 500 503
+    POST /api/auth/me/notifications/push add_push_subscription 200 400 401 403 409 413 422 429 500 503
+    DELETE /api/auth/me/notifications/push/{id} remove_push_subscription 200 401 403 404 429 500 503
+    GET /api/auth/predictions list_own_predictions 200 401 403 422 429 500 503
+    POST /api/auth/predictions save_prediction 200 201 400 401 403 404 409 413 422 429 500 503
+    GET /api/auth/predictions/{id}/explanation explain_prediction 200 401 403 404 429 500 503
     POST /api/auth/resend-code resend_code 200 400 401 403 409 413 422 429 500 503
-    GET /api/auth/sessions list_sessions 200 401 403 422 500 503
-    DELETE /api/auth/sessions/{id} end_session 200 401 403 404 500 503
-    GET /api/auth/sports list_sports 200 401 403 422 500 503
+    GET /api/auth/sessions list_sessions 200 401 403 422 429 500 503
+    DELETE /api/auth/sessions/{id} end_session 200 401 403 404 429 500 503
+    GET /api/auth/sports list_sports 200 401 403 422 429 500 503
     GET /api/auth/stream listen 200 401 403 404 422 429 500 503
-    GET /api/auth/teams list_teams 200 401 403 422 500 503
-    POST /api/auth/teams/other save_other_teams 200 400 401 403 409 413 422 500 503
-    POST /api/auth/teams/primary save_primary_team 200 400 401 403 404 409 413 422 500 503
-    GET /api/auth/tournaments list_tournaments 200 401 403 422 500 503
-    POST /api/auth/update-user-info update_user_info 200 400 401 403 409 413 422 500 503
+    GET /api/auth/teams list_teams 200 401 403 422 429 500 503
+    POST /api/auth/teams/other save_other_teams 200 400 401 403 409 413 422 429 500 503
+    POST /api/auth/teams/primary save_primary_team 200 400 401 403 404 409 413 422 429 500 503
+    GET /api/auth/tournaments list_tournaments 200 401 403 422 429 500 503
+    POST /api/auth/update-user-info update_user_info 200 400 401 403 409 413 422 429 500 503
     POST /api/auth/username/check check_username 200 400 413 422 429 500 503
     POST /api/auth/username/generate generate_usernames 200 400 413 422 429 500 503
     POST /api/auth/verify-phone verify_phone 200 400 401 403 409 413 422 429 500 503

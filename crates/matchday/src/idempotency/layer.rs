@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     app::App,
-    http::{ApiError, CurrentUser, RawBody, for_this_peer, overloaded, too_late},
+    http::{ApiError, Counted, CurrentUser, RawBody, for_this_peer, overloaded, too_late},
     platform::telemetry,
 };
 
@@ -96,6 +96,8 @@ where
         // Nobody knows who it is. A second look might, and the request would be done as if it had no key.
         Err(error) => return Err(error),
     };
+    // The handler asks for the user again.
+    parts.extensions.insert(Counted);
     let key = rules::read_key(&parts.headers)
         .ok_or_else(|| ApiError::invalid_field("idempotency_key", "must be 1 to 255 visible ASCII characters"))?;
     let RawBody(body) = RawBody::from_request(Request::new(body), &app).await?;

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     app::App,
     http::{
-        ApiError, CurrentUser, ErrorBody, Query,
+        ApiError, ErrorBody, Query, StreamUser,
         fields::{FromParameters, FromQuery as _, Parameters},
     },
     ids::{EventId, TournamentId},
@@ -116,7 +116,7 @@ impl FromParameters for StreamQuery {
     ))]
 pub(super) async fn listen(
     State(app): State<App>,
-    user: CurrentUser,
+    StreamUser(user): StreamUser,
     headers: HeaderMap,
     Query(query): Query<StreamQuery>,
 ) -> Result<Response, ApiError> {

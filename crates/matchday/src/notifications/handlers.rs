@@ -197,6 +197,9 @@ impl From<SubscribeError> for ApiError {
                 "endpoint",
                 "must be an https address on the internet, without a name or a password",
             ),
+            SubscribeError::Service => {
+                Self::invalid_field("endpoint", "must be an address of a push service that this server supports")
+            }
             SubscribeError::NoPush => {
                 Self::new(http::StatusCode::CONFLICT, "push_unavailable", "This service does not notify browsers.")
             }

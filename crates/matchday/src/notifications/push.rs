@@ -20,7 +20,7 @@ use url::Url;
 
 use super::{
     notifier::{Notified, Notifier, Outcome, Recipient, Reminder},
-    rules::PushKeys,
+    rules::{PushKeys, PushServices},
     service::Subscription,
 };
 use crate::platform::{
@@ -128,6 +128,7 @@ fn encrypt(keys: &PushKeys, message: &[u8], one_time: &PrivateKey, salt: [u8; 16
 pub(super) struct Push {
     pub(super) vapid: Arc<Vapid>,
     pub(super) outward: Outward,
+    pub(super) services: PushServices,
     pub(super) at_once: usize,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) random: Arc<dyn Random>,
@@ -135,6 +136,10 @@ pub(super) struct Push {
 
 impl Push {
     async fn send(&self, reminder: &Reminder, message: &[u8], to: &Subscription) -> Sent {
+        // The browser may have subscribed before the operator named the push services.
+        if !self.services.include(&to.endpoint) {
+            return Sent::Was(Outcome::Refused);
+        }
         let now = self.clock.now();
         let (one_time, _) = make_private(&*self.random);
         let encrypted = encrypt(&to.keys, message, &one_time, random::bytes(&*self.random));

@@ -12,6 +12,9 @@ use jiff::{
     tz::{TimeZone, TimeZoneDatabase},
 };
 use time::OffsetDateTime;
+use url::Url;
+
+use crate::platform::{config::Environment, settings::HostPattern};
 
 /// How many browsers of a user are notified; a further one takes the place of the oldest.
 pub const MOST_SUBSCRIPTIONS: usize = 10;
@@ -55,6 +58,33 @@ impl TimeOfDay {
 impl fmt::Display for TimeOfDay {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:02}:{:02}", self.0 / 60, self.0 % 60)
+    }
+}
+
+/// The push services that are posted to.
+#[derive(Clone, Debug)]
+pub enum PushServices {
+    /// Any that can be reached at all.
+    Any,
+    /// Those on these hosts, at the port of https.
+    On(Vec<HostPattern>),
+}
+
+impl PushServices {
+    /// Those that the operator named. In development any: browsers and push services of tests are on this machine.
+    pub fn of(env: Environment, hosts: &[HostPattern]) -> Self {
+        if env.is_development() || hosts.is_empty() { Self::Any } else { Self::On(hosts.to_vec()) }
+    }
+
+    /// Whether an endpoint belongs to one of them.
+    pub fn include(&self, endpoint: &Url) -> bool {
+        match self {
+            Self::Any => true,
+            Self::On(hosts) => {
+                let host = endpoint.host_str().unwrap_or_default();
+                endpoint.port_or_known_default() == Some(443) && hosts.iter().any(|pattern| pattern.matches(host))
+            }
+        }
     }
 }
 

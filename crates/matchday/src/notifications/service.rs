@@ -11,7 +11,7 @@ use super::{
     hook::Hook,
     notifier::Notifier,
     push::{Push, Vapid},
-    rules::{MOST_SUBSCRIPTIONS, PushKeys, QuietHours, TimeOfDay},
+    rules::{MOST_SUBSCRIPTIONS, PushKeys, PushServices, QuietHours, TimeOfDay},
     store::{self, SettingsRow, SubscriptionRow},
 };
 use crate::{
@@ -46,6 +46,7 @@ pub(super) struct Inner {
     pub(super) notifiers: Vec<Box<dyn Notifier>>,
     /// Where browsers' push services may be.
     reach: Reach,
+    services: PushServices,
     vapid: Option<Arc<Vapid>>,
 }
 
@@ -99,6 +100,9 @@ pub enum SubscribeError {
     /// Its push service is nowhere that can be posted to.
     #[error("the address cannot be used: {0}")]
     Address(#[from] AddressFault),
+    /// Its push service is none of those that are posted to.
+    #[error("the push service is not allowed")]
+    Service,
     /// This service has no key for browsers.
     #[error("there is no key for browsers")]
     NoPush,
@@ -116,6 +120,7 @@ impl Notifications {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> anyhow::Result<Self> {
+        let services = PushServices::of(config.env, &config.notifications.push_services);
         let (reach, config) = (Reach::of(config.env), config.notifications.clone());
         let mut notifiers: Vec<Box<dyn Notifier>> = Vec::new();
         // First, because it is the one that knows all devices of whoever uses the app.
@@ -129,11 +134,12 @@ impl Notifications {
         if let (Some(key), Some(subject)) = (&config.vapid_private_key, &config.vapid_subject) {
             let key = Arc::new(Vapid::new(&key.bytes(), subject).context("notifications.vapid_private_key")?);
             let (outward, at_once) = (Outward::new(reach, config.timeout)?, config.at_once);
-            let push = Push { vapid: Arc::clone(&key), outward, at_once, clock: clock.clone(), random };
+            let (services, clock) = (services.clone(), clock.clone());
+            let push = Push { vapid: Arc::clone(&key), outward, services, at_once, clock, random };
             notifiers.push(Box::new(push));
             vapid = Some(key);
         }
-        Ok(Self { inner: Arc::new(Inner { db, streams, config, clock, notifiers, reach, vapid }) })
+        Ok(Self { inner: Arc::new(Inner { db, streams, config, clock, notifiers, reach, services, vapid }) })
     }
 
     /// What browsers must know before they subscribe, if they can.
@@ -176,6 +182,9 @@ impl Notifications {
             return Err(SubscribeError::NoPush);
         }
         inner.reach.check(&endpoint)?;
+        if !inner.services.include(&endpoint) {
+            return Err(SubscribeError::Service);
+        }
         let created_at = inner.clock.now();
         let mut tx = inner.db.begin().await?;
         accounts::store::lock(&mut tx, user).await?;

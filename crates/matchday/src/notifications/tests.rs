@@ -274,7 +274,32 @@ async fn without_a_key_no_browser_can_be_notified_and_outside_development_not_ev
             let refused = user.post(PUSH, Browser::new(1).subscription(endpoint)).await;
             assert_eq!(refused.invalid_fields(), ["endpoint"], "{endpoint}");
         }
+        for service in [
+            "https://fcm.googleapis.com/fcm/send/abc",
+            "https://updates.push.services.mozilla.com/wpush/v2/abc",
+            "https://web.push.apple.com/abc",
+            "https://wns2-par02p.notify.windows.com/w/?token=abc",
+        ] {
+            user.post(PUSH, Browser::new(1).subscription(service)).await.expect(200);
+        }
+        for other in [
+            "https://push.example.org/",
+            "https://fcm.googleapis.com:8443/",
+            "https://fcm.googleapis.com.example.org/",
+            "https://evilpush.apple.com/",
+        ] {
+            let refused = user.post(PUSH, Browser::new(1).subscription(other)).await.expect(422);
+            let message = "The endpoint must be an address of a push service that this server supports.";
+            assert_eq!(refused["errors"]["endpoint"], json!([message]), "{other}");
+        }
+    })
+    .await;
+    let own = [("MATCHDAY_NOTIFICATIONS__PUSH_SERVICES", "*.example.org")];
+    TestApp::run_with(&[VAPID.as_slice(), &staging, &own].concat(), async |app| {
+        let user = app.user().await;
         user.post(PUSH, Browser::new(1).subscription("https://push.example.org/")).await.expect(200);
+        let refused = user.post(PUSH, Browser::new(1).subscription("https://web.push.apple.com/abc")).await;
+        assert_eq!(refused.invalid_fields(), ["endpoint"]);
     })
     .await;
 }

@@ -9,7 +9,10 @@ use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::{
-    settings::{CodeKey, CountryRule, Entry, Faults, Secret, SecretUrl, Setting, Source, VapidKey, Word, settings},
+    settings::{
+        CodeKey, CountryRule, Entry, Faults, HostPattern, Phrase, Secret, SecretUrl, Setting, Source, VapidKey,
+        settings,
+    },
     standard_webhooks::SigningSecret,
     zone::ZonedPlace,
 };
@@ -25,6 +28,11 @@ settings! {
         max_connections: usize = "20000",
         /// How many requests may be worked on at once; further ones get 503 at once.
         max_in_flight: usize = "1024",
+        /// How many requests with a token a user may send to this process at once; further ones get 429. The live stream does
+        /// not count. In `local` and `testing` a thousand times as many. 0: no limit.
+        user_burst: u32 = "200",
+        /// How many of them a user gets back in a second, in `local` and `testing` a thousand times as many.
+        user_requests_per_second: u32 = "50",
         /// How long one request may take, and before that how long it may take to arrive.
         deadline: Duration = "10s",
         /// How long a connection may be idle.
@@ -180,6 +188,8 @@ settings! {
         /// The page of your app that undoes moving an account to another phone. The text to the old phone then has a link
         /// to it, with the undo code behind `#`. Empty: the text has the code alone.
         undo_url: Option<Url> = "",
+        /// How many years old a user must be, by the date of birth they give. 0: any age.
+        minimum_age: u16 = "13",
     }
     /// Tokens that apps carry.
     sessions: Sessions {
@@ -222,8 +232,9 @@ settings! {
         streak_step: u32 = "10",
         /// At most so much more.
         streak_most: u32 = "60",
-        /// What coins may be spent on, like `purchase,wager`. Empty: on anything that an app names.
-        reasons: Vec<Word> = "",
+        /// Allowed values of `reason` when coins are spent, like `purchase,wager`. Empty: any text of 1 to 64 characters without
+        /// control characters.
+        reasons: Vec<Phrase> = "",
         /// What a point earned with a prediction is worth once its match has a result. Points below zero cost nothing. A
         /// match keeps what it was worth at its first result. 0: points are only points. Turn it on once no process of a
         /// version without coins is left: it would settle matches without paying.
@@ -292,6 +303,9 @@ settings! {
         vapid_private_key: Option<VapidKey> = "",
         /// Whom push services write to when something is wrong, like `mailto:ops@example.org`.
         vapid_subject: Option<String> = "",
+        /// The hosts of browsers' push services that are posted to; `*.` stands for any subdomain. Add those of other browsers
+        /// that your users have. Empty: any host on the internet. In `local` and `testing` any address is taken.
+        push_services: Vec<HostPattern> = "fcm.googleapis.com,updates.push.services.mozilla.com,*.push.apple.com,*.notify.windows.com",
         /// Where the app's own push is told whom to remind. Empty: nowhere.
         hook_url: Option<Url> = "",
         /// What that is signed with: `whsec_` and base64, see docs/webhooks.md.
@@ -361,7 +375,8 @@ settings! {
     }
     /// What the process writes about itself.
     log: Log {
-        /// `json` for machines, `pretty` for people.
+        /// `json` for machines, `pretty` for people. `pretty` uses colours if standard error is a terminal and `NO_COLOR` is
+        /// not set.
         format: LogFormat = "json",
         /// What is logged, as in `info,matchday=debug`.
         filter: String = "info,async_nats=warn,sqlx=warn",
@@ -435,7 +450,7 @@ impl Environment {
 pub enum LogFormat {
     /// One JSON object a line.
     Json,
-    /// Colours and indentation.
+    /// `time level message field=value`.
     Pretty,
 }
 
@@ -596,8 +611,8 @@ impl Config {
                 &format!("{name} is not made of lower-case letters, digits and underscores"),
             );
         }
-        let more = self.needed().into_iter().chain(self.feeds.promises()).chain(self.outward()).chain(self.console_access());
-        for (holds, fault) in more {
+        let more = [self.needed(), self.feeds.promises(), self.outward(), self.of_users(), self.console_access()];
+        for (holds, fault) in more.concat() {
             check(holds, &fault);
         }
         check(
@@ -756,6 +771,19 @@ impl Config {
             (
                 notifications.hook_url.is_none() || notifications.hook_secret.is_some(),
                 "notifications.hook_secret is not set, but notifications.hook_url is",
+            ),
+        ]
+        .map(|(holds, fault)| (holds, fault.to_owned()))
+        .into()
+    }
+
+    /// What must hold for users: whether it does, and what to say if not.
+    fn of_users(&self) -> Vec<(bool, String)> {
+        [
+            (self.accounts.minimum_age <= 150, "accounts.minimum_age is above 150: no user could be that old"),
+            (
+                self.http.user_burst == 0 || self.http.user_requests_per_second > 0,
+                "http.user_requests_per_second is 0, but http.user_burst is not: no user could send another request",
             ),
         ]
         .map(|(holds, fault)| (holds, fault.to_owned()))
@@ -921,11 +949,39 @@ mod tests {
     #[test]
     fn what_must_be_set_says_where() {
         let Faults(found) = Config::parse(Vec::new(), None).expect_err("nothing is set");
-        assert_eq!(found.len(), 4);
+        assert_eq!(found.len(), 6, "four keys, and what production needs: {found:?}");
         assert_eq!(
             found[0],
             "database.url is not set: put it in the file or in MATCHDAY_DATABASE__URL; it must be a URL with a host, like scheme://user:password@host:1234"
         );
+    }
+
+    #[test]
+    fn contradictions_are_reported_with_faults_of_other_keys() {
+        let found = faults(
+            &[
+                ("MATCHDAY_HTTP__LISTEN", "8080"),
+                ("MATCHDAY_HTTP__DEADLINE", "soon"),
+                ("MATCHDAY_DATABASE__URL", "hunter2"),
+                ("MATCHDAY_CODES__KEYS", "1:short"),
+                ("MATCHDAY_COINS__DAILY", "0"),
+                ("MATCHDAY_COINS__QUEUE", "many"),
+                ("MATCHDAY_SESSIONS__IDLE", "400d"),
+                ("MATCHDAY_SESSIONS__LIFETIME", "ever"),
+                ("MATCHDAY_LOG__LEVEL", "info"),
+            ],
+            None,
+        );
+        insta::assert_snapshot!(found.join("\n"), @r"
+        http.listen (from MATCHDAY_HTTP__LISTEN): `8080` is not an address with a port, like 127.0.0.1:8080
+        http.deadline (from MATCHDAY_HTTP__DEADLINE): `soon` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
+        database.url (from MATCHDAY_DATABASE__URL): its value is not a URL with a host, like scheme://user:password@host:1234
+        codes.keys (from MATCHDAY_CODES__KEYS): its value is not a list of `version:64 hexadecimal digits`, separated by commas
+        sessions.lifetime (from MATCHDAY_SESSIONS__LIFETIME): `ever` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
+        coins.queue (from MATCHDAY_COINS__QUEUE): `many` is not a whole number, 0 or more
+        coins.daily is 0: a claim would give nothing
+        MATCHDAY_LOG__LEVEL is no variable of Matchday: `matchday config` lists them all
+        ");
     }
 
     #[test]

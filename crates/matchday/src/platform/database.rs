@@ -21,6 +21,12 @@ pub static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     migrations
 });
 
+/// Makes a connection's commits durable: with `synchronous_commit` off, which a role or a database may be given, a crash
+/// of the server loses transactions that were acknowledged. It is set on every connection and not only checked at the
+/// start, because a role can be changed while the process runs. Stricter settings, as for standbys, stay.
+const DURABLE: &str =
+    "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'";
+
 /// A pool that connects when it is first used, so that a process can start, and say so, while the database is away.
 pub fn pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
     let statement_timeout = config.statement_timeout.as_millis();
@@ -29,7 +35,8 @@ pub fn pool(config: &config::Database) -> Result<PgPool, sqlx::Error> {
             // A process that is paused in the middle of something must not keep everybody else from it. And compiling a
             // statement takes longer than running most of ours.
             let set = format!(
-                "set statement_timeout = {statement_timeout}; set idle_in_transaction_session_timeout = '60s'; set jit = off"
+                "set statement_timeout = {statement_timeout}; set idle_in_transaction_session_timeout = '60s'; set jit = off;
+                 {DURABLE}"
             );
             connection.execute(sqlx::AssertSqlSafe(set)).await.map(|_| ())
         })
@@ -45,7 +52,7 @@ pub fn writers(db: &PgPool, connections: u32, statement_timeout: Duration) -> Pg
     let settings = format!(
         "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off;
          set enable_mergejoin = off; set jit = off; set statement_timeout = {0};
-         set idle_in_transaction_session_timeout = {0}",
+         set idle_in_transaction_session_timeout = {0}; {DURABLE}",
         statement_timeout.as_millis(),
     );
     let settings: Arc<str> = settings.into();
@@ -230,6 +237,14 @@ pub async fn excess(pool: &PgPool) -> sqlx::Result<Option<Excess>> {
     Ok((!tables.is_empty()).then_some(Excess { role, tables }))
 }
 
+/// Whether the server, the database or the role turns durable commits off for new sessions. This service turns them on
+/// again for its own.
+pub async fn is_durable_by_default(pool: &PgPool) -> sqlx::Result<bool> {
+    sqlx::query_scalar("select reset_val <> 'off' from pg_settings where name = 'synchronous_commit'")
+        .fetch_one(pool)
+        .await
+}
+
 /// Whether the same statement may well succeed soon: connection lost; out of connections, memory or disk; being shut down
 /// or started; a statement that took too long; a primary that is one no more; serialisation, deadlock, lock not available.
 pub fn is_passing(error: &sqlx::Error) -> bool {
@@ -279,8 +294,10 @@ where
 
 #[cfg(test)]
 mod tests {
+    use sqlx::ConnectOptions as _;
+
     use super::*;
-    use crate::testing::TestApp;
+    use crate::{platform::settings::Setting, testing::TestApp};
 
     const LEDGER: &str = "create table ledger (user_id bigint, id bigint generated always as identity, amount bigint,
                                                primary key (user_id, id)) partition by hash (user_id);
@@ -320,6 +337,33 @@ mod tests {
                 ["insert into more default values", "update more set old = 7", "select * from more", "delete from more"]
             {
                 run(service, statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+            }
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn commits_are_durable_whatever_the_role_says() {
+        TestApp::run(async |app| {
+            let config = config::Database {
+                url: Setting::parse(app.app.db.connect_options().to_url_lossy().as_str()).expect("a URL"),
+                ..app.app.config.database.clone()
+            };
+            let connect = || pool(&config).expect("a pool");
+            let shown = async |pool: &PgPool| {
+                sqlx::query_scalar::<_, String>("show synchronous_commit").fetch_one(pool).await.expect("shown")
+            };
+            let name: String =
+                sqlx::query_scalar("select current_database()").fetch_one(app.owner()).await.expect("read");
+            for (given, expected, by_default) in
+                [("off", "on", false), ("on", "on", true), ("remote_apply", "remote_apply", true)]
+            {
+                let alter = format!("alter database {name} set synchronous_commit = {given}");
+                app.owner().execute(sqlx::AssertSqlSafe(alter)).await.expect("altered");
+                let db = connect();
+                assert_eq!(shown(&db).await, expected, "{given}");
+                assert_eq!(shown(&writers(&db, 1, Duration::from_secs(5))).await, expected, "{given}");
+                assert_eq!(is_durable_by_default(&db).await.expect("read"), by_default, "{given}");
             }
         })
         .await;

@@ -13,7 +13,7 @@ use std::{
 use redis::aio::ConnectionManager;
 use time::OffsetDateTime;
 
-use super::{breaker::Breaker, clock::Clock};
+use super::{breaker::Breaker, clock::Clock, outage::Outage};
 
 /// A limit's name and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +136,7 @@ struct Inner {
     untake: redis::Script,
     clock: Arc<dyn Clock>,
     breaker: Breaker,
+    outage: Outage,
     /// Arrival times of the fallback; bounded, because its keys come from clients.
     own: quick_cache::sync::Cache<String, Arc<Mutex<i64>>>,
 }
@@ -153,6 +154,7 @@ impl RateLimiter {
                 untake: redis::Script::new(UNTAKE),
                 clock,
                 breaker: Breaker::new(2, Duration::from_secs(1)),
+                outage: Outage::default(),
                 own: quick_cache::sync::Cache::new(100_000),
             }),
         }
@@ -258,12 +260,17 @@ impl RateLimiter {
     /// What Redis answered; `None` where the process must decide by itself.
     fn heard<T>(&self, limit: &'static str, answer: redis::RedisResult<T>) -> Option<T> {
         self.inner.breaker.record(answer.is_ok());
-        answer
-            .inspect_err(|error| {
-                tracing::warn!(%error, limit, "Redis did not answer; this process limits by itself");
+        match &answer {
+            Ok(_) if self.inner.outage.ends() => tracing::info!("rate limits are shared through Redis again"),
+            Ok(_) => {}
+            Err(error) => {
                 metrics::counter!("matchday_rate_limit_fallback_total").increment(1);
-            })
-            .ok()
+                if self.inner.outage.begins() {
+                    tracing::warn!(%error, limit, "Redis request failed; rate limits apply per process");
+                }
+            }
+        }
+        answer.ok()
     }
 
     fn own_slot(&self, name: &str) -> Arc<Mutex<i64>> {
@@ -309,7 +316,8 @@ impl RateLimiter {
     }
 }
 
-fn note(name: &'static str, decision: Decision) -> Decision {
+/// Counts a refusal.
+pub(super) fn note(name: &'static str, decision: Decision) -> Decision {
     if !decision.allowed {
         metrics::counter!("matchday_rate_limited_total", "limit" => name).increment(1);
     }

@@ -24,6 +24,8 @@ pub trait Setting: Sized {
     const LISTED: &'static str = "a list, in a variable separated by commas";
     /// Whether the value may be shown.
     const SECRET: bool = false;
+    /// Stands for a required value that is missing or faulty, so that everything else can still be checked.
+    const PLACEHOLDER: &'static str = "";
 
     /// Reads the value as it is written in a variable, or in the file without its quotes.
     fn parse(text: &str) -> Option<Self>;
@@ -64,16 +66,15 @@ impl Setting for String {
     }
 }
 
-/// A word for programs: a lower-case letter, then letters, digits and any of `_.:-`, 64 in all at most.
+/// A short text: 1 to 64 characters without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word(String);
+pub struct Phrase(String);
 
-impl Word {
+impl Phrase {
     /// Reads one.
     pub fn parse(text: &str) -> Option<Self> {
-        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.:-".contains(&byte);
-        let begins = text.bytes().next().is_some_and(|first| first.is_ascii_lowercase());
-        (begins && text.len() <= 64 && text.bytes().all(fits)).then(|| Self(text.to_owned()))
+        let fits = (1..=64).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+        fits.then(|| Self(text.to_owned()))
     }
 
     /// As text.
@@ -82,14 +83,52 @@ impl Word {
     }
 }
 
-impl Setting for Word {
-    const EXPECTED: &'static str = "a lower-case letter with up to 63 letters, digits and any of _.:- after it";
-    const LISTED: &'static str = "a list of words like purchase or shop.hat, separated by commas";
+impl Setting for Phrase {
+    const EXPECTED: &'static str = "a text of 1 to 64 characters without control characters";
+    const LISTED: &'static str =
+        "a list separated by commas, each a text of 1 to 64 characters without control characters";
     fn parse(text: &str) -> Option<Self> {
         Self::parse(text)
     }
     fn show(&self) -> String {
         self.0.clone()
+    }
+}
+
+/// A host, or with `*.` before it any of its subdomains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPattern {
+    domain: String,
+    is_wildcard: bool,
+}
+
+impl HostPattern {
+    /// Whether the pattern matches a host as URLs have it, in lower case.
+    pub fn matches(&self, host: &str) -> bool {
+        if !self.is_wildcard {
+            return host == self.domain;
+        }
+        host.strip_suffix(&self.domain).and_then(|rest| rest.strip_suffix('.')).is_some_and(|name| !name.is_empty())
+    }
+}
+
+impl Setting for HostPattern {
+    const EXPECTED: &'static str = "a host, like push.example.org or *.push.example.org";
+    const LISTED: &'static str = "a list separated by commas, each a host like push.example.org or *.push.example.org";
+    fn parse(text: &str) -> Option<Self> {
+        let (domain, is_wildcard) = text.strip_prefix("*.").map_or((text, false), |domain| (domain, true));
+        let label = |label: &str| {
+            (1..=63).contains(&label.len())
+                && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        };
+        // A wildcard before a top-level domain would match nearly everything.
+        let fits = domain.len() <= 253 && domain.contains('.') && domain.split('.').all(label);
+        fits.then(|| Self { domain: domain.to_ascii_lowercase(), is_wildcard })
+    }
+    fn show(&self) -> String {
+        format!("{}{}", if self.is_wildcard { "*." } else { "" }, self.domain)
     }
 }
 
@@ -102,11 +141,19 @@ impl SecretUrl {
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }
+
+    /// Host and port, which may be logged.
+    pub fn address(&self, default_port: u16) -> String {
+        let url = Url::parse(self.expose()).ok();
+        let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
+        format!("{host}:{}", url.as_ref().and_then(Url::port).unwrap_or(default_port))
+    }
 }
 
 impl Setting for SecretUrl {
     const EXPECTED: &'static str = "a URL with a host, like scheme://user:password@host:1234";
     const SECRET: bool = true;
+    const PLACEHOLDER: &'static str = "scheme://host";
     fn parse(text: &str) -> Option<Self> {
         Url::parse(text).ok().filter(Url::has_host).map(|_| Self(text.into()))
     }
@@ -326,6 +373,8 @@ pub struct Source {
     variables: BTreeMap<String, String>,
     file: BTreeMap<String, String>,
     known: BTreeSet<&'static str>,
+    /// Keys with a fault of their own.
+    faulty: BTreeSet<&'static str>,
     entries: Vec<Entry>,
     faults: Vec<String>,
 }
@@ -337,6 +386,7 @@ impl Source {
             variables: variables.into_iter().filter(|(name, _)| name.starts_with("MATCHDAY_")).collect(),
             file: BTreeMap::new(),
             known: BTreeSet::new(),
+            faulty: BTreeSet::new(),
             entries: Vec::new(),
             faults: Vec::new(),
         };
@@ -352,7 +402,8 @@ impl Source {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// Reads one key; `None` means that a fault was noted.
+    /// Reads one key. Where it is missing or faulty that is noted, and its default takes its place: the process will not
+    /// start, but the other settings can be checked together.
     pub fn read<T: Setting>(&mut self, key: &'static str, meaning: &'static str, default: Option<&str>) -> Option<T> {
         self.known.insert(key);
         let variable = variable_name(key);
@@ -366,7 +417,8 @@ impl Source {
         let Some(text) = text else {
             self.faults
                 .push(format!("{key} is not set: put it in the file or in {variable}; it must be {}", T::EXPECTED));
-            return None;
+            self.faulty.insert(key);
+            return T::parse(T::PLACEHOLDER);
         };
         let parsed = T::parse(text.trim());
         if let Some(value) = &parsed {
@@ -376,13 +428,16 @@ impl Source {
             // A secret with a typo in it is still a secret.
             let shown = if T::SECRET { "its value".to_owned() } else { format!("`{text}`") };
             self.faults.push(format!("{key} (from {origin}): {shown} is not {}", T::EXPECTED));
+            self.faulty.insert(key);
         }
-        parsed
+        parsed.or_else(|| T::parse(default.unwrap_or(T::PLACEHOLDER)))
     }
 
-    /// Notes a fault that concerns several keys.
-    pub fn fault(&mut self, fault: impl Into<String>) {
-        self.faults.push(fault.into());
+    /// Notes a fault that concerns several keys, unless it speaks of a key whose own value is a fault already.
+    pub fn fault(&mut self, fault: String) {
+        if !self.faulty.iter().any(|key| names(&fault, key)) {
+            self.faults.push(fault);
+        }
     }
 
     /// Ends the reading: unknown names are faults too, since a misspelt key is a setting that silently does nothing.
@@ -399,6 +454,16 @@ impl Source {
         self.faults.extend(unknown);
         if self.faults.is_empty() { Ok(self.entries) } else { Err(Faults(self.faults)) }
     }
+}
+
+/// Whether a text speaks of this key, and not of one that begins alike.
+fn names(text: &str, key: &str) -> bool {
+    let belongs = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '.';
+    text.match_indices(key).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + key.len()..]);
+        // A full stop may also end a sentence.
+        !before.ends_with(belongs) && !after.trim_start_matches('.').starts_with(belongs)
+    })
 }
 
 fn unknown_name(name: &str, what: &str, known: &BTreeSet<String>) -> String {
@@ -513,6 +578,34 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn key_is_found_in_text_as_a_whole() {
+        assert!(names("feeds.lease is not longer than feeds.timeout: no", "feeds.timeout"));
+        assert!(names("see http.listen.", "http.listen"));
+        assert!(!names("http.listen_backlog is 0", "http.listen"));
+        assert!(!names("xhttp.listen is 0", "http.listen"));
+    }
+
+    #[test]
+    fn host_patterns_match_whole_hosts_only() {
+        let pattern = |text: &str| HostPattern::parse(text).unwrap_or_else(|| panic!("{text}"));
+        let exact = pattern("Push.example.org");
+        assert!(exact.matches("push.example.org"));
+        for other in ["example.org", "a.push.example.org", "evilpush.example.org", "push.example.org.evil.net", ""] {
+            assert!(!exact.matches(other), "{other}");
+        }
+        let wildcard = pattern("*.push.example.org");
+        assert!(wildcard.matches("a.push.example.org") && wildcard.matches("a.b.push.example.org"));
+        for other in ["push.example.org", ".push.example.org", "evilpush.example.org", "a.push.example.org.evil.net"] {
+            assert!(!wildcard.matches(other), "{other}");
+        }
+        assert_eq!(wildcard.show(), "*.push.example.org");
+        for bad in ["", "*", "*.", "*.org", "org", "a b.org", "https://a.org", "a.org/", "a..org", "a.*.org", "-a.org"]
+        {
+            assert_eq!(HostPattern::parse(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn names_are_compared_by_edits() {

@@ -25,12 +25,12 @@ use async_nats::{
 };
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _, stream::BoxStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use url::Url;
 
 pub use self::{dead::DeadLetter, queues::Queue};
-use super::config;
+use super::{config, outage::Outage};
 
 /// JetStream forgets message ids after this long. A relay that fell silent for longer finds its lease gone.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(5);
@@ -47,6 +47,10 @@ pub struct Streams {
     replicas: usize,
     /// Counts how often the connection was made.
     connected: watch::Receiver<u64>,
+    /// Requests that fail although the connection stands, as when JetStream is off.
+    outage: Arc<Outage>,
+    /// Whether the streams were made.
+    are_made: Arc<Mutex<bool>>,
 }
 
 /// One of the three streams.
@@ -105,10 +109,8 @@ impl Streams {
                         async_nats::Event::Connected | async_nats::Event::SlowConsumer(_) => {
                             count.send_modify(|count| *count += 1);
                         }
-                        async_nats::Event::Disconnected => {
-                            tracing::warn!("NATS is gone; messages wait in the outbox");
-                        }
-                        other => tracing::debug!(event = %other, "NATS"),
+                        // The checks of dependencies log that the server is unavailable, once.
+                        other => tracing::debug!(event = %other, "NATS connection changed"),
                     }
                 }
             })
@@ -116,12 +118,28 @@ impl Streams {
             .await?;
         let mut context = jetstream::new(client.clone());
         context.set_timeout(config.timeout);
-        Ok(Self { client, context, prefix: config.prefix.as_str().into(), replicas: config.replicas, connected })
+        Ok(Self {
+            client,
+            context,
+            prefix: config.prefix.as_str().into(),
+            replicas: config.replicas,
+            connected,
+            outage: Arc::default(),
+            are_made: Arc::default(),
+        })
     }
 
     /// Whether the server is there now.
     pub fn is_connected(&self) -> bool {
         self.client.connection_state() == async_nats::connection::State::Connected
+    }
+
+    /// Checks the connection. A process that just began is given the time to make it.
+    pub async fn check(&self) -> Result<(), String> {
+        let mut connections = self.connected.clone();
+        // An error means that the client has ended.
+        let _ = connections.wait_for(|&count| count > 0).await;
+        if self.is_connected() { Ok(()) } else { Err("not connected".to_owned()) }
     }
 
     /// Changes whenever the connection was made again: whatever was only said meanwhile has been missed.
@@ -150,6 +168,45 @@ impl Streams {
             self.context.create_or_update_stream(config).await?;
         }
         Ok(())
+    }
+
+    /// Waits until the streams exist: before that nothing can be published or consumed, and messages wait in the outbox.
+    /// One of the callers makes them, and the others wait for it.
+    pub async fn made(&self, closing: &CancellationToken) {
+        let make = async {
+            let mut are_made = self.are_made.lock().await;
+            while !*are_made {
+                match self.ensure().await {
+                    Ok(()) => {
+                        self.succeeded();
+                        *are_made = true;
+                    }
+                    Err(error) => {
+                        self.failed(&error, "streams");
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = closing.cancelled() => {}
+            () = make => {}
+        }
+    }
+
+    /// Logs a failed request once, until one succeeds. While the server is unavailable the checks of dependencies say so.
+    pub(crate) fn failed(&self, error: &TransportError, consumer: &str) {
+        if self.is_connected() && self.outage.begins() {
+            tracing::warn!(%error, consumer, "NATS requests failed and are retried");
+        } else {
+            tracing::debug!(%error, consumer, "NATS request failed");
+        }
+    }
+
+    fn succeeded(&self) {
+        if self.outage.ends() {
+            tracing::info!("NATS requests succeed again");
+        }
     }
 
     /// Sends a message; await the answer to know that it is stored.
@@ -257,7 +314,7 @@ impl Streams {
         let (running, places) = (TaskTracker::new(), Arc::new(Semaphore::new(spec.at_once)));
         while !shutdown.is_cancelled() {
             if let Err(error) = self.consume_until_error(&spec, &handler, (&running, &places), &shutdown).await {
-                tracing::warn!(%error, consumer = &*spec.name, "work waits for NATS");
+                self.failed(&error, &spec.name);
                 tokio::select! {
                     () = shutdown.cancelled() => {}
                     () = tokio::time::sleep(Duration::from_secs(1)) => {}
@@ -321,6 +378,7 @@ impl Streams {
                 () = shutdown.cancelled() => return Ok(()),
                 message = fetched => message?,
             };
+            self.succeeded();
             if let Some(message) = message {
                 let (this, spec, handler) = (self.clone(), spec.clone(), Arc::clone(handler));
                 running.spawn(async move {

@@ -2,7 +2,10 @@
 
 mod lines;
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    io::IsTerminal as _,
+    sync::{Arc, OnceLock},
+};
 
 use futures_util::future::Either;
 use http::{HeaderMap, HeaderValue, Method};
@@ -113,10 +116,12 @@ pub struct Telemetry {
 pub fn start(config: &Config) -> anyhow::Result<Telemetry> {
     let filter = EnvFilter::try_new(&config.log.filter)
         .map_err(|error| anyhow::anyhow!("log.filter: `{}` is no filter: {error}", config.log.filter))?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let has_colours =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(has_colours);
     let lines = match config.log.format {
         LogFormat::Json => lines.event_format(lines::Json).boxed(),
-        LogFormat::Pretty => lines.event_format(lines::Pretty::default()).boxed(),
+        LogFormat::Pretty => lines.event_format(lines::Pretty).boxed(),
     };
     // The filter is for lines only: what is traced is decided by whether traces are exported.
     let lines = lines.with_filter(filter);

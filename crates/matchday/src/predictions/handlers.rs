@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     app::App,
-    events::rules::{Outcome, PublicStatus},
+    events::rules::{Outcome, PublicStatus, Status},
     http::{
         ApiError, CurrentUser, ErrorBody, Path, Query, ValidJson,
         fields::{Body, FromBody, FromJson, FromParameters, FromQuery, Parameters, whole_number},
@@ -133,17 +133,30 @@ impl From<SaveError> for ApiError {
     fn from(error: SaveError) -> Self {
         match error {
             SaveError::NoSuchEvent => Self::not_found("The event"),
-            SaveError::Closed => Self::new(
-                StatusCode::BAD_REQUEST,
-                "event_started",
-                "The event has started, or is not going to at its time: it takes no predictions.",
-            ),
+            SaveError::Closed(status) => closed(status),
             SaveError::Overloaded => {
                 Self::unavailable("overloaded", "Too many predictions arrive at this moment. Try again shortly.")
             }
             SaveError::Database(error) => Self::database(&error).because(error),
         }
     }
+}
+
+/// A refusal that says what became of the match.
+fn closed(status: Status) -> ApiError {
+    let (code, message) = match status {
+        Status::Scheduled | Status::Live | Status::Suspended => {
+            ("event_started", "This match has started. Predictions are closed.")
+        }
+        Status::Postponed => {
+            ("event_postponed", "This match was postponed. Predictions are closed until it has a new date.")
+        }
+        Status::Cancelled => ("event_cancelled", "This match was cancelled. Predictions are closed."),
+        Status::Finished | Status::Abandoned | Status::Awarded => {
+            ("event_finished", "This match is over. Predictions are closed.")
+        }
+    };
+    ApiError::new(StatusCode::BAD_REQUEST, code, message)
 }
 
 #[derive(IntoParams)]
@@ -261,7 +274,7 @@ pub(crate) struct Distribution {
     responses(
         (status = 200, description = "It replaced the caller's earlier one", body = PredictionSaved),
         (status = 201, description = "It is the caller's first of this match", body = PredictionSaved),
-        (status = 400, description = "The match takes no predictions any more (`event_started`), or the body is not JSON", body = ErrorBody),
+        (status = 400, description = "Predictions for the match are closed (`event_started`, `event_postponed`, `event_cancelled` or `event_finished`), or the body is not JSON", body = ErrorBody),
         (status = 404, description = "There is no such match", body = ErrorBody),
     ))]
 pub(super) async fn save_prediction(

@@ -54,9 +54,9 @@ pub enum SaveError {
     /// There is no such match.
     #[error("there is no such match")]
     NoSuchEvent,
-    /// The match started, or is not going to at its time.
-    #[error("the match takes no predictions any more")]
-    Closed,
+    /// The match takes no predictions: it started, or has this status.
+    #[error("predictions for this match are closed: it is {0}")]
+    Closed(Status),
     /// Too many are waiting to be written.
     #[error("too many predictions are waiting to be written")]
     Overloaded,
@@ -258,7 +258,7 @@ impl Predictions {
         let label = match &saved {
             Ok(Saved { is_new: true, .. }) => "new",
             Ok(_) => "replaced",
-            Err(SaveError::Closed | SaveError::NoSuchEvent) => "refused",
+            Err(SaveError::Closed(_) | SaveError::NoSuchEvent) => "refused",
             Err(SaveError::Overloaded | SaveError::Database(_)) => "failed",
         };
         metrics::counter!("matchday_predictions_total", "outcome" => label).increment(1);

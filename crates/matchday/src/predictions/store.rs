@@ -218,13 +218,16 @@ pub(super) async fn replace(connection: &mut PgConnection, entries: &[Entry], ea
     Ok(())
 }
 
-/// Which of these matches there are.
-pub(super) async fn existing(connection: &mut PgConnection, events: &[EventId]) -> sqlx::Result<HashSet<EventId>> {
+/// The statuses of those of these matches that exist.
+pub(super) async fn statuses(
+    connection: &mut PgConnection,
+    events: &[EventId],
+) -> sqlx::Result<HashMap<EventId, Status>> {
     let ids: Vec<i64> = events.iter().map(|event| event.0).collect();
-    let found = sqlx::query_scalar!(r#"select id as "id: EventId" from events where id = any($1)"#, &ids)
+    let found = sqlx::query!(r#"select id as "id: EventId", status from events where id = any($1)"#, &ids)
         .fetch_all(connection)
         .await?;
-    Ok(found.into_iter().collect())
+    found.into_iter().map(|row| Ok((row.id, read_status(&row.status)?))).collect()
 }
 
 /// Counts what a batch changed, in the slot of its writer.

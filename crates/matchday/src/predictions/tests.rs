@@ -214,10 +214,18 @@ async fn a_match_that_does_not_exist_is_404() {
 }
 
 #[tokio::test]
-async fn only_a_match_that_is_scheduled_takes_predictions() {
+async fn refused_prediction_names_status_of_its_match() {
     TestApp::run(async |app| {
         let user = app.user().await;
-        for status in ["live", "finished", "postponed", "suspended", "abandoned", "cancelled", "awarded"] {
+        for (status, code) in [
+            ("live", "event_started"),
+            ("suspended", "event_started"),
+            ("postponed", "event_postponed"),
+            ("cancelled", "event_cancelled"),
+            ("finished", "event_finished"),
+            ("abandoned", "event_finished"),
+            ("awarded", "event_finished"),
+        ] {
             let fixtures = app.fixtures();
             let event = far(&fixtures).put().await;
             let body = json!({"event_id": event, "prediction": "home", "confidence": 10});
@@ -226,7 +234,10 @@ async fn only_a_match_that_is_scheduled_takes_predictions() {
             if scored { far(&fixtures).at(status, 1, 0) } else { far(&fixtures).being(status) }.put().await;
             let late = json!({"event_id": event, "prediction": "away"});
             for user in [&user, &app.user().await] {
-                assert_eq!(predict(user, late.clone()).await.expect(400)["code"], "event_started", "{status}");
+                let refusal = predict(user, late.clone()).await.expect(400);
+                assert_eq!(refusal["code"], code, "{status}");
+                let message = refusal["message"].as_str().expect("a message");
+                assert!(message.contains("Predictions are closed"), "{message}");
             }
             let listed = list(&user, event, "").await["data"][0].clone();
             assert_eq!(

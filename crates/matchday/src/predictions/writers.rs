@@ -1,9 +1,6 @@
 //! How predictions are written, many at once: everybody predicts in the same few minutes.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use sqlx::PgConnection;
 
@@ -99,7 +96,8 @@ impl Write for Writer {
             }
         }
         let refused = rest.iter().any(|entry| !saved.contains_key(&entry.key()));
-        let known = if refused { store::existing(&mut tx, &events).await? } else { HashSet::new() };
+        // The gates are still held, so these are the statuses by which the predictions were refused.
+        let known = if refused { store::statuses(&mut tx, &events).await? } else { HashMap::new() };
         store::add_to_tallies(&mut tx, self.slot, &tallies).await?;
         tx.commit().await?;
         self.changes.note(tallies.into_keys());
@@ -107,11 +105,9 @@ impl Write for Writer {
             // Other processes are not told: their pages show the new count within their moment anyway.
             self.events.mark_stale();
         }
-        let outcome = |entry: &Entry| match saved.get(&entry.key()) {
-            Some(&saved) => Ok(saved),
-            None if known.contains(&entry.event) => Err(SaveError::Closed),
-            None => Err(SaveError::NoSuchEvent),
-        };
+        let refusal =
+            |entry: &Entry| known.get(&entry.event).map_or(SaveError::NoSuchEvent, |&status| SaveError::Closed(status));
+        let outcome = |entry: &Entry| saved.get(&entry.key()).copied().ok_or_else(|| refusal(entry));
         Ok(entries.iter().map(outcome).collect())
     }
 }

@@ -5,6 +5,7 @@
 
 mod app;
 mod fixtures;
+mod log;
 mod receiver;
 
 use std::{
@@ -21,6 +22,7 @@ use time::OffsetDateTime;
 
 pub use app::{Answer, TestApp, TestUser, as_service, with_database};
 pub use fixtures::{MatchBuilder, TestFixtures};
+pub use log::LogCapture;
 pub use receiver::{Received, Receiver, Reply};
 
 use crate::platform::{

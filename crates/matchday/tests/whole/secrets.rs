@@ -265,7 +265,7 @@ fn dump(database: &PgConnectOptions, options: &[&str]) -> String {
 fn check_log(log: &str, secrets: &Secrets) {
     let answered = |status: u16| {
         let status = format!("\"status\":{status}");
-        log.lines().any(|line| line.contains("\"message\":\"answered\"") && line.contains(&status))
+        log.lines().any(|line| line.contains("\"message\":\"request finished\"") && line.contains(&status))
     };
     for status in [200, 400, 401, 404, 405, 422, 429, 500] {
         assert!(answered(status), "not every request is logged: none with {status}");

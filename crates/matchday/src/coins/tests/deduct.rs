@@ -134,7 +134,8 @@ async fn what_is_no_deduction_is_named() {
             (json!({"reason": ""}), "reason"),
             (json!({"reason": null}), "reason"),
             (json!({"reason": 5}), "reason"),
-            (json!({"reason": "No Slug!"}), "reason"),
+            (json!({"reason": "a\u{0}b"}), "reason"),
+            (json!({"reason": "x".repeat(65)}), "reason"),
             (json!({"reason": "gift"}), "reason"),
             (json!({"reference_id": ""}), "reference_id"),
             (json!({"reference_id": 7}), "reference_id"),
@@ -146,6 +147,29 @@ async fn what_is_no_deduction_is_named() {
             assert_eq!(user.post(DEDUCT, body).await.invalid_fields(), [field], "{change}");
         }
         assert_eq!(balance(&user).await, 100);
+        let mut body = deduction(1, "r");
+        body["reason"] = json!("Match wager");
+        let refused = user.post(DEDUCT, body).await.expect(422);
+        assert_eq!(refused["errors"]["reason"], json!(["The reason must be one of: purchase, wager."]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reason_is_free_text_unless_operator_lists_some() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        for reason in ["Match wager", "7 % größer!", "😀", &"x".repeat(64)] {
+            let body = json!({"amount": 1, "reason": reason});
+            user.post(DEDUCT, body).await.expect(200);
+            assert_eq!(user.get("/api/auth/coins").await.expect(200)["data"]["history"][0]["reason"], reason);
+        }
+        for reason in ["", "line\nbreak", &"x".repeat(65)] {
+            let refused = user.post(DEDUCT, json!({"amount": 1, "reason": reason})).await.expect(422);
+            let message = "The reason must be a text of 1 to 64 characters without control characters.";
+            assert_eq!(refused["errors"]["reason"], json!([message]), "{reason:?}");
+        }
+        assert_clean(app).await;
     })
     .await;
 }
