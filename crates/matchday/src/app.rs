@@ -36,7 +36,7 @@ use crate::{
     },
     predictions::service::Predictions,
     rooms::service::Rooms,
-    safety::service::Safety,
+    safety::{phones::RestrictedPhones, service::Safety},
     scores::{boards::Boards, leaderboard::Leaderboards, service::Scores},
     sessions::service::Sessions,
     sms::service::Sms,
@@ -165,11 +165,13 @@ impl App {
         let codes = Codes::new(db.clone(), &config, limits.clone(), sms.clone(), clock.clone(), random.clone());
         let usernames = Usernames::new(db.clone(), &config, limits.clone(), clock.clone(), random.clone());
         let coins = Coins::new(db.clone(), &config, limits.clone(), clock.clone(), random.clone());
+        let restricted_phones = RestrictedPhones::new(&config.codes.keys);
         let accounts = Accounts::new(
             db.clone(),
             usernames.clone(),
             codes.clone(),
             coins.clone(),
+            restricted_phones.clone(),
             clock.clone(),
             outbox_written.clone(),
         );
@@ -203,6 +205,7 @@ impl App {
             chat.clone(),
             accounts.clone(),
             sessions.clone(),
+            restricted_phones,
             limits.clone(),
             clock.clone(),
             outbox_written.clone(),

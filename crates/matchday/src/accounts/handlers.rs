@@ -21,6 +21,7 @@ use crate::{
     },
     ids::UserId,
     phone::Phone,
+    safety::phones::RestrictError,
     sms::templates::Language,
     teams::FavouriteItem,
 };
@@ -219,7 +220,8 @@ impl From<VerifyError> for ApiError {
             VerifyError::OtherPhone => Self::invalid_field("phone", "is not the one that the code was sent to"),
             VerifyError::PhoneTaken => Self::invalid_field("phone", "belongs to another account"),
             VerifyError::Code(error) => error.into(),
-            VerifyError::Database(error) => error.into(),
+            VerifyError::Restrictions(RestrictError::Message(error)) => Self::internal(error),
+            VerifyError::Database(error) | VerifyError::Restrictions(RestrictError::Database(error)) => error.into(),
         }
     }
 }

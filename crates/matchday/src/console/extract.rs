@@ -180,6 +180,7 @@ impl From<SafetyError> for PageError {
     fn from(error: SafetyError) -> Self {
         match error {
             SafetyError::NoSuchUser => Self::NotFound("user"),
+            SafetyError::InvalidLength => Self::Invalid("A ban or mute lasts from one minute to ten years.".into()),
             SafetyError::AlreadySo => Self::Conflict("It is so already: somebody else was faster.".into()),
             SafetyError::Database(error) => error.into(),
             other => Self::Internal(other.into()),

@@ -1,5 +1,7 @@
 //! HTTP for the console: look, show; or do, and send the browser on to what came of it.
 
+use std::time::Duration;
+
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -20,7 +22,7 @@ use crate::{
     ids::{EndpointId, EventId, UserId},
     operators::service::ActionFilter,
     phone::Phone,
-    platform::stream::Stream,
+    platform::{settings::Setting as _, stream::Stream},
     safety::service::{Restriction, SafetyError},
     webhooks::service::Dead,
 };
@@ -222,7 +224,11 @@ pub(super) async fn restrict_user(State(app): State<App>, Named(user): Named<Use
     let operator = posted.operator()?;
     let restriction = restriction(posted.fields());
     let restriction = restriction.ok_or_else(|| PageError::Invalid("Choose what is to be done.".to_owned()))?;
-    app.safety.restrict(user, restriction, &operator).await?;
+    let length = match posted.fields().get("for").filter(|text| !text.is_empty()) {
+        Some(text) => Some(Duration::parse(text).ok_or_else(|| PageError::Invalid("Choose a duration.".to_owned()))?),
+        None => None,
+    };
+    app.safety.restrict_for(user, restriction, length, &operator).await?;
     Ok(sent_on(&format!("/console/users/{user}"), restriction.name()))
 }
 

@@ -396,6 +396,15 @@ async fn restricting_somebody_is_done_recorded_and_shown() {
         let again = post(app, None, &to, &[("reason", "x"), ("action", "unban"), ("mark", &mark)], &[]).await;
         assert_eq!(again.status, StatusCode::CONFLICT);
         assert_eq!(recorded(app).await.len(), 4, "what was not done is not recorded");
+        // With an end.
+        let fields = [("reason", "insults"), ("action", "ban"), ("for", "7d")];
+        let html = page(app, &send(app, &on, &to, &fields).await).await;
+        assert!(html.contains("2026-11-27 15:00:00"), "{html}");
+        let account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
+        assert_eq!(account.banned_until, Some(app.clock.now() + Duration::days(7)));
+        let mark = mark_on(&page(app, &on).await);
+        let fields = [("reason", "x"), ("action", "ban"), ("for", "soon"), ("mark", mark.as_str())];
+        assert_eq!(post(app, None, &to, &fields, &[]).await.status, StatusCode::UNPROCESSABLE_ENTITY);
         app.told().await;
     })
     .await;
