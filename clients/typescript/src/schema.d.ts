@@ -1364,6 +1364,11 @@ export interface components {
             } & Record<string, never>;
             /** @description On 500: what to tell the operator. */
             request_id?: string;
+            /**
+             * Format: date-time
+             * @description With `account_suspended`: when the suspension ends. Absent if it has no end.
+             */
+            suspended_until?: string;
         };
         /** @description A match. */
         Event: {
@@ -2992,7 +2997,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description The account is suspended (`account_suspended`) */
+            /** @description The account is suspended (`account_suspended`); `suspended_until` is when that ends, if it does */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3047,7 +3052,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description The account is suspended (`account_suspended`) */
+            /** @description The account is suspended (`account_suspended`); `suspended_until` is when that ends, if it does */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4444,7 +4449,7 @@ export interface operations {
                 };
             };
             500: components["responses"]["Internal"];
-            /** @description Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again */
+            /** @description Too many are joining at this moment (`room_busy`), or chat does not answer (`chat_unavailable`); `Retry-After` says when to try again */
             503: {
                 headers: {
                     [name: string]: unknown;

@@ -38,7 +38,7 @@ use crate::{
     },
     predictions::service::Predictions,
     rooms::service::Rooms,
-    safety::service::Safety,
+    safety::{phones::RestrictedPhones, service::Safety},
     scores::{boards::Boards, leaderboard::Leaderboards, service::Scores},
     sessions::service::Sessions,
     sms::service::Sms,
@@ -171,23 +171,27 @@ impl App {
         let usernames =
             Usernames::new(db.clone(), &config, limits.clone(), homeserver.clone(), clock.clone(), random.clone());
         let coins = Coins::new(db.clone(), &config, limits.clone(), clock.clone(), random.clone());
+        let restricted_phones = RestrictedPhones::new(&config.codes.keys);
         let accounts = Accounts::new(
             db.clone(),
             usernames.clone(),
             coins.clone(),
             config.accounts.minimum_age,
+            restricted_phones.clone(),
             clock.clone(),
             outbox_written.clone(),
         );
-        let phones = Phones::new(
-            db.clone(),
-            codes.clone(),
-            sessions.clone(),
-            sms.clone(),
-            clock.clone(),
-            random.clone(),
-            config.accounts.undo_url.clone(),
-        );
+        let phones = Phones {
+            db: db.clone(),
+            accounts: accounts.clone(),
+            codes: codes.clone(),
+            sessions: sessions.clone(),
+            sms: sms.clone(),
+            clock: clock.clone(),
+            random: random.clone(),
+            outbox_written: outbox_written.clone(),
+            undo_url: config.accounts.undo_url.clone(),
+        };
         let chat = Chat::new(&config.matrix, homeserver, sessions.clone(), accounts.clone(), limits.clone());
         let login = Login {
             db: db.clone(),
@@ -218,6 +222,7 @@ impl App {
             chat.clone(),
             accounts.clone(),
             sessions.clone(),
+            restricted_phones,
             limits.clone(),
             clock.clone(),
             outbox_written.clone(),

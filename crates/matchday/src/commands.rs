@@ -35,7 +35,7 @@ use matchday::{
         config::{self, Config, Loaded},
         database::{self, Excess, MIGRATIONS, Schema},
         reference::reference,
-        settings::Faults,
+        settings::{Faults, Setting as _},
         shutdown, telemetry,
     },
     safety::service::{Report as MessageReport, Restriction, SafetyError},
@@ -99,12 +99,12 @@ pub(crate) enum SmsCommand {
 pub(crate) enum UsersCommand {
     /// Show an account: state, restrictions, sessions, chat, coins and reports.
     Show(ShowArguments),
-    /// Keep somebody out: every request of theirs is refused, and they are taken out of all rooms.
-    Ban(RestrictionArguments),
+    /// Ban a user: every request is refused, and the user is removed from all rooms.
+    Ban(TimedArguments),
     /// Let somebody in again.
     Unban(RestrictionArguments),
-    /// Keep somebody from speaking in chat; all else they may do.
-    Mute(RestrictionArguments),
+    /// Mute a user: the user may not write in chat, and may do everything else.
+    Mute(TimedArguments),
     /// Let somebody speak again.
     Unmute(RestrictionArguments),
 }
@@ -119,6 +119,19 @@ pub(crate) struct RestrictionArguments {
     /// Who does it; it is kept too.
     #[arg(long = "by", default_value = "the command line")]
     operator: String,
+}
+
+#[derive(Args)]
+pub(crate) struct TimedArguments {
+    #[command(flatten)]
+    of: RestrictionArguments,
+    /// End it by itself after this time, like 12h or 7d; without it, it has no end.
+    #[arg(long = "for", value_name = "TIME", value_parser = length)]
+    length: Option<Duration>,
+}
+
+fn length(text: &str) -> Result<Duration, &'static str> {
+    Duration::parse(text).ok_or(Duration::EXPECTED)
 }
 
 /// Who does something, and why.
@@ -506,23 +519,24 @@ async fn rooms_of(app: &App, tournament: TournamentId, wait: bool) -> anyhow::Re
 }
 
 async fn restrict(config: Config, command: UsersCommand) -> anyhow::Result<()> {
-    let (restriction, arguments, done, so) = match command {
+    let (restriction, arguments, length, done, so) = match command {
         UsersCommand::Show(arguments) => return users::show(config, arguments).await,
-        UsersCommand::Ban(arguments) => (Restriction::Ban, arguments, "banned", "banned already"),
-        UsersCommand::Unban(arguments) => (Restriction::Unban, arguments, "not banned any more", "not banned"),
-        UsersCommand::Mute(arguments) => (Restriction::Mute, arguments, "muted", "muted already"),
-        UsersCommand::Unmute(arguments) => (Restriction::Unmute, arguments, "not muted any more", "not muted"),
+        UsersCommand::Ban(TimedArguments { of, length }) => (Restriction::Ban, of, length, "banned", "banned already"),
+        UsersCommand::Unban(of) => (Restriction::Unban, of, None, "not banned any more", "not banned"),
+        UsersCommand::Mute(TimedArguments { of, length }) => (Restriction::Mute, of, length, "muted", "muted already"),
+        UsersCommand::Unmute(of) => (Restriction::Unmute, of, None, "not muted any more", "not muted"),
     };
     let app = App::connect(config).await?;
     check_schema(&app).await?;
     let named = &arguments.user;
     let user = app.safety.user(named).await.with_context(|| named.clone())?;
     let operator = Operator::new(&arguments.operator, &arguments.reason);
-    match app.safety.restrict(user, restriction, &operator).await {
+    match app.safety.restrict_for(user, restriction, length, &operator).await {
         Err(SafetyError::AlreadySo) => bail!("{named} (user {user}) is {so}"),
         outcome => outcome?,
     }
-    print(&format!("{named} (user {user}) is {done}; workers carry it to the homeserver"))
+    let time = length.map(|length| format!(" for {}", length.show())).unwrap_or_default();
+    print(&format!("{named} (user {user}) is {done}{time}; workers carry it to the homeserver"))
 }
 
 async fn reports(config: Config, command: ReportsCommand) -> anyhow::Result<()> {

@@ -91,11 +91,12 @@ pub fn work(app: &App) {
     mirror(app, &closing);
     webhooks(app, &closing);
     reminders(app, &closing);
-    let leaving = app.leaving.clone();
-    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
-        if let Err(error) = leaving.finish_due().await {
-            tracing::warn!(%error, "nobody looked for accounts that are still to be deleted in chat");
-        }
+    departures(app, &closing);
+    let safety = app.safety.clone();
+    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || match safety.lift_ended().await {
+        Ok(0) => {}
+        Ok(users) => tracing::info!(users, "restrictions ended"),
+        Err(error) => tracing::warn!(%error, "restrictions whose time is over were not lifted"),
     }));
     let phones = app.phones.clone();
     app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
@@ -111,6 +112,23 @@ pub fn work(app: &App) {
     }));
     let swept = app.clone();
     app.shutdown.spawn(every(Duration::from_hours(1), closing, async move || sweep(&swept).await));
+}
+
+/// Ends deleted accounts in chat. Devices have a task of their own: redactions take minutes, and no chat token may outlive
+/// its account for so long.
+fn departures(app: &App, closing: &CancellationToken) {
+    let leaving = app.leaving.clone();
+    app.shutdown.spawn(every(Duration::from_millis(500), closing.clone(), async move || {
+        if let Err(error) = leaving.end_due_devices().await {
+            tracing::warn!(%error, "chat devices of deleted accounts were not looked for");
+        }
+    }));
+    let leaving = app.leaving.clone();
+    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
+        if let Err(error) = leaving.finish_due().await {
+            tracing::warn!(%error, "deleted accounts that chat still has were not looked for");
+        }
+    }));
 }
 
 async fn work_in_chat(app: App, closing: CancellationToken) {
@@ -325,6 +343,7 @@ async fn sweep(app: &App) {
     let pushes = app.mirror.sweep().await.map_err(|error| error.to_string());
     let keys = app.idempotency.sweep().await.map_err(|error| error.to_string());
     let reminders = app.notifications.sweep().await.map_err(|error| error.to_string());
+    let moderation = app.safety.sweep().await.map_err(|error| error.to_string());
     let swept = [
         ("sessions", sessions),
         ("codes", codes),
@@ -333,6 +352,7 @@ async fn sweep(app: &App) {
         ("pushes", pushes),
         ("idempotency keys", keys),
         ("reminders", reminders),
+        ("restricted phones and reports of deleted accounts", moderation),
     ];
     for (what, outcome) in swept {
         match outcome {

@@ -21,3 +21,4 @@ pub use rooms::{HalfMade, NewRoom, SeenEvent};
 pub use ruma::{
     EventId, OwnedDeviceId, OwnedEventId, OwnedRoomAliasId, OwnedRoomId, OwnedServerName, OwnedUserId, RoomId, UserId,
 };
+pub use service::Redaction;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, header};
 use ruma::{
-    OwnedTransactionId, OwnedUserId, UserId,
+    OwnedRoomId, OwnedTransactionId, OwnedUserId, UserId,
     api::{
         EndpointError, OutgoingRequestExt,
         auth_scheme::SendAccessToken,
@@ -25,6 +25,20 @@ use crate::{
     homeserver::{ANSWER_BYTES, Acting, Failures, WholeAnswer},
     rooms::raw,
 };
+
+/// How much of a homeserver's reason for a failed redaction is kept.
+const REASON_LENGTH: usize = 300;
+
+/// The state of a redaction that the homeserver runs in the background.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Redaction {
+    /// Scheduled, or under way.
+    Running,
+    /// Every message is redacted.
+    Done,
+    /// At least one message is not redacted, for this reason.
+    Failed(String),
+}
 
 impl Homeserver {
     /// The id of the bot: the user that makes and keeps the rooms.
@@ -137,22 +151,30 @@ impl Homeserver {
         Err(unexpected())
     }
 
-    /// Begins to take back everything that a user has said in the rooms they are in; returns what to ask by whether that is
-    /// done. Only before [`Self::deactivate`], after which they are in none. Taking back what is gone already is fine.
-    pub async fn redact_all(&self, localpart: &str) -> Result<String, Error> {
+    /// Starts to redact everything that a user has sent in these rooms, and returns the id to ask [`Self::redaction`] with.
+    /// Also works after [`Self::deactivate`], because the rooms are named: an empty list would mean the rooms that the user
+    /// is in now. Messages that are redacted already are skipped.
+    pub async fn redact_all(&self, localpart: &str, rooms: &[OwnedRoomId]) -> Result<String, Error> {
         let user_id = self.user_id(localpart)?;
         let path = ["v1", "user", user_id.as_str(), "redact"];
-        let said = self.administer(Method::POST, &path, Some(&json!({"rooms": []})), &user_id).await?;
+        let said = self.administer(Method::POST, &path, Some(&json!({"rooms": rooms})), &user_id).await?;
         said["redact_id"].as_str().map(str::to_owned).ok_or_else(unexpected)
     }
 
-    /// Whether what [`Self::redact_all`] began has come to its end, whichever.
-    pub async fn is_redacted(&self, redaction: &str) -> Result<bool, Error> {
+    /// The state of what [`Self::redact_all`] started.
+    pub async fn redaction(&self, redaction: &str) -> Result<Redaction, Error> {
         let nobody = self.bot()?;
         let said = self.administer(Method::GET, &["v1", "user", "redact_status", redaction], None, &nobody).await?;
+        // Synapse reports "complete" although some redactions failed, and lists those.
+        let failed = said["failed_redactions"].as_object().map_or(0, Map::len);
         match said["status"].as_str() {
-            Some("complete" | "failed") => Ok(true),
-            Some(_) => Ok(false),
+            Some("complete") if failed == 0 => Ok(Redaction::Done),
+            Some("complete") => Ok(Redaction::Failed(format!("{failed} messages were not redacted"))),
+            Some("failed") => {
+                let reason = said["error"].as_str().unwrap_or("no reason given");
+                Ok(Redaction::Failed(reason.chars().take(REASON_LENGTH).collect()))
+            }
+            Some(_) => Ok(Redaction::Running),
             None => Err(unexpected()),
         }
     }

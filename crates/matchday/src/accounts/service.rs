@@ -20,6 +20,10 @@ use crate::{
         clock::Clock,
         outbox::{self, Message},
     },
+    safety::{
+        phones::{RestrictError, RestrictedPhones},
+        rules::{Term, Terms},
+    },
     usernames::{Username, service::Usernames},
 };
 
@@ -37,6 +41,7 @@ pub struct Accounts {
     usernames: Usernames,
     coins: Coins,
     minimum_age: u16,
+    restricted_phones: RestrictedPhones,
     clock: Arc<dyn Clock>,
     outbox_written: Arc<Notify>,
 }
@@ -64,14 +69,24 @@ pub struct Account {
     pub has_chat_account: bool,
     /// Since when they may not use the service.
     pub banned_at: Option<OffsetDateTime>,
+    /// When the ban ends, if it has an end.
+    pub banned_until: Option<OffsetDateTime>,
     /// Since when they may not speak in chat.
     pub muted_at: Option<OffsetDateTime>,
+    /// When the mute ends, if it has an end.
+    pub muted_until: Option<OffsetDateTime>,
 }
 
 impl Account {
     /// Whether they may say nothing in chat, for whatever reason.
     pub fn is_silenced(&self) -> bool {
         self.banned_at.is_some() || self.muted_at.is_some()
+    }
+
+    /// The account's ban and mute.
+    pub(crate) fn terms(&self) -> Terms {
+        let term = |since: Option<OffsetDateTime>, until| since.map(|since| Term { since, until });
+        Terms { ban: term(self.banned_at, self.banned_until), mute: term(self.muted_at, self.muted_until) }
     }
 }
 
@@ -161,6 +176,15 @@ pub enum ChangeError {
     Message(#[from] serde_json::Error),
 }
 
+impl From<RestrictError> for MakeError {
+    fn from(error: RestrictError) -> Self {
+        match error {
+            RestrictError::Database(error) => Self::Database(error),
+            RestrictError::Message(error) => Self::Message(error),
+        }
+    }
+}
+
 impl Accounts {
     /// Accounts in this database.
     pub fn new(
@@ -168,15 +192,16 @@ impl Accounts {
         usernames: Usernames,
         coins: Coins,
         minimum_age: u16,
+        restricted_phones: RestrictedPhones,
         clock: Arc<dyn Clock>,
         outbox_written: Arc<Notify>,
     ) -> Self {
-        Self { db, usernames, coins, minimum_age, clock, outbox_written }
+        Self { db, usernames, coins, minimum_age, restricted_phones, clock, outbox_written }
     }
 
     /// The account.
     pub async fn find(&self, user: UserId) -> sqlx::Result<Option<Account>> {
-        store::find(&self.db, user).await
+        store::find(&self.db, user, self.clock.now()).await
     }
 
     /// The account with this username.
@@ -184,7 +209,7 @@ impl Accounts {
         let mut connection = self.db.acquire().await?;
         let owner = store::behind(&mut connection, &[username]).await?.users.into_values().next();
         match owner {
-            Some(owner) => store::find(&mut *connection, owner).await,
+            Some(owner) => store::find(&mut *connection, owner, self.clock.now()).await,
             None => Ok(None),
         }
     }
@@ -198,11 +223,12 @@ impl Accounts {
         username: Option<&Username>,
     ) -> Result<(Account, bool), MakeError> {
         let Some(owner) = store::phone_owner(connection, phone).await? else {
-            let account = self.make_in(connection, Some(phone), username).await?;
+            let mut account = self.make_in(connection, Some(phone), username).await?;
             let (user_id, username, created_at) = (account.id, account.username.clone(), account.created_at);
             let registered = Registered { user_id, username, created_at };
             let message = Message::new(REGISTERED, format!("user:{user_id}"), &registered)?;
             outbox::enqueue(connection, &[message]).await?;
+            self.restricted_phones.apply_in(connection, &mut account, phone, self.clock.now()).await?;
             return Ok((account, true));
         };
         store::lock(connection, owner).await?;
@@ -210,7 +236,7 @@ impl Accounts {
         if store::phone_owner(connection, phone).await? != Some(owner) {
             return Err(MakeError::PhoneMoved);
         }
-        let account = store::find(connection, owner).await?;
+        let account = store::find(connection, owner, self.clock.now()).await?;
         account.map(|account| (account, false)).ok_or(MakeError::Database(sqlx::Error::RowNotFound))
     }
 
@@ -243,7 +269,9 @@ impl Accounts {
             date_of_birth: None,
             has_chat_account: false,
             banned_at: None,
+            banned_until: None,
             muted_at: None,
+            muted_until: None,
         };
         store::insert(connection, &account).await?;
         self.coins.welcome_in(connection, id).await?;
@@ -258,6 +286,32 @@ impl Accounts {
     /// Lets a user replace their username once more, because the homeserver's account of that name is not ours.
     pub async fn allow_another_username(&self, user: UserId, username: &Username) -> sqlx::Result<()> {
         store::allow_another_username(&self.db, user, username).await
+    }
+
+    /// Makes the restrictions of an account follow a phone that the account releases, in the caller's transaction. Whoever
+    /// takes a phone from an account must call this, or [`Self::carry_restrictions_in`].
+    pub async fn keep_restrictions_in(
+        &self,
+        connection: &mut PgConnection,
+        user: UserId,
+        released: &Phone,
+    ) -> sqlx::Result<()> {
+        let Some(account) = store::find(&mut *connection, user, self.clock.now()).await? else { return Ok(()) };
+        self.restricted_phones.keep_in(connection, &account, released).await
+    }
+
+    /// The same for an account that moves to another phone, whose restrictions then apply to the account.
+    pub async fn carry_restrictions_in(
+        &self,
+        connection: &mut PgConnection,
+        user: UserId,
+        released: &Phone,
+        taken: &Phone,
+    ) -> Result<(), RestrictError> {
+        let now = self.clock.now();
+        let Some(mut account) = store::find(&mut *connection, user, now).await? else { return Ok(()) };
+        self.restricted_phones.keep_in(connection, &account, released).await?;
+        self.restricted_phones.apply_in(connection, &mut account, taken, now).await
     }
 
     /// Takes note that the homeserver's account of that username is this account's.
@@ -311,7 +365,7 @@ impl Accounts {
         if !store::lock(&mut tx, user).await? {
             return Err(ChangeError::NoSuchAccount);
         }
-        let before = store::find(&mut *tx, user).await?.ok_or(ChangeError::NoSuchAccount)?;
+        let before = store::find(&mut *tx, user, now).await?.ok_or(ChangeError::NoSuchAccount)?;
         let mut messages = Vec::new();
         let key = format!("user:{user}");
         if let Some(username) = &wanted {
@@ -330,7 +384,7 @@ impl Accounts {
             messages.push(Message::new(NAME_CHANGED, key, &NameChanged { user_id: user })?);
         }
         outbox::enqueue(&mut tx, &messages).await?;
-        let after = store::find(&mut *tx, user).await?.ok_or(ChangeError::NoSuchAccount)?;
+        let after = store::find(&mut *tx, user, now).await?.ok_or(ChangeError::NoSuchAccount)?;
         tx.commit().await?;
         if !messages.is_empty() {
             self.outbox_written.notify_one();

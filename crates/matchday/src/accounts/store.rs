@@ -40,14 +40,23 @@ pub(super) async fn insert(connection: &mut PgConnection, account: &Account) -> 
     Ok(())
 }
 
-pub(crate) async fn find(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Option<Account>> {
+/// The account as it is at `now`: a ban or mute whose time is over is none, whether or not a worker has lifted it yet.
+pub(crate) async fn find(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    now: OffsetDateTime,
+) -> sqlx::Result<Option<Account>> {
     sqlx::query_as!(
         Account,
         r#"select user_id as "id: UserId", created_at, username as "username: Username", username_is_generated,
                   phone as "phone: Phone", name, email, date_of_birth, has_chat_account,
-                  banned_at, muted_at
+                  case when banned_until <= $2 then null else banned_at end as banned_at,
+                  case when banned_until <= $2 then null else banned_until end as banned_until,
+                  case when muted_until <= $2 then null else muted_at end as muted_at,
+                  case when muted_until <= $2 then null else muted_until end as muted_until
            from users where user_id = $1 and deleted_at is null"#,
         user.0,
+        now,
     )
     .fetch_optional(executor)
     .await

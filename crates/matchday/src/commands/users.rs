@@ -54,7 +54,10 @@ fn told(found: &UserView, phone: Option<&Phone>, chat_name: Option<&str>) -> Str
     let mut lines = vec![format!("{} (user {})", row.username, row.id)];
     let mut line = |name: &str, text: String| lines.push(format!("  {name:<10}{text}"));
     line("state", state(found));
-    line("username", if row.username_is_generated { "made up by the service" } else { "chosen by the user" }.to_owned());
+    line(
+        "username",
+        if row.username_is_generated { "made up by the service" } else { "chosen by the user" }.to_owned(),
+    );
     line("name", row.name.as_deref().map_or_else(|| "not given".to_owned(), plain));
     line(
         "phone",
@@ -82,7 +85,10 @@ fn told(found: &UserView, phone: Option<&Phone>, chat_name: Option<&str>) -> Str
     );
     line("coins", found.balance.to_string());
     if let Some((points, exact, correct, settled)) = found.score {
-        line("score", format!("{points} points from {settled} matches: {exact} exact scores, {correct} right outcomes"));
+        line(
+            "score",
+            format!("{points} points from {settled} matches: {exact} exact scores, {correct} right outcomes"),
+        );
     }
     let restrictions = found.restrictions.iter().map(|(action, reason, operator, at)| {
         format!("{} {action} by {}: {}", moment(*at), plain(operator), plain(reason))
@@ -123,11 +129,13 @@ fn state(found: &UserView) -> String {
         let latest = found.restrictions.iter().find(|(name, ..)| name == action);
         latest.map(|(_, reason, ..)| format!(" ({})", plain(reason))).unwrap_or_default()
     };
-    let in_force = [("ban", "banned", row.banned_at), ("mute", "muted", row.muted_at)];
+    let in_force =
+        [("ban", "banned", row.banned_at, row.banned_until), ("mute", "muted", row.muted_at, row.muted_until)];
     let told: Vec<String> = in_force
         .into_iter()
-        .filter_map(|(action, word, since)| {
-            Some(format!("{word} since {} until lifted{}", moment(since?), reason(action)))
+        .filter_map(|(action, word, since, until)| {
+            let until = until.map_or_else(|| "lifted".to_owned(), moment);
+            Some(format!("{word} since {} until {until}{}", moment(since?), reason(action)))
         })
         .collect();
     if told.is_empty() { "active".to_owned() } else { told.join("; ") }

@@ -264,6 +264,7 @@ impl From<SafetyError> for PageError {
     fn from(error: SafetyError) -> Self {
         match error {
             SafetyError::NoSuchUser => Self::NotFound("user"),
+            SafetyError::InvalidLength => Self::Invalid("A ban or mute lasts from one minute to ten years.".into()),
             SafetyError::AlreadySo => Self::Conflict("It is so already: somebody else was faster.".into()),
             SafetyError::Database(error) => error.into(),
             other => Self::Internal(other.into()),
@@ -332,9 +333,7 @@ impl IntoResponse for PageError {
                     "This form is too old, was made for somebody else, or came from another site. Go back, load the page again and send it once more.",
                 ),
             ),
-            Self::NotFound(what) => {
-                (StatusCode::NOT_FOUND, "Not found", pages::not_found(what))
-            }
+            Self::NotFound(what) => (StatusCode::NOT_FOUND, "Not found", pages::not_found(what)),
             Self::Invalid(text) => (StatusCode::UNPROCESSABLE_ENTITY, "Nothing was done", pages::words(&text)),
             Self::Conflict(text) => (StatusCode::CONFLICT, "Nothing was done", pages::words(&text)),
             Self::Busy => (

@@ -1,5 +1,7 @@
 //! HTTP for the console: look, show; or do, and send the browser on to what came of it.
 
+use std::time::Duration;
+
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -23,7 +25,7 @@ use crate::{
     ids::{EndpointId, EventId, UserId},
     operators::service::ActionFilter,
     phone::Phone,
-    platform::stream::Stream,
+    platform::{settings::Setting as _, stream::Stream},
     safety::service::{Restriction, SafetyError},
     webhooks::service::Dead,
 };
@@ -173,7 +175,11 @@ pub(super) async fn preview_correction(
     Ok(Page::new(&viewer, "/console/matches", "Correct a match").show(&body))
 }
 
-pub(super) async fn correct_match(State(app): State<App>, Named(event): Named<EventId>, posted: Posted<Operator>) -> Shown {
+pub(super) async fn correct_match(
+    State(app): State<App>,
+    Named(event): Named<EventId>,
+    posted: Posted<Operator>,
+) -> Shown {
     let (operator, wanted) = (posted.operator()?, correction(posted.fields())?);
     let seen = Seen::said(posted.fields().get("seen").unwrap_or_default());
     app.fixtures.correct(&operator, event, &seen, wanted).await?;
@@ -221,11 +227,19 @@ fn restriction(fields: &Fields) -> Option<Restriction> {
     all.into_iter().find(|restriction| Some(restriction.name()) == fields.get("action"))
 }
 
-pub(super) async fn restrict_user(State(app): State<App>, Named(user): Named<UserId>, posted: Posted<Moderator>) -> Shown {
+pub(super) async fn restrict_user(
+    State(app): State<App>,
+    Named(user): Named<UserId>,
+    posted: Posted<Moderator>,
+) -> Shown {
     let operator = posted.operator()?;
     let restriction = restriction(posted.fields());
     let restriction = restriction.ok_or_else(|| PageError::Invalid("Choose what is to be done.".to_owned()))?;
-    app.safety.restrict(user, restriction, &operator).await?;
+    let length = match posted.fields().get("for").filter(|text| !text.is_empty()) {
+        Some(text) => Some(Duration::parse(text).ok_or_else(|| PageError::Invalid("Choose a duration.".to_owned()))?),
+        None => None,
+    };
+    app.safety.restrict_for(user, restriction, length, &operator).await?;
     Ok(sent_on(&format!("/console/users/{user}"), restriction.name()))
 }
 
@@ -241,7 +255,11 @@ pub(super) async fn list_reports(State(app): State<App>, viewer: Acting<Viewer>,
     Ok(Page::new(&viewer, "/console/reports", "Reports").told(asked.get("told")).show(&body))
 }
 
-pub(super) async fn deal_with_report(State(app): State<App>, Named(id): Named<i64>, posted: Posted<Moderator>) -> Shown {
+pub(super) async fn deal_with_report(
+    State(app): State<App>,
+    Named(id): Named<i64>,
+    posted: Posted<Moderator>,
+) -> Shown {
     let operator = posted.operator()?;
     let told = match (posted.fields().get("action"), restriction(posted.fields())) {
         (Some("close"), _) => "closed",

@@ -534,8 +534,12 @@ pub struct UserRow {
     pub created_at: OffsetDateTime,
     /// Since when they may not use the service.
     pub banned_at: Option<OffsetDateTime>,
+    /// When the ban ends, if it has an end.
+    pub banned_until: Option<OffsetDateTime>,
     /// Since when they may not speak.
     pub muted_at: Option<OffsetDateTime>,
+    /// When the mute ends, if it has an end.
+    pub muted_until: Option<OffsetDateTime>,
 }
 
 pub(super) async fn newest_users(
@@ -546,7 +550,7 @@ pub(super) async fn newest_users(
     sqlx::query_as!(
         UserRow,
         r#"select user_id as "id: UserId", username, username_is_generated, name, phone as "phone: Phone",
-                  has_chat_account, created_at, banned_at, muted_at
+                  has_chat_account, created_at, banned_at, banned_until, muted_at, muted_until
            from users where user_id < coalesce($1, 9223372036854775807) order by user_id desc limit $2"#,
         below,
         most,
@@ -559,7 +563,7 @@ pub(super) async fn users_by_id(connection: &mut PgConnection, user: UserId) -> 
     sqlx::query_as!(
         UserRow,
         r#"select user_id as "id: UserId", username, username_is_generated, name, phone as "phone: Phone",
-                  has_chat_account, created_at, banned_at, muted_at
+                  has_chat_account, created_at, banned_at, banned_until, muted_at, muted_until
            from users where user_id = $1"#,
         user.0,
     )
@@ -582,7 +586,7 @@ pub(super) async fn users_named_from(
     sqlx::query_as!(
         UserRow,
         r#"select u.user_id as "id: UserId", u.username, username_is_generated, name, phone as "phone: Phone",
-                  has_chat_account, created_at, banned_at, muted_at
+                  has_chat_account, created_at, banned_at, banned_until, muted_at, muted_until
            from (select username, user_id from username_claims where username >= $1 order by username limit $2) c
            join users u on u.user_id = c.user_id
            where starts_with(c.username, $1) order by c.username"#,

@@ -8,6 +8,7 @@ use axum::{
 };
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use utoipa::ToSchema;
 
 use super::fields::{Faults, one};
@@ -29,6 +30,10 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String)]
     pub request_id: Option<String>,
+    /// With `account_suspended`: when the suspension ends. Absent if it has no end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String, format = DateTime)]
+    pub suspended_until: Option<String>,
 }
 
 /// An answer that is not a success. Use cases have error types of their own, which turn into this one here or beside
@@ -47,6 +52,7 @@ struct More {
     faults: Faults,
     retry_after: Option<Duration>,
     limit: Option<Decision>,
+    suspended_until: Option<String>,
     cause: Option<anyhow::Error>,
 }
 
@@ -66,9 +72,14 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "A valid token is needed.")
     }
 
-    /// 403: the account may not use the service.
-    pub fn suspended() -> Self {
-        Self::new(StatusCode::FORBIDDEN, "account_suspended", "This account is suspended.")
+    /// 403: the account may not use the service, until then if the ban has an end.
+    pub fn suspended(until: Option<OffsetDateTime>) -> Self {
+        let mut error = Self::new(StatusCode::FORBIDDEN, "account_suspended", "This account is suspended.");
+        if let Some(until) = until.and_then(|until| until.format(&Rfc3339).ok()) {
+            error.message = format!("This account is suspended until {until}.").into();
+            error.more.suspended_until = Some(until);
+        }
+        error
     }
 
     /// 404, with what was not found.
@@ -178,7 +189,13 @@ impl IntoResponse for ApiError {
         let request_id = (self.status == StatusCode::INTERNAL_SERVER_ERROR)
             .then(|| CURRENT_REQUEST.try_with(|current| current.id.as_str().to_owned()).ok())
             .flatten();
-        let body = ErrorBody { message: self.message, code: self.code.into(), errors: self.more.faults, request_id };
+        let body = ErrorBody {
+            message: self.message,
+            code: self.code.into(),
+            errors: self.more.faults,
+            request_id,
+            suspended_until: self.more.suspended_until,
+        };
         let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
         if self.status == StatusCode::UNAUTHORIZED {

@@ -28,8 +28,8 @@ impl CurrentUser {
     async fn identify(parts: &Parts, app: &App) -> Result<Self, ApiError> {
         let token = token_of(&parts.headers).ok_or_else(ApiError::unauthenticated)?;
         let session = app.sessions.check(token).await?.ok_or_else(ApiError::unauthenticated)?;
-        if session.is_banned {
-            return Err(ApiError::suspended());
+        if let Some(ban) = session.ban {
+            return Err(ApiError::suspended(ban.until));
         }
         Ok(Self { id: session.user_id, session: session.id })
     }

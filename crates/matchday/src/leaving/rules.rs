@@ -73,7 +73,8 @@ pub const TABLES: &[Table] = &[
         // The name cannot be anybody's: none has a dash.
         Fate::Changed(
             "update users set username = 'deleted-' || user_id, username_is_generated = false, phone = null,
-                 phone_verified_at = null, has_chat_account = false, name = null, email = null, date_of_birth = null
+                 phone_verified_at = null, has_chat_account = false, name = null, email = null, date_of_birth = null,
+                 banned_at = null, banned_until = null, muted_at = null, muted_until = null
              where user_id = $1",
         ),
     )
@@ -108,17 +109,24 @@ pub const TABLES: &[Table] = &[
     // Who the operator was is theirs, and not the person's to have.
     Table::of_user("restrictions", Fate::Deleted).hiding(&["user_id", "operator"]),
     Table::of_user("blocks", Fate::Changed("delete from blocks where user_id = $1 or blocked_id = $1")),
-    // What somebody reported may still have to be looked at, in whoever's interest it was.
+    // An open report about the person keeps its evidence until a moderator closes it, or until its retention ends: the
+    // service sets `erase_at`. Otherwise a sender could destroy the evidence by deleting the account.
     Table::of_user(
         "reports",
         Fate::Changed(
             "update reports set reason = case when user_id = $1 then '' else reason end,
-                 sender = case when sender = any($4) then null else sender end,
-                 content = case when sender = any($4) then null else content end
+                 sender = case when sender = any($4) and closed_at is not null then null else sender end,
+                 content = case when sender = any($4) and closed_at is not null then null else content end
              where user_id = $1 or sender = any($4)",
         ),
     )
-    .hiding(&["sender", "content"]),
+    .hiding(&["sender", "content", "erase_at"]),
+    // The restrictions stay with the keyed hash of the phone for their time; the link to the account goes.
+    Table::of_user(
+        "restricted_phones",
+        Fate::Changed("update restricted_phones set user_id = null where user_id = $1"),
+    )
+    .hiding(&["user_id", "mac", "key_version"]),
     Table::of_user("seats", Fate::Deleted),
     Table::of_user("room_members", Fate::SeenTo("the mirror forgets them room by room, and counts")),
     Table::of_user("chat_inbox", Fate::DeletedLater).whose("sender = any($4) or state_key = any($4)"),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use matrix_appservice::{Error as MatrixError, Homeserver};
+use matrix_appservice::{Error as MatrixError, Homeserver, OwnedRoomId, Redaction};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sqlx::PgConnection;
@@ -29,6 +29,7 @@ use crate::{
         clock::Clock,
         outbox::{self, Message},
         rate_limit::{Decision, Limit, RateLimiter},
+        telemetry,
     },
     sessions::service::SessionError,
     sms::templates::Language,
@@ -44,14 +45,23 @@ const EXPORTS_AT_ONCE: usize = 2;
 /// How long somebody waits for their turn.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long open reports about a deleted account keep its name and message, unless a moderator closes them sooner.
+const REPORTS_STAY: Duration = Duration::from_hours(30 * 24);
 /// After so long, whatever was under way in a user's name has ended: requests have deadlines, and tokens that were checked
 /// are checked again.
 const SETTLES_AFTER: Duration = Duration::from_mins(1);
 /// How long a worker may be at a departure before another one takes it.
 const TURN: Duration = Duration::from_mins(5);
+/// The same for the devices alone. So short that the chat tokens end within two seconds although the worker that took
+/// them was killed. Ending a device twice is harmless.
+const DEVICES_TURN: Duration = Duration::from_millis(500);
+/// The longest pause between attempts to end devices.
+const LONGEST_DEVICES_PAUSE: Duration = Duration::from_secs(30);
+/// The pause after the first failed attempt; it doubles with each.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(10);
 /// The longest pause between attempts.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);
-/// How often, and how many times, the homeserver is asked whether it has taken back everything.
+/// How often, and how many times, the homeserver is asked whether a redaction is complete.
 const REDACTION_LOOK: Duration = Duration::from_millis(500);
 const REDACTION_LOOKS: u32 = 240;
 
@@ -124,8 +134,12 @@ pub enum LeavingError {
 enum FinishError {
     #[error("the homeserver: {0}")]
     Homeserver(#[from] MatrixError),
-    #[error("the homeserver is still taking back what was said")]
-    NotYet,
+    #[error("the redaction is still running")]
+    StillRedacting,
+    #[error("the redaction failed: {0}")]
+    NotRedacted(String),
+    #[error("not a room id of the homeserver: {0}")]
+    NotARoom(String),
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
@@ -181,7 +195,8 @@ impl Leaving {
         Ok((phone, sent))
     }
 
-    /// Deletes an account, for whoever has the code. What says who the person is is gone when this returns; chat follows.
+    /// Deletes an account, for whoever has the code. What says who the person is is gone when this returns. The chat devices
+    /// end at about the same time, and messages follow.
     pub async fn delete(&self, user: UserId, code: &Code, permit: GuessPermit) -> Result<(), LeavingError> {
         let inner = &*self.inner;
         let (phone, subject) = (self.phone(user).await?, Subject::Departure(user));
@@ -196,9 +211,11 @@ impl Leaving {
         let person = self.person(&mut tx, user, Some(&phone)).await?;
         let names = store::names(&mut tx, user).await?;
         let ended = inner.way_in.sessions.end_all_in(&mut tx, user).await?;
+        inner.way_in.accounts.keep_restrictions_in(&mut tx, user, &phone).await?;
         for table in TABLES.iter().filter(|table| table.fate != Fate::DeletedLater) {
             store::forget(&mut tx, table, &person).await?;
         }
+        store::limit_open_reports(&mut tx, &person, now + REPORTS_STAY).await?;
         store::set_deleted(&mut tx, user, now).await?;
         store::insert_departure(&mut tx, user, &names, now, now + SETTLES_AFTER).await?;
         let told = Message::new(DELETED, format!("user:{user}"), &Deleted { user_id: user })?;
@@ -207,6 +224,15 @@ impl Leaving {
         inner.way_in.sessions.forget(&ended);
         inner.outbox_written.notify_one();
         metrics::counter!("matchday_accounts_deleted_total").increment(1);
+        // At once, whether or not this process has workers, and without making the caller wait for the homeserver. A worker
+        // does it again from the table, in case this process is killed now.
+        let departing = self.clone();
+        let ending = async move {
+            if let Err(error) = departing.end_devices(&names).await {
+                tracing::warn!(%error, user = user.0, "chat devices of a deleted account did not end at once");
+            }
+        };
+        tokio::spawn(telemetry::in_this_request(ending));
         Ok(())
     }
 
@@ -215,6 +241,39 @@ impl Leaving {
         match self.inner.phones.undo_until(connection, user).await? {
             Some(until) => Err(LeavingError::MovedLately { until }),
             None => Ok(()),
+        }
+    }
+
+    /// Ends every chat device of these names, which ends the access tokens. The application service may do so: no admin
+    /// token is needed.
+    async fn end_devices(&self, names: &[String]) -> Result<(), MatrixError> {
+        let Some(homeserver) = self.inner.way_in.chat.homeserver() else { return Ok(()) };
+        for name in names {
+            let devices = match homeserver.devices(name).await {
+                Err(MatrixError::NoSuchUser(_) | MatrixError::Deactivated(_)) => Vec::new(),
+                outcome => outcome?,
+            };
+            for device in devices {
+                homeserver.delete_device(name, device.as_str()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the chat devices of deleted accounts that are due. Call it several times a second.
+    pub async fn end_due_devices(&self) -> sqlx::Result<()> {
+        let (db, clock) = (&self.inner.way_in.db, &self.inner.clock);
+        loop {
+            let now = clock.now();
+            let Some(due) = store::take_devices_due(db, now, now + DEVICES_TURN).await? else { return Ok(()) };
+            let again_at = match self.end_devices(&due.chat_names).await {
+                Ok(()) => None,
+                Err(error) => {
+                    tracing::warn!(%error, user = due.user_id.0, "chat devices of a deleted account have not ended");
+                    Some(clock.now() + pause(due.attempts, DEVICES_TURN, LONGEST_DEVICES_PAUSE))
+                }
+            };
+            store::set_devices_due(db, due.id, again_at).await?;
         }
     }
 
@@ -255,8 +314,8 @@ impl Leaving {
             match self.finish(&due).await {
                 Ok(()) => finished += 1,
                 Err(error) => {
-                    tracing::warn!(%error, user = due.user_id.0, "an account is deleted, but not in chat yet");
-                    let due_at = inner.clock.now() + pause(due.attempts);
+                    tracing::warn!(%error, user = due.user_id.0, "a deleted account is not erased in chat yet");
+                    let due_at = inner.clock.now() + pause(due.attempts, SHORTEST_PAUSE, LONGEST_PAUSE);
                     store::postpone(&inner.way_in.db, &due, &error.to_string(), due_at).await?;
                 }
             }
@@ -270,13 +329,12 @@ impl Leaving {
 
     async fn finish(&self, due: &Due) -> Result<(), FinishError> {
         let inner = &*self.inner;
-        if let Some(homeserver) = inner.way_in.chat.homeserver() {
-            for name in &due.chat_names {
-                erase(homeserver, name).await?;
-            }
-        }
+        let erased = match inner.way_in.chat.homeserver() {
+            Some(homeserver) => self.erase(homeserver, due).await,
+            None => Ok(()),
+        };
+        // Also while the homeserver fails: rows that were being written when the account was deleted must not stay.
         inner.mirror.forget(due.user_id).await?;
-        // Once more: what was under way when the account was deleted may have written since.
         let mut tx = inner.way_in.db.begin().await?;
         let matrix_ids = self.matrix_ids(&due.chat_names);
         let subjects = [Subject::Verification(due.user_id), Subject::Departure(due.user_id)];
@@ -286,34 +344,68 @@ impl Leaving {
         for table in TABLES {
             store::forget(&mut tx, table, &person).await?;
         }
-        store::remove(&mut tx, due).await?;
+        store::limit_open_reports(&mut tx, &person, inner.clock.now() + REPORTS_STAY).await?;
+        if erased.is_ok() {
+            store::remove(&mut tx, due).await?;
+        }
         tx.commit().await?;
-        Ok(())
+        erased
+    }
+
+    /// Redacts what the person sent in chat, deletes their uploads, and deactivates their chat accounts. Idempotent. A
+    /// redaction that fails does not keep the accounts alive: it is retried, in the rooms that the departure has noted.
+    async fn erase(&self, homeserver: &Homeserver, due: &Due) -> Result<(), FinishError> {
+        let mut joined = Vec::new();
+        for name in &due.chat_names {
+            match homeserver.joined_rooms(name).await {
+                Ok(rooms) => joined.extend(rooms.iter().map(ToString::to_string)),
+                Err(MatrixError::NoSuchUser(_) | MatrixError::Deactivated(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let rooms = store::add_rooms(&self.inner.way_in.db, due, &joined).await?;
+        let mut outcome = Ok(());
+        for name in &due.chat_names {
+            let redacted = redact(homeserver, name, &rooms).await;
+            homeserver.deactivate(name, true).await?;
+            outcome = outcome.and(redacted);
+        }
+        outcome
     }
 }
 
-/// Takes back what somebody said and sent in chat, and ends their account there. Doing it twice changes nothing.
-async fn erase(homeserver: &Homeserver, name: &str) -> Result<(), FinishError> {
-    match homeserver.redact_all(name).await {
-        Ok(redaction) => {
-            let mut looks = tokio::time::interval(REDACTION_LOOK);
-            let mut left = REDACTION_LOOKS;
-            while !homeserver.is_redacted(&redaction).await? {
-                left = left.checked_sub(1).ok_or(FinishError::NotYet)?;
-                looks.tick().await;
+/// Redacts everything that a user sent in these rooms, and deletes what they uploaded.
+async fn redact(homeserver: &Homeserver, name: &str, rooms: &[String]) -> Result<(), FinishError> {
+    let parse = |room: &String| OwnedRoomId::try_from(room.as_str()).map_err(|_| FinishError::NotARoom(room.clone()));
+    let rooms = rooms.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    if !rooms.is_empty() {
+        let redaction = match homeserver.redact_all(name, &rooms).await {
+            // Without an admin token, messages are hidden from users who join later, and no more can be done.
+            Err(MatrixError::NoAdmin | MatrixError::NoSuchUser(_)) => return Ok(()),
+            outcome => outcome?,
+        };
+        let mut looks = tokio::time::interval(REDACTION_LOOK);
+        let mut left = REDACTION_LOOKS;
+        loop {
+            match homeserver.redaction(&redaction).await? {
+                Redaction::Done => break,
+                Redaction::Failed(reason) => return Err(FinishError::NotRedacted(reason)),
+                Redaction::Running => left = left.checked_sub(1).ok_or(FinishError::StillRedacting)?,
             }
-            while homeserver.delete_media(name).await? > 0 {}
+            looks.tick().await;
         }
-        // Without an administrator's token, what was said is hidden from those who come later, and no more can be done.
-        Err(MatrixError::NoAdmin | MatrixError::NoSuchUser(_)) => {}
-        Err(error) => return Err(error.into()),
     }
-    homeserver.deactivate(name, true).await?;
-    Ok(())
+    loop {
+        match homeserver.delete_media(name).await {
+            Ok(0) | Err(MatrixError::NoAdmin | MatrixError::NoSuchUser(_)) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// How long to wait after so many attempts.
-fn pause(attempts: i32) -> Duration {
+fn pause(attempts: i32, shortest: Duration, longest: Duration) -> Duration {
     let doublings = attempts.clamp(1, 12).unsigned_abs() - 1;
-    LONGEST_PAUSE.min(Duration::from_secs(10) * 2_u32.pow(doublings))
+    longest.min(shortest * 2_u32.pow(doublings))
 }

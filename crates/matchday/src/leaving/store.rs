@@ -68,7 +68,12 @@ pub(super) async fn insert_departure(
     due_at: OffsetDateTime,
 ) -> sqlx::Result<()> {
     sqlx::query!(
-        "insert into departures (user_id, chat_names, requested_at, due_at) values ($1, $2, $3, $4)",
+        "insert into departures (user_id, chat_names, chat_rooms, requested_at, devices_due_at, due_at)
+         values ($1, $2,
+                 -- A homeserver does not list the rooms that a user is banned from as joined.
+                 array(select r.matrix_id from room_members m join rooms r on r.id = m.room_id
+                       where m.user_id = $1 and m.membership = 'ban' and r.matrix_id is not null),
+                 $3, $3, $4)",
         user.0,
         chat_names,
         now,
@@ -77,6 +82,72 @@ pub(super) async fn insert_departure(
     .execute(connection)
     .await?;
     Ok(())
+}
+
+/// Sets when open reports about a person are erased at the latest.
+pub(super) async fn limit_open_reports(
+    connection: &mut PgConnection,
+    person: &Person,
+    erase_at: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update reports set erase_at = $2 where sender = any($1) and closed_at is null and erase_at is null",
+        &person.matrix_ids,
+        erase_at,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// A departure whose chat devices are to be ended.
+#[derive(Clone, Debug)]
+pub(super) struct DevicesDue {
+    pub(super) id: i64,
+    pub(super) user_id: UserId,
+    pub(super) chat_names: Vec<String>,
+    pub(super) attempts: i32,
+}
+
+/// Takes the next departure whose devices are due, and hides it from other workers until `until`.
+pub(super) async fn take_devices_due(
+    executor: impl PgExecutor<'_>,
+    now: OffsetDateTime,
+    until: OffsetDateTime,
+) -> sqlx::Result<Option<DevicesDue>> {
+    sqlx::query_as!(
+        DevicesDue,
+        r#"update departures set devices_due_at = $2, device_attempts = device_attempts + 1
+           where id = (select id from departures where devices_due_at <= $1
+                       order by devices_due_at, id limit 1 for update skip locked)
+           returning id, user_id as "user_id: UserId", chat_names, device_attempts as attempts"#,
+        now,
+        until,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// Sets when the devices of a departure are due again; `None` if they have ended.
+pub(super) async fn set_devices_due(
+    executor: impl PgExecutor<'_>,
+    id: i64,
+    due_at: Option<OffsetDateTime>,
+) -> sqlx::Result<()> {
+    sqlx::query!("update departures set devices_due_at = $2 where id = $1", id, due_at).execute(executor).await?;
+    Ok(())
+}
+
+/// Adds rooms to those whose messages are to be redacted; returns all of them.
+pub(super) async fn add_rooms(executor: impl PgExecutor<'_>, due: &Due, rooms: &[String]) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!(
+        "update departures set chat_rooms = array(select distinct unnest(chat_rooms || $2::text[]))
+         where id = $1 returning chat_rooms",
+        due.id,
+        rooms,
+    )
+    .fetch_one(executor)
+    .await
 }
 
 /// A departure that is to be finished.

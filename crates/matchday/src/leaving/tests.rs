@@ -10,8 +10,12 @@ use super::{
     service::DELETED,
 };
 use crate::{
+    app::App,
+    operators::Operator,
+    platform::clock::Clock as _,
+    safety::service::Restriction,
     sessions::service::REVOKED,
-    testing::{TestApp, TestUser, eventually, unique},
+    testing::{Receiver, Reply, TestApp, TestUser, eventually, test_config, unique},
 };
 
 const PHONE: &str = "+14155550142";
@@ -333,6 +337,343 @@ async fn chat_forgets_what_they_said_and_who_they_were() {
             members == 1
         })
         .await;
+        app.told().await;
+    })
+    .await;
+}
+
+/// Two users in a room, one of whom said something.
+struct Said<'a> {
+    user: TestUser<'a>,
+    token: Value,
+    others_token: Value,
+    matrix_id: String,
+    room: String,
+    /// The message, as a path on the homeserver.
+    message: String,
+}
+
+async fn said(app: &TestApp) -> Said<'_> {
+    let (user, login) = app.log_in(PHONE).await;
+    let (other, others) = app.log_in("+14155550178").await;
+    let opened = other.post("/api/auth/chat-room", json!({"name": unique("Room"), "is_private": false})).await;
+    let room = opened.expect(201)["data"]["room_id"].as_str().expect("a room").to_owned();
+    user.post(&format!("/api/auth/chat-rooms/{room}/join"), json!({})).await.expect(200);
+    let credentials = &login["matrix_credentials"];
+    let (path, words) =
+        (format!("rooms/{room}/send/m.room.message/1"), json!({"msgtype": "m.text", "body": "zwieback"}));
+    let (status, sent) = matrix(app, reqwest::Method::PUT, &path, &credentials["access_token"], Some(words)).await;
+    assert_eq!(status, 200, "{sent}");
+    Said {
+        user,
+        token: credentials["access_token"].clone(),
+        others_token: others["matrix_credentials"]["access_token"].clone(),
+        matrix_id: credentials["user_id"].as_str().expect("an id").to_owned(),
+        message: format!("rooms/{room}/event/{}", sent["event_id"].as_str().expect("an id")),
+        room,
+    }
+}
+
+/// Deletes the account, and expects that the homeserver refuses the chat token within two seconds. No worker runs.
+async fn delete_and_expect_refusal(app: &TestApp, user: &TestUser<'_>, token: &Value) {
+    assert_eq!(matrix(app, reqwest::Method::GET, "account/whoami", token, None).await.0, 200);
+    let code = ask_for_code(user, app).await;
+    delete(user, &code).await.expect(200);
+    let deleted = std::time::Instant::now();
+    while matrix(app, reqwest::Method::GET, "account/whoami", token, None).await.0 != 401 {
+        assert!(deleted.elapsed() < std::time::Duration::from_secs(2), "the chat token is still good");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn deletion_ends_chat_token_at_once() {
+    TestApp::run_with_chat(&[], async |app| {
+        let said = said(app).await;
+        delete_and_expect_refusal(app, &said.user, &said.token).await;
+        assert_eq!(app.app.leaving.finish_due().await.expect("looked"), 0, "the rest is not due yet");
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn worker_ends_chat_devices_of_deleted_accounts() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (user, login) = app.log_in(PHONE).await;
+        let token = &login["matrix_credentials"]["access_token"];
+        let code = ask_for_code(&user, app).await;
+        delete(&user, &code).await.expect(200);
+        eventually("the token is refused", async || {
+            matrix(app, reqwest::Method::GET, "account/whoami", token, None).await.0 == 401
+        })
+        .await;
+        // A device that was made by a login under way, in a process that was killed before it looked again.
+        let name = login["user"]["username"].as_str().expect("a name");
+        let homeserver = app.app.chat.homeserver().expect("a homeserver");
+        let late = homeserver.log_in(name, "LATE", "late").await.expect("a device").access_token;
+        let late = json!(secrecy::ExposeSecret::expose_secret(&late));
+        assert_eq!(matrix(app, reqwest::Method::GET, "account/whoami", &late, None).await.0, 200);
+        app.app.leaving.end_due_devices().await.expect("looked");
+        assert_eq!(matrix(app, reqwest::Method::GET, "account/whoami", &late, None).await.0, 401);
+        let due: Option<time::OffsetDateTime> =
+            sqlx::query_scalar("select devices_due_at from departures").fetch_one(&app.app.db).await.expect("read");
+        assert_eq!(due, None, "once is enough");
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn refused_admin_token_delays_redaction_only() {
+    TestApp::run_with_chat(&[("MATCHDAY_MATRIX__ADMIN_TOKEN", "not-an-admin")], async |app| {
+        let said = said(app).await;
+        delete_and_expect_refusal(app, &said.user, &said.token).await;
+        sqlx::query("insert into code_failures (subject, own, failures, last_failed_at) values ($1, true, 1, now())")
+            .bind(format!("verify:{}", said.user.id))
+            .execute(&app.app.db)
+            .await
+            .expect("written late");
+        app.clock.advance(Duration::minutes(2));
+        assert_eq!(app.app.leaving.finish_due().await.expect("looked"), 0, "not redacted, so not finished");
+        let fault: String =
+            sqlx::query_scalar("select fault from departures").fetch_one(&app.app.db).await.expect("still there");
+        assert!(fault.contains("admin token"), "{fault}");
+        let see = async |path: &str| matrix(app, reqwest::Method::GET, path, &said.others_token, None).await.1;
+        assert_eq!(see(&said.message).await["content"]["body"], "zwieback");
+        let member = format!("rooms/{}/state/m.room.member/{}", said.room, said.matrix_id);
+        eventually("deactivated all the same, which leaves the room", async || {
+            see(&member).await["membership"] == "leave"
+        })
+        .await;
+        let late: i64 =
+            sqlx::query_scalar("select count(*) from code_failures").fetch_one(&app.app.db).await.expect("counted");
+        assert_eq!(late, 0, "rows that were written late are deleted all the same");
+
+        // The operator sets a token that is good.
+        let parts = (test_config(&[]), app.app.db.clone(), app.clock.clone(), app.app.random.clone());
+        let mended = App::assemble(parts.0, parts.1, parts.2, parts.3).await.expect("an app");
+        app.clock.advance(Duration::hours(1));
+        assert_eq!(mended.leaving.finish_due().await.expect("looked"), 1);
+        let seen = see(&said.message).await;
+        assert_eq!(seen["content"], json!({}), "redacted although the account is deactivated: {seen}");
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn failed_redaction_is_retried_until_it_succeeds() {
+    // How each attempt ends, in turn.
+    let ends = [
+        json!({"status": "failed", "error": "the database is full"}),
+        json!({"status": "complete", "failed_redactions": {"$event": "forbidden"}}),
+        json!({"status": "complete", "failed_redactions": {}}),
+    ];
+    let attempt = std::sync::atomic::AtomicUsize::new(0);
+    let homeserver = Receiver::start(move |_, received| {
+        let body = match received.path.split('?').next().unwrap_or_default() {
+            path if path.ends_with("/devices") => json!({"devices": [{"device_id": "PHONE"}]}),
+            path if path.ends_with("/joined_rooms") => json!({"joined_rooms": ["!room:matchday.localhost"]}),
+            path if path.ends_with("/redact") => json!({"redact_id": "r"}),
+            path if path.contains("/redact_status/") => {
+                ends[attempt.fetch_add(1, std::sync::atomic::Ordering::Relaxed)].clone()
+            }
+            path if path.ends_with("/media") => json!({"deleted_media": [], "total": 0}),
+            path if path.ends_with("/deactivate") => json!({"id_server_unbind_result": "success"}),
+            _ => json!({}),
+        };
+        Reply::status(200).with("content-type", "application/json").saying(&body.to_string())
+    })
+    .await;
+    let url = homeserver.url.to_string();
+    let changes = [("MATCHDAY_MATRIX__HOMESERVER_URL", url.as_str()), ("MATCHDAY_MATRIX__ADMIN_TOKEN", "admin")];
+    TestApp::run_with(&changes, async |app| {
+        let (user, _) = app.log_in(PHONE).await;
+        let code = ask_for_code(&user, app).await;
+        delete(&user, &code).await.expect(200);
+        app.clock.advance(Duration::minutes(2));
+        for (finished, fault) in [(0, "the database is full"), (0, "1 messages were not redacted"), (1, "")] {
+            let before = homeserver.seen().len();
+            assert_eq!(app.app.leaving.finish_due().await.expect("looked"), finished, "{fault}");
+            let seen = homeserver.seen();
+            let asked = |end: &str| seen[before..].iter().position(|one| one.path.split('?').next() == Some(end));
+            assert!(asked("/_matrix/client/v3/account/deactivate").is_some(), "deactivated whatever became of that");
+            let faults: Vec<Option<String>> =
+                sqlx::query_scalar("select fault from departures").fetch_all(&app.app.db).await.expect("read");
+            assert_eq!(faults.len(), 1 - finished);
+            assert!(faults.iter().flatten().all(|said| said.contains(fault)), "{faults:?}");
+            app.clock.advance(Duration::hours(1));
+        }
+        app.told().await;
+    })
+    .await;
+}
+
+async fn restrict_for(app: &TestApp, user: &TestUser<'_>, restriction: Restriction, days: Option<u64>) {
+    let length = days.map(|days| std::time::Duration::from_hours(24 * days));
+    let operator = Operator::new("ola", "spam");
+    app.app.safety.restrict_for(user.id, restriction, length, &operator).await.expect("done");
+}
+
+/// The restrictions of an account now.
+async fn restrictions(app: &TestApp, user: &TestUser<'_>) -> (bool, bool) {
+    let account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
+    (account.banned_at.is_some(), account.muted_at.is_some())
+}
+
+async fn delete_account(app: &TestApp, user: &TestUser<'_>, phone: &str) {
+    user.send(Method::POST, "/api/auth/me/deletion", None).await.expect(200);
+    let code = app.codes(phone).await.remove(0);
+    delete(user, &code).await.expect(200);
+    app.clock.advance(Duration::minutes(10));
+    app.app.leaving.finish_due().await.expect("looked");
+}
+
+#[tokio::test]
+async fn mute_survives_deletion_and_new_registration() {
+    TestApp::run(async |app| {
+        let (user, _) = app.log_in(PHONE).await;
+        restrict_for(app, &user, Restriction::Mute, Some(7)).await;
+        let until = app.clock.now() + Duration::days(7);
+        delete_account(app, &user, PHONE).await;
+        assert!(search(&app.app.db, PHONE.trim_start_matches('+')).await.is_empty(), "only a hash is kept");
+        let kept: Vec<Option<i64>> =
+            sqlx::query_scalar("select user_id from restricted_phones").fetch_all(&app.app.db).await.expect("read");
+        assert_eq!(kept, [None], "which links to no account");
+        app.told().await;
+
+        let (again, _) = app.log_in(PHONE).await;
+        assert_ne!(again.id, user.id);
+        let account = app.app.accounts.find(again.id).await.expect("read").expect("an account");
+        assert_eq!((account.banned_at, account.muted_until), (None, Some(until)));
+        let told: Vec<String> = app.told().await.into_iter().map(|(subject, _)| subject).collect();
+        assert_eq!(told, ["fact.user.restricted", "work.chat.restricted"], "chat learns of it");
+        let export = again.get("/api/auth/me/export").await.expect(200);
+        assert_eq!(export["data"]["restrictions"][0]["action"], "mute");
+        assert!(!export.to_string().contains("\"mac\""), "{export}");
+
+        // And once more, until the time is over.
+        delete_account(app, &again, PHONE).await;
+        let (third, _) = app.log_in(PHONE).await;
+        assert_eq!(restrictions(app, &third).await, (false, true));
+        delete_account(app, &third, PHONE).await;
+        app.clock.advance(Duration::days(7));
+        let (free, _) = app.log_in(PHONE).await;
+        assert_eq!(restrictions(app, &free).await, (false, false));
+        assert_eq!(app.app.safety.sweep().await.expect("swept"), 1);
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lifted_mute_does_not_come_back_with_phone() {
+    TestApp::run(async |app| {
+        let (user, _) = app.log_in(PHONE).await;
+        restrict_for(app, &user, Restriction::Mute, None).await;
+        delete_account(app, &user, PHONE).await;
+        let (again, _) = app.log_in(PHONE).await;
+        assert_eq!(restrictions(app, &again).await, (false, true));
+        restrict_for(app, &again, Restriction::Unmute, None).await;
+        delete_account(app, &again, PHONE).await;
+        let (free, _) = app.log_in(PHONE).await;
+        assert_eq!(restrictions(app, &free).await, (false, false));
+        app.told().await;
+    })
+    .await;
+}
+
+/// Moves an account to another phone.
+async fn move_to(app: &TestApp, user: &TestUser<'_>, phone: &str) {
+    user.post("/api/auth/verify-phone/initiate", json!({"phone": phone})).await.expect(200);
+    let code = app.codes(phone).await.remove(0);
+    user.post("/api/auth/verify-phone", json!({"phone": phone, "code": code})).await.expect(200);
+    app.clock.advance(Duration::minutes(10));
+}
+
+#[tokio::test]
+async fn mute_follows_every_phone_of_its_account() {
+    TestApp::run(async |app| {
+        let (old, new, third) = (PHONE, "+14155550143", "+14155550144");
+        let (user, _) = app.log_in(old).await;
+        restrict_for(app, &user, Restriction::Mute, None).await;
+        move_to(app, &user, new).await;
+        let (with_old, _) = app.log_in(old).await;
+        assert_ne!(with_old.id, user.id);
+        assert_eq!(restrictions(app, &with_old).await, (false, true), "the phone from before the move");
+        delete_account(app, &with_old, old).await;
+        // An account that moves to such a phone is muted as well.
+        let (other, _) = app.log_in(third).await;
+        assert_eq!(restrictions(app, &other).await, (false, false));
+        move_to(app, &other, old).await;
+        assert_eq!(restrictions(app, &other).await, (false, true));
+        let (fresh, _) = app.log_in(third).await;
+        assert_eq!(restrictions(app, &fresh).await, (false, false), "it was released before the mute");
+        delete_account(app, &user, new).await;
+        let (with_new, _) = app.log_in(new).await;
+        assert_eq!(restrictions(app, &with_new).await, (false, true), "the phone at deletion");
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn banned_phone_cannot_register_and_keeps_its_code() {
+    TestApp::run(async |app| {
+        let (user, _) = app.log_in(PHONE).await;
+        restrict_for(app, &user, Restriction::Mute, None).await;
+        move_to(app, &user, "+14155550143").await;
+        restrict_for(app, &user, Restriction::Ban, Some(2)).await;
+        app.told().await;
+        let body = json!({"phone": PHONE, "code": app.code(PHONE).await});
+        let refused = app.post("/api/code/verify", &body).await.expect(403);
+        assert_eq!(
+            (&refused["code"], &refused["suspended_until"]),
+            (&json!("account_suspended"), &json!("2026-11-22T15:10:00Z"))
+        );
+        assert!(app.told().await.is_empty(), "no account was made");
+        restrict_for(app, &user, Restriction::Unban, None).await;
+        app.post("/api/code/verify", &body).await.expect(200);
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn open_report_keeps_evidence_of_deleted_sender_until_closed() {
+    TestApp::run_with_chat(&[], async |app| {
+        let said = said(app).await;
+        let (reporter, _) = app.log_in("+14155550179").await;
+        let event = said.message.rsplit('/').next().expect("an id");
+        let reported = json!({"event_id": event, "reason": "insults"});
+        reporter.post(&format!("/api/auth/chat-rooms/{}/reports", said.room), reported.clone()).await.expect(201);
+        let (second, _) = app.log_in("+14155550180").await;
+        second.post(&format!("/api/auth/chat-rooms/{}/reports", said.room), reported).await.expect(201);
+        delete_account(app, &said.user, PHONE).await;
+
+        let open = app.app.safety.open_reports(10).await.expect("read");
+        assert_eq!(open.len(), 2);
+        for report in &open {
+            assert_eq!(report.sender.as_deref(), Some(said.matrix_id.as_str()));
+            assert!(report.content.as_ref().is_some_and(|content| content.contains("zwieback")), "{report:?}");
+        }
+        assert!(app.app.safety.close_report(open[0].id, &Operator::new("ola", "warned")).await.expect("closed"));
+        let left = async || -> Vec<(Option<String>, Option<String>)> {
+            let rows = sqlx::query_as("select sender, content from reports order by id").fetch_all(&app.app.db).await;
+            rows.expect("read")
+        };
+        let rows = left().await;
+        assert_eq!(rows[0], (None, None), "erased when it is closed");
+        assert!(rows[1].0.is_some() && rows[1].1.is_some());
+        // Nobody looks at the other one: at most thirty days.
+        app.clock.advance(Duration::days(29));
+        app.app.safety.sweep().await.expect("swept");
+        assert!(left().await[1].0.is_some());
+        app.clock.advance(Duration::days(1));
+        app.app.safety.sweep().await.expect("swept");
+        assert_eq!(left().await[1], (None, None));
+        assert!(search(&app.app.db, "zwieback").await.is_empty());
         app.told().await;
     })
     .await;

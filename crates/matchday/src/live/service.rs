@@ -551,7 +551,7 @@ impl Listener {
     /// Whether the token is still good. A database that is away is no reason to send anybody away.
     async fn is_welcome(&self) -> bool {
         match self.live.inner.sessions.check(self.token.expose_secret()).await {
-            Ok(Some(session)) => !session.is_banned,
+            Ok(Some(session)) => session.ban.is_none(),
             Ok(None) => false,
             Err(_) => true,
         }

@@ -83,7 +83,7 @@ impl From<LoginError> for ApiError {
     fn from(error: LoginError) -> Self {
         match error {
             LoginError::Code(error) => error.into(),
-            LoginError::Suspended => Self::suspended(),
+            LoginError::Suspended { until } => Self::suspended(until),
             LoginError::UsernameTaken => Self::invalid_field("username", "is taken"),
             LoginError::Session(error) => error.into(),
         }
@@ -97,7 +97,7 @@ impl From<LoginError> for ApiError {
     responses(
         (status = 200, body = LoginAnswer),
         (status = 401, description = "The code is wrong, expired, used up, or was never sent", body = ErrorBody),
-        (status = 403, description = "The account is suspended (`account_suspended`)", body = ErrorBody),
+        (status = 403, description = "The account is suspended (`account_suspended`); `suspended_until` is when that ends, if it does", body = ErrorBody),
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn verify_code(
@@ -116,7 +116,7 @@ pub(super) async fn verify_code(
     responses(
         (status = 200, body = LoginAnswer),
         (status = 401, description = "The code is wrong, expired, used up, or was never sent", body = ErrorBody),
-        (status = 403, description = "The account is suspended (`account_suspended`)", body = ErrorBody),
+        (status = 403, description = "The account is suspended (`account_suspended`); `suspended_until` is when that ends, if it does", body = ErrorBody),
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn log_in(

@@ -2,6 +2,7 @@
 
 use secrecy::SecretString;
 use sqlx::PgPool;
+use time::OffsetDateTime;
 
 use crate::{
     accounts::service::{Account, Accounts, MakeError},
@@ -63,7 +64,10 @@ pub enum LoginError {
     UsernameTaken,
     /// The account may not use the service.
     #[error("the account is suspended")]
-    Suspended,
+    Suspended {
+        /// When the suspension ends, if it has an end.
+        until: Option<OffsetDateTime>,
+    },
     /// The session.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -97,10 +101,10 @@ impl Login {
                 }
                 Err(EnterError::Make(MakeError::Database(error))) => return Err(error.into()),
                 Err(EnterError::Make(MakeError::Message(error))) => return Err(SessionError::from(error).into()),
-                Err(EnterError::Login(LoginError::Suspended)) => {
+                Err(EnterError::Login(suspended @ LoginError::Suspended { .. })) => {
                     // Once the suspension is over, it is as good as it was.
                     self.codes.give_back(right).await?;
-                    return Err(LoginError::Suspended);
+                    return Err(suspended);
                 }
                 Err(EnterError::Login(error)) => return Err(error),
             }
@@ -134,7 +138,7 @@ impl Login {
             return Err(MakeError::UsernameTaken.into());
         }
         if account.banned_at.is_some() {
-            return Err(LoginError::Suspended.into());
+            return Err(LoginError::Suspended { until: account.banned_until }.into());
         }
         let (issued, ended) = if is_new {
             (

@@ -281,6 +281,7 @@ pub(super) async fn fans(
     teams: (TeamId, TeamId),
     (after, until): (UserId, UserId),
     most: i64,
+    now: OffsetDateTime,
 ) -> sqlx::Result<Vec<Fan>> {
     sqlx::query_as!(
         Fan,
@@ -291,7 +292,7 @@ pub(super) async fn fans(
                  select user_id from user_teams where team_id = $3 and user_id > $4 and user_id <= $5) f
            join users u on u.user_id = f.user_id
            left join notification_settings s on s.user_id = f.user_id
-           where u.banned_at is null and coalesce(s.reminders, true)
+           where (u.banned_at is null or u.banned_until <= $7) and coalesce(s.reminders, true)
              and not exists (select from predictions p where p.user_id = f.user_id and p.event_id = $1)
            order by f.user_id limit $6"#,
         event.0,
@@ -300,6 +301,7 @@ pub(super) async fn fans(
         after.0,
         until.0,
         most,
+        now,
     )
     .fetch_all(executor)
     .await

@@ -133,7 +133,8 @@ impl Notifications {
         let teams = (found.home_team, found.away_team);
         let (mut after, mut later) = (batch.after, 0);
         while inner.clock.now() < batch.start_time {
-            let fans = store::fans(&inner.db, batch.event_id, teams, (after, batch.until), CLAIMED_AT_ONCE).await?;
+            let (range, now) = ((after, batch.until), inner.clock.now());
+            let fans = store::fans(&inner.db, batch.event_id, teams, range, CLAIMED_AT_ONCE, now).await?;
             let Some(last) = fans.last().map(|fan| fan.user_id) else { break };
             later += self.notify(&reminder, &fans).await?;
             after = last;

@@ -15,6 +15,7 @@ use crate::{
         limit_headers, permitted, retry_after,
     },
     phone::Phone,
+    safety::phones::RestrictError,
     sms::templates::Language,
 };
 
@@ -117,7 +118,8 @@ impl From<VerifyError> for ApiError {
             VerifyError::ProofNeeded => proof_needed(),
             VerifyError::Code(error) => error.into(),
             VerifyError::Session(error) => error.into(),
-            VerifyError::Database(error) => error.into(),
+            VerifyError::Restrictions(RestrictError::Message(error)) => Self::internal(error),
+            VerifyError::Database(error) | VerifyError::Restrictions(RestrictError::Database(error)) => error.into(),
         }
     }
 }
@@ -130,7 +132,8 @@ impl From<UndoError> for ApiError {
                 Self::new(StatusCode::CONFLICT, "phone_taken", "The phone number belongs to another account now.")
             }
             UndoError::Session(error) => error.into(),
-            UndoError::Database(error) => error.into(),
+            UndoError::Restrictions(RestrictError::Message(error)) => Self::internal(error),
+            UndoError::Database(error) | UndoError::Restrictions(RestrictError::Database(error)) => error.into(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
+use tokio::sync::Notify;
 use url::Url;
 
 pub use super::rules::UndoCode;
@@ -12,7 +13,7 @@ use super::{
     store::{self, Untold},
 };
 use crate::{
-    accounts,
+    accounts::{self, service::Accounts},
     codes::{
         Code, Subject,
         service::{CheckError, Codes, GuessPermit, RequestError, Sent},
@@ -25,6 +26,7 @@ use crate::{
         database,
         random::{self, Random},
     },
+    safety::phones::RestrictError,
     sessions::service::{SessionError, Sessions},
     sms::{service::Sms, templates::Language},
 };
@@ -37,18 +39,16 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(30);
 /// The phones of all users.
 #[derive(Clone)]
 pub struct Phones {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    db: PgPool,
-    codes: Codes,
-    sessions: Sessions,
-    sms: Sms,
-    clock: Arc<dyn Clock>,
-    random: Arc<dyn Random>,
+    pub(crate) db: PgPool,
+    pub(crate) accounts: Accounts,
+    pub(crate) codes: Codes,
+    pub(crate) sessions: Sessions,
+    pub(crate) sms: Sms,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    pub(crate) outbox_written: Arc<Notify>,
     /// The page that undoes a move, where there is one.
-    undo_url: Option<Url>,
+    pub(crate) undo_url: Option<Url>,
 }
 
 /// Why no code was sent to a phone that is to be verified.
@@ -80,6 +80,9 @@ pub enum VerifyError {
     /// The code was not accepted.
     #[error(transparent)]
     Code(#[from] CheckError),
+    /// The restrictions of the phones could not be carried over.
+    #[error(transparent)]
+    Restrictions(#[from] RestrictError),
     /// The sessions could not be read or ended.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -97,6 +100,9 @@ pub enum UndoError {
     /// The phone that the account left belongs to another account that is older than the move.
     #[error("the phone belongs to another account")]
     PhoneTaken,
+    /// The restrictions of the phones could not be carried over.
+    #[error(transparent)]
+    Restrictions(#[from] RestrictError),
     /// The sessions could not be ended.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -106,19 +112,6 @@ pub enum UndoError {
 }
 
 impl Phones {
-    /// Phones in this database.
-    pub fn new(
-        db: PgPool,
-        codes: Codes,
-        sessions: Sessions,
-        sms: Sms,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
-        undo_url: Option<Url>,
-    ) -> Self {
-        Self { inner: Arc::new(Inner { db, codes, sessions, sms, clock, random, undo_url }) }
-    }
-
     /// Sends a code to a phone that the user says is theirs, or will be.
     pub async fn begin_verification(
         &self,
@@ -127,22 +120,23 @@ impl Phones {
         network: ClientNetwork,
         language: Language,
     ) -> Result<Sent, BeginError> {
-        let mut connection = self.inner.db.acquire().await?;
+        let mut connection = self.db.acquire().await?;
         if !self.may_verify(&mut connection, user, phone).await? {
             return Err(BeginError::ProofNeeded);
         }
         drop(connection);
-        Ok(self.inner.codes.request(&Subject::Verification(user.id), phone, network, language).await?)
+        Ok(self.codes.request(&Subject::Verification(user.id), phone, network, language).await?)
     }
 
     /// Whether the user may verify this phone: always their own, another one only after they proved their own.
     async fn may_verify(&self, connection: &mut PgConnection, user: CurrentUser, phone: &Phone) -> sqlx::Result<bool> {
-        let current = accounts::store::find(&mut *connection, user.id).await?.and_then(|account| account.phone);
+        let current =
+            accounts::store::find(&mut *connection, user.id, self.clock.now()).await?.and_then(|account| account.phone);
         if current.is_none_or(|current| current == *phone) {
             return Ok(true);
         }
-        let proven_at = self.inner.sessions.proven_at(connection, user.id, user.session).await?;
-        Ok(proven_at.is_some_and(|proven_at| rules::is_recent(proven_at, self.inner.clock.now())))
+        let proven_at = self.sessions.proven_at(connection, user.id, user.session).await?;
+        Ok(proven_at.is_some_and(|proven_at| rules::is_recent(proven_at, self.clock.now())))
     }
 
     /// Proves that a phone is the user's. Another one than before becomes theirs: the account moves to it, the user's
@@ -156,24 +150,23 @@ impl Phones {
         permit: GuessPermit,
         language: Language,
     ) -> Result<(), VerifyError> {
-        let inner = &*self.inner;
         let subject = Subject::Verification(user.id);
-        match inner.codes.pending(&subject).await? {
+        match self.codes.pending(&subject).await? {
             None => return Err(CheckError::NotGood.into()),
             Some(pending) if pending != *phone => return Err(VerifyError::OtherPhone),
             Some(_) => {}
         }
-        let right = inner.codes.check(&subject, phone, code, permit).await?;
-        let now = inner.clock.now();
-        let mut tx = inner.db.begin().await?;
-        if !inner.codes.consume_in(&mut tx, right, &subject).await? {
+        let right = self.codes.check(&subject, phone, code, permit).await?;
+        let now = self.clock.now();
+        let mut tx = self.db.begin().await?;
+        if !self.codes.consume_in(&mut tx, right, &subject).await? {
             return Err(CheckError::NotGood.into());
         }
         accounts::store::lock(&mut tx, user.id).await?;
         // Again, behind the lock: the proof may have grown too old, or the account may have moved meanwhile.
         if !self.may_verify(&mut tx, user, phone).await? {
             tx.rollback().await?;
-            inner.codes.give_back(right).await?;
+            self.codes.give_back(right).await?;
             return Err(VerifyError::ProofNeeded);
         }
         let owner = accounts::store::phone_owner(&mut tx, phone).await?;
@@ -183,21 +176,23 @@ impl Phones {
         };
         let mut ended = None;
         if is_theirs {
-            let before = accounts::store::find(&mut *tx, user.id).await?.and_then(|account| account.phone);
+            let before = accounts::store::find(&mut *tx, user.id, now).await?.and_then(|account| account.phone);
             if let Some(before) = before.filter(|before| before != phone) {
                 accounts::store::release_phone(&mut tx, &before, user.id).await?;
-                inner.codes.forget_phone_in(&mut tx, &before).await?;
+                self.accounts.carry_restrictions_in(&mut tx, user.id, &before, phone).await?;
+                self.codes.forget_phone_in(&mut tx, &before).await?;
                 store::insert(&mut tx, user.id, &before, language.tag(), now, now + rules::UNDO_LASTS).await?;
-                ended = Some(inner.sessions.end_others_in(&mut tx, user.id, Some(user.session)).await?);
+                ended = Some(self.sessions.end_others_in(&mut tx, user.id, Some(user.session)).await?);
             }
             accounts::store::set_phone(&mut tx, user.id, phone, now).await?;
-            inner.sessions.note_proof_in(&mut tx, user.id, user.session, now).await?;
+            self.sessions.note_proof_in(&mut tx, user.id, user.session, now).await?;
         }
         tx.commit().await?;
-        inner.codes.note_verified(phone);
+        self.outbox_written.notify_one();
+        self.codes.note_verified(phone);
         if let Some(ended) = ended {
             metrics::counter!("matchday_phone_moves_total").increment(1);
-            inner.sessions.forget(&ended);
+            self.sessions.forget(&ended);
             // At once; should this process end before, a worker does it.
             let phones = self.clone();
             tokio::spawn(async move { phones.tell_old_phones().await });
@@ -208,27 +203,27 @@ impl Phones {
     /// Texts the old phones of accounts that moved; returns how many it told. Each gets a code that undoes the move. The
     /// code is made here and stored as a hash, so that it is in no queue; a second attempt makes another one.
     pub async fn tell_old_phones(&self) -> sqlx::Result<usize> {
-        let (inner, mut told) = (&*self.inner, 0);
+        let mut told = 0;
         loop {
-            let now = inner.clock.now();
-            let Some(untold) = store::take_untold(&inner.db, now, now + TURN).await? else { return Ok(told) };
-            let code = UndoCode::make(untold.user_id, random::bytes(&*inner.random));
-            store::set_undo_hash(&inner.db, &untold, code.hash()).await?;
+            let now = self.clock.now();
+            let Some(untold) = store::take_untold(&self.db, now, now + TURN).await? else { return Ok(told) };
+            let code = UndoCode::make(untold.user_id, random::bytes(&*self.random));
+            store::set_undo_hash(&self.db, &untold, code.hash()).await?;
             match self.tell(&untold, &code).await {
                 Ok(()) => {
-                    store::set_notice_due(&inner.db, &untold, None).await?;
+                    store::set_notice_due(&self.db, &untold, None).await?;
                     told += 1;
                 }
                 Err(error) => {
                     tracing::warn!(%error, user = untold.user_id.0, attempts = untold.attempts, "phone move notice not sent");
-                    store::set_notice_due(&inner.db, &untold, Some(inner.clock.now() + pause(untold.attempts))).await?;
+                    store::set_notice_due(&self.db, &untold, Some(self.clock.now() + pause(untold.attempts))).await?;
                 }
             }
         }
     }
 
     async fn tell(&self, untold: &Untold, code: &UndoCode) -> Result<(), crate::sms::service::DispatchError> {
-        let undo = match &self.inner.undo_url {
+        let undo = match &self.undo_url {
             Some(page) => {
                 let mut link = page.clone();
                 link.set_fragment(Some(&code.text()));
@@ -238,17 +233,16 @@ impl Phones {
         };
         let language = Language::from_tag(&untold.language);
         let hours = rules::UNDO_LASTS.whole_hours().unsigned_abs();
-        self.inner.sms.send_move_notice(&untold.from_phone, language, &undo, hours, untold.undo_until).await
+        self.sms.send_move_notice(&untold.from_phone, language, &undo, hours, untold.undo_until).await
     }
 
     /// Gives an account back to the phone that it left. All its sessions end.
     pub async fn undo(&self, code: &UndoCode) -> Result<Phone, UndoError> {
-        let inner = &*self.inner;
-        let (user, now) = (code.user(), inner.clock.now());
-        let mut tx = inner.db.begin().await?;
+        let (user, now) = (code.user(), self.clock.now());
+        let mut tx = self.db.begin().await?;
         accounts::store::lock(&mut tx, user).await?;
         let undoable = store::undoable(&mut tx, user, code.hash(), now).await?.ok_or(UndoError::NotGood)?;
-        let account = accounts::store::find(&mut *tx, user).await?.ok_or(UndoError::NotGood)?;
+        let account = accounts::store::find(&mut *tx, user, now).await?.ok_or(UndoError::NotGood)?;
         let phone = undoable.from_phone;
         let mut ended = Vec::new();
         if let Some(owner) = accounts::store::phone_owner(&mut tx, &phone).await?
@@ -258,16 +252,18 @@ impl Phones {
         }
         if let Some(current) = account.phone.filter(|current| *current != phone) {
             accounts::store::release_phone(&mut tx, &current, user).await?;
-            inner.codes.forget_phone_in(&mut tx, &current).await?;
+            self.accounts.carry_restrictions_in(&mut tx, user, &current, &phone).await?;
+            self.codes.forget_phone_in(&mut tx, &current).await?;
         }
         accounts::store::claim_phone(&mut tx, &phone, user, now).await?;
         accounts::store::set_phone(&mut tx, user, &phone, now).await?;
-        inner.codes.remember_phone_in(&mut tx, &phone).await?;
+        self.codes.remember_phone_in(&mut tx, &phone).await?;
         store::set_undone(&mut tx, user, now).await?;
-        ended.push(inner.sessions.end_others_in(&mut tx, user, None).await?);
+        ended.push(self.sessions.end_others_in(&mut tx, user, None).await?);
         tx.commit().await?;
+        self.outbox_written.notify_one();
         for ended in &ended {
-            inner.sessions.forget(ended);
+            self.sessions.forget(ended);
         }
         metrics::counter!("matchday_phone_moves_undone_total").increment(1);
         tracing::info!(user = user.0, "phone move undone");
@@ -284,14 +280,16 @@ impl Phones {
         moved_at: OffsetDateTime,
     ) -> Result<crate::sessions::service::EndedSessions, UndoError> {
         accounts::store::lock(connection, owner).await?;
-        let is_newer =
-            accounts::store::find(&mut *connection, owner).await?.is_none_or(|account| account.created_at >= moved_at);
+        let is_newer = accounts::store::find(&mut *connection, owner, self.clock.now())
+            .await?
+            .is_none_or(|account| account.created_at >= moved_at);
         if !is_newer {
             return Err(UndoError::PhoneTaken);
         }
         accounts::store::release_phone(connection, phone, owner).await?;
+        self.accounts.keep_restrictions_in(connection, owner, phone).await?;
         accounts::store::clear_phone(connection, owner).await?;
-        Ok(self.inner.sessions.end_others_in(connection, owner, None).await?)
+        Ok(self.sessions.end_others_in(connection, owner, None).await?)
     }
 
     /// Until when the user's account cannot be deleted, because its phone was moved and the move can still be undone.
@@ -300,13 +298,13 @@ impl Phones {
         connection: &mut PgConnection,
         user: UserId,
     ) -> sqlx::Result<Option<OffsetDateTime>> {
-        store::undo_until(connection, user, self.inner.clock.now()).await
+        store::undo_until(connection, user, self.clock.now()).await
     }
 
     /// Deletes moves that cannot be undone any more; returns how many.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
-        let now = self.inner.clock.now();
-        database::sweep(|most| store::sweep(&self.inner.db, now, most)).await
+        let now = self.clock.now();
+        database::sweep(|most| store::sweep(&self.db, now, most)).await
     }
 }
 

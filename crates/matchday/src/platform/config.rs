@@ -122,6 +122,8 @@ settings! {
     codes: Codes {
         /// What codes are stored under: `version:64 hexadecimal digits`. The first key makes new codes, all of them check
         /// codes that are out. To change it, put a new one with another version in front; the old one can go after 5m.
+        /// Restricted phone numbers are hashed under these keys too: keep an old key while `restricted_phones` has rows
+        /// of its version, or those numbers are restricted no longer.
         keys: Vec<CodeKey>,
     }
     /// How codes are sent.

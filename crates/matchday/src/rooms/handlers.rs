@@ -77,6 +77,10 @@ impl From<RoomError> for ApiError {
             }
             RoomError::Refused => forbidden("invitation_refused", "This user takes no invitations from you."),
             RoomError::Muted => forbidden("muted", "You may not take part in chat at the moment."),
+            RoomError::Busy { retry_after } => {
+                let message = "The chat room is busy. Try again in a few seconds.";
+                Self::unavailable("room_busy", message).after(retry_after)
+            }
             RoomError::Chat(reason) => {
                 tracing::warn!(reason, "chat is not available");
                 Self::unavailable("chat_unavailable", "Chat does not answer. Try again shortly.").after(RETRY_AFTER)
@@ -319,7 +323,7 @@ struct RoomMembership {
         (status = 404, description = "There is no such room", body = ErrorBody),
         (status = 409, description = "The caller is a member already, for a match of any of its stands", body = ErrorBody),
         (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
-        (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
+        (status = 503, description = "Too many are joining at this moment (`room_busy`), or chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn join_room(
     State(app): State<App>,
@@ -327,7 +331,11 @@ pub(super) async fn join_room(
     Path(address): Path<RoomAddress>,
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permitted(app.rooms.permit(Action::Move, user.id).await)?;
-    let joined = app.rooms.join(user.id, &address).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let joined = app.rooms.join(user.id, &address).await;
+    if matches!(joined, Err(RoomError::Busy { .. })) {
+        app.rooms.give_back(Action::Move, user.id).await;
+    }
+    let joined = joined.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let message = match joined.other_stand {
         None => "You have joined the room.".to_owned(),
         Some(stand) => format!("That room is full: you have joined stand {stand} of the same match."),
@@ -479,7 +487,7 @@ pub(super) async fn get_member_stats(
     State(app): State<App>,
     looked_at: ReadableRoom,
 ) -> Result<Json<StatsAnswer>, ApiError> {
-    let stats = app.rooms.member_stats(&looked_at.room).await?;
+    let stats = app.rooms.member_stats(looked_at.user.id, &looked_at.room).await?;
     let predictor = |top: TopPredictor| PredictorItem {
         user_id: top.user_id,
         username: top.username,

@@ -134,7 +134,7 @@ impl Rooms {
             if room.is_private {
                 homeserver.invite(&matrix_id, None, creator.username.as_str()).await?;
             }
-            self.enter(creator, room.id, &matrix_id).await?;
+            self.enter_patiently(creator, room, &matrix_id).await?;
         }
         let mut tx = inner.db.begin().await?;
         let opened = store::open(&mut tx, room.id, inner.clock.now()).await?;

@@ -1,4 +1,5 @@
--- $1 room, $2 its match or null, $3 whether it is one of the match's own stands, $4 since when somebody is active.
+-- $1 room, $2 its match or null, $3 whether it is one of the match's own stands, $4 since when somebody is active, $5 the
+-- caller. Members whom the caller blocked are counted, but not listed among the top predictors.
 with places as (
     -- A match's stands are one crowd.
     select id from rooms where id = $1 or ($3 and event_id = $2 and stand is not null)
@@ -30,7 +31,7 @@ with places as (
 ), records as (
     select m.user_id, s.settled, s.correct
     from members m join user_scores s on s.user_id = m.user_id and s.scope = 'all'
-    where s.settled > 0
+    where s.settled > 0 and not exists (select from blocks b where b.user_id = $5 and b.blocked_id = m.user_id)
 ), top as (
     select user_id, correct, correct::double precision / settled as accuracy
     from records order by correct desc, accuracy desc, user_id limit 10

@@ -2,6 +2,7 @@
 //! homeserver, made by the service's bot; who may see and join them is decided here.
 
 mod handlers;
+mod line;
 pub mod making;
 mod rules;
 pub mod service;

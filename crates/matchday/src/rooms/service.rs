@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 use tokio::sync::{Notify, OnceCell, Semaphore};
 
 use super::{
+    line::{Busy, Line},
     rules::{RoomAddress, RoomName, Topic},
     store,
 };
@@ -38,11 +39,8 @@ use crate::{
 /// only wait there, longer than anybody here waits for them, and look as if it were away.
 const JOINS_AT_ONCE: usize = 10;
 
-/// How many of them into one room, where the homeserver takes one at a time, also from other processes of ours.
-const JOINS_AT_ONCE_IN_A_ROOM: usize = 3;
-
-/// Rooms share that many gates.
-const GATES: usize = 64;
+/// Rooms share that many lines.
+const LINES: usize = 64;
 
 /// Who did something in this time is active.
 const ACTIVE_FOR: time::Duration = time::Duration::days(7);
@@ -67,7 +65,7 @@ pub(super) struct Inner {
     pub(super) random: Arc<dyn Random>,
     pub(super) outbox_written: Arc<Notify>,
     pub(super) joins: Semaphore,
-    pub(super) gates: [Semaphore; GATES],
+    pub(super) lines: [Line; LINES],
     /// Whether the homeserver knows the bot.
     pub(super) bot: OnceCell<()>,
 }
@@ -228,7 +226,13 @@ pub enum RoomError {
     /// An operator muted the caller.
     #[error("the caller is muted")]
     Muted,
-    /// Chat does not answer, or is too busy.
+    /// Too many are joining the room at this moment.
+    #[error("too many are joining the room")]
+    Busy {
+        /// When to come back.
+        retry_after: Duration,
+    },
+    /// Chat does not answer.
     #[error("chat is not available: {0}")]
     Chat(String),
     /// The database failed.
@@ -290,7 +294,7 @@ impl Rooms {
             random,
             outbox_written,
             joins: Semaphore::new(JOINS_AT_ONCE),
-            gates: std::array::from_fn(|_| Semaphore::new(JOINS_AT_ONCE_IN_A_ROOM)),
+            lines: std::array::from_fn(|_| Line::new()),
             bot: OnceCell::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -349,9 +353,9 @@ impl Rooms {
         store::list(&self.inner.db, user, filter, paging).await
     }
 
-    /// What the members of a room are and do.
-    pub async fn member_stats(&self, room: &Room) -> sqlx::Result<MemberStats> {
-        store::member_stats(&self.inner.db, room, self.inner.clock.now() - ACTIVE_FOR).await
+    /// What the members of a room are and do, without the names of members whom this user blocked.
+    pub async fn member_stats(&self, user: UserId, room: &Room) -> sqlx::Result<MemberStats> {
+        store::member_stats(&self.inner.db, user, room, self.inner.clock.now() - ACTIVE_FOR).await
     }
 
     /// Joins a room. For a match it may be another stand than the one asked for, when that is full.
@@ -366,6 +370,11 @@ impl Rooms {
             _ if room.is_private => return Err(RoomError::NotAllowed),
             _ => {}
         }
+        // Before anything that costs: most of a crowd is refused here. A homeserver that is down refuses nobody for that.
+        self.homeserver()?;
+        let (line, now) = (self.line(&room), self.inner.clock.now());
+        let entered = line.enter(&*self.inner.random, now, self.inner.patience).await;
+        let _place = entered.map_err(|Busy { retry_after }| RoomError::Busy { retry_after })?;
         let account = self.speaker(user).await?;
         if let (Some(event), Some(_)) = (room.event_id, room.stand) {
             return self.join_match(&account, event, &room).await;
@@ -375,7 +384,26 @@ impl Rooms {
         Ok(Joined { matrix_id: matrix_id.to_string(), other_stand: None })
     }
 
-    /// Puts somebody into a room of the homeserver, and takes note of it.
+    /// The line in front of a room. The stands of a match share one: at any moment nearly everybody goes to the same stand.
+    fn line(&self, room: &Room) -> &Line {
+        let key = room.event_id.filter(|_| room.stand.is_some()).map_or(room.id.0, |event| event.0);
+        &self.inner.lines[usize::try_from(key.unsigned_abs()).unwrap_or_default() % LINES]
+    }
+
+    /// The same as [`Self::enter`] for work that would fail as a whole if it were refused: it waits in line.
+    pub(super) async fn enter_patiently(
+        &self,
+        account: &Account,
+        room: &Room,
+        matrix_id: &MatrixRoomId,
+    ) -> Result<(), RoomError> {
+        let (line, patience) = (self.line(room), self.inner.patience);
+        let place = line.enter_patiently(patience).await;
+        let _place = place.ok_or(RoomError::Busy { retry_after: patience })?;
+        self.enter(account, room.id, matrix_id).await
+    }
+
+    /// Puts somebody who has a place in the line into a room of the homeserver, and takes note of it.
     pub(super) async fn enter(
         &self,
         account: &Account,
@@ -383,12 +411,9 @@ impl Rooms {
         matrix_id: &MatrixRoomId,
     ) -> Result<(), RoomError> {
         let inner = &*self.inner;
-        // Who cannot be sent soon is told so, instead of being sent when nobody waits for the answer any more.
-        let gate = &inner.gates[usize::try_from(room.0.unsigned_abs()).unwrap_or_default() % GATES];
-        let places = async { Some((gate.acquire().await.ok()?, inner.joins.acquire().await.ok()?)) };
-        let places = tokio::time::timeout(inner.patience, places).await;
-        let Ok(Some(_places)) = places else { return Err(RoomError::Chat("too many are joining".to_owned())) };
         let homeserver = self.homeserver()?;
+        let sending = tokio::time::timeout(inner.patience, inner.joins.acquire()).await;
+        let Ok(Ok(_sending)) = sending else { return Err(RoomError::Busy { retry_after: inner.patience }) };
         let event_id = homeserver.join(matrix_id, account.username.as_str()).await?;
         let told = Told {
             room,

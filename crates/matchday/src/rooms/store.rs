@@ -532,9 +532,10 @@ pub(super) async fn progress(executor: impl PgExecutor<'_>, tournament: Tourname
     Ok((row.planned, row.open))
 }
 
-/// What members of a room are and do: one query. A match's stands are counted together.
+/// What members of a room are and do, as this user may see it: one query. A match's stands are counted together.
 pub(super) async fn member_stats(
     executor: impl PgExecutor<'_>,
+    user: UserId,
     room: &Room,
     active_since: OffsetDateTime,
 ) -> sqlx::Result<MemberStats> {
@@ -544,6 +545,7 @@ pub(super) async fn member_stats(
         room.event_id.map(|id| id.0),
         room.stand.is_some(),
         active_since,
+        user.0,
     )
     .fetch_one(executor)
     .await?;

@@ -1,6 +1,11 @@
 //! With the real homeserver, whose pushes go elsewhere: what is read back here is what the service did itself, and what
 //! a comparison brought.
 
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
 use http::Method;
 use matrix_appservice::{HalfMade, NewRoom, RoomId as MatrixRoomId};
 use reqwest::Client;
@@ -15,7 +20,7 @@ use crate::{
         clock::Clock as _,
         stream::{Delivery, Failure},
     },
-    testing::{Answer, TestApp, TestUser, test_config, unique},
+    testing::{Answer, Receiver, Reply, TestApp, TestUser, test_config, unique},
 };
 
 /// Somebody with an app and a chat client.
@@ -588,7 +593,16 @@ async fn a_full_room_opens_a_further_stand_of_the_same_match() {
         }
         let room = fans[0].list("").await[0]["room_id"].as_str().expect("a room").to_owned();
         // All at once, and one of them twice.
-        let joins = fans.iter().chain([&fans[0]]).map(|fan| fan.at(&room, "join"));
+        let joins = fans.iter().chain([&fans[0]]).map(async |fan| {
+            loop {
+                let answer = fan.at(&room, "join").await;
+                // As a client does, but without waiting for whole seconds.
+                if !String::from_utf8_lossy(&answer.bytes).contains("room_busy") {
+                    return answer;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
         let answers = futures_util::future::join_all(joins).await;
         let mut placed: Vec<(String, String)> = Vec::new();
         for answer in answers {
@@ -881,6 +895,13 @@ async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_rig
         };
         // The third was right once of once; the other two once of twice.
         assert_eq!(top, json!([line(2, 1, 1.0).await, line(0, 1, 0.5).await, line(1, 1, 0.5).await]));
+        // Users whom the caller blocked are not named, and still counted.
+        users[0].post(&format!("/api/auth/blocks/{}", users[2].id), json!({})).await.expect(200);
+        let without = stats().await;
+        assert_eq!(without["top_predictors"], json!([line(0, 1, 0.5).await, line(1, 1, 0.5).await]));
+        assert_eq!(without["total_members"], 5);
+        users[0].delete(&format!("/api/auth/blocks/{}", users[2].id)).await.expect(200);
+        app.told().await;
         // An awarded match counts for nobody.
         let awarded = fixtures.a_match("m").starting_in(decade).at("awarded", 3, 0).json();
         fixtures.import(&[awarded, results[1].clone()]).await;
@@ -900,6 +921,103 @@ async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_rig
         assert_eq!(stats().await["predictions_made"], 0);
         let list = users[2].get("/api/auth/chat-rooms/!stats:example.org/predictions").await.expect(200);
         assert_eq!((&list["data"], &list["meta"]["total_predictions"]), (&json!([]), &json!(0)));
+    })
+    .await;
+}
+
+/// A homeserver that adds one member at a time, and takes this long for each.
+async fn slow_homeserver(takes: Duration) -> Receiver {
+    let free_at = Mutex::new(Instant::now());
+    Receiver::start(move |number, received| {
+        let reply = Reply::status(200).with("content-type", "application/json");
+        let reply = reply.saying(&json!({"event_id": format!("$join{number}")}).to_string());
+        if !received.path.contains("/state/m.room.member/") {
+            return reply;
+        }
+        let (mut free_at, now) = (free_at.lock().expect("not poisoned"), Instant::now());
+        *free_at = now.max(*free_at) + takes;
+        reply.after(*free_at - now)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn crowd_is_refused_fast_and_gets_in_when_it_retries() {
+    const CROWD: usize = 150;
+    let homeserver = slow_homeserver(Duration::from_millis(20)).await;
+    let url = homeserver.url.to_string();
+    TestApp::run_with(&[("MATCHDAY_MATRIX__HOMESERVER_URL", &url)], async |app| {
+        app.fixtures().a_match("m").put().await;
+        app.told().await;
+        sqlx::query("update rooms set matrix_id = '!derby:matchday.localhost', opened_at = now()")
+            .execute(&app.app.db)
+            .await
+            .expect("a room");
+        let mut users = Vec::new();
+        for _ in 0..CROWD {
+            users.push(app.user().await);
+        }
+        sqlx::query("update users set has_chat_account = true").execute(&app.app.db).await.expect("chat accounts");
+        // How long as many requests take that are refused without any line, on this machine as busy as it is.
+        let path = |what: &str| format!("/api/auth/chat-rooms/!derby:matchday.localhost/{what}");
+        let began = Instant::now();
+        let refusals = users.iter().map(async |user| user.post(&path("leave"), json!({})).await.expect(403));
+        futures_util::future::join_all(refusals).await;
+        let overhead = began.elapsed();
+
+        let (mut second, mut tries, mut longest) = (0, 0, Duration::ZERO);
+        let mut coming: Vec<(u64, usize)> = (0..CROWD).map(|user| (0, user)).collect();
+        while let Some(next) = coming.iter().map(|(at, _)| *at).min() {
+            app.clock.advance(time::Duration::seconds(i64::try_from(next - second).expect("seconds")));
+            second = next;
+            let now: Vec<usize> = coming.extract_if(.., |(at, _)| *at == next).map(|(_, user)| user).collect();
+            let joins = now.into_iter().map(async |user| {
+                let began = Instant::now();
+                let answer = users[user].post(&path("join"), json!({})).await;
+                (user, answer, began.elapsed())
+            });
+            for (user, answer, took) in futures_util::future::join_all(joins).await {
+                tries += 1;
+                if answer.status.as_u16() == 200 {
+                    continue;
+                }
+                longest = longest.max(took);
+                let wait: u64 = answer.header("retry-after").and_then(|wait| wait.parse().ok()).expect("a number");
+                let refused = answer.expect(503);
+                assert_eq!(refused["code"], "room_busy");
+                assert_eq!(refused["message"], "The chat room is busy. Try again in a few seconds.");
+                assert!((1..=76).contains(&wait), "{wait}");
+                coming.push((second + wait, user));
+            }
+            assert!(second < 120 && tries < 10 * CROWD, "{} are still outside", coming.len());
+        }
+        let members: i64 =
+            sqlx::query_scalar("select member_count from room_activity").fetch_one(&app.app.db).await.expect("counted");
+        assert_eq!(members, i64::try_from(CROWD).expect("a number"));
+        assert!(tries > CROWD, "nobody was refused");
+        let bound = Duration::from_secs(1) + 2 * overhead;
+        assert!(longest < bound, "a refusal took {longest:?}, with an overhead of {overhead:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn homeserver_that_is_down_is_not_a_busy_room() {
+    let homeserver = Receiver::start(|_, _| Reply::status(502)).await;
+    let url = homeserver.url.to_string();
+    TestApp::run_with(&[("MATCHDAY_MATRIX__HOMESERVER_URL", &url)], async |app| {
+        app.fixtures().a_match("m").put().await;
+        app.told().await;
+        sqlx::query("update rooms set matrix_id = '!derby:matchday.localhost', opened_at = now()")
+            .execute(&app.app.db)
+            .await
+            .expect("a room");
+        let user = app.user().await;
+        sqlx::query("update users set has_chat_account = true").execute(&app.app.db).await.expect("a chat account");
+        for _ in 0..5 {
+            let refused = user.post("/api/auth/chat-rooms/!derby:matchday.localhost/join", json!({})).await;
+            assert_eq!(refused.expect(503)["code"], "chat_unavailable");
+        }
     })
     .await;
 }

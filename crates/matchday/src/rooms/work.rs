@@ -80,7 +80,7 @@ impl Rooms {
                 if room.creator_id == Some(user) {
                     homeserver.set_power_level(&matrix_id, account.username.as_str(), 50).await?;
                 }
-                self.enter(&account, room.id, &matrix_id).await
+                self.enter_patiently(&account, &room, &matrix_id).await
             };
             Self::pass_over_refusals(room.id, followed.await)?;
         }

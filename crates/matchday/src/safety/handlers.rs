@@ -32,6 +32,7 @@ impl From<SafetyError> for ApiError {
             SafetyError::TooMany => {
                 Self::new(StatusCode::CONFLICT, "too_many_blocks", "You block too many users already.")
             }
+            SafetyError::InvalidLength => Self::invalid_field("for", "must be from one minute to ten years"),
             SafetyError::AlreadySo => Self::new(StatusCode::CONFLICT, "already_so", "It is so already."),
             SafetyError::Database(error) => error.into(),
             SafetyError::Message(error) => Self::internal(error),

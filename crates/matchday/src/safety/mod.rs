@@ -1,7 +1,8 @@
 //! Safety: operators ban and mute users, users block each other and report what was said to them.
 
 mod handlers;
-mod rules;
+pub mod phones;
+pub mod rules;
 pub mod service;
 pub(crate) mod store;
 #[cfg(test)]

@@ -3,14 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use matrix_appservice::{EventId as MatrixEventId, RoomId as MatrixRoomId};
-use serde::{Deserialize, Serialize};
+use serde_json::json;
 use sqlx::PgPool;
-use time::OffsetDateTime;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::Notify;
 
 use super::{
-    rules::{MessageId, Reason},
-    store::{self, Evidence},
+    phones::{RestrictedPhones, RestrictionFact, SERVICE},
+    rules::{self, MessageId, Reason, Term},
+    store::{self, Evidence, Noted},
 };
 use crate::{
     accounts::{self, service::Accounts},
@@ -25,6 +26,7 @@ use crate::{
     platform::{
         clock::Clock,
         config::Config,
+        database,
         outbox::{self, Message},
         rate_limit::{Decision, Limit, RateLimiter},
     },
@@ -38,6 +40,9 @@ pub const CHANGED: &str = "fact.user.restricted";
 /// How many users somebody may block.
 const MOST_BLOCKS: i64 = 1_000;
 
+/// How many users' restrictions a worker lifts before it looks again.
+const LIFTED_AT_ONCE: i64 = 100;
+
 /// How much of a reported message is kept.
 const EVIDENCE_LENGTH: usize = 10_000;
 
@@ -48,6 +53,7 @@ pub struct Safety {
     chat: Chat,
     accounts: Accounts,
     sessions: Sessions,
+    restricted_phones: RestrictedPhones,
     limiter: RateLimiter,
     leniency: u32,
     clock: Arc<dyn Clock>,
@@ -136,6 +142,9 @@ pub enum SafetyError {
     /// It is so already.
     #[error("it is so already")]
     AlreadySo,
+    /// A restriction may not be that long or short.
+    #[error("a restriction lasts from one minute to ten years")]
+    InvalidLength,
     /// There is no such message in the room.
     #[error("there is no such message")]
     NoSuchMessage,
@@ -147,12 +156,6 @@ pub enum SafetyError {
     Message(#[from] serde_json::Error),
 }
 
-#[derive(Serialize, Deserialize)]
-struct RestrictionFact {
-    user_id: UserId,
-    action: String,
-}
-
 impl Safety {
     /// Safety in this database.
     #[expect(clippy::too_many_arguments, reason = "the parts are named where they are handed in")]
@@ -162,11 +165,13 @@ impl Safety {
         chat: Chat,
         accounts: Accounts,
         sessions: Sessions,
+        restricted_phones: RestrictedPhones,
         limiter: RateLimiter,
         clock: Arc<dyn Clock>,
         outbox_written: Arc<Notify>,
     ) -> Self {
-        Self { db, chat, accounts, sessions, limiter, leniency: config.env.leniency(), clock, outbox_written }
+        let leniency = config.env.leniency();
+        Self { db, chat, accounts, sessions, restricted_phones, limiter, leniency, clock, outbox_written }
     }
 
     /// Who that is: an id, or a username.
@@ -178,39 +183,106 @@ impl Safety {
         found.map(|account| account.id).ok_or(SafetyError::NoSuchUser)
     }
 
-    /// Restricts somebody, or lets them do again what they might not. Who did it and why is kept.
+    /// Restricts somebody without an end, or lets them do again what they might not. Who did it and why is kept.
     pub async fn restrict(
         &self,
         user: UserId,
         restriction: Restriction,
         operator: &Operator,
     ) -> Result<(), SafetyError> {
+        self.restrict_for(user, restriction, None, operator).await
+    }
+
+    /// The same; a ban or mute with a length ends by itself. Banning or muting again sets a new end.
+    pub async fn restrict_for(
+        &self,
+        user: UserId,
+        restriction: Restriction,
+        length: Option<Duration>,
+        operator: &Operator,
+    ) -> Result<(), SafetyError> {
         let now = self.clock.now();
+        let until = match length {
+            Some(length) => Some(rules::end(now, length).ok_or(SafetyError::InvalidLength)?),
+            None => None,
+        };
+        let term = Some(Term { since: now, until });
         let mut tx = self.db.begin().await?;
         if !accounts::store::lock(&mut tx, user).await? {
             return Err(SafetyError::NoSuchUser);
         }
         let changed = match restriction {
-            Restriction::Ban => store::set_banned(&mut tx, user, Some(now)).await?,
-            Restriction::Unban => store::set_banned(&mut tx, user, None).await?,
-            Restriction::Mute => store::set_muted(&mut tx, user, Some(now)).await?,
-            Restriction::Unmute => store::set_muted(&mut tx, user, None).await?,
+            Restriction::Ban => store::set_banned(&mut tx, user, term, now).await?,
+            Restriction::Unban => store::set_banned(&mut tx, user, None, now).await?,
+            Restriction::Mute => store::set_muted(&mut tx, user, term, now).await?,
+            Restriction::Unmute => store::set_muted(&mut tx, user, None, now).await?,
         };
         if !changed {
             return Err(SafetyError::AlreadySo);
         }
-        store::note_restriction(&mut tx, user, restriction.name(), &operator.reason, &operator.name, now).await?;
+        if let Some(account) = accounts::store::find(&mut *tx, user, now).await? {
+            self.restricted_phones.update_in(&mut tx, &account).await?;
+        }
+        let noted = Noted { action: restriction.name(), reason: &operator.reason, operator: &operator.name, until };
+        store::note_restriction(&mut tx, user, &noted, now).await?;
         let key = format!("user:{user}");
-        operators::service::record(&mut tx, operator, &Deed::new(restriction.deed(), key.clone()), now).await?;
-        let fact = RestrictionFact { user_id: user, action: restriction.name().to_owned() };
-        let messages =
-            [Message::new(CHANGED, key.clone(), &fact)?, Message::new(RESTRICTED, key, &Restricted { user_id: user })?];
-        outbox::enqueue(&mut tx, &messages).await?;
+        let deed = Deed::new(restriction.deed(), key);
+        let deed = match until.and_then(|until| until.format(&Rfc3339).ok()) {
+            Some(until) => deed.with(json!({"until": until})),
+            None => deed,
+        };
+        operators::service::record(&mut tx, operator, &deed, now).await?;
+        outbox::enqueue(&mut tx, &changes(user, &[restriction])?).await?;
         tx.commit().await?;
         self.sessions.forget_all();
         self.outbox_written.notify_one();
         metrics::counter!("matchday_restrictions_total", "action" => restriction.name()).increment(1);
         Ok(())
+    }
+
+    /// Lifts bans and mutes whose time is over, so that chat and other processes learn of it; returns of how many users.
+    /// The API compares with the clock itself, and does not wait for this.
+    pub async fn lift_ended(&self) -> Result<usize, SafetyError> {
+        let mut lifted = 0;
+        for user in store::ended(&self.db, self.clock.now(), LIFTED_AT_ONCE).await? {
+            let now = self.clock.now();
+            let mut tx = self.db.begin().await?;
+            accounts::store::lock(&mut tx, user).await?;
+            // Another worker, or an operator, may have been faster.
+            let (ban, mute) = store::lift_ended(&mut tx, user, now).await?;
+            let over = [(ban, Restriction::Unban), (mute, Restriction::Unmute)];
+            let over: Vec<Restriction> = over.into_iter().filter_map(|(over, lifts)| over.then_some(lifts)).collect();
+            if over.is_empty() {
+                continue;
+            }
+            for restriction in &over {
+                let reason = "The time was over.";
+                let noted = Noted { action: restriction.name(), reason, operator: SERVICE, until: None };
+                store::note_restriction(&mut tx, user, &noted, now).await?;
+            }
+            outbox::enqueue(&mut tx, &changes(user, &over)?).await?;
+            tx.commit().await?;
+            lifted += 1;
+            self.sessions.forget_all();
+            self.outbox_written.notify_one();
+            for restriction in over {
+                metrics::counter!("matchday_restrictions_total", "action" => restriction.name()).increment(1);
+            }
+        }
+        Ok(lifted)
+    }
+
+    /// Forgets phones whose restrictions are over, and erases reports of senders who deleted their account long enough ago;
+    /// returns how many.
+    pub async fn sweep(&self) -> sqlx::Result<u64> {
+        let (db, now) = (&self.db, self.clock.now());
+        let phones = database::sweep(|most| store::sweep_phones(db, now, most)).await?;
+        let unknown = store::count_phones_without_key(db, &self.restricted_phones.key_versions()).await?;
+        if unknown > 0 {
+            tracing::warn!(phones = unknown, "restricted phones are under keys that codes.keys no longer has");
+        }
+        let reports = database::sweep(|most| store::erase_reports(db, now, most)).await?;
+        Ok(phones + reports)
     }
 
     /// Somebody was restricted, here or elsewhere: tokens that were checked before may be another matter now.
@@ -337,6 +409,17 @@ impl Safety {
         tx.commit().await?;
         Ok(true)
     }
+}
+
+/// What is told when restrictions of a user changed: a fact for each, and work in chat.
+fn changes(user: UserId, restrictions: &[Restriction]) -> serde_json::Result<Vec<Message>> {
+    let key = format!("user:{user}");
+    let fact = |restriction: &Restriction| {
+        let fact = RestrictionFact { user_id: user, action: restriction.name().to_owned() };
+        Message::new(CHANGED, key.clone(), &fact)
+    };
+    let work = Message::new(RESTRICTED, key.clone(), &Restricted { user_id: user });
+    restrictions.iter().map(fact).chain([work]).collect()
 }
 
 fn ignored(user_id: UserId, other_id: UserId) -> serde_json::Result<Message> {

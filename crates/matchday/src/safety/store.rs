@@ -3,63 +3,256 @@
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 
-use super::service::Report;
+use super::{
+    phones::PhoneMac,
+    rules::{Term, Terms},
+    service::Report,
+};
 use crate::{
     http::paging::Paging,
     ids::{RoomId, UserId},
 };
 
-/// Bans, or lets in again; returns whether that is a change.
+/// Bans until then, or lets in again; returns whether that is a change. A ban that is over counts as none.
 pub(super) async fn set_banned(
     connection: &mut PgConnection,
     user: UserId,
-    since: Option<OffsetDateTime>,
+    ban: Option<Term>,
+    now: OffsetDateTime,
 ) -> sqlx::Result<bool> {
     let changed = sqlx::query!(
-        "update users set banned_at = $2 where user_id = $1 and (banned_at is null) <> ($2::timestamptz is null)",
+        "update users
+         set banned_at = case when banned_until <= $4 or $2::timestamptz is null then $2 else coalesce(banned_at, $2) end,
+             banned_until = $3
+         where user_id = $1 and ((banned_at is null) <> ($2::timestamptz is null) or banned_until is distinct from $3)",
         user.0,
-        since,
+        ban.map(|ban| ban.since),
+        ban.and_then(|ban| ban.until),
+        now,
     )
     .execute(connection)
     .await?;
     Ok(changed.rows_affected() == 1)
 }
 
-/// Mutes, or lets speak again; returns whether that is a change.
+/// Mutes until then, or lets speak again; returns whether that is a change. A mute that is over counts as none.
 pub(super) async fn set_muted(
     connection: &mut PgConnection,
     user: UserId,
-    since: Option<OffsetDateTime>,
+    mute: Option<Term>,
+    now: OffsetDateTime,
 ) -> sqlx::Result<bool> {
     let changed = sqlx::query!(
-        "update users set muted_at = $2 where user_id = $1 and (muted_at is null) <> ($2::timestamptz is null)",
+        "update users
+         set muted_at = case when muted_until <= $4 or $2::timestamptz is null then $2 else coalesce(muted_at, $2) end,
+             muted_until = $3
+         where user_id = $1 and ((muted_at is null) <> ($2::timestamptz is null) or muted_until is distinct from $3)",
         user.0,
-        since,
+        mute.map(|mute| mute.since),
+        mute.and_then(|mute| mute.until),
+        now,
     )
     .execute(connection)
     .await?;
     Ok(changed.rows_affected() == 1)
+}
+
+/// Sets both at once.
+pub(super) async fn set_terms(connection: &mut PgConnection, user: UserId, terms: Terms) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update users set banned_at = $2, banned_until = $3, muted_at = $4, muted_until = $5 where user_id = $1",
+        user.0,
+        terms.ban.map(|ban| ban.since),
+        terms.ban.and_then(|ban| ban.until),
+        terms.mute.map(|mute| mute.since),
+        terms.mute.and_then(|mute| mute.until),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Users with a ban or mute whose time is over, and that no worker has lifted yet.
+pub(super) async fn ended(executor: impl PgExecutor<'_>, now: OffsetDateTime, most: i64) -> sqlx::Result<Vec<UserId>> {
+    sqlx::query_scalar!(
+        r#"select user_id as "user_id!: UserId" from (
+             (select user_id from users where banned_until <= $1 order by banned_until limit $2)
+             union
+             (select user_id from users where muted_until <= $1 order by muted_until limit $2)) ended"#,
+        now,
+        most,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Lifts what is over of a user's ban and mute; returns whether the ban was, and whether the mute was.
+pub(super) async fn lift_ended(
+    connection: &mut PgConnection,
+    user: UserId,
+    now: OffsetDateTime,
+) -> sqlx::Result<(bool, bool)> {
+    let before = sqlx::query!(
+        r#"select coalesce(banned_until <= $2, false) as "ban!", coalesce(muted_until <= $2, false) as "mute!"
+           from users where user_id = $1"#,
+        user.0,
+        now,
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    sqlx::query!(
+        "update users set banned_at = case when $2 then null else banned_at end,
+                          banned_until = case when $2 then null else banned_until end,
+                          muted_at = case when $3 then null else muted_at end,
+                          muted_until = case when $3 then null else muted_until end
+         where user_id = $1 and ($2::bool or $3::bool)",
+        user.0,
+        before.ban,
+        before.mute,
+    )
+    .execute(connection)
+    .await?;
+    Ok((before.ban, before.mute))
+}
+
+/// A restriction as the user's history has it.
+pub(super) struct Noted<'a> {
+    pub(super) action: &'a str,
+    pub(super) reason: &'a str,
+    pub(super) operator: &'a str,
+    pub(super) until: Option<OffsetDateTime>,
 }
 
 pub(super) async fn note_restriction(
     connection: &mut PgConnection,
     user: UserId,
-    action: &str,
-    reason: &str,
-    operator: &str,
+    noted: &Noted<'_>,
     now: OffsetDateTime,
 ) -> sqlx::Result<()> {
     sqlx::query!(
-        "insert into restrictions (user_id, action, reason, operator, created_at) values ($1, $2, $3, $4, $5)",
+        "insert into restrictions (user_id, action, reason, operator, created_at, until) values ($1, $2, $3, $4, $5, $6)",
         user.0,
-        action,
-        reason,
-        operator,
+        noted.action,
+        noted.reason,
+        noted.operator,
         now,
+        noted.until,
     )
     .execute(connection)
     .await?;
     Ok(())
+}
+
+/// Keeps the restrictions of an account with the hash of a phone.
+pub(super) async fn keep_phone(
+    connection: &mut PgConnection,
+    user: UserId,
+    phone: PhoneMac,
+    terms: Terms,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into restricted_phones (mac, key_version, user_id, banned_at, banned_until, muted_at, muted_until)
+         values ($1, $2, $3, $4, $5, $6, $7)
+         on conflict (mac) do update set user_id = excluded.user_id,
+             banned_at = excluded.banned_at, banned_until = excluded.banned_until,
+             muted_at = excluded.muted_at, muted_until = excluded.muted_until",
+        &phone.mac[..],
+        phone.key_version,
+        user.0,
+        terms.ban.map(|ban| ban.since),
+        terms.ban.and_then(|ban| ban.until),
+        terms.mute.map(|mute| mute.since),
+        terms.mute.and_then(|mute| mute.until),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Forgets a phone under these hashes.
+pub(super) async fn forget_phone(connection: &mut PgConnection, macs: &[PhoneMac]) -> sqlx::Result<()> {
+    sqlx::query!("delete from restricted_phones where mac = any($1)", &bytes(macs)).execute(connection).await?;
+    Ok(())
+}
+
+fn bytes(macs: &[PhoneMac]) -> Vec<Vec<u8>> {
+    macs.iter().map(|phone| phone.mac.to_vec()).collect()
+}
+
+/// The restrictions that follow a phone, under whichever key its hash was made.
+pub(super) async fn terms_of_phone(connection: &mut PgConnection, macs: &[PhoneMac]) -> sqlx::Result<Terms> {
+    let rows = sqlx::query!(
+        "select banned_at, banned_until, muted_at, muted_until from restricted_phones where mac = any($1)",
+        &bytes(macs),
+    )
+    .fetch_all(connection)
+    .await?;
+    let term = |since: Option<OffsetDateTime>, until| since.map(|since| Term { since, until });
+    Ok(rows.into_iter().fold(Terms::default(), |terms, row| {
+        let (ban, mute) = (term(row.banned_at, row.banned_until), term(row.muted_at, row.muted_until));
+        terms.longer(Terms { ban, mute })
+    }))
+}
+
+/// Gives the phones that an account has released, and the one that it has, the account's restrictions.
+pub(super) async fn update_phones(
+    connection: &mut PgConnection,
+    user: UserId,
+    macs: &[PhoneMac],
+    terms: Terms,
+) -> sqlx::Result<()> {
+    if terms == Terms::default() {
+        sqlx::query!("delete from restricted_phones where user_id = $1 or mac = any($2)", user.0, &bytes(macs))
+            .execute(connection)
+            .await?;
+        return Ok(());
+    }
+    sqlx::query!(
+        "update restricted_phones set banned_at = $3, banned_until = $4, muted_at = $5, muted_until = $6
+         where user_id = $1 or mac = any($2)",
+        user.0,
+        &bytes(macs),
+        terms.ban.map(|ban| ban.since),
+        terms.ban.and_then(|ban| ban.until),
+        terms.mute.map(|mute| mute.since),
+        terms.mute.and_then(|mute| mute.until),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// How many phones are hashed under none of these keys, and so restrict nobody.
+pub(super) async fn count_phones_without_key(executor: impl PgExecutor<'_>, versions: &[i16]) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(r#"select count(*) as "count!" from restricted_phones where key_version <> all($1)"#, versions,)
+        .fetch_one(executor)
+        .await
+}
+
+/// Forgets some phones whose restrictions are over; returns how many.
+pub(super) async fn sweep_phones(executor: impl PgExecutor<'_>, now: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
+    let swept = sqlx::query!(
+        "delete from restricted_phones
+         where mac in (select mac from restricted_phones where ends_at <= $1 order by ends_at limit $2)",
+        now,
+        most,
+    )
+    .execute(executor)
+    .await?;
+    Ok(swept.rows_affected())
+}
+
+/// Erases sender and content of some reports whose time for that has come; returns how many.
+pub(super) async fn erase_reports(executor: impl PgExecutor<'_>, now: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
+    let erased = sqlx::query!(
+        "update reports set sender = null, content = null, erase_at = null
+         where id in (select id from reports where erase_at <= $1 order by erase_at limit $2)",
+        now,
+        most,
+    )
+    .execute(executor)
+    .await?;
+    Ok(erased.rows_affected())
 }
 
 /// Blocks somebody; returns whether they were not blocked before.
@@ -188,6 +381,7 @@ pub(super) async fn open_reports(executor: impl PgExecutor<'_>, most: i64) -> sq
     .await
 }
 
+/// Closes a report. Of a sender who deleted their account, nothing is kept any longer.
 pub(super) async fn close_report(
     executor: impl PgExecutor<'_>,
     id: i64,
@@ -195,7 +389,11 @@ pub(super) async fn close_report(
     now: OffsetDateTime,
 ) -> sqlx::Result<bool> {
     let closed = sqlx::query!(
-        "update reports set closed_at = $2, resolution = $3 where id = $1 and closed_at is null",
+        "update reports set closed_at = $2, resolution = $3,
+             sender = case when erase_at is null then sender end,
+             content = case when erase_at is null then content end,
+             erase_at = null
+         where id = $1 and closed_at is null",
         id,
         now,
         resolution,

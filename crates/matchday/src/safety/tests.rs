@@ -15,7 +15,10 @@ use crate::{
     ids::UserId,
     mirror::service::UNWANTED,
     operators::Operator,
-    platform::stream::{Delivery, Failure},
+    platform::{
+        clock::Clock as _,
+        stream::{Delivery, Failure},
+    },
     testing::{Answer, TestApp, TestUser},
 };
 
@@ -277,6 +280,100 @@ async fn whoever_is_banned_does_not_get_in_and_their_code_stays_good() {
         assert_eq!(again["data"]["user"]["id"], json!(user.id));
         app.post("/api/code/verify", &body).await.expect(401);
         assert_eq!(work(app).await, [CHANGED, CHANGED]);
+    })
+    .await;
+}
+
+async fn restrict_for(app: &TestApp, user: UserId, restriction: Restriction, minutes: u64) {
+    let (length, operator) = (std::time::Duration::from_mins(minutes), Operator::new("ola", "spam"));
+    app.app.safety.restrict_for(user, restriction, Some(length), &operator).await.expect("done");
+}
+
+#[tokio::test]
+async fn timed_ban_ends_on_time_in_every_cache() {
+    // So long that nothing is looked up a second time by itself.
+    TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "1h")], async |app| {
+        let (user, _) = app.log_in(&phone(1)).await;
+        restrict_for(app, user.id, Ban, 60).await;
+        let refused = user.get("/api/auth/me").await.expect(403);
+        let expected = json!({
+            "message": "This account is suspended until 2026-11-20T16:00:00Z.", "code": "account_suspended",
+            "suspended_until": "2026-11-20T16:00:00Z",
+        });
+        assert_eq!(refused, expected);
+        let body = json!({"phone": phone(1), "code": app.code(&phone(1)).await});
+        assert_eq!(app.post("/api/code/verify", &body).await.expect(403), expected);
+        // A new end in place of the first.
+        restrict_for(app, user.id, Ban, 4).await;
+        assert_eq!(user.get("/api/auth/me").await.expect(403)["suspended_until"], "2026-11-20T15:04:00Z");
+        assert_eq!(work(app).await, [CHANGED, CHANGED]);
+
+        app.clock.advance(Duration::minutes(4) - Duration::SECOND);
+        expect_banned(user.get("/api/auth/me").await);
+        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 0);
+        app.clock.advance(Duration::SECOND);
+        user.get("/api/auth/me").await.expect(200);
+        app.post("/api/code/verify", &body).await.expect(200);
+        assert!(app.told().await.is_empty());
+        // A worker publishes that, once.
+        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 1);
+        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 0);
+        let told = app.told().await;
+        assert_eq!(told[0], (CHANGED.to_owned(), json!({"user_id": user.id, "action": "unban"})));
+        assert_eq!(told[1], (RESTRICTED.to_owned(), json!({"user_id": user.id})));
+        assert_eq!(told.len(), 2);
+        let kept: Vec<(String, String)> =
+            sqlx::query_as("select action, operator from restrictions where user_id = $1 order by id")
+                .bind(user.id)
+                .fetch_all(&app.app.db)
+                .await
+                .expect("read");
+        let expected = [("ban", "ola"), ("ban", "ola"), ("unban", "matchday")];
+        assert_eq!(kept, expected.map(|(action, operator)| (action.to_owned(), operator.to_owned())));
+        // It may begin anew.
+        restrict_for(app, user.id, Ban, 10).await;
+        expect_banned(user.get("/api/auth/me").await);
+        restrict(app, user.id, Unban).await;
+        user.get("/api/auth/me").await.expect(200);
+        for minutes in [0, 60 * 24 * 3_651] {
+            let (length, operator) = (std::time::Duration::from_mins(minutes), Operator::new("ola", "spam"));
+            let refused = app.app.safety.restrict_for(user.id, Ban, Some(length), &operator).await;
+            assert!(matches!(refused, Err(SafetyError::InvalidLength)), "{refused:?}");
+        }
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ban_begins_anew_though_worker_has_not_lifted_last_one() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        restrict_for(app, user.id, Ban, 10).await;
+        app.clock.advance(Duration::minutes(20));
+        user.get("/api/auth/me").await.expect(200);
+        restrict(app, user.id, Ban).await;
+        assert_eq!(user.get("/api/auth/me").await.expect(403).get("suspended_until"), None);
+        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 0);
+        let account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
+        assert_eq!(account.banned_at, Some(app.clock.now()));
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn timed_mute_ends_on_homeserver_too() {
+    TestApp::run_with_chat(&[], async |app| {
+        let fan = Fan::new(app, 60).await;
+        let room = fan.open_room(json!({"name": "Public"})).await;
+        restrict_for(app, fan.user.id, Mute, 10).await;
+        work(app).await;
+        assert_eq!(fan.say(&room, "one").await, suspended());
+        app.clock.advance(Duration::minutes(10));
+        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 1);
+        assert_eq!(work(app).await, [CHANGED]);
+        assert_eq!(fan.say(&room, "two").await.0, 200);
     })
     .await;
 }

@@ -112,6 +112,20 @@ pub(super) fn is_worth_noting(last_used: OffsetDateTime, now: OffsetDateTime) ->
     now - last_used >= time::Duration::minutes(5)
 }
 
+/// A ban as a session knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ban {
+    /// When it ends, if it has an end.
+    pub until: Option<OffsetDateTime>,
+}
+
+impl Ban {
+    /// Whether it is not over at this time.
+    pub(super) fn lasts_at(self, now: OffsetDateTime) -> bool {
+        self.until.is_none_or(|until| until > now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

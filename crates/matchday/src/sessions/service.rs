@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use super::{
     lookups::{LookUps, Token},
-    rules::{self, TokenHash},
+    rules::{self, Ban, TokenHash},
     store::{self, Ended, Found, Row},
 };
 use crate::{
@@ -76,8 +76,8 @@ pub struct Checked {
     pub user_id: UserId,
     /// Which of their sessions.
     pub id: SessionId,
-    /// Whether they may not use the service.
-    pub is_banned: bool,
+    /// The ban, if the user may not use the service now.
+    pub ban: Option<Ban>,
     expires_at: OffsetDateTime,
 }
 
@@ -245,13 +245,15 @@ impl Sessions {
     /// Whose token this is, if it is good.
     pub async fn check(&self, token: &str) -> Result<Option<Checked>, BatchError> {
         let (hash, now) = (TokenHash::of(token), self.inner.clock.now());
-        match self.inner.checked.get(&hash) {
+        let checked = match self.inner.checked.get(&hash) {
             Some((checked, since)) if since.elapsed() < self.inner.config.cache_for => {
-                Ok((checked.expires_at > now).then_some(checked))
+                (checked.expires_at > now).then_some(checked)
             }
             // Boxed, so that requests with a token checked lately do not carry the room for a query around.
-            _ => Box::pin(self.look_up(token, hash)).await,
-        }
+            _ => Box::pin(self.look_up(token, hash)).await?,
+        };
+        // A ban ends on time, also for a token in the cache.
+        Ok(checked.map(|checked| Checked { ban: checked.ban.filter(|ban| ban.lasts_at(now)), ..checked }))
     }
 
     async fn look_up(&self, token: &str, hash: TokenHash) -> Result<Option<Checked>, BatchError> {
@@ -260,8 +262,8 @@ impl Sessions {
         metrics::counter!("matchday_session_lookups_total").increment(1);
         let (evictions, looked_up) = (inner.evictions.load(Ordering::SeqCst), Instant::now());
         let Some(found) = inner.lookups.write(user, Token { user, hash }).await? else { return Ok(None) };
-        let Found { id, is_banned, expires_at, .. } = found;
-        let checked = Checked { user_id: user, id, is_banned, expires_at };
+        let Found { id, ban, expires_at, .. } = found;
+        let checked = Checked { user_id: user, id, ban, expires_at };
         inner.checked.insert(hash, (checked, looked_up));
         // The session may have ended between our reading it and now. An eviction counts before it removes: so either it
         // removes what we inserted, or we see here that something was evicted, and remember nothing this time.

@@ -3,7 +3,10 @@
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 
-use super::{lookups::Token, rules::TokenHash};
+use super::{
+    lookups::Token,
+    rules::{Ban, TokenHash},
+};
 use crate::ids::{SessionId, UserId};
 
 /// A session as it is stored.
@@ -23,8 +26,8 @@ pub(super) struct Found {
     pub(super) created_at: OffsetDateTime,
     pub(super) last_used_at: OffsetDateTime,
     pub(super) expires_at: OffsetDateTime,
-    /// Whether its user may not use the service.
-    pub(super) is_banned: bool,
+    /// The ban of its user.
+    pub(super) ban: Option<Ban>,
 }
 
 /// That a token is used.
@@ -156,7 +159,7 @@ pub(super) async fn find(connection: &mut PgConnection, tokens: &[Token]) -> sql
     let (users, hashes) = columns(tokens.iter());
     let rows = sqlx::query!(
         r#"select n.place as "place!", s.id as "id: SessionId", s.created_at, s.last_used_at, s.expires_at,
-                  u.banned_at is not null as "is_banned!"
+                  u.banned_at is not null as "is_banned!", u.banned_until
            from unnest($1::bigint[], $2::bytea[]) with ordinality as n (user_id, token_hash, place)
            join sessions s on s.user_id = n.user_id and s.token_hash = n.token_hash
            join users u on u.user_id = s.user_id"#,
@@ -172,7 +175,7 @@ pub(super) async fn find(connection: &mut PgConnection, tokens: &[Token]) -> sql
             created_at: row.created_at,
             last_used_at: row.last_used_at,
             expires_at: row.expires_at,
-            is_banned: row.is_banned,
+            ban: row.is_banned.then_some(Ban { until: row.banned_until }),
         };
         if let Some(place) = usize::try_from(row.place - 1).ok().and_then(|place| found.get_mut(place)) {
             *place = Some(session);

@@ -8,6 +8,7 @@ mod stage;
 mod catalogue;
 mod coins;
 mod commands;
+mod deletion;
 mod feeds;
 mod limits;
 mod login;

@@ -1,11 +1,12 @@
 //! What concerns the bot, the homeserver as a whole, or a user outside of rooms; on the real homeserver.
 
-use matrix_appservice::{Error, Homeserver, Settings};
+use matrix_appservice::{Error, Homeserver, Redaction, Settings};
 use reqwest::{Method, StatusCode};
 use secrecy::SecretString;
 use serde_json::json;
 
 use crate::{
+    pretender::{Answer, Pretender},
     rooms::{ask, fresh_alias, make, public_room, user},
     synapse::{fresh_localpart, get, homeserver, settings, variable},
 };
@@ -146,4 +147,44 @@ async fn a_ping_needs_the_token_of_that_registration() {
 #[tokio::test]
 async fn the_homeserver_is_there() {
     assert!(homeserver().is_there().await);
+}
+
+#[tokio::test]
+async fn redacts_messages_of_deactivated_user() {
+    let (homeserver, localpart) = (with_admin(variable("MATCHDAY_MATRIX__ADMIN_TOKEN")), user(&homeserver()).await);
+    let room = make(&homeserver, &public_room(&fresh_alias())).await;
+    homeserver.join(&room, &localpart).await.unwrap();
+    let content = json!({"msgtype": "m.text", "body": "mine"});
+    let event = homeserver.say_as(&localpart, &room, "1", &content).await.unwrap();
+    homeserver.deactivate(&localpart, true).await.unwrap();
+    for _ in 0..2 {
+        let redaction = homeserver.redact_all(&localpart, std::slice::from_ref(&room)).await.unwrap();
+        let state = loop {
+            match homeserver.redaction(&redaction).await.unwrap() {
+                Redaction::Running => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+                state => break state,
+            }
+        };
+        assert_eq!(state, Redaction::Done);
+        assert_eq!(homeserver.event(&room, &event).await.unwrap().unwrap().content, json!({}));
+    }
+}
+
+#[tokio::test]
+async fn failed_redaction_is_not_done() {
+    for (answer, expected) in [
+        (json!({"status": "scheduled"}), Redaction::Running),
+        (json!({"status": "active"}), Redaction::Running),
+        (json!({"status": "complete", "failed_redactions": {}}), Redaction::Done),
+        (
+            json!({"status": "complete", "failed_redactions": {"$one": "forbidden"}}),
+            Redaction::Failed("1 messages were not redacted".to_owned()),
+        ),
+        (json!({"status": "failed", "error": "no such room"}), Redaction::Failed("no such room".to_owned())),
+    ] {
+        let server = Pretender::start(Answer::json(200, &answer.to_string())).await;
+        let settings = Settings { admin_token: Some("admin".into()), ..server.settings() };
+        let homeserver = Homeserver::new(settings, reqwest::Client::new());
+        assert_eq!(homeserver.redaction("r").await.unwrap(), expected);
+    }
 }

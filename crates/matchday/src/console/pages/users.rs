@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use time::OffsetDateTime;
 
-use super::{Tone, badge, change, mark, moment_ago, number, pager, reason, table};
+use super::{Tone, badge, change, mark, moment, moment_ago, number, pager, reason, table};
 use crate::{
     console::{
         extract::Identity,
@@ -92,8 +92,8 @@ pub(in crate::console) fn show(
                     dt { "Name" } dd { @match &row.name { Some(name) => (name), None => span.quiet { "not given" } } }
                     dt { "Phone" } dd { (phone(row)) }
                     dt { "Since" } dd { (moment_ago(row.created_at, now)) }
-                    @if let Some(at) = row.banned_at { dt { "Banned" } dd { (moment_ago(at, now)) } }
-                    @if let Some(at) = row.muted_at { dt { "Muted" } dd { (moment_ago(at, now)) } }
+                    @if let Some(at) = row.banned_at { dt { "Banned" } dd { (moment_ago(at, now)) (until(row.banned_until)) } }
+                    @if let Some(at) = row.muted_at { dt { "Muted" } dd { (moment_ago(at, now)) (until(row.muted_until)) } }
                     dt { "Sessions" } dd {
                         @match found.sessions {
                             (count, Some(last)) => { (number(count)) ", last used " (moment_ago(last, now)) },
@@ -117,6 +117,14 @@ pub(in crate::console) fn show(
     }
 }
 
+/// Durations to choose from, as `matchday users ban --for` takes them.
+const DURATIONS: [(&str, &str); 6] =
+    [("", "No end"), ("1h", "1 hour"), ("1d", "1 day"), ("7d", "7 days"), ("30d", "30 days"), ("365d", "365 days")];
+
+fn until(end: Option<OffsetDateTime>) -> Markup {
+    html! { @if let Some(end) = end { ", until " (moment(end)) } @else { ", without an end" } }
+}
+
 fn restrict(viewer: &Identity, row: &UserRow) -> Markup {
     let ban =
         if row.banned_at.is_some() { (Restriction::Unban, "Let them in again") } else { (Restriction::Ban, "Ban") };
@@ -132,6 +140,12 @@ fn restrict(viewer: &Identity, row: &UserRow) -> Markup {
             form method="post" action={ "/console/users/" (row.id) "/restriction" } {
                 (mark(viewer))
                 (reason("reason", "Why; it is kept with your name"))
+                div {
+                    label for="for" { "Duration of a ban or mute" }
+                    select id="for" name="for" {
+                        @for (value, label) in DURATIONS { option value=(value) { (label) } }
+                    }
+                }
                 div.actions {
                     @for (action, label) in [mute, ban] {
                         button.strong[action == Restriction::Ban] type="submit" name="action" value=(action.name()) { (label) }

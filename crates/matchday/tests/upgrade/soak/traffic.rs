@@ -52,7 +52,8 @@ const CHAT: &[u16] = &[200, 201, 403, 409];
 
 fn is_chat_unavailable(answer: &Answer) -> bool {
     let told: Value = serde_json::from_slice(&answer.bytes).unwrap_or_default();
-    answer.status == 503 && told["code"] == "chat_unavailable" && answer.header("retry-after").is_some()
+    let is_expected = told["code"] == "chat_unavailable" || told["code"] == "room_busy";
+    answer.status == 503 && is_expected && answer.header("retry-after").is_some()
 }
 
 #[derive(Clone, Copy)]
