@@ -54,7 +54,10 @@ fn told(found: &UserView, phone: Option<&Phone>, chat_name: Option<&str>) -> Str
     let mut lines = vec![format!("{} (user {})", row.username, row.id)];
     let mut line = |name: &str, text: String| lines.push(format!("  {name:<10}{text}"));
     line("state", state(found));
-    line("username", if row.username_is_generated { "made up by the service" } else { "chosen by the user" }.to_owned());
+    line(
+        "username",
+        if row.username_is_generated { "made up by the service" } else { "chosen by the user" }.to_owned(),
+    );
     line("name", row.name.as_deref().map_or_else(|| "not given".to_owned(), plain));
     line(
         "phone",
@@ -82,7 +85,10 @@ fn told(found: &UserView, phone: Option<&Phone>, chat_name: Option<&str>) -> Str
     );
     line("coins", found.balance.to_string());
     if let Some((points, exact, correct, settled)) = found.score {
-        line("score", format!("{points} points from {settled} matches: {exact} exact scores, {correct} right outcomes"));
+        line(
+            "score",
+            format!("{points} points from {settled} matches: {exact} exact scores, {correct} right outcomes"),
+        );
     }
     let restrictions = found.restrictions.iter().map(|(action, reason, operator, at)| {
         format!("{} {action} by {}: {}", moment(*at), plain(operator), plain(reason))

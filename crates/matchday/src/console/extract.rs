@@ -332,9 +332,7 @@ impl IntoResponse for PageError {
                     "This form is too old, was made for somebody else, or came from another site. Go back, load the page again and send it once more.",
                 ),
             ),
-            Self::NotFound(what) => {
-                (StatusCode::NOT_FOUND, "Not found", pages::not_found(what))
-            }
+            Self::NotFound(what) => (StatusCode::NOT_FOUND, "Not found", pages::not_found(what)),
             Self::Invalid(text) => (StatusCode::UNPROCESSABLE_ENTITY, "Nothing was done", pages::words(&text)),
             Self::Conflict(text) => (StatusCode::CONFLICT, "Nothing was done", pages::words(&text)),
             Self::Busy => (

@@ -173,7 +173,11 @@ pub(super) async fn preview_correction(
     Ok(Page::new(&viewer, "/console/matches", "Correct a match").show(&body))
 }
 
-pub(super) async fn correct_match(State(app): State<App>, Named(event): Named<EventId>, posted: Posted<Operator>) -> Shown {
+pub(super) async fn correct_match(
+    State(app): State<App>,
+    Named(event): Named<EventId>,
+    posted: Posted<Operator>,
+) -> Shown {
     let (operator, wanted) = (posted.operator()?, correction(posted.fields())?);
     let seen = Seen::said(posted.fields().get("seen").unwrap_or_default());
     app.fixtures.correct(&operator, event, &seen, wanted).await?;
@@ -221,7 +225,11 @@ fn restriction(fields: &Fields) -> Option<Restriction> {
     all.into_iter().find(|restriction| Some(restriction.name()) == fields.get("action"))
 }
 
-pub(super) async fn restrict_user(State(app): State<App>, Named(user): Named<UserId>, posted: Posted<Moderator>) -> Shown {
+pub(super) async fn restrict_user(
+    State(app): State<App>,
+    Named(user): Named<UserId>,
+    posted: Posted<Moderator>,
+) -> Shown {
     let operator = posted.operator()?;
     let restriction = restriction(posted.fields());
     let restriction = restriction.ok_or_else(|| PageError::Invalid("Choose what is to be done.".to_owned()))?;
@@ -241,7 +249,11 @@ pub(super) async fn list_reports(State(app): State<App>, viewer: Acting<Viewer>,
     Ok(Page::new(&viewer, "/console/reports", "Reports").told(asked.get("told")).show(&body))
 }
 
-pub(super) async fn deal_with_report(State(app): State<App>, Named(id): Named<i64>, posted: Posted<Moderator>) -> Shown {
+pub(super) async fn deal_with_report(
+    State(app): State<App>,
+    Named(id): Named<i64>,
+    posted: Posted<Moderator>,
+) -> Shown {
     let operator = posted.operator()?;
     let told = match (posted.fields().get("action"), restriction(posted.fields())) {
         (Some("close"), _) => "closed",

@@ -198,7 +198,9 @@ impl TokenProof {
         // Checked below, by the service's own clock.
         validation.validate_exp = false;
         let claims = decode::<Map<String, Value>>(token, &key, &validation).map_err(|error| {
-            use jsonwebtoken::errors::ErrorKind::{InvalidAudience, InvalidIssuer, InvalidSignature, MissingRequiredClaim};
+            use jsonwebtoken::errors::ErrorKind::{
+                InvalidAudience, InvalidIssuer, InvalidSignature, MissingRequiredClaim,
+            };
             Refusal::Unproven(match error.kind() {
                 InvalidSignature => "the token's signature is wrong",
                 InvalidIssuer => "the token's issuer is wrong",

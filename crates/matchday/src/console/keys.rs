@@ -80,7 +80,12 @@ impl Keys {
     }
 
     /// Returns the key that a token with this header must be signed with.
-    pub(super) async fn find(&self, id: Option<&str>, of: Algorithm, now: OffsetDateTime) -> Result<DecodingKey, NoKey> {
+    pub(super) async fn find(
+        &self,
+        id: Option<&str>,
+        of: Algorithm,
+        now: OffsetDateTime,
+    ) -> Result<DecodingKey, NoKey> {
         if let Some(set) = self.known()
             && now - set.read_at < FRESH
             && let Some(key) = set.key(id, of)

@@ -205,7 +205,8 @@ mod tests {
     }
 
     fn roles(viewers: &[&str], moderators: &[&str], operators: &[&str]) -> Roles {
-        let of = |role: Role, list: &[&str]| list.iter().map(move |entry| (role, (*entry).to_owned())).collect::<Vec<_>>();
+        let of =
+            |role: Role, list: &[&str]| list.iter().map(move |entry| (role, (*entry).to_owned())).collect::<Vec<_>>();
         Roles([of(Role::Viewer, viewers), of(Role::Moderator, moderators), of(Role::Operator, operators)].concat())
     }
 
@@ -232,7 +233,11 @@ mod tests {
     fn name_like_a_group_gives_no_role() {
         let roles = roles(&[], &[], &["sre", "user:ola"]);
         assert_eq!(roles.of("sre", &[]), None, "an operator who calls themselves like a group");
-        assert_eq!(roles.of("eve", &["ola".to_owned(), "user:ola".to_owned()]), None, "a group called like an operator");
+        assert_eq!(
+            roles.of("eve", &["ola".to_owned(), "user:ola".to_owned()]),
+            None,
+            "a group called like an operator"
+        );
     }
 
     #[test]
@@ -275,9 +280,13 @@ mod tests {
         ] {
             assert_eq!(groups_in(&token, claim), expected, "{claim}");
         }
-        for (verified, expected) in
-            [(json!(true), true), (json!("true"), true), (json!(false), false), (json!("false"), false), (json!(null), false)]
-        {
+        for (verified, expected) in [
+            (json!(true), true),
+            (json!("true"), true),
+            (json!(false), false),
+            (json!("false"), false),
+            (json!(null), false),
+        ] {
             let token = claims(json!({"email": "ola@example.org", "email_verified": verified}));
             assert_eq!(named_by(&token, "email").is_some(), expected, "{token:?}");
         }

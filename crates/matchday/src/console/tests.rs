@@ -93,12 +93,7 @@ fn mark_on(html: &str) -> String {
     rest.split_once('"').expect("a value").0.to_owned()
 }
 
-async fn post(
-    app: &TestApp,
-    path: &str,
-    fields: &[(&str, &str)],
-    headers: &[(&str, &str)],
-) -> Answer {
+async fn post(app: &TestApp, path: &str, fields: &[(&str, &str)], headers: &[(&str, &str)]) -> Answer {
     let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
     let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
     for (name, value) in headers {
@@ -490,7 +485,10 @@ async fn closed_reports_are_listed_and_found() {
         let (html, first) = shown("?state=closed").await;
         assert_eq!(first, ids[5..], "the last closed ones");
         assert!(html.find(&heading(ids[29])) < html.find(&heading(ids[28])), "the last closed first");
-        assert!(html.contains("Closed by <strong>ola@example.org</strong>") && html.contains("Warned, case 29."), "{html}");
+        assert!(
+            html.contains("Closed by <strong>ola@example.org</strong>") && html.contains("Warned, case 29."),
+            "{html}"
+        );
         assert!(!html.contains("value=\"close\""), "a closed report cannot be closed");
         assert!(html.contains("/console/reports?state=closed&amp;page=1\""), "{html}");
         assert_eq!(shown("?state=closed&page=1").await.1, ids[..5]);
@@ -572,8 +570,7 @@ async fn queues_show_what_waits_and_what_was_given_up() {
         assert!(!html.contains("/console/queues/replay"), "only webhooks can be sent again");
         assert!(page(app, "/console").await.contains("1 dead letter<"));
         let mark = mark_on(&page(app, &format!("/console/users/{}", app.user().await.id)).await);
-        let mine =
-            post(app, "/console/queues/replay", &[("reason", "x"), ("letter", "1"), ("mark", &mark)], &[]).await;
+        let mine = post(app, "/console/queues/replay", &[("reason", "x"), ("letter", "1"), ("mark", &mark)], &[]).await;
         assert_eq!(mine.status, StatusCode::CONFLICT, "not a webhook's");
         assert_eq!(recorded(app).await[0].outcome, "failed");
         app.app.streams.remove().await;

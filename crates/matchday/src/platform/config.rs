@@ -590,7 +590,8 @@ impl Config {
                 &format!("{name} is not made of lower-case letters, digits and underscores"),
             );
         }
-        let more = self.needed().into_iter().chain(self.feeds.promises()).chain(self.outward()).chain(self.console_access());
+        let more =
+            self.needed().into_iter().chain(self.feeds.promises()).chain(self.outward()).chain(self.console_access());
         for (holds, fault) in more {
             check(holds, &fault);
         }

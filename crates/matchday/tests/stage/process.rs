@@ -112,7 +112,14 @@ impl Setting {
             panic!("{arguments:?} does not listen: {:#?}", log.lock());
         };
         let address = |name: &str| line[name].as_str().map(|address| format!("http://{address}")).unwrap_or_default();
-        Process { public: address("public"), private: address("private"), console: address("console"), child, log, reader: Some(reader) }
+        Process {
+            public: address("public"),
+            private: address("private"),
+            console: address("console"),
+            child,
+            log,
+            reader: Some(reader),
+        }
     }
 }
 

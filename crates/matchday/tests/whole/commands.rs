@@ -186,12 +186,11 @@ async fn users_show_prints_an_account() {
         let setting = Setting::new(&options).with("MATCHDAY_MATRIX__HOMESERVER_URL", "");
         setting.expect(&["sessions", "issue"], "");
         let db = sqlx::PgPool::connect_with(options.clone()).await.expect("connected");
-        let name: String = sqlx::query_scalar(
-            "update users set name = E'Ada\\x1b[2J', phone = '+491701234589' returning username",
-        )
-        .fetch_one(&db)
-        .await
-        .expect("changed");
+        let name: String =
+            sqlx::query_scalar("update users set name = E'Ada\\x1b[2J', phone = '+491701234589' returning username")
+                .fetch_one(&db)
+                .await
+                .expect("changed");
         for command in ["ban", "unban", "mute"] {
             setting.expect(&["users", command, "1", "--reason", "insults", "--by", "ola"], "");
         }
@@ -222,9 +221,11 @@ async fn users_show_prints_an_account() {
                 .fetch_all(&db)
                 .await
                 .expect("read");
-        assert_eq!(recorded, [("user.phone", "user:1", "ola", "court order")].map(|(a, b, c, d)| {
-            (a.to_owned(), b.to_owned(), c.to_owned(), d.to_owned())
-        }));
+        assert_eq!(
+            recorded,
+            [("user.phone", "user:1", "ola", "court order")]
+                .map(|(a, b, c, d)| { (a.to_owned(), b.to_owned(), c.to_owned(), d.to_owned()) })
+        );
         assert_eq!(refused(&setting, &["users", "show", "2"]), "matchday: 2: there is no such user");
         db.close().await;
     })

@@ -191,7 +191,12 @@ fn correction(found: &MatchView) -> Markup {
     }
 }
 
-pub(in crate::console) fn preview(viewer: &Identity, found: &MatchView, wanted: Correction, preview: &Preview) -> Markup {
+pub(in crate::console) fn preview(
+    viewer: &Identity,
+    found: &MatchView,
+    wanted: Correction,
+    preview: &Preview,
+) -> Markup {
     let row = &found.row;
     let seen = Seen::of(row.result_revision, row.status, row.scores(), row.start_time);
     let path = format!("/console/matches/{}", row.id);

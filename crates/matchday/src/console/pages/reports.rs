@@ -55,7 +55,9 @@ fn nothing(filter: &ReportFilter) -> Markup {
     match (filter.page > 0, &filter.text, filter.is_closed) {
         (true, ..) => html! { p.banner.busy { "There are no more reports on this page." } },
         (_, Some(_), true) => html! { p.banner.busy { "No closed report matches." } },
-        (_, Some(_), false) => html! { p.banner.busy { "No open report matches. It may be closed: choose that state above." } },
+        (_, Some(_), false) => {
+            html! { p.banner.busy { "No open report matches. It may be closed: choose that state above." } }
+        }
         (_, None, true) => html! { p.banner.busy { "No report has been closed yet." } },
         (_, None, false) => html! { p.banner.good { "There are no open reports." } },
     }

@@ -96,7 +96,10 @@ async fn wrong_secrets_and_forged_headers_open_nothing() {
             ("no groups", vec![secret, operator]),
             ("other groups", vec![secret, operator, ("x-forwarded-groups", "operators2, Operators ,sre")]),
             ("an operator called like a group", vec![secret, ("x-forwarded-user", "operators")]),
-            ("a group called like an operator", vec![secret, operator, ("x-forwarded-groups", "user:root@example.org")]),
+            (
+                "a group called like an operator",
+                vec![secret, operator, ("x-forwarded-groups", "user:root@example.org")],
+            ),
         ] {
             expect_closed(app, what, &headers, &mark, ids).await;
         }
@@ -140,8 +143,7 @@ async fn pages_show_only_the_forms_that_a_role_may_use() {
             ("/console/sms".to_owned(), "/console/sms/open".to_owned(), Role::Operator),
             ("/console/users".to_owned(), "/console/users".to_owned(), Role::Viewer),
         ];
-        for (role, groups) in
-            [(Role::Viewer, "staff"), (Role::Moderator, "moderators"), (Role::Operator, "operators")]
+        for (role, groups) in [(Role::Viewer, "staff"), (Role::Moderator, "moderators"), (Role::Operator, "operators")]
         {
             for (page, action, least) in &forms {
                 let html = text(&get_with(app, page, &proxied("ola", groups)).await);
@@ -170,7 +172,10 @@ async fn actions_are_recorded_under_the_verified_name() {
         let done = post(app, &to, &fields, &moderator).await;
         assert_eq!(done.status, 303, "{}", text(&done));
         let actions = recorded(app).await;
-        assert_eq!((actions.len(), actions[0].operator.as_str(), &*actions[0].action), (1, "mo@example.org", "user.ban"));
+        assert_eq!(
+            (actions.len(), actions[0].operator.as_str(), &*actions[0].action),
+            (1, "mo@example.org", "user.ban")
+        );
         app.told().await;
     })
     .await;

@@ -89,7 +89,9 @@ impl Signer {
                 json!({"kty": "RSA", "kid": id, "alg": "RS256", "n": base64(n.big_endian_without_leading_zero()),
                        "e": base64(e.big_endian_without_leading_zero())})
             }
-            Self::Ed(pair) => json!({"kty": "OKP", "crv": "Ed25519", "kid": id, "x": base64(pair.public_key().as_ref())}),
+            Self::Ed(pair) => {
+                json!({"kty": "OKP", "crv": "Ed25519", "kid": id, "x": base64(pair.public_key().as_ref())})
+            }
             Self::Hmac(secret) => json!({"kty": "oct", "kid": id, "k": base64(secret)}),
             Self::Nothing => Value::Null,
         }
@@ -256,8 +258,7 @@ async fn tokens_carry_the_role() {
     let signer = Signer::p256();
     with_keys(&[signer.public("one")], &[], async |app| {
         let ids = things(app).await;
-        for (role, groups) in
-            [(Role::Viewer, "staff"), (Role::Moderator, "moderators"), (Role::Operator, "operators")]
+        for (role, groups) in [(Role::Viewer, "staff"), (Role::Moderator, "moderators"), (Role::Operator, "operators")]
         {
             let token = signer.token("one", &claims(app, &["other", groups]));
             expect_role(app, role, &[("authorization", &format!("Bearer {token}"))], ids).await;
@@ -321,7 +322,10 @@ async fn keys_are_fetched_again_for_new_ones_but_not_for_invented_ones() {
         *served.lock().expect("not poisoned") = json!({"keys": [signers[1].public("1")]}).to_string();
         app.clock.advance(Duration::seconds(31));
         for number in 0..50 {
-            assert_eq!(status(app, &signers[0].token(&format!("invented{number}"), &claims(app, &["staff"]))).await, 403);
+            assert_eq!(
+                status(app, &signers[0].token(&format!("invented{number}"), &claims(app, &["staff"]))).await,
+                403
+            );
         }
         assert_eq!(fetched(), 2);
         assert_eq!((status(app, &token(1)).await, status(app, &token(0)).await), (200, 403), "old keys are forgotten");
@@ -350,7 +354,10 @@ async fn key_documents_that_cannot_be_used_open_nothing() {
         ("a redirect", Reply::status(302).with("location", "/elsewhere")),
         ("no JSON", Reply::status(200).saying("<html>")),
         ("no keys", Reply::status(200).saying("{\"keys\": []}")),
-        ("only symmetric keys", Reply::status(200).saying("{\"keys\": [{\"kty\": \"oct\", \"kid\": \"one\", \"k\": \"AAAA\"}]}")),
+        (
+            "only symmetric keys",
+            Reply::status(200).saying("{\"keys\": [{\"kty\": \"oct\", \"kid\": \"one\", \"k\": \"AAAA\"}]}"),
+        ),
         ("too large", Reply::status(200).saying(&large)),
     ] {
         let provider = Receiver::start(move |_, _| reply.clone()).await;
