@@ -738,7 +738,7 @@ pub(super) async fn open_reports(
            from (select p.* from reports p join users u on u.user_id = p.user_id
                  where p.closed_at is null
                    and ($4::text is null or '#' || p.id = $4 or position($4 in lower(concat_ws(' ',
-                         coalesce(substring(p.content from '"body":"((?:[^"\\]|\\.)*)"'), p.content),
+                         coalesce(substring(p.content from '"body": ?"((?:[^"\\]|\\.)*)"'), p.content),
                          p.reason, p.resolution, p.sender, u.username))) > 0)
                  order by p.created_at, p.id limit $2 offset $3) p
            join users u on u.user_id = p.user_id
@@ -773,7 +773,7 @@ pub(super) async fn closed_reports(
            from (select p.* from reports p join users u on u.user_id = p.user_id
                  where p.closed_at is not null
                    and ($4::text is null or '#' || p.id = $4 or position($4 in lower(concat_ws(' ',
-                         coalesce(substring(p.content from '"body":"((?:[^"\\]|\\.)*)"'), p.content),
+                         coalesce(substring(p.content from '"body": ?"((?:[^"\\]|\\.)*)"'), p.content),
                          p.reason, p.resolution, p.sender, u.username))) > 0)
                  order by p.closed_at desc, p.id desc limit $2 offset $3) p
            join users u on u.user_id = p.user_id
