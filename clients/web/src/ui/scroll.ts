@@ -1,0 +1,76 @@
+/**
+ * Puts the page back to where it was when the fan goes back, and to the top on a new page.
+ *
+ * Each history entry gets a name, under which its scroll position is kept. The browser's own restoration comes too early:
+ * the content is not there yet.
+ */
+interface Entry {
+  entry: string;
+  from: string | undefined;
+}
+
+const storageKey = "matchday.scroll";
+const positions = new Map<string, number>(JSON.parse(sessionStorage.getItem(storageKey) ?? "[]"));
+const patience = 5_000;
+let current = "";
+let path: string | undefined;
+/** The position that is to be restored; meanwhile the page's own movements are not the fan's. */
+let wanted: number | undefined;
+
+history.scrollRestoration = "manual";
+
+function arrive(): void {
+  const known = history.state as Entry | null;
+  if (known?.entry) {
+    current = known.entry;
+    wanted = positions.get(current) ?? 0;
+  } else {
+    current = `${Date.now()}.${Math.random()}`;
+    const entry: Entry = { entry: current, from: path };
+    history.replaceState(entry, "");
+    wanted = 0;
+  }
+  path = location.hash.replace(/^#?\/?/, "/");
+}
+
+arrive();
+// Registered before the router's own listener, so that the entry is known when the new page is rendered.
+window.addEventListener("hashchange", arrive);
+window.addEventListener(
+  "scroll",
+  () => {
+    if (wanted === undefined) positions.set(current, window.scrollY);
+  },
+  { passive: true },
+);
+window.addEventListener("pagehide", () => {
+  sessionStorage.setItem(storageKey, JSON.stringify([...positions].slice(-50)));
+});
+
+/** Whether the entry before this one in the history shows this path, so that going back leads there. */
+export function cameFrom(other: string): boolean {
+  return (history.state as Entry | null)?.from === other;
+}
+
+/** Scrolls to the position of this entry, as soon as the content is long enough; gives up if the fan scrolls. */
+export function restore(): () => void {
+  const target = wanted;
+  if (target === undefined) return () => {};
+  const moves = ["wheel", "touchstart", "keydown", "pointerdown"] as const;
+  const stop = () => {
+    wanted = undefined;
+    observer.disconnect();
+    clearTimeout(timer);
+    for (const move of moves) window.removeEventListener(move, stop);
+  };
+  const attempt = () => {
+    window.scrollTo(0, target);
+    if (Math.abs(window.scrollY - target) < 2) stop();
+  };
+  const observer = new ResizeObserver(attempt);
+  const timer = setTimeout(stop, patience);
+  for (const move of moves) window.addEventListener(move, stop, { passive: true });
+  observer.observe(document.body);
+  attempt();
+  return stop;
+}
