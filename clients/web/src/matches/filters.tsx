@@ -99,18 +99,16 @@ export function DateStrip({ day, choose }: { day: string | undefined; choose: (d
       <fieldset ref={strip} className="date-strip">
         <legend className="unseen">Day</legend>
         {days.map((one) => {
-          const { weekday, date, month, full } = shortDay(one);
+          const { weekday, date, month } = shortDay(one);
           return (
             <button
               key={one}
               type="button"
               className={one === today ? "today" : undefined}
               aria-pressed={one === day}
-              aria-label={one === today ? `Today, ${full}` : full}
               onClick={() => choose(one === day ? undefined : one)}
             >
-              <span>{one === today ? "Today" : weekday}</span>
-              <strong className="numbers">{date}</strong>
+              <span>{one === today ? "Today" : weekday}</span> <strong className="numbers">{date}</strong>{" "}
               <span>{month}</span>
             </button>
           );

@@ -12,7 +12,7 @@ export interface Filter {
   team_id?: number;
 }
 
-const perPage = 50;
+const perPage = 30;
 interface Pages {
   query: string;
   matches: Match[];

@@ -21,7 +21,7 @@ export function Page({
   }, []);
   return (
     <main id="main" className={`page ${className}`}>
-      <h1 ref={top} tabIndex={-1} className={heading === null ? "unseen" : undefined} dir="auto">
+      <h1 ref={top} tabIndex={-1} className={heading === null ? "unseen" : undefined}>
         {heading ?? title}
       </h1>
       {children}

@@ -57,19 +57,23 @@ export function restore(): () => void {
   const target = wanted;
   if (target === undefined) return () => {};
   const moves = ["wheel", "touchstart", "keydown", "pointerdown"] as const;
+  // The next page may have its own position wanted by the time this one is stopped.
   const stop = () => {
-    wanted = undefined;
     observer.disconnect();
     clearTimeout(timer);
-    for (const move of moves) window.removeEventListener(move, stop);
+    for (const move of moves) window.removeEventListener(move, finish);
+  };
+  const finish = () => {
+    stop();
+    wanted = undefined;
   };
   const attempt = () => {
     window.scrollTo(0, target);
-    if (Math.abs(window.scrollY - target) < 2) stop();
+    if (Math.abs(window.scrollY - target) < 2) finish();
   };
   const observer = new ResizeObserver(attempt);
-  const timer = setTimeout(stop, patience);
-  for (const move of moves) window.addEventListener(move, stop, { passive: true });
+  const timer = setTimeout(finish, patience);
+  for (const move of moves) window.addEventListener(move, finish, { passive: true });
   observer.observe(document.body);
   attempt();
   return stop;

@@ -37,8 +37,8 @@ export function until(time: string, now = Date.now()): string | undefined {
 }
 
 /** The parts of a local day like "2026-11-20", for a small calendar. */
-export function shortDay(day: string): { weekday: string; date: number; month: string; full: string } {
+export function shortDay(day: string): { weekday: string; date: number; month: string } {
   const [year = 0, month = 1, date = 1] = day.split("-").map(Number);
   const moment = new Date(year, month - 1, date);
-  return { weekday: weekdayShort.format(moment), date, month: monthShort.format(moment), full: weekday.format(moment) };
+  return { weekday: weekdayShort.format(moment), date, month: monthShort.format(moment) };
 }
