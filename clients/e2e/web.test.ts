@@ -12,7 +12,7 @@ const widths = [320, 390, 1280] as const;
 const run = randomInt(100_000, 999_999);
 const tournament = `Mitteldeutsche Betriebssportmeisterschaft ${run}`;
 const arabic = "نادي الاتحاد الرياضي السعودي بجدة";
-const hebrew = "הפועל באר שבע";
+const hebrew = `הפועל באר שבע ${run}`;
 const unbroken = "Llanfairpwllgwyngyllgogerychwyrndrobwllllantysiliogogogoch";
 const long = "Wolverhampton Wanderers and Friends Athletic Association";
 const upcomingCount = 65;
@@ -56,8 +56,10 @@ function overflowing(): Promise<string[]> {
     for (const element of document.querySelectorAll<HTMLElement>("#root *")) {
       if (!isSeen(element) || isScrolled(element) || element.closest("svg")) continue;
       const { left, right } = element.getBoundingClientRect();
-      const isClipped =
-        getComputedStyle(element).overflowX === "hidden" && element.scrollWidth > element.clientWidth + 1;
+      const style = getComputedStyle(element);
+      // The venue in a row ends in an ellipsis; the match page has all of it.
+      const isCut = style.overflowX === "hidden" && style.webkitLineClamp === "none";
+      const isClipped = isCut && element.scrollWidth > element.clientWidth + 1;
       if (left < -1 || right > innerWidth + 1 || isClipped) {
         found.push(`${element.tagName} .${element.className}: ${left}…${right} ${element.textContent?.slice(0, 40)}`);
       }
@@ -71,7 +73,7 @@ function overflowing(): Promise<string[]> {
           found.push(`score: ${part.textContent}`);
       }
     }
-    return found;
+    return found.slice(0, 5);
   });
 }
 
@@ -117,8 +119,10 @@ async function importMatches(): Promise<void> {
     entry("cancelled", 2, at(-91), "cancelled"),
   ];
   const sport = { slug: "football", name: "Football" };
-  const document = { sport, tournament: { slug: `web_${run}`, name: tournament }, teams, matches };
-  await operate(["fixtures", "import", "-"], JSON.stringify(document));
+  const document = { sport, tournament: { slug: `web_${run}`, name: tournament }, teams };
+  // Only the live match needs its room at once.
+  await operate(["fixtures", "import", "-"], JSON.stringify({ ...document, matches: matches.slice(0, 1) }));
+  await operate(["fixtures", "import", "--no-wait", "-"], JSON.stringify({ ...document, matches }));
 }
 
 beforeAll(async () => {
@@ -165,7 +169,7 @@ test("code is found in what is pasted", async () => {
 
 describe("match list", () => {
   test("reaches every match, by tournament, team and day", async () => {
-    await page.getByLabel("Tournament").selectOption({ label: tournament });
+    await page.getByRole("combobox", { name: "Tournament" }).selectOption({ label: tournament });
     const upcoming = list("Upcoming").getByRole("listitem");
     await shown(upcoming.first());
     await shown(page.getByRole("link", { name: /101 to 99/ }));
@@ -195,11 +199,11 @@ describe("match list", () => {
       )
       .toBe(resultCount);
 
-    await page.getByLabel("Team", { exact: true }).selectOption({ label: hebrew });
+    await page.getByRole("combobox", { name: "Team", exact: true }).selectOption({ label: hebrew });
     await expect.poll(() => results.filter({ hasNotText: hebrew }).count()).toBe(0);
     await shown(results.first());
     expect(await results.filter({ hasText: hebrew }).count()).toBeLessThan(resultCount);
-    await page.getByLabel("Team", { exact: true }).selectOption({ label: "All teams" });
+    await page.getByRole("combobox", { name: "Team", exact: true }).selectOption({ label: "All teams" });
 
     const day = new Date(Date.now() - 40 * 86_400_000);
     const two = (number: number) => String(number).padStart(2, "0");
@@ -376,6 +380,14 @@ describe("chat", () => {
     }
     await other.say(room, "The last of many");
     await shown(log().getByText("The last of many"));
+    // Scrolling up loads earlier messages, and the reader's place stays.
+    const messages = log().locator(".message");
+    for (let before = 0; (await messages.count()) < 200; ) {
+      before = await messages.count();
+      await log().evaluate((element) => element.scrollTo(0, 60));
+      await expect.poll(() => messages.count(), { timeout: 20_000 }).toBeGreaterThan(before);
+      expect(await log().evaluate(({ scrollTop }) => scrollTop)).toBeGreaterThan(200);
+    }
     for (const width of widths) {
       await atWidth(width);
       await page.goto("/#/me");
@@ -413,10 +425,6 @@ describe("chat", () => {
       await expect.poll(isPinned).toBe(true);
       await gone(button);
     }
-    // Scrolling up loads earlier messages, and the place stays.
-    const count = await log().locator(".message").count();
-    await log().evaluate((element) => element.scrollTo(0, 60));
-    await expect.poll(() => log().locator(".message").count(), { timeout: 20_000 }).toBeGreaterThan(count + 10);
     const rightToLeft = log().getByText(arabic).last();
     expect(await rightToLeft.evaluate((element) => getComputedStyle(element).direction)).toBe("rtl");
   });

@@ -1,5 +1,5 @@
 import type { Schemas } from "@matchday/client";
-import { useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { matchday } from "../session/session.ts";
 import { type Answer, useAnswer } from "../ui/answer.ts";
 import { dayOf } from "../ui/time.ts";
@@ -41,20 +41,26 @@ export interface MatchList {
 export function useMatchList(status: Schemas["EventStatus"], filter: Filter): MatchList {
   const query = { ...filter, status };
   const key = JSON.stringify(query);
+  const shownPages = useRef(1);
   const [isLoadingMore, setLoadingMore] = useState(false);
   const [moreError, setMoreError] = useState<unknown>();
   const answer = useAnswer<Pages>(
     async (signal, before) => {
       const numbers = Array.from({ length: before?.loaded ?? 1 }, (_, index) => index + 1);
       const pages = await Promise.all(numbers.map((number) => page(query, number, signal)));
+      // The fan may have scrolled on meanwhile: what they see must not get shorter.
+      while (shownPages.current > pages.length) pages.push(await page(query, pages.length + 1, signal));
       const last = pages[0]?.meta.last_page ?? 1;
       const matches = pages.flatMap(({ data }) => data);
-      return { query: key, matches, loaded: Math.min(numbers.length, Math.max(1, last)), last };
+      return { query: key, matches, loaded: Math.min(pages.length, Math.max(1, last)), last };
     },
     [query],
     "matches",
   );
   const { data } = answer;
+  useEffect(() => {
+    shownPages.current = data?.loaded ?? 1;
+  }, [data]);
   async function more() {
     if (!data || isLoadingMore) return;
     setLoadingMore(true);

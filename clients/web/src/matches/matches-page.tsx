@@ -209,7 +209,7 @@ function More({ list, name }: { list: MatchList; name: string }) {
   const hasFailed = moreError !== undefined;
   // biome-ignore lint/correctness/useExhaustiveDependencies: observed anew after each page, which may have been a short one
   useEffect(() => {
-    if (!hasMore || hasFailed || !end.current) return;
+    if (!hasMore || hasFailed || isLoadingMore || !end.current) return;
     const observer = new IntersectionObserver(
       ([entry]) => {
         if (entry?.isIntersecting) latest.current();
@@ -218,7 +218,7 @@ function More({ list, name }: { list: MatchList; name: string }) {
     );
     observer.observe(end.current);
     return () => observer.disconnect();
-  }, [hasMore, hasFailed, loaded]);
+  }, [hasMore, hasFailed, isLoadingMore, loaded]);
   if (!hasMore) return null;
   return (
     <div ref={end} className="more">
