@@ -469,7 +469,8 @@ describe("chat", () => {
     await say("Answer lost");
     await expect.poll(() => other.count(room, "Answer lost")).toBe(1);
     const again = message("Answer lost").getByRole("button", { name: "Try again" });
-    // The sync may bring the message before the failure is shown.
+    await gone(message("Answer lost").getByText("Sending…"));
+    // The sync may have brought the message before the failure.
     if (await again.isVisible()) await again.click().catch(() => {});
     await gone(message("Answer lost").getByText("Not sent."));
     expect(await message("Answer lost").count()).toBe(1);
@@ -588,9 +589,18 @@ describe("end of a session", () => {
     await stranger.context.close();
 
     await operate(["users", "unban", fansName, "--reason", "Test"]);
-    await page.getByRole("button", { name: "Check again" }).click();
+    // The service learns of it within moments.
+    await expect
+      .poll(
+        async () => {
+          if (await heading.isVisible()) await page.getByRole("button", { name: "Check again" }).click();
+          await page.getByText("Your account is still suspended.").or(page.getByRole("navigation")).waitFor();
+          return heading.isVisible();
+        },
+        { timeout: 30_000, interval: 500 },
+      )
+      .toBe(false);
     await shown(page.getByRole("navigation"));
-    await gone(heading);
   });
 
   test("ended session and deleted account have a page, in every tab", async () => {

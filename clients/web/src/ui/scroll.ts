@@ -14,6 +14,7 @@ const positions = new Map<string, number>(JSON.parse(sessionStorage.getItem(stor
 const patience = 5_000;
 let current = "";
 let path: string | undefined;
+let from: string | undefined;
 /** The position that is to be restored; meanwhile the page's own movements are not the fan's. */
 let wanted: number | undefined;
 
@@ -21,20 +22,25 @@ history.scrollRestoration = "manual";
 
 function arrive(): void {
   const known = history.state as Entry | null;
+  const here = location.hash.replace(/^#?\/?/, "/");
+  if (known?.entry === current) return;
   if (known?.entry) {
     current = known.entry;
+    from = known.from;
     wanted = positions.get(current) ?? 0;
-  } else {
+  } else if (here !== path) {
     current = `${Date.now()}.${Math.random()}`;
-    const entry: Entry = { entry: current, from: path };
-    history.replaceState(entry, "");
+    from = path;
     wanted = 0;
   }
-  path = location.hash.replace(/^#?\/?/, "/");
+  // The same address entered again leaves the page as it is, but takes the name off its entry.
+  history.replaceState({ entry: current, from } satisfies Entry, "");
+  path = here;
 }
 
 arrive();
 // Registered before the router's own listener, so that the entry is known when the new page is rendered.
+window.addEventListener("popstate", arrive);
 window.addEventListener("hashchange", arrive);
 window.addEventListener(
   "scroll",
@@ -49,7 +55,7 @@ window.addEventListener("pagehide", () => {
 
 /** Whether the entry before this one in the history shows this path, so that going back leads there. */
 export function cameFrom(other: string): boolean {
-  return (history.state as Entry | null)?.from === other;
+  return from === other;
 }
 
 /** Scrolls to the position of this entry, as soon as the content is long enough; gives up if the fan scrolls. */
