@@ -269,6 +269,7 @@ for (const colorScheme of ["light", "dark"] as const) {
       await look("upcoming match");
       if (isPhone) await page.getByRole("radio", { name: "Prediction" }).check();
       await openMatch(page, /Mill Lane.*Northgate Rovers/);
+      if (isPhone) await page.getByRole("radio", { name: "Prediction" }).check();
       await shown(page.getByRole("region", { name: "Your prediction" }));
       if (isPhone) {
         await look("finished match: prediction");
