@@ -76,8 +76,8 @@ export async function codeOf(phone: string): Promise<string> {
 export async function logIn(page: Page, phone: string, username?: string): Promise<void> {
   await page.goto("/");
   await page.getByLabel("Phone number").fill(phone);
-  await page.getByRole("button", { name: "Send me a code" }).click();
-  const field = page.getByLabel(/The code that was sent/);
+  await page.getByRole("button", { name: "Send code" }).click();
+  const field = page.getByLabel(/Code sent to/);
   await field.waitFor();
   await field.fill(await codeOf(phone));
   if (username) {
@@ -137,6 +137,75 @@ function keyOf(event: { home_team: { name: string }; away_team: { name: string }
   const name = `${event.home_team.name} – ${event.away_team.name}`;
   if (name !== "Mill Lane – Northgate Rovers") throw new Error(`the demo has another match here: ${name}`);
   return "round-2-1";
+}
+
+/** Logs in without a browser. */
+export async function logInByApi(phone: string, username?: string): Promise<ApiFan> {
+  const post = async (path: string, body: object) => {
+    const response = await fetch(service + path, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(body),
+    });
+    if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`);
+    return response.json() as Promise<{
+      data: { token: string; user: { username: string }; matrix_credentials: Chat };
+    }>;
+  };
+  await post("/api/code/request", { phone });
+  const code = await codeOf(phone);
+  const { data } = await post("/api/code/verify", { phone, code, ...(username && { username }) });
+  const discovery = await fetch(`${service}/.well-known/matrix/client`);
+  const { "m.homeserver": homeserver } = (await discovery.json()) as { "m.homeserver": { base_url: string } };
+  return new ApiFan(data.token, data.user.username, data.matrix_credentials, homeserver.base_url.replace(/\/$/, ""));
+}
+
+interface Chat {
+  user_id: string;
+  access_token: string;
+}
+
+/** A fan without a browser: talks to the service and the homeserver. */
+export class ApiFan {
+  constructor(
+    readonly token: string,
+    readonly username: string,
+    readonly chat: Chat,
+    readonly homeserver: string,
+  ) {}
+
+  async ask<T>(path: string, method = "GET", body?: object): Promise<T> {
+    const response = await fetch(service + path, {
+      method,
+      headers: { Authorization: `Bearer ${this.token}`, "Content-Type": "application/json" },
+      ...(body && { body: JSON.stringify(body) }),
+    });
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`);
+    return response.json() as Promise<T>;
+  }
+
+  async #matrix<T>(path: string, method = "GET", body?: object): Promise<T> {
+    const response = await fetch(`${this.homeserver}/_matrix/client/v3/rooms/${path}`, {
+      method,
+      headers: { Authorization: `Bearer ${this.chat.access_token}` },
+      ...(body && { body: JSON.stringify(body) }),
+    });
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`);
+    return response.json() as Promise<T>;
+  }
+
+  async say(room: string, text: string): Promise<void> {
+    const transaction = `${Date.now()}.${Math.random()}`;
+    const path = `${encodeURIComponent(room)}/send/m.room.message/${transaction}`;
+    await this.#matrix(path, "PUT", { msgtype: "m.text", body: text });
+  }
+
+  /** How often a text is among the newest messages of a room. */
+  async count(room: string, text: string): Promise<number> {
+    const path = `${encodeURIComponent(room)}/messages?dir=b&limit=100`;
+    const { chunk } = await this.#matrix<{ chunk: { content: { body?: string } }[] }>(path);
+    return chunk.filter(({ content }) => content.body === text).length;
+  }
 }
 
 /** Runs the service's own command, with the settings that the service runs with. */

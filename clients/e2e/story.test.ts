@@ -30,7 +30,11 @@ const tokenOf = (page: Page) => page.evaluate(() => localStorage.getItem("matchd
 
 async function openMatch(page: Page, name: RegExp) {
   await page.goto("/#/");
-  await page.getByRole("link", { name }).first().click();
+  // A finished match is in another list.
+  const link = page.getByRole("link", { name }).filter({ visible: true }).first();
+  await page.getByRole("listitem").first().waitFor();
+  if (!(await link.isVisible())) await page.getByRole("radio", { name: "Results" }).check();
+  await link.click();
   await shown(page.getByRole("heading", { level: 1, name }));
 }
 
@@ -39,11 +43,11 @@ describe("logging in", () => {
     const { page } = mara;
     await page.goto("/");
     await page.getByLabel("Phone number").fill("12");
-    await page.getByRole("button", { name: "Send me a code" }).click();
+    await page.getByRole("button", { name: "Send code" }).click();
     await shown(page.getByRole("alert"));
     await page.getByLabel("Phone number").fill("+1 555 010 0100");
-    await page.getByRole("button", { name: "Send me a code" }).click();
-    const field = page.getByLabel(/The code that was sent/);
+    await page.getByRole("button", { name: "Send code" }).click();
+    const field = page.getByLabel(/Code sent to/);
     await shown(field);
     const code = await codeOf("+15550100100");
     await field.fill(code === "000000" ? "000001" : "000000");
@@ -70,8 +74,13 @@ test("matches are listed by day, the live one first", async () => {
   const { page } = mara;
   await page.goto("/#/");
   await shown(page.getByRole("link", { name: /Live.*Mill Lane.*1 to 0.*Northgate Rovers/ }));
-  await shown(page.getByRole("region", { name: "To come" }).getByRole("heading", { level: 3 }).first());
+  await shown(page.getByRole("region", { name: "Upcoming" }).getByRole("heading", { level: 3 }).first());
+  await page.getByRole("radio", { name: "Results" }).check();
+  await shown(
+    page.getByRole("region", { name: "Results" }).getByRole("heading", { level: 4, name: "Lantern Cup" }).first(),
+  );
   expect(await page.getByRole("region", { name: "Results" }).getByRole("listitem").count()).toBe(4);
+  await page.getByRole("radio", { name: "Upcoming" }).check();
   // The crests are drawn by the service, and are there.
   const crests = page.locator("img.crest");
   await page.waitForFunction(() => [...document.images].every((image) => image.complete && image.naturalWidth > 0));
@@ -87,22 +96,22 @@ describe("predicting", () => {
 
     const { page } = mara;
     await openMatch(page, match);
-    await shown(page.getByText("Choose an outcome to see what is at stake."));
+    await shown(page.getByText("Pick an outcome to see the points at stake."));
     await page.getByRole("radio", { name: "Harbour United" }).check();
-    // docs/points.md: home, 2:1 with 75 percent.
-    await page.getByRole("button", { name: "Say the score too" }).click();
-    await page.getByRole("button", { name: "One goal more for Harbour United" }).click();
-    await page.getByRole("button", { name: "One goal more for Northgate Rovers" }).click();
+    // docs/points.md: home, 2–1 with 75%.
+    await page.getByRole("button", { name: "Add a score" }).click();
+    await page.getByRole("button", { name: "Add a goal for Harbour United" }).click();
+    await page.getByRole("button", { name: "Add a goal for Northgate Rovers" }).click();
     await page.getByLabel("How sure are you?").fill("75");
     const stake = page.locator(".stake");
     await shown(stake.filter({ hasText: /right\s*\+39.*difference\s*\+49.*score\s*\+59.*wrong\s*−11/s }));
-    await page.getByRole("button", { name: "Predict", exact: true }).click();
-    await shown(page.getByText("Saved: Harbour United 2–1, 75 %."));
+    await page.getByRole("button", { name: "Save prediction" }).click();
+    await shown(page.getByText("Saved: Harbour United 2–1, 75%."));
 
     await shown(nia.page.getByTestId("total").filter({ hasText: `${before + 1} predictions` }));
     await shown(page.getByTestId("total").filter({ hasText: `${before + 1} predictions` }));
     await page.reload();
-    await shown(page.getByRole("button", { name: "Change it" }));
+    await shown(page.getByRole("button", { name: "Saved", exact: true }));
     expect(await page.getByLabel("How sure are you?").inputValue()).toBe("75");
   });
 
@@ -115,10 +124,11 @@ describe("predicting", () => {
     await page.keyboard.press("Tab");
     await page.keyboard.press("Tab");
     await page.keyboard.press("ArrowRight");
-    await shown(page.locator(".confidence output").filter({ hasText: "55 %" }));
+    await shown(page.locator(".confidence output").filter({ hasText: "55%" }));
+    await page.keyboard.press("Tab"); // past "Undo"
     await page.keyboard.press("Tab");
     await page.keyboard.press("Enter");
-    await shown(page.getByText("Saved: Draw, 55 %."));
+    await shown(page.getByText("Saved: Draw, 55%."));
   });
 });
 
@@ -142,10 +152,10 @@ test("two fans talk in the room of a match", async () => {
 
 test("a message is reported", async () => {
   const { page } = nia;
-  await page.getByRole("button", { name: "Report what mara.lind said" }).last().click();
-  await page.getByLabel("What is wrong with it?").fill("Only trying this out");
+  await page.getByRole("button", { name: "Report message from mara.lind" }).last().click();
+  await page.getByLabel("What's wrong with this message?").fill("Only trying this out");
   await page.getByRole("button", { name: "Report", exact: true }).click();
-  await shown(page.getByText("You reported this."));
+  await shown(page.getByText(/^Reported\./));
 });
 
 describe("the match goes on", () => {
@@ -154,9 +164,9 @@ describe("the match goes on", () => {
     await nia.page.goto("/#/");
     await shown(nia.page.getByRole("link", { name: /Mill Lane.*1 to 0/ }));
     await writeScore(await tokenOf(mara.page), match, "live", 2, 0);
-    await shown(score(mara.page).filter({ hasText: /2\s*:\s*to\s*0/ }));
+    await shown(score(mara.page).filter({ hasText: /2\s*–\s*to\s*0/ }));
     await shown(
-      mara.page.getByRole("status", { name: "Goals" }).filter({ hasText: /Goal.*Mill Lane 2 – 0 Northgate Rovers/ }),
+      mara.page.getByRole("status", { name: "Goals" }).filter({ hasText: /Goal.*Mill Lane 2–0 Northgate Rovers/ }),
     );
     await shown(nia.page.getByRole("link", { name: /Mill Lane.*2 to 0/ }));
     await shown(chat(mara.page).locator(".announcement").filter({ hasText: /2.*0/ }));
@@ -165,6 +175,7 @@ describe("the match goes on", () => {
   test("its end brings points, and says why", async () => {
     const match = Number(new URL(mara.page.url()).hash.split("/").at(-1));
     await writeScore(await tokenOf(mara.page), match, "finished", 2, 0);
+    await mara.page.getByRole("radio", { name: "Prediction" }).check();
     const own = mara.page.getByRole("region", { name: "Your prediction" });
     await shown(own.getByText(/[+−]?\d+ points/));
     await shown(own.getByRole("listitem").first());
@@ -172,16 +183,17 @@ describe("the match goes on", () => {
 
   test("the table has everybody's place, by tournament and room too", async () => {
     const { page } = mara;
-    await page.getByRole("link", { name: "Its table" }).click();
+    await page.getByRole("radio", { name: "Chat" }).check();
+    await page.getByRole("region", { name: "Match chat" }).getByRole("link", { name: "Leaderboard" }).click();
     await shown(page.getByRole("table").getByRole("row", { name: /Mara Lind/ }));
     expect(await page.getByRole("combobox").inputValue()).toMatch(/^\/table\/room\//);
     await page.getByRole("combobox").selectOption({ label: "Lantern Cup" });
-    await shown(page.getByText(/You are \d+(st|nd|rd|th) of 24/));
+    await shown(page.getByText(/You're \d+(st|nd|rd|th) of \d+/));
     await page.getByRole("combobox").selectOption({ label: "Everyone" });
-    await shown(page.getByText(/You are \d+(st|nd|rd|th) of 24/));
-    await page.getByRole("radio", { name: "Week" }).check();
+    await shown(page.getByText(/You're \d+(st|nd|rd|th) of \d+/));
+    await page.getByRole("radio", { name: "This week" }).check();
     // On a Monday the demo's matches may all be of the week before.
-    await shown(page.getByRole("table").or(page.getByText("Nobody has points here yet.")));
+    await shown(page.getByRole("table").or(page.getByText("No points yet.")));
   });
 });
 
@@ -193,16 +205,16 @@ describe("one's own page", () => {
     await shown(claim);
     const [before, coins] = [await numberIn(page.getByTestId("balance")), await numberIn(claim)];
     await claim.click();
-    await shown(page.getByText(`${coins} coins are yours.`));
+    await shown(page.getByText(`You got ${coins} coins.`));
     await shown(page.getByTestId("balance").filter({ hasText: String(before + coins) }));
     await shown(page.getByRole("link", { name: `${before + coins} coins` }));
-    expect(await page.getByRole("button", { name: /more from/ }).isDisabled()).toBe(true);
+    expect(await page.getByRole("button", { name: /^Next: \d+ coins, tomorrow/ }).isDisabled()).toBe(true);
   });
 
   test("the chart says how sure one was and how often right", async () => {
     const { page } = mara;
-    await shown(page.getByRole("img", { name: /percent sure, \d+ of \d+ right/ }));
-    await page.getByText("In numbers").click();
+    await shown(page.getByRole("img", { name: /at \d+%, \d+ of \d+ correct/ }));
+    await page.getByText("Show as a table").click();
     await shown(page.getByRole("columnheader", { name: "Matches" }));
   });
 
@@ -232,12 +244,12 @@ for (const colorScheme of ["light", "dark"] as const) {
     await shown(page.getByLabel("Phone number"));
     await look("login: phone");
     await page.getByLabel("Phone number").fill("+15550100101");
-    await page.getByRole("button", { name: "Send me a code" }).click();
-    await shown(page.getByLabel(/The code that was sent/));
+    await page.getByRole("button", { name: "Send code" }).click();
+    await shown(page.getByLabel(/Code sent to/));
     await page.getByText("Choose a username").click();
-    await shown(page.getByRole("list", { name: "Usernames that are free" }));
+    await shown(page.getByRole("list", { name: "Available usernames" }));
     await look("login: code");
-    await page.getByLabel(/The code that was sent/).fill(await codeOf("+15550100101"));
+    await page.getByLabel(/Code sent to/).fill(await codeOf("+15550100101"));
     await page.getByRole("button", { name: "Log in", exact: true }).click();
     await shown(page.getByText(/You: /).first());
     await look("matches");
@@ -246,14 +258,26 @@ for (const colorScheme of ["light", "dark"] as const) {
       { width: 390, height: 844 },
     ]) {
       await page.setViewportSize(viewport);
+      const isPhone = viewport.width < 860;
       await openMatch(page, /Old Quay.*Harbour United/);
       await shown(page.locator(".stake"));
+      if (isPhone) {
+        await look("upcoming match: prediction");
+        await page.getByRole("radio", { name: "Chat" }).check();
+      }
       await shown(chat(page));
-      await look("a match to come");
+      await look("upcoming match");
+      if (isPhone) await page.getByRole("radio", { name: "Prediction" }).check();
       await openMatch(page, /Mill Lane.*Northgate Rovers/);
+      if (isPhone) await page.getByRole("radio", { name: "Prediction" }).check();
       await shown(page.getByRole("region", { name: "Your prediction" }));
+      if (isPhone) {
+        await look("finished match: prediction");
+        await page.getByRole("radio", { name: "Chat" }).check();
+      }
       await shown(chat(page).locator(".announcement").first());
-      await look("a match that is over");
+      await look("finished match");
+      if (isPhone) await page.getByRole("radio", { name: "Prediction" }).check();
       await page.goto("/#/table");
       await shown(page.getByRole("table"));
       await look("table");
@@ -263,7 +287,7 @@ for (const colorScheme of ["light", "dark"] as const) {
       await shown(page.getByText("This device"));
       await look("you");
       await page.getByRole("button", { name: "Delete my account" }).click();
-      await shown(page.getByRole("button", { name: "Send me a code for it" }));
+      await shown(page.getByRole("button", { name: "Send code" }));
       await look("deleting the account");
     }
     expect(faults).toEqual([]);
@@ -272,16 +296,18 @@ for (const colorScheme of ["light", "dark"] as const) {
 }
 
 describe("leaving", () => {
-  test("a session that is ended elsewhere brings the login", async () => {
+  test("session ended elsewhere leads to the login", async () => {
     const other = await stage.device();
     await logIn(other.page, "+15550100100");
     await mara.page.goto("/#/me");
-    const endings = mara.page.getByRole("button", { name: /End the session on/ });
+    const endings = mara.page.getByRole("button", { name: /End session:/ });
     await mara.page.reload();
     await shown(endings.first());
     await endings.first().click();
     // The stream of the other device hears of it with its next sign of life, after 15 seconds at most.
-    await shown(other.page.getByLabel("Phone number"), 40_000);
+    await shown(other.page.getByRole("heading", { name: "You've been logged out" }), 40_000);
+    await other.page.getByRole("button", { name: "Log in again" }).click();
+    await shown(other.page.getByLabel("Phone number"));
     await other.context.close();
   });
 
@@ -302,25 +328,28 @@ describe("leaving", () => {
     const { page } = nia;
     await page.getByRole("button", { name: "Delete my account" }).click();
     expect(await faultsOf(page)).toEqual([]);
-    await page.getByRole("button", { name: "Keep it" }).click();
+    await page.getByRole("button", { name: "Keep my account" }).click();
     const opener = page.getByRole("button", { name: "Delete my account" });
     expect(await opener.evaluate((element) => element === document.activeElement)).toBe(true);
     await opener.click();
-    await page.getByRole("button", { name: "Send me a code for it" }).click();
-    const field = page.getByLabel("The code that was sent to your phone");
+    await page.getByRole("button", { name: "Send code" }).click();
+    const field = page.getByLabel("Code sent to your phone");
     await shown(field);
     const code = await codeOf(niasPhone);
     await field.fill(code === "000000" ? "000001" : "000000");
-    await page.getByRole("button", { name: "Delete it for good" }).click();
+    await page.getByRole("button", { name: "Delete permanently" }).click();
     await shown(page.getByRole("alert"));
     expect(await faultsOf(page)).toEqual([]);
     const token = await tokenOf(page);
     await field.fill(code);
-    await page.getByRole("button", { name: "Delete it for good" }).click();
-    await shown(page.getByLabel("Phone number"));
+    await page.getByRole("button", { name: "Delete permanently" }).click();
+    await shown(page.getByRole("heading", { name: "Your account has been deleted" }));
+    expect(await faultsOf(page)).toEqual([]);
     expect(await page.evaluate(() => localStorage.length)).toBe(0);
     const late = await fetch(`${service}/api/auth/me`, { headers: { Authorization: `Bearer ${token}` } });
     expect(late.status).toBe(401);
+    await page.getByRole("button", { name: "Back to login" }).click();
+    await shown(page.getByLabel("Phone number"));
   });
 
   test("logging out ends the session here and at the service", async () => {

@@ -1,6 +1,6 @@
 import createClient, { type Client, type FetchResponse, type MaybeOptionalInit, type Middleware } from "openapi-fetch";
 import { MatchdayError } from "./error.js";
-import { defaultRetry, type RetrySettings, withRetries } from "./retry.js";
+import { defaultRetry, type Fetch, type InLine, type RetrySettings, withRetries } from "./retry.js";
 import type { components, paths } from "./schema.js";
 import { memoryStorage, type TokenStorage } from "./storage.js";
 import { listen, type StreamEvent, type StreamFilters, type StreamOptions } from "./stream.js";
@@ -14,6 +14,8 @@ export interface MatchdayOptions {
   language?: string;
   /** Is called when the service says that the session is over. The token is gone by then. */
   onLoggedOut?: () => void;
+  /** Is called when the service refuses a request because the account is suspended. The token is kept: the suspension may end. */
+  onSuspended?: () => void;
   retry?: Partial<RetrySettings>;
 }
 
@@ -47,6 +49,9 @@ const open: ReadonlySet<string> = new Set<keyof paths>([
   "/.well-known/matrix/client",
 ]);
 
+/** Looked up at each call, because tools that watch requests replace it. */
+const send: Fetch = (request) => globalThis.fetch(request);
+
 /** A service, and a session with it. */
 export class Matchday {
   /** The bare client: answers `{data, error, response}`, and throws only if there is no answer. It has token, key and retries too. */
@@ -65,8 +70,7 @@ export class Matchday {
     this.#storage = options.storage ?? memoryStorage();
     this.api = createClient<paths, "application/json">({
       baseUrl: this.#base(),
-      // Looked up at each call, because tools that watch requests replace it.
-      fetch: withRetries((request) => globalThis.fetch(request), { ...defaultRetry, ...options.retry }),
+      fetch: withRetries(send, this.#retry()),
     });
     this.api.use(this.#middleware());
     this.get = this.#call("GET");
@@ -115,6 +119,22 @@ export class Matchday {
     if (token) await this.#forget(token);
   }
 
+  /**
+   * Joins a room, and waits in line while the chat is busy (`room_busy`): `onWaiting` is called before each pause. The
+   * same request is sent again after `Retry-After`, with the same key, for `retry.longestLine` seconds at most.
+   */
+  async joinRoom(
+    room: string,
+    options: { signal?: AbortSignal; onWaiting?: (line: InLine) => void } = {},
+  ): Promise<Answer<"/api/auth/chat-rooms/{room}/join", "post">> {
+    const { signal, onWaiting } = options;
+    return this.post("/api/auth/chat-rooms/{room}/join", {
+      params: { path: { room } },
+      fetch: withRetries(send, this.#retry(), onWaiting),
+      ...(signal && { signal }),
+    });
+  }
+
   /** What happens, as it happens. Connects again by itself; ends with `break`, or with the signal. */
   stream(filters: StreamFilters = {}, options: StreamOptions = {}): AsyncGenerator<StreamEvent, void, void> {
     const query = new URLSearchParams();
@@ -127,8 +147,13 @@ export class Matchday {
       if (token) headers.set("Authorization", `Bearer ${token}`);
       const response = await globalThis.fetch(url, { headers, signal, cache: "no-store" });
       if (response.status === 401 && token) await this.#over(token);
+      if (response.status === 403) await this.#refused(response);
       return response;
     }, options);
+  }
+
+  #retry(): RetrySettings {
+    return { ...defaultRetry, ...this.#options.retry };
   }
 
   #base(): string {
@@ -149,12 +174,18 @@ export class Matchday {
       },
       onResponse: async ({ request, response }) => {
         const sent = request.headers.get("Authorization")?.replace("Bearer ", "");
+        if (response.status === 403 && sent) await this.#refused(response);
         if (response.status !== 401 || !sent) return;
         // A wrong code is 401 too, and ends no session.
         const { code } = await MatchdayError.of(response.clone());
         if (code === "unauthenticated") await this.#over(sent);
       },
     };
+  }
+
+  async #refused(response: Response): Promise<void> {
+    const { code } = await MatchdayError.of(response.clone());
+    if (code === "account_suspended") this.#options.onSuspended?.();
   }
 
   /** The service says that this token is good no more. */

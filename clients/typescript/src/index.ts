@@ -1,6 +1,6 @@
 export { type Answer, type Call, type Login, Matchday, type MatchdayOptions } from "./client.js";
 export { MatchdayError } from "./error.js";
-export type { RetrySettings } from "./retry.js";
+export type { InLine, RetrySettings } from "./retry.js";
 export { browserStorage, memoryStorage, type TokenStorage } from "./storage.js";
 export type { StreamEvent, StreamFilters, StreamOptions } from "./stream.js";
 

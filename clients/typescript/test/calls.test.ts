@@ -127,6 +127,64 @@ describe("sending again", () => {
   });
 });
 
+describe("joining a busy room", () => {
+  const roomBusy = { code: "room_busy", message: "The room is busy." };
+  const joined = { message: "You have joined the room.", data: { room_id: "!a:b", membership: "join" } };
+
+  test("join waits in line and gets in with one key", async () => {
+    const { url, received } = await serve((response, _, number) =>
+      number <= 3 ? json(response, 503, roomBusy, { "Retry-After": "1" }) : json(response, 200, joined),
+    );
+    const waits: unknown[] = [];
+    const began = performance.now();
+    // More refusals than `times` allows for other requests.
+    const join = fan(url, { times: 1 }).joinRoom("!a:b", { onWaiting: (line) => waits.push(line) });
+    expect(await join).toEqual(joined);
+    expect(performance.now() - began).toBeGreaterThanOrEqual(2_900);
+    expect(waits).toEqual([1, 2, 3].map((refusals) => ({ refusals, seconds: 1 })));
+    expect(new Set(received.map(({ headers }) => headers["idempotency-key"]))).toHaveLength(1);
+    expect(received.map(({ method, path }) => `${method} ${path}`)).toEqual(
+      Array(4).fill("POST /api/auth/chat-rooms/!a%3Ab/join"),
+    );
+  }, 15_000);
+
+  test("plain post of a join waits in line too", async () => {
+    const { url, received } = await serve((response, _, number) =>
+      number <= 2 ? json(response, 503, roomBusy) : json(response, 200, joined),
+    );
+    const post = fan(url, { times: 0 }).post("/api/auth/chat-rooms/{room}/join", {
+      params: { path: { room: "!a:b" } },
+    });
+    expect(await post).toEqual(joined);
+    expect(received).toHaveLength(3);
+  });
+
+  test("line has an end", async () => {
+    const { url, received } = await serve((response) => json(response, 503, roomBusy, { "Retry-After": "1" }));
+    const error = await errorOf(fan(url, { longestLine: 1.5 }).joinRoom("!a:b"));
+    expect(error).toMatchObject({ status: 503, code: "room_busy", retryAfter: 1 });
+    expect(received).toHaveLength(2);
+  });
+
+  test("signal leaves the line", async () => {
+    const { url, received } = await serve((response) => json(response, 503, roomBusy, { "Retry-After": "60" }));
+    const began = performance.now();
+    await expect(fan(url).joinRoom("!a:b", { signal: AbortSignal.timeout(100) })).rejects.toThrow();
+    expect(performance.now() - began).toBeLessThan(3_000);
+    expect(received).toHaveLength(1);
+  });
+
+  test("unavailable chat is retried as any 503 and stays distinct", async () => {
+    const { url, received } = await serve((response) =>
+      json(response, 503, { code: "chat_unavailable", message: "Chat is unavailable." }),
+    );
+    let waits = 0;
+    const error = await errorOf(fan(url).joinRoom("!a:b", { onWaiting: () => (waits += 1) }));
+    expect(error.code).toBe("chat_unavailable");
+    expect([received.length, waits]).toEqual([4, 0]);
+  });
+});
+
 describe("errors", () => {
   test("have all that the answer has", async () => {
     const { url } = await serve((response) =>
@@ -179,6 +237,16 @@ describe("sessions", () => {
     const over = new Matchday({ baseUrl: url, storage, onLoggedOut: () => (told += 1) });
     await Promise.all([errorOf(over.get("/api/auth/me")), errorOf(over.get("/api/auth/coins"))]);
     expect([told, await storage.load()]).toEqual([1, null]);
+  });
+
+  test("suspended account is reported and keeps its token", async () => {
+    const { url } = await serve((response) => json(response, 403, { code: "account_suspended", message: "…" }));
+    const storage = memoryStorage("md_1_x");
+    let calls = 0;
+    const client = new Matchday({ baseUrl: url, storage, onSuspended: () => (calls += 1) });
+    await errorOf(client.get("/api/auth/me"));
+    await errorOf(client.stream().next());
+    expect([calls, await storage.load()]).toEqual([2, "md_1_x"]);
   });
 
   test("a wrong code ends no session", async () => {

@@ -7,53 +7,62 @@ import { LiveProvider } from "./live/live.tsx";
 import { MatchPage } from "./match/match-page.tsx";
 import { MatchesPage } from "./matches/matches-page.tsx";
 import { MePage } from "./me/me-page.tsx";
+import { Ended } from "./session/ended.tsx";
 import { Login } from "./session/login.tsx";
-import { MeContext, matchday, useIsLoggedIn } from "./session/session.ts";
+import { MeContext, matchday, useSession } from "./session/session.ts";
 import { TablePage } from "./table/table-page.tsx";
 import { useAnswer } from "./ui/answer.ts";
-import { Shown } from "./ui/states.tsx";
+import { Mark } from "./ui/mark.tsx";
+import { Loading, Problem } from "./ui/states.tsx";
 
 export function App() {
-  return useIsLoggedIn() ? <Inside /> : <Login />;
+  const session = useSession();
+  if (session === "in") return <Inside />;
+  return session === "out" ? <Login /> : <Ended ending={session} />;
 }
 
 function Inside() {
   const answer = useAnswer((signal) => matchday.get("/api/auth/me", { signal }), []);
+  if (answer.data === undefined) {
+    return (
+      <main className="splash">
+        <Mark size={56} />
+        <h1 className="unseen">Matchday</h1>
+        {answer.error === undefined ? <Loading /> : <Problem error={answer.error} retry={answer.reload} />}
+      </main>
+    );
+  }
   return (
-    <Shown answer={answer}>
-      {({ data: me }) => (
-        <MeContext value={{ me, reload: answer.reload }}>
-          <LiveProvider>
-            {/* The page's address is behind the #, so that any server of files can hold it. */}
-            <Router hook={useHashLocation}>
-              <Frame>
-                <Switch>
-                  <Route path="/">
-                    <MatchesPage />
-                  </Route>
-                  <Route path="/match/:id">{({ id }) => <MatchPage key={id} id={Number(id)} />}</Route>
-                  <Route path="/table">
-                    <TablePage scope={{}} />
-                  </Route>
-                  <Route path="/table/tournament/:id">
-                    {({ id }) => <TablePage scope={{ tournament_id: Number(id) }} />}
-                  </Route>
-                  <Route path="/table/room/:id">
-                    {({ id }) => <TablePage scope={{ room_id: decodeURIComponent(id) }} />}
-                  </Route>
-                  <Route path="/me">
-                    <MePage />
-                  </Route>
-                  <Route>
-                    <Redirect to="/" />
-                  </Route>
-                </Switch>
-              </Frame>
-              <Goals />
-            </Router>
-          </LiveProvider>
-        </MeContext>
-      )}
-    </Shown>
+    <MeContext value={{ me: answer.data.data, reload: answer.reload }}>
+      <LiveProvider>
+        {/* The path is in the fragment, so that any static file server can host the app. */}
+        <Router hook={useHashLocation}>
+          <Frame>
+            <Switch>
+              <Route path="/">
+                <MatchesPage />
+              </Route>
+              <Route path="/match/:id">{({ id }) => <MatchPage key={id} id={Number(id)} />}</Route>
+              <Route path="/table">
+                <TablePage scope={{}} />
+              </Route>
+              <Route path="/table/tournament/:id">
+                {({ id }) => <TablePage scope={{ tournament_id: Number(id) }} />}
+              </Route>
+              <Route path="/table/room/:id">
+                {({ id }) => <TablePage scope={{ room_id: decodeURIComponent(id) }} />}
+              </Route>
+              <Route path="/me">
+                <MePage />
+              </Route>
+              <Route>
+                <Redirect to="/" />
+              </Route>
+            </Switch>
+          </Frame>
+          <Goals />
+        </Router>
+      </LiveProvider>
+    </MeContext>
   );
 }

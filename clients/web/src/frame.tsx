@@ -1,27 +1,36 @@
-import type { ReactNode } from "react";
+import { type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
-import { useIsLive } from "./live/live.tsx";
+import { useIsLive, useLive } from "./live/live.tsx";
 import { useMe } from "./session/session.ts";
 import { Mark } from "./ui/mark.tsx";
+import { useIsOnline } from "./ui/refresh.ts";
+import { restore } from "./ui/scroll.ts";
 
 const places = [
   { href: "/", name: "Matches", icon: "M4 6.5h16M4 12h16M4 17.5h10" },
-  { href: "/table", name: "Table", icon: "M5 19v-6M12 19V5M19 19v-9" },
+  { href: "/table", name: "Leaderboard", icon: "M5 19v-6M12 19V5M19 19v-9" },
   { href: "/me", name: "You", icon: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM4.5 20c1-4 4-5.5 7.5-5.5s6.5 1.5 7.5 5.5" },
 ];
 
-/** What is around every page: where one is, where one can go, and how many coins one has. */
+/** The bars around every page: navigation, coins and the state of the connection. */
 export function Frame({ children }: { children: ReactNode }) {
-  const { me } = useMe();
+  const { me, reload } = useMe();
   const [location] = useLocation();
   const isLive = useIsLive();
+  const isOnline = useIsOnline();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: for each new location
+  useLayoutEffect(() => restore(), [location]);
+  // Points can come with coins.
+  useLive(({ kind }) => {
+    if (kind === "points") reload();
+  });
   const isHere = (href: string) =>
     href === "/" ? location === "/" || location.startsWith("/match/") : location.startsWith(href);
   return (
     <>
-      {/* No link: what is behind the # of an address is the page. */}
+      {/* Not a link: the fragment is the path. */}
       <button type="button" className="skip" onClick={() => document.querySelector<HTMLElement>("#main h1")?.focus()}>
-        Skip to the page
+        Skip to content
       </button>
       <header className="bar on-pitch">
         <Link href="/" className="brand">
@@ -39,13 +48,33 @@ export function Frame({ children }: { children: ReactNode }) {
           ))}
         </nav>
         <p className="bar-state" role="status">
-          {!isLive && <span className="connecting">Connecting…</span>}
+          {isOnline && !isLive && <span className="connecting">Connecting…</span>}
         </p>
         <Link href="/me" className="coins numbers" aria-label={`${me.balance} coins`}>
           <i aria-hidden="true" /> {me.balance.toLocaleString("en")}
         </Link>
       </header>
+      <Connection isOnline={isOnline} />
       {children}
     </>
+  );
+}
+
+/** Says that the device is offline, and for a moment that it is back. */
+function Connection({ isOnline }: { isOnline: boolean }) {
+  const [isBack, setBack] = useState(false);
+  const wasOnline = useRef(isOnline);
+  useEffect(() => {
+    if (wasOnline.current === isOnline) return;
+    wasOnline.current = isOnline;
+    setBack(isOnline);
+    const timer = setTimeout(() => setBack(false), 4000);
+    return () => clearTimeout(timer);
+  }, [isOnline]);
+  return (
+    <div className="connection" role="status">
+      {!isOnline && <p className="offline">You're offline. Showing the last update.</p>}
+      {isOnline && isBack && <p className="online">Back online</p>}
+    </div>
   );
 }

@@ -2,6 +2,8 @@ import "@fontsource-variable/archivo/wdth.css";
 import "./style/tokens.css";
 import "./style/base.css";
 import "./style/parts.css";
+// Before the router, whose listener must run second.
+import "./ui/scroll.ts";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "./app.tsx";

@@ -1,22 +1,24 @@
 import { MatchdayError, type Schemas } from "@matchday/client";
-import { useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { Link } from "wouter";
 import { matchday } from "../session/session.ts";
 import { useAnswer } from "../ui/answer.ts";
+import { changed } from "../ui/refresh.ts";
 import { inWords, Shown } from "../ui/states.tsx";
 import "./chat.css";
 import { Conversation } from "./conversation.tsx";
 
-/** The room of a match. Joining goes through the service, which finds a place; talking goes to the homeserver. */
+/** The chat of a match. Joining goes through the service, which finds a room; messages go to the homeserver. */
 export function Chat({ match }: { match: Schemas["Event"] }) {
   const rooms = useAnswer(
     async (signal) => {
       const query = { event_id: match.id, per_page: 100 };
       const { data } = await matchday.get("/api/auth/chat-rooms", { params: { query }, signal });
-      // Stands are the match's own; fans may open further rooms about it.
+      // Stands are the match's own rooms; fans may open further ones about it.
       return data.filter(({ stand }) => stand != null);
     },
     [match.id, match.chat_room_id],
+    "rooms",
   );
   return (
     <section className="card chat" aria-labelledby="chat">
@@ -27,11 +29,15 @@ export function Chat({ match }: { match: Schemas["Event"] }) {
           return (
             <>
               <header>
-                <h2 id="chat">In the stand</h2>
+                <h2 id="chat">Match chat</h2>
                 {joined ? (
                   <RoomLinks room={joined} left={rooms.reload} />
                 ) : (
-                  <span className="small soft">{members ? `${members} there` : "Nobody there yet"}</span>
+                  members > 0 && (
+                    <span className="small soft numbers">
+                      {members.toLocaleString("en")} {members === 1 ? "fan" : "fans"}
+                    </span>
+                  )
                 )}
               </header>
               {joined ? (
@@ -47,35 +53,57 @@ export function Chat({ match }: { match: Schemas["Event"] }) {
   );
 }
 
+type Joining = "no" | "asking" | "in line";
+
 function Join({ room, joined }: { room: string | null; joined: () => void }) {
-  const [isBusy, setBusy] = useState(false);
+  const [state, setState] = useState<Joining>("no");
   const [error, setError] = useState<unknown>();
+  const stop = useRef<AbortController>(undefined);
+  // A fan who leaves the page leaves the line.
+  useEffect(() => () => stop.current?.abort(), []);
   async function join() {
     if (!room) return;
-    setBusy(true);
+    const own = new AbortController();
+    stop.current = own;
+    setState("asking");
     setError(undefined);
     try {
-      await matchday.post("/api/auth/chat-rooms/{room}/join", { params: { path: { room } } });
+      await matchday.joinRoom(room, { signal: own.signal, onWaiting: () => setState("in line") });
       joined();
+      changed();
     } catch (error) {
+      if (own.signal.aborted) return;
       // Of this stand or of another one of the match: the list says which.
       if (error instanceof MatchdayError && error.code === "already_a_member") return joined();
       setError(error);
-      setBusy(false);
+      setState("no");
     }
   }
-  if (!room) return <p className="empty">The room of this match is being made.</p>;
+  function leaveLine() {
+    stop.current?.abort();
+    setState("no");
+  }
+  if (!room) return <p className="empty">The chat for this match is being set up.</p>;
   return (
     <div className="join">
-      <p>Every match has a room. Come in to read along and to have your say.</p>
+      <p>Talk about this match with other fans.</p>
       {error !== undefined && (
         <p className="notice" role="alert">
           {inWords(error)}
         </p>
       )}
-      <button type="button" className="button lantern" onClick={join} disabled={isBusy}>
-        {isBusy ? "Finding you a place…" : "Join the chat"}
-      </button>
+      <p role="status" className={state === "in line" ? "in-line" : "unseen"}>
+        {state === "in line" && "The chat is busy. You're in line…"}
+      </p>
+      {state === "in line" ? (
+        <button type="button" className="button quiet" onClick={leaveLine}>
+          Cancel
+        </button>
+      ) : (
+        <button type="button" className="button lantern" onClick={join} disabled={state !== "no"}>
+          {state === "asking" ? "Joining…" : error !== undefined ? "Try again" : "Join the chat"}
+        </button>
+      )}
     </div>
   );
 }
@@ -86,13 +114,14 @@ function RoomLinks({ room, left }: { room: Schemas["ChatRoomListItem"]; left: ()
     try {
       await matchday.post("/api/auth/chat-rooms/{room}/leave", { params: { path: { room: room.room_id } } });
       left();
+      changed();
     } catch (error) {
       setError(error);
     }
   }
   return (
     <span className="room-links small">
-      <Link href={`/table/room/${encodeURIComponent(room.room_id)}`}>Its table</Link>
+      <Link href={`/table/room/${encodeURIComponent(room.room_id)}`}>Leaderboard</Link>
       <button type="button" className="link" onClick={leave}>
         Leave
       </button>

@@ -1,88 +1,194 @@
-import { type FormEvent, useLayoutEffect, useRef, useState } from "react";
+import { type FormEvent, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { Loading, Problem } from "../ui/states.tsx";
 import { timeOfDay } from "../ui/time.ts";
 import { Report } from "./report.tsx";
-import { type Message, useTimeline } from "./timeline.ts";
+import { type Message, type Timeline, useTimeline } from "./timeline.ts";
 
-/** What is said in a room, and a line to say something. */
+/** The messages of a room, and a field to write one. */
 export function Conversation({ roomId }: { roomId: string }) {
-  const { messages, error, isConnected, send, reopen } = useTimeline(roomId);
+  const timeline = useTimeline(roomId);
+  const { messages, error, isConnected, send, reopen } = timeline;
+  /** Counts own messages: after each one the list moves to the end. */
+  const [sent, setSent] = useState(0);
   if (error !== undefined) return <Problem error={error} retry={reopen} />;
   return (
     <>
-      {messages ? <Messages roomId={roomId} messages={messages} /> : <Loading what="Opening the chat" />}
-      <p role="status" className={isConnected ? "unseen" : "small soft"}>
-        {isConnected ? "" : "Chat is connecting again…"}
+      {messages ? (
+        <Messages roomId={roomId} messages={messages} timeline={timeline} sent={sent} />
+      ) : (
+        <Loading what="Opening the chat" />
+      )}
+      <p role="status" className={isConnected ? "unseen" : "chat-state small soft"}>
+        {isConnected ? "" : "Reconnecting to the chat…"}
       </p>
-      <Say send={send} isReady={messages !== undefined} />
+      <Say
+        send={(text) => {
+          setSent((sent) => sent + 1);
+          // A failure is shown at the message.
+          send(text).catch(() => {});
+        }}
+        isReady={messages !== undefined}
+      />
     </>
   );
 }
 
-function Messages({ roomId, messages }: { roomId: string; messages: Message[] }) {
+interface MessagesProps {
+  roomId: string;
+  messages: Message[];
+  timeline: Timeline;
+  sent: number;
+}
+
+/** The list scrolls by itself to the newest message, unless the reader has scrolled up. */
+function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
+  const { hasEarlier, loadEarlier } = timeline;
   const list = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
+  const fromEnd = useRef(0);
+  const [unread, setUnread] = useState(0);
+  const [isLoading, setLoading] = useState(false);
+  const ids = useRef(new Set<string>());
+
+  const toEnd = useCallback(() => {
+    isAtEnd.current = true;
+    setUnread(0);
+    if (list.current) list.current.scrollTop = list.current.scrollHeight;
+  }, []);
+
+  const first = messages[0]?.id;
   const last = messages.at(-1)?.id;
-  // Whoever reads what was said before is left there.
-  // biome-ignore lint/correctness/useExhaustiveDependencies: when there is something new
+  // Earlier messages were added above: what the reader looks at stays where it is.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: when there are earlier messages
   useLayoutEffect(() => {
-    if (isAtEnd.current && list.current) list.current.scrollTop = list.current.scrollHeight;
+    const box = list.current;
+    if (box && !isAtEnd.current) box.scrollTop = box.scrollHeight - fromEnd.current;
+  }, [first]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: when there is a new message
+  useLayoutEffect(() => {
+    const before = ids.current;
+    ids.current = new Set(messages.map(({ id }) => id));
+    if (isAtEnd.current) return toEnd();
+    // New are only those after the last known one: earlier messages are not news.
+    const known = messages.findLastIndex(({ id }) => before.has(id));
+    const fresh = messages.slice(known + 1).filter(({ isOwn }) => !isOwn).length;
+    if (known >= 0 && fresh > 0) setUnread((unread) => unread + fresh);
   }, [last]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: after each own message
+  useLayoutEffect(() => {
+    if (sent > 0) toEnd();
+  }, [sent]);
+  // The keyboard of a phone makes the list smaller, and a hidden list becomes visible.
+  useEffect(() => {
+    const box = list.current;
+    if (!box) return;
+    const observer = new ResizeObserver(() => isAtEnd.current && toEnd());
+    observer.observe(box);
+    return () => observer.disconnect();
+  }, [toEnd]);
+
+  async function earlier() {
+    setLoading(true);
+    // The next scroll to the top, or the button, tries again.
+    await loadEarlier().catch(() => {});
+    setLoading(false);
+  }
+  function scrolled(box: HTMLDivElement) {
+    // A hidden list has no size.
+    if (box.clientHeight === 0) return;
+    fromEnd.current = box.scrollHeight - box.scrollTop;
+    isAtEnd.current = fromEnd.current - box.clientHeight < 40;
+    if (isAtEnd.current) setUnread(0);
+    if (box.scrollTop < 80 && !isAtEnd.current && hasEarlier && !isLoading) earlier();
+  }
   return (
-    <div
-      ref={list}
-      className="messages"
-      role="log"
-      aria-label="Messages"
-      // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keyboard
-      tabIndex={0}
-      onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
-        isAtEnd.current = scrollHeight - scrollTop - clientHeight < 40;
-      }}
-    >
-      {messages.length === 0 && <p className="empty">Nobody has said anything yet.</p>}
-      {messages.map((message, number) => (
-        <Line
-          key={message.id}
-          roomId={roomId}
-          message={message}
-          follows={messages[number - 1]?.from === message.from}
-        />
-      ))}
+    <div className="messages-frame">
+      <div
+        ref={list}
+        className="messages"
+        role="log"
+        aria-label="Messages"
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region must be reachable by keyboard
+        tabIndex={0}
+        onScroll={({ currentTarget }) => scrolled(currentTarget)}
+      >
+        {hasEarlier && (
+          <button type="button" className="link earlier" onClick={earlier} disabled={isLoading}>
+            {isLoading ? "Loading…" : "Earlier messages"}
+          </button>
+        )}
+        {messages.length === 0 && <p className="empty">No messages yet. Say hello!</p>}
+        {messages.map((message, number) => (
+          <Line
+            key={message.id}
+            roomId={roomId}
+            message={message}
+            follows={messages[number - 1]?.from === message.from}
+            timeline={timeline}
+          />
+        ))}
+      </div>
+      {unread > 0 && (
+        <button type="button" className="button lantern low new-messages" onClick={toEnd}>
+          {unread} new {unread === 1 ? "message" : "messages"} <span aria-hidden="true">↓</span>
+        </button>
+      )}
     </div>
   );
 }
 
-function Line({ roomId, message, follows }: { roomId: string; message: Message; follows: boolean }) {
+function Line(props: { roomId: string; message: Message; follows: boolean; timeline: Timeline }) {
+  const { roomId, message, follows, timeline } = props;
   const { from, text, at, isOwn, isNotice, state } = message;
-  if (isNotice) return <p className="announcement">{text}</p>;
-  return (
-    <div className={`message${isOwn ? " own" : ""}${follows ? " follows" : ""}`}>
-      <p className="message-from">
-        <strong>{isOwn ? "You" : from}</strong> <time dateTime={at.toISOString()}>{timeOfDay(at)}</time>
+  if (isNotice) {
+    return (
+      <p className="announcement" dir="auto">
+        {text}
       </p>
-      <p className="message-text">{text}</p>
-      {state !== "here" && <p className="small soft">{state === "sending" ? "Sending…" : "It was not sent."}</p>}
+    );
+  }
+  return (
+    <div className={`message${isOwn ? " own" : ""}${follows ? " follows" : ""}${state === "failed" ? " failed" : ""}`}>
+      <p className="message-from">
+        <strong dir="auto">{isOwn ? "You" : from}</strong> <time dateTime={at.toISOString()}>{timeOfDay(at)}</time>
+      </p>
+      <p className="message-text" dir="auto">
+        {text}
+      </p>
+      {state === "sending" && <p className="message-state small soft">Sending…</p>}
+      {state === "failed" && <Failed message={message} timeline={timeline} />}
       {!isOwn && message.eventId && <Report roomId={roomId} eventId={message.eventId} from={from} />}
     </div>
   );
 }
 
-function Say({ send, isReady }: { send: (text: string) => Promise<void>; isReady: boolean }) {
+function Failed({ message, timeline }: { message: Message; timeline: Timeline }) {
+  const isMuted = message.refusal === "M_USER_SUSPENDED" || message.refusal === "M_FORBIDDEN";
+  return (
+    <div className="message-state small" role="alert">
+      <span className="fault">{isMuted ? "Not sent. You can read this chat, but not write." : "Not sent."}</span>{" "}
+      <span className="failed-actions">
+        {!isMuted && (
+          <button type="button" className="link" onClick={() => timeline.retry(message.id).catch(() => {})}>
+            Try again
+          </button>
+        )}
+        <button type="button" className="link" onClick={() => timeline.discard(message.id).catch(() => {})}>
+          Discard
+        </button>
+      </span>
+    </div>
+  );
+}
+
+function Say({ send, isReady }: { send: (text: string) => void; isReady: boolean }) {
   const [text, setText] = useState("");
-  const [fault, setFault] = useState("");
-  async function submit(event: FormEvent) {
+  function submit(event: FormEvent) {
     event.preventDefault();
     const words = text.trim();
     if (!words) return;
     setText("");
-    setFault("");
-    try {
-      await send(words);
-    } catch (error) {
-      setText(words);
-      setFault(isMuted(error) ? "You may read here, but not write." : "It was not sent. Try again.");
-    }
+    send(words);
   }
   return (
     <form className="say" onSubmit={submit}>
@@ -91,8 +197,10 @@ function Say({ send, isReady }: { send: (text: string) => Promise<void>; isReady
       </label>
       <input
         id="say"
+        dir="auto"
         autoComplete="off"
-        placeholder="Say something"
+        enterKeyHint="send"
+        placeholder="Write a message"
         maxLength={2000}
         value={text}
         onChange={(event) => setText(event.target.value)}
@@ -100,15 +208,6 @@ function Say({ send, isReady }: { send: (text: string) => Promise<void>; isReady
       <button type="submit" className="button" disabled={!isReady || !text.trim()}>
         Send
       </button>
-      {fault && (
-        <p className="fault" role="alert">
-          {fault}
-        </p>
-      )}
     </form>
   );
-}
-
-function isMuted(error: unknown): boolean {
-  return typeof error === "object" && error !== null && "errcode" in error && error.errcode === "M_USER_SUSPENDED";
 }

@@ -1,11 +1,11 @@
 import type { MatrixClient } from "matrix-js-sdk";
 import { chatCredentials, endings, matchday } from "../session/session.ts";
 
-/** Who wants to know that the chat must be opened anew. */
+/** Called when the homeserver refuses the credentials, and the chat must be opened again. */
 export const refusals = new Set<() => void>();
 let opening: Promise<MatrixClient> | undefined;
 
-/** The connection to the homeserver, one for the page. It is made when the first chat is opened. */
+/** The connection to the homeserver, one for the whole app. It is made when the first chat is opened. */
 export function openChat(): Promise<MatrixClient> {
   opening ??= start().catch((error) => {
     opening = undefined;
@@ -20,6 +20,10 @@ export function closeChat(): void {
 }
 
 endings.add(closeChat);
+// Otherwise the library waits for its next try, up to a minute.
+window.addEventListener("online", () => {
+  opening?.then((client) => client.retryImmediately()).catch(() => {});
+});
 
 async function start(): Promise<MatrixClient> {
   // The library is large, and only those who chat need it.

@@ -2,7 +2,7 @@ import { type FormEvent, useState } from "react";
 import { matchday } from "../session/session.ts";
 import { inWords } from "../ui/states.tsx";
 
-/** Tells the operators of a message. They see it as it is now, also if its sender takes it back. */
+/** Reports a message to the moderators. They see it as it is now, even if the sender deletes it. */
 export function Report({ roomId, eventId, from }: { roomId: string; eventId: string; from: string }) {
   const [isOpen, setOpen] = useState(false);
   const [reason, setReason] = useState("");
@@ -24,7 +24,7 @@ export function Report({ roomId, eventId, from }: { roomId: string; eventId: str
   if (isDone) {
     return (
       <p className="small soft" role="status">
-        You reported this.
+        Reported. A moderator will look at it.
       </p>
     );
   }
@@ -33,7 +33,7 @@ export function Report({ roomId, eventId, from }: { roomId: string; eventId: str
       <button
         type="button"
         className="report-open"
-        aria-label={`Report what ${from} said`}
+        aria-label={`Report message from ${from}`}
         onClick={() => setOpen(true)}
       >
         ⋯
@@ -45,7 +45,7 @@ export function Report({ roomId, eventId, from }: { roomId: string; eventId: str
     <form className="report" onSubmit={submit}>
       <div className="field">
         <label htmlFor={id} className="small">
-          What is wrong with it?
+          What's wrong with this message?
         </label>
         <input id={id} required maxLength={500} value={reason} onChange={(event) => setReason(event.target.value)} />
       </div>
@@ -59,7 +59,7 @@ export function Report({ roomId, eventId, from }: { roomId: string; eventId: str
           Report
         </button>
         <button type="button" className="button quiet low" onClick={() => setOpen(false)}>
-          Never mind
+          Cancel
         </button>
       </div>
     </form>

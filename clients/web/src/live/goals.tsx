@@ -1,6 +1,7 @@
 import type { Schemas } from "@matchday/client";
 import { useEffect, useRef, useState } from "react";
 import { Link } from "wouter";
+import { Name } from "../ui/name.tsx";
 import { useLive } from "./live.tsx";
 import "./goals.css";
 
@@ -11,7 +12,7 @@ interface Told {
   match: Match;
 }
 
-/** Tells of goals on whatever page one is, also to those who listen to the page. */
+/** Announces goals on every page, also to screen readers. */
 export function Goals() {
   const [told, setTold] = useState<Told>();
   const goals = useRef(new Map<number, number>());
@@ -34,7 +35,8 @@ export function Goals() {
         <Link key={told.number} href={`/match/${told.match.event_id}`} className="goal on-pitch">
           <strong>{told.word}</strong>
           <span className="numbers">
-            {told.match.home_team.name} {told.match.home_score} – {told.match.away_score} {told.match.away_team.name}
+            <Name>{told.match.home_team.name}</Name> {told.match.home_score}–{told.match.away_score}{" "}
+            <Name>{told.match.away_team.name}</Name>
           </span>
         </Link>
       )}
@@ -49,6 +51,6 @@ function inAWord(match: Match, before: number | undefined, now: number): string 
     return undefined;
   }
   if (!match.changed.includes("score")) return undefined;
-  if (match.status === "finished" || (before !== undefined && now < before)) return "Corrected";
+  if (match.status === "finished" || (before !== undefined && now < before)) return "Score corrected";
   return "Goal";
 }

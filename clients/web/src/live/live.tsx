@@ -1,31 +1,41 @@
 import type { Schemas, StreamEvent } from "@matchday/client";
 import { createContext, type ReactNode, useContext, useEffect, useRef, useState } from "react";
 import { matchday } from "../session/session.ts";
+import { useIsOnline } from "../ui/refresh.ts";
 
 type Handler = (event: StreamEvent) => void;
 type Match = Pick<Schemas["Event"], "status" | "status_detail" | "home_score" | "away_score" | "start_time">;
 
 const LiveContext = createContext<{ isOpen: boolean; handlers: Set<Handler> }>({ isOpen: false, handlers: new Set() });
 
-/** One connection for the whole page, which everything that is shown listens to. */
+/** One live connection for the whole app. It is opened again at once when the device is back online. */
 export function LiveProvider({ children }: { children: ReactNode }) {
   const [handlers] = useState(() => new Set<Handler>());
   const [isOpen, setOpen] = useState(false);
+  const isOnline = useIsOnline();
+  const place = useRef<string>(undefined);
   useEffect(() => {
+    if (!isOnline) return;
     const stop = new AbortController();
+    const onConnection = (isOpen: boolean) => !stop.signal.aborted && setOpen(isOpen);
     const follow = async () => {
-      for await (const event of matchday.stream({}, { signal: stop.signal, onConnection: setOpen })) {
+      const options = { signal: stop.signal, onConnection, ...(place.current && { lastEventId: place.current }) };
+      for await (const event of matchday.stream({}, options)) {
+        place.current = event.id;
         for (const handler of handlers) handler(event);
       }
     };
-    // Refused for good: a session that is over brings the login; otherwise the page just is not live.
-    follow().catch(() => setOpen(false));
-    return () => stop.abort();
-  }, [handlers]);
+    // Refused for good: if the session is over, the app shows that; otherwise the app is just not live.
+    follow().catch(() => onConnection(false));
+    return () => {
+      stop.abort();
+      setOpen(false);
+    };
+  }, [handlers, isOnline]);
   return <LiveContext value={{ isOpen, handlers }}>{children}</LiveContext>;
 }
 
-/** Calls the handler with what happens, while the caller is shown. */
+/** Calls the handler with each live event, while the caller is mounted. */
 export function useLive(handler: Handler): void {
   const { handlers } = useContext(LiveContext);
   const latest = useRef(handler);
@@ -41,12 +51,12 @@ export function useLive(handler: Handler): void {
   }, [handlers]);
 }
 
-/** Whether what is shown is kept up to date. */
+/** Whether live updates arrive. */
 export function useIsLive(): boolean {
   return useContext(LiveContext).isOpen;
 }
 
-/** A match as the stream told it. */
+/** The match with the state that the stream reported. */
 export function updated<T extends Match>(match: T, told: Schemas["StreamMatch"]): T {
   const { status, status_detail, start_time, home_score, away_score } = told;
   return { ...match, status, status_detail, start_time, home_score, away_score };

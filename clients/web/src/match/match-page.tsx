@@ -1,3 +1,4 @@
+import { useSyncExternalStore } from "react";
 import { Link } from "wouter";
 import { Chat } from "../chat/chat.tsx";
 import { updated, useLive } from "../live/live.tsx";
@@ -7,12 +8,14 @@ import { Predict } from "../predict/predict.tsx";
 import { Tally } from "../predict/tally.tsx";
 import { matchday, useMe } from "../session/session.ts";
 import { useAnswer } from "../ui/answer.ts";
+import { useKept } from "../ui/kept.ts";
 import { Page } from "../ui/page.tsx";
+import { cameFrom } from "../ui/scroll.ts";
 import { Shown } from "../ui/states.tsx";
 import "./match.css";
 import { Scoreboard } from "./scoreboard.tsx";
 
-/** One match: how it stands, what one says of it, what others say, and its room. */
+/** One match: the score, the fan's prediction, everyone's predictions, and the chat. */
 export function MatchPage({ id }: { id: number }) {
   const { me } = useMe();
   const answer = useAnswer(
@@ -25,6 +28,7 @@ export function MatchPage({ id }: { id: number }) {
       return { match, own: own.data[0], tally: own.meta };
     },
     [id],
+    "match",
   );
 
   useLive((event) => {
@@ -35,31 +39,72 @@ export function MatchPage({ id }: { id: number }) {
     if (event.kind === "points") answer.reload();
   });
 
+  const isWide = useIsWide();
   const match = answer.data?.match;
+  const [chosen, setTab] = useKept<Tab | null>(`match.${id}.tab`, null);
+  const tab = chosen ?? (match?.status === "live" ? "chat" : "prediction");
   const title = match ? `${match.home_team.name} – ${match.away_team.name}` : "Match";
   return (
-    <Page title={title} heading={null} className="match">
-      <Link href="/" className="back">
+    <Page title={title} heading={null} className={`match show-${tab}`}>
+      <Link
+        href="/"
+        className="back"
+        onClick={(event) => {
+          // The list is where the fan left it, and is found there again.
+          if (!cameFrom("/") || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+          event.preventDefault();
+          history.back();
+        }}
+      >
         <span aria-hidden="true">←</span> All matches
       </Link>
       <Shown answer={answer}>
         {({ match, own, tally }) => (
           <>
             <Scoreboard match={match} />
+            <fieldset className="choice match-choice">
+              <legend className="unseen">Show</legend>
+              {(["prediction", "chat"] as const).map((value) => (
+                <label key={value}>
+                  <input type="radio" name="tab" checked={tab === value} onChange={() => setTab(value)} />
+                  {names[value]}
+                </label>
+              ))}
+            </fieldset>
             <div className="match-halves">
-              <div className="stack">
+              <div className="stack match-prediction">
                 {isOpen(match) ? (
-                  <Predict match={match} own={own} saved={(own) => answer.change((all) => ({ ...all, own }))} />
+                  <Predict
+                    match={match}
+                    own={own}
+                    saved={(own) => answer.change((all) => ({ ...all, own }))}
+                    closed={answer.reload}
+                  />
                 ) : (
                   <OwnPrediction match={match} own={own} />
                 )}
                 <Tally match={match} tally={tally} />
               </div>
-              <Chat match={match} />
+              {/* On a phone the chat is only loaded when the fan opens it. */}
+              {(isWide || tab === "chat") && <Chat match={match} />}
             </div>
           </>
         )}
       </Shown>
     </Page>
+  );
+}
+
+type Tab = "prediction" | "chat";
+const names: Record<Tab, string> = { prediction: "Prediction", chat: "Chat" };
+
+const wide = window.matchMedia("(min-width: 860px)");
+function useIsWide(): boolean {
+  return useSyncExternalStore(
+    (listener) => {
+      wide.addEventListener("change", listener);
+      return () => wide.removeEventListener("change", listener);
+    },
+    () => wide.matches,
   );
 }

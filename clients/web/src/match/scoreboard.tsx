@@ -1,11 +1,13 @@
 import type { Schemas } from "@matchday/client";
+import { Score } from "../matches/match-row.tsx";
 import { standing } from "../matches/words.ts";
 import { Crest } from "../ui/crest.tsx";
+import { Name } from "../ui/name.tsx";
 import { nameOfDay, timeOfDay, until } from "../ui/time.ts";
 
-/** How a match stands. */
+/** The teams and the score, or the time of the kick-off. */
 export function Scoreboard({ match }: { match: Schemas["Event"] }) {
-  const hasScore = match.home_score != null && match.away_score != null;
+  const { home_score: home, away_score: away } = match;
   const soon = until(match.start_time);
   return (
     <section className="board scoreboard on-pitch" aria-label="Score">
@@ -13,24 +15,17 @@ export function Scoreboard({ match }: { match: Schemas["Event"] }) {
         <span className={match.status === "live" ? "tag live" : undefined}>
           {match.status_detail === "scheduled" ? nameOfDay(match.start_time) : standing(match)}
         </span>
-        <span>
-          {match.tournament.name} · {match.venue}
+        <span className="board-place">
+          <Name>{match.tournament.name}</Name> · <Name>{match.venue}</Name>
         </span>
       </p>
       <p className="board-team">
         <Crest team={match.home_team} size={72} />
-        <span>{match.home_team.name}</span>
+        <Name>{match.home_team.name}</Name>
       </p>
-      {hasScore ? (
-        <p className="board-middle board-score numbers">
-          <span key={`home ${match.home_score}`} className="digit">
-            {match.home_score}
-          </span>
-          <span aria-hidden="true">:</span>
-          <span className="unseen"> to </span>
-          <span key={`away ${match.away_score}`} className="digit">
-            {match.away_score}
-          </span>
+      {home != null && away != null ? (
+        <p className="board-middle">
+          <Score home={home} away={away} />
         </p>
       ) : (
         <p className="board-middle kick-off numbers">
@@ -40,7 +35,7 @@ export function Scoreboard({ match }: { match: Schemas["Event"] }) {
       )}
       <p className="board-team">
         <Crest team={match.away_team} size={72} />
-        <span>{match.away_team.name}</span>
+        <Name>{match.away_team.name}</Name>
       </p>
       <span className="board-end" />
     </section>

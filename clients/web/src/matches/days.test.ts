@@ -1,50 +1,86 @@
 import type { Schemas } from "@matchday/client";
 import { expect, test } from "vitest";
 import { until } from "../ui/time.ts";
-import { byDay } from "./days.ts";
-import { isOpen, said, signed } from "./words.ts";
+import { byDay, byState, utcDays } from "./days.ts";
+import { isOpen, percentages, signed } from "./words.ts";
 
 const now = new Date(2026, 10, 20, 12, 0);
-const match = (id: number, day: number, hour: number, status: Schemas["EventStatus"]) =>
-  ({ id, status, status_detail: status, start_time: new Date(2026, 10, day, hour).toISOString() }) as Schemas["Event"];
+const match = (id: number, day: number, hour: number, status: Schemas["EventStatus"], tournament = 1) =>
+  ({
+    id,
+    status,
+    status_detail: status,
+    tournament: { id: tournament, name: `Cup ${tournament}` },
+    start_time: new Date(2026, 10, day, hour).toISOString(),
+  }) as Schemas["Event"];
 
-test("days go away from now, in both directions", () => {
-  const { live, toCome, over } = byDay(
+const ids = (matches: Schemas["Event"][]) => matches.map(({ id }) => id);
+
+test("matches are split by state and sorted away from now", () => {
+  const { live, upcoming, withoutResult, results } = byState(
     [
       match(1, 22, 18, "scheduled"),
       match(2, 20, 20, "scheduled"),
+      match(2, 20, 20, "scheduled"), // on two pages, because the list moved between them
       match(3, 21, 15, "scheduled"),
       match(4, 20, 11, "live"),
       match(5, 18, 15, "finished"),
       match(6, 19, 15, "finished"),
-      match(7, 21, 12, "scheduled"),
+      match(7, 20, 11, "scheduled"), // late, but may still start
+      match(8, 20, 8, "scheduled"),
+      match(9, 1, 15, "scheduled"),
     ],
     now,
   );
-  expect(live.map(({ id }) => id)).toEqual([4]);
-  expect(toCome.map(({ name, matches }) => [name, ...matches.map(({ id }) => id)])).toEqual([
-    ["Today", 2],
-    ["Tomorrow", 7, 3],
-    ["Sunday 22 November", 1],
-  ]);
-  expect(over.map(({ name, matches }) => [name, ...matches.map(({ id }) => id)])).toEqual([
-    ["Yesterday", 6],
-    ["Wednesday 18 November", 5],
+  expect([ids(live), ids(upcoming), ids(withoutResult), ids(results)]).toEqual([[4], [7, 2, 3, 1], [8, 9], [6, 5]]);
+});
+
+test("days hold tournaments, which hold matches", () => {
+  const days = byDay(
+    [
+      match(1, 20, 20, "scheduled", 1),
+      match(2, 20, 20, "scheduled", 2),
+      match(3, 20, 21, "scheduled", 1),
+      match(4, 21, 12, "scheduled", 2),
+      match(5, 22, 12, "scheduled", 2),
+    ],
+    now,
+  );
+  expect(
+    days.map(({ name, groups }) => [name, ...groups.map((one) => [one.tournament.id, ...ids(one.matches)])]),
+  ).toEqual([
+    ["Today", [1, 1, 3], [2, 2]],
+    ["Tomorrow", [2, 4]],
+    ["Sunday 22 November", [2, 5]],
   ]);
 });
 
-test("a match is open until it begins", () => {
+test("local day is asked for as one or two UTC days", () => {
+  const days = utcDays("2026-11-20");
+  expect(days).toContain("2026-11-20");
+  expect(days).toHaveLength(new Date(2026, 10, 20).getTimezoneOffset() === 0 ? 1 : 2);
+});
+
+test("match is open until it starts", () => {
   expect(isOpen(match(1, 20, 13, "scheduled"), now.getTime())).toBe(true);
   expect(isOpen(match(1, 20, 12, "scheduled"), now.getTime())).toBe(false);
   expect(isOpen(match(1, 20, 13, "live"), now.getTime())).toBe(false);
 });
 
-test("predictions and points read well", () => {
-  expect(said({ prediction: "home", score_prediction: { home: 2, away: 1 }, confidence: 70 }, "Rovers", "City")).toBe(
-    "Rovers 2–1, 70 %",
-  );
-  expect(said({ prediction: "draw", score_prediction: null, confidence: 0 }, "Rovers", "City")).toBe("Draw");
+test("points have a sign, minus as the typographic one", () => {
   expect([signed(3), signed(0), signed(-11)]).toEqual(["+3", "0", "−11"]);
+});
+
+test("percentages always add up to 100", () => {
+  expect(percentages([1, 1, 1])).toEqual([34, 33, 33]);
+  expect(percentages([5, 1, 2])).toEqual([63, 12, 25]); // rounding each gives 101
+  expect(percentages([0, 0, 0])).toEqual([0, 0, 0]);
+  for (let home = 0; home < 40; home += 1) {
+    for (let draw = 0; draw < 40; draw += 1) {
+      const parts = percentages([home, draw, 7]);
+      expect(parts.reduce((sum, part) => sum + part, 0)).toBe(100);
+    }
+  }
 });
 
 test("how long it is until then", () => {

@@ -1,16 +1,21 @@
 import type { Schemas } from "@matchday/client";
 import { Link } from "wouter";
 import { Crest } from "../ui/crest.tsx";
+import { Name } from "../ui/name.tsx";
 import { until } from "../ui/time.ts";
-import { isOpen, said, signed, standing } from "./words.ts";
+import { PickText } from "./pick.tsx";
+import { isOpen, signed, standing } from "./words.ts";
 
 interface Props {
   match: Schemas["Event"];
   own: Schemas["OwnPrediction"] | undefined;
+  /** Whether `own` is known: without it nothing is said about a prediction. */
+  isOwnKnown: boolean;
 }
 
-/** A match as a line of the list; all of it leads to the match. */
-export function MatchRow({ match, own }: Props) {
+/** A match in a list; the whole row is a link. */
+export function MatchRow(props: Props) {
+  const { match } = props;
   const hasScore = match.home_score != null && match.away_score != null;
   return (
     <li className="row">
@@ -18,11 +23,11 @@ export function MatchRow({ match, own }: Props) {
         <Side team={match.home_team} score={match.home_score} />
         <Side team={match.away_team} score={match.away_score} />
         <span className="row-state numbers">
-          <strong>{standing(match)}</strong>
-          {!hasScore && <span className="small soft">{until(match.start_time) ?? match.venue}</span>}
+          <strong className={match.status === "live" ? "tag live" : undefined}>{standing(match)}</strong>
+          {!hasScore && <span className="small soft">{until(match.start_time) ?? <Name>{match.venue}</Name>}</span>}
         </span>
         <span className="row-own">
-          <Own match={match} own={own} />
+          <OwnPick {...props} />
         </span>
       </Link>
     </li>
@@ -33,18 +38,20 @@ function Side({ team, score }: { team: Schemas["EventTeam"]; score: number | nul
   return (
     <span className="side">
       <Crest team={team} size={24} />
-      <span className="side-name">{team.name}</span>
+      <Name className="side-name">{team.name}</Name>
       {score != null && <strong className="numbers">{score}</strong>}
     </span>
   );
 }
 
-function Own({ match, own }: Props) {
-  if (!own) return isOpen(match) ? <span className="tag call">Predict</span> : null;
+function OwnPick({ match, own, isOwnKnown }: Props) {
+  if (!own) return isOwnKnown && isOpen(match) ? <span className="tag call">Predict</span> : null;
   const points = own.points_earned;
   return (
     <>
-      <span className="small soft">You: {said(own, match.home_team.name, match.away_team.name)}</span>
+      <span className="small soft">
+        You: <PickText prediction={own} match={match} />
+      </span>
       {points != null && (
         <span className={`tag numbers ${points > 0 ? "good" : points < 0 ? "bad" : ""}`}>{signed(points)}</span>
       )}
@@ -52,36 +59,57 @@ function Own({ match, own }: Props) {
   );
 }
 
-/** A match that is being played, large. */
-export function LiveMatch({ match, own }: Props) {
+/** A live match, large. */
+export function LiveMatch({ match, own, isOwnKnown }: Props) {
   return (
     <Link href={`/match/${match.id}`} className="board on-pitch">
       <span className="board-top">
         <span className="tag live">{standing(match)}</span>
         <span>
-          {match.tournament.name} · {match.venue}
+          <Name>{match.tournament.name}</Name> · <Name>{match.venue}</Name>
         </span>
       </span>
       <span className="board-team">
         <Crest team={match.home_team} size={64} />
-        <span>{match.home_team.name}</span>
+        <Name>{match.home_team.name}</Name>
       </span>
-      <span className="board-middle board-score numbers">
-        {match.home_score ?? 0}
-        <span aria-hidden="true">:</span>
-        <span className="unseen"> to </span>
-        {match.away_score ?? 0}
-      </span>
+      <Score className="board-middle" home={match.home_score ?? 0} away={match.away_score ?? 0} />
       <span className="board-team">
         <Crest team={match.away_team} size={64} />
-        <span>{match.away_team.name}</span>
+        <Name>{match.away_team.name}</Name>
       </span>
       <span className="board-foot">
         <span>
-          {own ? `You: ${said(own, match.home_team.name, match.away_team.name)}` : "You have said nothing of it"}
+          {own ? (
+            <>
+              You: <PickText prediction={own} match={match} />
+            </>
+          ) : (
+            isOwnKnown && "No prediction"
+          )}
         </span>
-        <span className="numbers">{match.predictions_count} predictions</span>
+        <span className="numbers">
+          {match.predictions_count.toLocaleString("en")} {match.predictions_count === 1 ? "prediction" : "predictions"}
+        </span>
       </span>
     </Link>
+  );
+}
+
+/** A large score. Long ones, as in basketball, are set smaller. */
+export function Score({ home, away, className = "" }: { home: number; away: number; className?: string }) {
+  const digits = `${home}${away}`.length;
+  const size = digits > 4 ? " very-long" : digits > 2 ? " long" : "";
+  return (
+    <span className={`${className} board-score numbers${size}`}>
+      <span key={`home ${home}`} className="digit">
+        {home}
+      </span>
+      <span aria-hidden="true">–</span>
+      <span className="unseen"> to </span>
+      <span key={`away ${away}`} className="digit">
+        {away}
+      </span>
+    </span>
   );
 }

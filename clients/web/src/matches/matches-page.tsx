@@ -1,92 +1,249 @@
-import type { Schemas } from "@matchday/client";
+import { type ReactNode, useEffect, useMemo, useRef } from "react";
 import { updated, useLive } from "../live/live.tsx";
-import { matchday } from "../session/session.ts";
-import { useAnswer } from "../ui/answer.ts";
+import { useKept } from "../ui/kept.ts";
 import { Page } from "../ui/page.tsx";
-import { Shown } from "../ui/states.tsx";
-import { byDay, type Day } from "./days.ts";
+import { inWords, Problem, Shown } from "../ui/states.tsx";
+import { byDay, byState, type Day } from "./days.ts";
+import { DateStrip, Filters } from "./filters.tsx";
+import {
+  type Filter,
+  type Match,
+  type MatchList,
+  type Own,
+  useDay,
+  useMatchList,
+  useOwnPredictions,
+} from "./match-list.ts";
 import { LiveMatch, MatchRow } from "./match-row.tsx";
 import "./matches.css";
 
-type Own = Map<number, Schemas["OwnPrediction"]>;
+/** So many live matches are shown large; further ones are rows. */
+const large = 2;
 
-/** All matches by day, the live ones first, kept up to date by the stream. */
+/** All matches, kept up to date by the live stream. */
 export function MatchesPage() {
-  const matches = useAnswer(async (signal) => {
-    const { data } = await matchday.get("/api/auth/events", { params: { query: { per_page: 100 } }, signal });
-    return data;
-  }, []);
-  const own = useAnswer(async (signal): Promise<Own> => {
-    const { data } = await matchday.get("/api/auth/predictions", { params: { query: { per_page: 100 } }, signal });
-    return new Map(data.map((prediction) => [prediction.event_id, prediction]));
-  }, []);
+  const [filter, setFilter] = useKept<Filter>("matches.filter", {});
+  const [day, setDay] = useKept<string | null>("matches.day", null);
+  const [tab, setTab] = useKept<"upcoming" | "results">("matches.tab", "upcoming");
+  const live = useMatchList("live", filter);
+  const scheduled = useMatchList("scheduled", filter);
+  const finished = useMatchList("finished", filter);
+  const onDay = useDay(day ?? undefined, filter);
+  const own = useOwnPredictions();
+  const lists = [live, scheduled, finished];
 
+  const changeMatch = (id: number, how: (match: Match) => Match) => {
+    const change = (all: Match[]) => all.map((match) => (match.id === id ? how(match) : match));
+    for (const { answer } of lists) answer.change((pages) => ({ ...pages, matches: change(pages.matches) }));
+    onDay.change(change);
+  };
+  const reload = () => {
+    for (const { answer } of lists) answer.reload();
+    onDay.reload();
+  };
+  const soon = useDebounced(reload);
   useLive((event) => {
     switch (event.kind) {
-      case "event": {
-        const told = event.data;
-        if (told.changed.includes("created")) return matches.reload();
-        return matches.change((all) => all.map((match) => (match.id === told.event_id ? updated(match, told) : match)));
-      }
+      case "event":
+        changeMatch(event.data.event_id, (match) => updated(match, event.data));
+        // The match is now on another page, or in another list.
+        if (event.data.changed.some((what) => what !== "score")) soon();
+        return;
       case "tally": {
         const { event_id, total_predictions } = event.data;
-        return matches.change((all) =>
-          all.map((match) => (match.id === event_id ? { ...match, predictions_count: total_predictions } : match)),
-        );
+        return changeMatch(event_id, (match) => ({ ...match, predictions_count: total_predictions }));
       }
       case "points":
         return own.reload();
       case "reset":
-        matches.reload();
+        reload();
         own.reload();
     }
   });
 
+  const data = [live.answer.data, scheduled.answer.data, finished.answer.data];
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `data` is a new array each time, its elements are not
+  const states = useMemo(() => byState(data.flatMap((pages) => pages?.matches ?? [])), data);
+  const owned = { own: own.data };
+  const isFiltered = Object.keys(filter).length > 0;
   return (
-    <Page title="Matches">
-      <Shown answer={matches}>
-        {(all) => {
-          const { live, toCome, over } = byDay(all);
-          if (all.length === 0) return <p className="card empty">No matches yet. They appear here by themselves.</p>;
-          return (
-            <>
-              {live.length > 0 && (
-                <section aria-labelledby="live" className="live-now">
-                  <h2 id="live" className="unseen">
-                    Live now
-                  </h2>
-                  {live.map((match) => (
-                    <LiveMatch key={match.id} match={match} own={own.data?.get(match.id)} />
-                  ))}
-                </section>
+    <Page title="Matches" className="matches">
+      <Filters filter={filter} choose={setFilter} />
+      <DateStrip day={day ?? undefined} choose={(day) => setDay(day ?? null)} />
+      {own.error !== undefined && own.data === undefined && (
+        <div className="notice with-action" role="alert">
+          <p>Your predictions couldn't be loaded. {inWords(own.error)}</p>
+          <button type="button" className="button quiet low" onClick={own.reload}>
+            Try again
+          </button>
+        </div>
+      )}
+      {day !== null ? (
+        <Shown answer={onDay}>
+          {(matches) => (
+            <section className="days one-day" aria-label="Matches of the day">
+              <Days days={byDay(matches.toSorted(byStart))} {...owned} empty="No matches on this day." />
+            </section>
+          )}
+        </Shown>
+      ) : (
+        <>
+          <LiveNow list={live} matches={states.live} {...owned} />
+          <fieldset className="choice list-choice">
+            <legend className="unseen">List</legend>
+            {(["upcoming", "results"] as const).map((value) => (
+              <label key={value}>
+                <input type="radio" name="list" checked={tab === value} onChange={() => setTab(value)} />
+                {names[value]}
+              </label>
+            ))}
+          </fieldset>
+          <div className={`halves show-${tab}`}>
+            <List name={names.upcoming} className="upcoming" list={scheduled}>
+              <Days
+                days={byDay(states.upcoming)}
+                {...owned}
+                empty={isFiltered ? "No upcoming matches for this filter." : "No upcoming matches yet."}
+              />
+              {states.withoutResult.length > 0 && (
+                <>
+                  <h3 className="without-result">Postponed or awaiting a result</h3>
+                  <Days days={byDay(states.withoutResult)} {...owned} empty="" />
+                </>
               )}
-              <div className="halves">
-                <Days name="To come" days={toCome} own={own.data} />
-                <Days name="Results" days={over} own={own.data} />
-              </div>
-            </>
-          );
-        }}
-      </Shown>
+            </List>
+            <List name={names.results} className="results" list={finished}>
+              <Days
+                days={byDay(states.results)}
+                {...owned}
+                empty={isFiltered ? "No results for this filter." : "No results yet."}
+              />
+            </List>
+          </div>
+        </>
+      )}
     </Page>
   );
 }
 
-function Days({ name, days, own }: { name: string; days: Day[]; own: Own | undefined }) {
+const names = { upcoming: "Upcoming", results: "Results" };
+const byStart = (one: Match, other: Match) => Date.parse(one.start_time) - Date.parse(other.start_time);
+
+interface Owned {
+  own: Own | undefined;
+}
+
+function LiveNow({ list, matches, own }: { list: MatchList; matches: Match[] } & Owned) {
+  if (list.answer.data === undefined && list.answer.error !== undefined) {
+    return <Problem error={list.answer.error} retry={list.answer.reload} />;
+  }
+  if (matches.length === 0) return null;
+  const [boards, rows] = [matches.slice(0, large), matches.slice(large)];
   return (
-    <section className="days" aria-label={name}>
-      <h2>{name}</h2>
-      {days.length === 0 && <p className="card empty">Nothing here.</p>}
-      {days.map((day) => (
-        <div key={day.key} className="day">
-          <h3>{day.name}</h3>
-          <ul className="card rows">
-            {day.matches.map((match) => (
-              <MatchRow key={match.id} match={match} own={own?.get(match.id)} />
-            ))}
-          </ul>
-        </div>
-      ))}
+    <section aria-labelledby="live" className="live-now">
+      <h2 id="live" className="unseen">
+        Live now
+      </h2>
+      <div className="boards">
+        {boards.map((match) => (
+          <LiveMatch key={match.id} match={match} own={own?.get(match.id)} isOwnKnown={own !== undefined} />
+        ))}
+      </div>
+      {rows.length > 0 && <Rows matches={rows} own={own} />}
+      <More list={list} name="live matches" />
     </section>
   );
+}
+
+function List(props: { name: string; className: string; list: MatchList; children: ReactNode }) {
+  const { name, className, list, children } = props;
+  return (
+    <section className={`days ${className}`} aria-label={name}>
+      <h2>{name}</h2>
+      <Shown answer={list.answer}>
+        {() => (
+          <>
+            {children}
+            <More list={list} name={className === "upcoming" ? "upcoming matches" : "results"} />
+          </>
+        )}
+      </Shown>
+    </section>
+  );
+}
+
+function Days({ days, own, empty }: { days: Day[]; empty: string } & Owned) {
+  if (days.length === 0) return <p className="card empty">{empty}</p>;
+  return days.map((day) => (
+    <div key={day.key} className="day">
+      <h3>{day.name}</h3>
+      {day.groups.map(({ tournament, matches }) => (
+        <div key={tournament.id} className="card group">
+          <h4 dir="auto">{tournament.name}</h4>
+          <Rows matches={matches} own={own} />
+        </div>
+      ))}
+    </div>
+  ));
+}
+
+function Rows({ matches, own }: { matches: Match[] } & Owned) {
+  return (
+    <ul className="rows">
+      {matches.map((match) => (
+        <MatchRow key={match.id} match={match} own={own?.get(match.id)} isOwnKnown={own !== undefined} />
+      ))}
+    </ul>
+  );
+}
+
+/** Loads the next page as the end of the list comes near; after a failure only when the fan asks for it. */
+function More({ list, name }: { list: MatchList; name: string }) {
+  const { hasMore, isLoadingMore, moreError, more, answer } = list;
+  const end = useRef<HTMLDivElement>(null);
+  const latest = useRef(more);
+  useEffect(() => {
+    latest.current = more;
+  });
+  const loaded = answer.data?.loaded;
+  const hasFailed = moreError !== undefined;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: observed anew after each page, which may have been a short one
+  useEffect(() => {
+    if (!hasMore || hasFailed || isLoadingMore || !end.current) return;
+    const observer = new IntersectionObserver(
+      ([entry]) => {
+        if (entry?.isIntersecting) latest.current();
+      },
+      { rootMargin: "800px" },
+    );
+    observer.observe(end.current);
+    return () => observer.disconnect();
+  }, [hasMore, hasFailed, isLoadingMore, loaded]);
+  if (!hasMore) return null;
+  return (
+    <div ref={end} className="more">
+      {hasFailed && (
+        <p className="notice" role="alert">
+          {inWords(moreError)}
+        </p>
+      )}
+      <button type="button" className="button quiet" onClick={more} disabled={isLoadingMore}>
+        {isLoadingMore ? "Loading…" : `More ${name}`}
+      </button>
+    </div>
+  );
+}
+
+/** Calls the function a second after the last of several calls: many matches kick off at the same time. */
+function useDebounced(call: () => void): () => void {
+  const latest = useRef(call);
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  useEffect(() => {
+    latest.current = call;
+  });
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return () => {
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => latest.current(), 1000);
+  };
 }

@@ -3,7 +3,7 @@ import { timeOfDay } from "../ui/time.ts";
 
 type Match = Pick<Schemas["Event"], "status" | "status_detail" | "start_time">;
 
-/** How a match stands, in a word or two. */
+/** The state of a match in a word or two. */
 export function standing(match: Match): string {
   switch (match.status_detail) {
     case "scheduled":
@@ -17,22 +17,35 @@ export function standing(match: Match): string {
   }
 }
 
-/** Whether it can be predicted, as far as this device's clock can tell; the service has the last word. */
+/** Whether the match can be predicted, by this device's clock; the service decides. */
 export function isOpen(match: Match, now = Date.now()): boolean {
   return match.status_detail === "scheduled" && Date.parse(match.start_time) > now;
 }
 
-type Said = Pick<Schemas["Prediction"], "prediction" | "score_prediction" | "confidence">;
-
-/** What somebody said of a match. */
-export function said(prediction: Said, home: string, away: string): string {
-  const { home: h, away: a } = prediction.score_prediction ?? {};
-  const who = { home, draw: "Draw", away }[prediction.prediction];
-  const score = h === undefined ? "" : ` ${h}–${a}`;
-  return `${who}${score}${prediction.confidence ? `, ${prediction.confidence} %` : ""}`;
-}
-
-/** Points with their sign. */
+/** Points gained or lost, always with a sign. */
 export function signed(points: number): string {
   return points > 0 ? `+${points}` : points < 0 ? `−${-points}` : "0";
+}
+
+/** A number with a typographic minus sign, if it needs one. */
+export function signedPlain(number: number): string {
+  return number.toLocaleString("en").replace("-", "−");
+}
+
+/** Whole percentages that add up to 100, by the largest remainder; all 0 if there is nothing to divide. */
+export function percentages(counts: number[]): number[] {
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  if (total === 0) return counts.map(() => 0);
+  const exact = counts.map((count) => (count / total) * 100);
+  const whole = exact.map(Math.floor);
+  let missing = 100 - whole.reduce((sum, part) => sum + part, 0);
+  const byRemainder = exact.map((_, index) => index).sort((a, b) => rest(b) - rest(a) || a - b);
+  for (const index of byRemainder) {
+    if (missing-- > 0) whole[index] = (whole[index] ?? 0) + 1;
+  }
+  return whole;
+
+  function rest(index: number): number {
+    return (exact[index] ?? 0) - (whole[index] ?? 0);
+  }
 }

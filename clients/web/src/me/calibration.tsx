@@ -3,26 +3,26 @@ import { matchday } from "../session/session.ts";
 import { useAnswer } from "../ui/answer.ts";
 import { Shown } from "../ui/states.tsx";
 
-/** How sure one was, against how often one was right. */
+/** The fan's confidence against their results. */
 export function Calibration() {
   const answer = useAnswer((signal) => matchday.get("/api/auth/me/calibration", { signal }), []);
   return (
     <section className="card" aria-labelledby="calibration">
       <header>
-        <h2 id="calibration">Do you know what you know?</h2>
+        <h2 id="calibration">Confidence and results</h2>
       </header>
       <Shown answer={answer}>
         {({ data }) => {
           const bins = data.bins.filter(({ count }) => count > 0);
           if (bins.length === 0) {
-            return <p className="empty">It shows here once matches that you staked on are over.</p>;
+            return <p className="empty">Your chart appears once matches you predicted have finished.</p>;
           }
           return (
             <>
               <Chart bins={bins} />
               <p className="small soft">
-                Each dot is what you said with that confidence; larger dots stand for more matches. On the line you were
-                right as often as you thought; below it you were too sure.
+                Each dot shows your predictions at one confidence level; a larger dot means more matches. On the line,
+                you were right as often as you expected. Below it, you were too confident.
               </p>
               <Numbers bins={bins} />
             </>
@@ -74,34 +74,34 @@ function Chart({ bins }: { bins: Bins }) {
         <circle key={at} cx={x(sure)} cy={y(right)} r={radius} />
       ))}
       <text className="axis" x={x(0.5)} y={size.height - 6} textAnchor="middle">
-        How sure you were, %
+        Your confidence, %
       </text>
       <text className="axis" transform={`translate(14 ${y(0.5)}) rotate(-90)`} textAnchor="middle">
-        How often right, %
+        Correct, %
       </text>
     </svg>
   );
 }
 
-/** The same for those who do not see it, and for those who want to know exactly. */
+/** The exact values, also for screen readers. */
 function Numbers({ bins }: { bins: Bins }) {
   return (
     <details className="small">
-      <summary>In numbers</summary>
+      <summary>Show as a table</summary>
       <table className="numbers">
         <thead>
           <tr>
-            <th scope="col">Sure</th>
+            <th scope="col">Confidence</th>
             <th scope="col">Matches</th>
-            <th scope="col">Right</th>
+            <th scope="col">Correct</th>
           </tr>
         </thead>
         <tbody>
           {bins.map((bin) => (
             <tr key={bin.from}>
-              <th scope="row">{Math.round(bin.average_confidence ?? 0)} %</th>
+              <th scope="row">{Math.round(bin.average_confidence ?? 0)}%</th>
               <td>{bin.count}</td>
-              <td>{Math.round(share(bin) * 100)} %</td>
+              <td>{Math.round(share(bin) * 100)}%</td>
             </tr>
           ))}
         </tbody>
@@ -114,7 +114,7 @@ const share = ({ right, count }: Bins[number]) => (count ? right / count : 0);
 
 function inWords(bins: Bins): string {
   const parts = bins.map(
-    (bin) => `${Math.round(bin.average_confidence ?? 0)} percent sure, ${bin.right} of ${bin.count} right`,
+    (bin) => `at ${Math.round(bin.average_confidence ?? 0)}%, ${bin.right} of ${bin.count} correct`,
   );
-  return `Your confidence against what came true: ${parts.join("; ")}.`;
+  return `Your confidence and your results: ${parts.join("; ")}.`;
 }

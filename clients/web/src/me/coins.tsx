@@ -3,10 +3,11 @@ import { useState } from "react";
 import { signed } from "../matches/words.ts";
 import { matchday, useMe } from "../session/session.ts";
 import { useAnswer } from "../ui/answer.ts";
+import { changed } from "../ui/refresh.ts";
 import { inWords, Shown } from "../ui/states.tsx";
 import { dateAndTime, nameOfDay, timeOfDay } from "../ui/time.ts";
 
-/** The wallet, the streak, and today's coins. */
+/** The balance, the streak and the daily coins. */
 export function Coins() {
   const answer = useAnswer(
     (signal) => matchday.get("/api/auth/coins", { params: { query: { per_page: 5 } }, signal }),
@@ -35,14 +36,12 @@ export function Coins() {
   );
 }
 
-/** The last seven days in a row; a week is when the bonus grows no more. */
+/** Up to seven days of the streak; the bonus grows no further after a week. */
 function Streak({ streak }: { streak: Schemas["CoinStreak"] }) {
   const shown = Math.min(7, streak.days);
   return (
     <div className="streak">
-      <p>
-        {streak.days === 0 ? "No days in a row yet." : `${streak.days} ${streak.days === 1 ? "day" : "days"} in a row.`}
-      </p>
+      <p>{streak.days === 0 ? "No streak yet" : `${streak.days}-day streak`}</p>
       <span className="streak-days" aria-hidden="true">
         {[1, 2, 3, 4, 5, 6, 7].map((day) => (
           <i key={day} className={day <= shown ? "done" : undefined} />
@@ -62,14 +61,15 @@ function Claim({ streak, claimed }: { streak: Schemas["CoinStreak"]; claimed: ()
     setError(undefined);
     try {
       const { data } = await matchday.post("/api/auth/daily-coins");
-      setWord(`${data.coins_awarded} coins are yours.`);
+      setWord(`You got ${data.coins_awarded} coins.`);
     } catch (error) {
-      // Claimed on another device meanwhile: what is shown is put right below.
+      // Claimed on another device meanwhile: the reload below shows that.
       if (!(error instanceof MatchdayError && error.code === "already_claimed")) setError(error);
     }
     setBusy(false);
     claimed();
     reload();
+    changed();
   }
   return (
     <>
@@ -80,7 +80,7 @@ function Claim({ streak, claimed }: { streak: Schemas["CoinStreak"]; claimed: ()
       )}
       <button type="button" className="button lantern wide" onClick={claim} disabled={isBusy || streak.claimed_today}>
         {streak.claimed_today
-          ? `${streak.next_coins} more from ${nameOfDay(streak.next_claim_at).toLowerCase()}, ${timeOfDay(streak.next_claim_at)}`
+          ? `Next: ${streak.next_coins} coins, ${nameOfDay(streak.next_claim_at).toLowerCase()} ${timeOfDay(streak.next_claim_at)}`
           : isBusy
             ? "Claiming…"
             : `Claim ${streak.next_coins} coins`}
@@ -96,18 +96,18 @@ const kinds: Record<Schemas["CoinTransactionKind"], string> = {
   welcome: "Welcome",
   daily: "Daily coins",
   deduction: "Spent",
-  grant: "A gift",
-  reversal: "Taken back",
-  points: "For points",
+  grant: "Gift",
+  reversal: "Reversed",
+  points: "Points reward",
 };
 
 function History({ history }: { history: Schemas["CoinTransaction"][] }) {
   if (history.length === 0) return null;
   return (
-    <ul className="coin-history numbers" aria-label="What came and went">
+    <ul className="coin-history numbers" aria-label="Recent transactions">
       {history.map(({ transaction_id, kind, amount, reason, created_at }) => (
         <li key={transaction_id}>
-          <span>{kinds[kind] + (reason ? `: ${reason}` : "")}</span>
+          <span dir="auto">{kinds[kind] + (reason ? `: ${reason}` : "")}</span>
           <span className="small soft">{dateAndTime(created_at)}</span>
           <strong>{signed(amount)}</strong>
         </li>

@@ -1,9 +1,10 @@
 import { type FormEvent, useEffect, useRef, useState } from "react";
 import { flushSync } from "react-dom";
+import { codeIn } from "../session/code.ts";
 import { deleteAccount, matchday, useMe } from "../session/session.ts";
 import { inWords } from "../ui/states.tsx";
 
-/** Taking one's data along, and deleting the account. */
+/** Data export and account deletion. */
 export function Leaving() {
   const { me } = useMe();
   const [isBusy, setBusy] = useState(false);
@@ -11,7 +12,7 @@ export function Leaving() {
   const [error, setError] = useState<unknown>();
   const opener = useRef<HTMLButtonElement>(null);
   function stay() {
-    // The button is there again, and whoever uses the keyboard goes on from it.
+    // The button is back, and keyboard users continue from it.
     flushSync(() => setLeaving(false));
     opener.current?.focus();
   }
@@ -41,7 +42,7 @@ export function Leaving() {
       ) : (
         <div className="leaving">
           <button type="button" className="button quiet low" onClick={download} disabled={isBusy}>
-            {isBusy ? "Fetching it…" : "Download my data"}
+            {isBusy ? "Preparing…" : "Download my data"}
           </button>
           <button ref={opener} type="button" className="button quiet low" onClick={() => setLeaving(true)}>
             Delete my account
@@ -52,7 +53,7 @@ export function Leaving() {
   );
 }
 
-/** Says what becomes of everything, has a code sent, and deletes with it. */
+/** Explains the deletion, sends a code, and deletes the account with it. */
 function Delete({ stay }: { stay: () => void }) {
   const [isSent, setSent] = useState(false);
   const [code, setCode] = useState("");
@@ -79,21 +80,20 @@ function Delete({ stay }: { stay: () => void }) {
   return (
     <form className="stack" onSubmit={submit} noValidate>
       <p ref={top} tabIndex={-1}>
-        Your phone number, your name and what you said in chat are deleted. Your predictions and coins stay, as those of
-        nobody. There is no way back.
+        Your phone number, name and chat messages will be deleted. Your predictions and coins are kept anonymously. This
+        can't be undone.
       </p>
       {isSent && (
         <div className="field">
-          <label htmlFor="deletion-code">The code that was sent to your phone</label>
+          <label htmlFor="deletion-code">Code sent to your phone</label>
           <input
             ref={field}
             id="deletion-code"
             className="numbers"
             inputMode="numeric"
             autoComplete="one-time-code"
-            maxLength={6}
             value={code}
-            onChange={(event) => setCode(event.target.value.replace(/\D/g, ""))}
+            onChange={(event) => setCode(codeIn(event.target.value))}
           />
         </div>
       )}
@@ -104,10 +104,10 @@ function Delete({ stay }: { stay: () => void }) {
       )}
       <div className="leaving">
         <button type="submit" className="button" disabled={isBusy || (isSent && code.length < 6)}>
-          {isSent ? "Delete it for good" : "Send me a code for it"}
+          {isSent ? "Delete permanently" : "Send code"}
         </button>
         <button type="button" className="button quiet" onClick={stay}>
-          Keep it
+          Keep my account
         </button>
       </div>
     </form>

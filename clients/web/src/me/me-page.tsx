@@ -1,5 +1,7 @@
 import { useState } from "react";
+import { signedPlain } from "../matches/words.ts";
 import { logOut, useMe } from "../session/session.ts";
+import { Name } from "../ui/name.tsx";
 import { Page } from "../ui/page.tsx";
 import { Calibration } from "./calibration.tsx";
 import { Coins } from "./coins.tsx";
@@ -8,7 +10,7 @@ import { Leaving } from "./leaving.tsx";
 import { Reminders } from "./reminders.tsx";
 import { Sessions } from "./sessions.tsx";
 
-/** One's own page. */
+/** The fan's own page: coins, results, settings. */
 export function MePage() {
   const { me } = useMe();
   const [isBusy, setBusy] = useState(false);
@@ -17,10 +19,10 @@ export function MePage() {
       title="You"
       heading={
         <span className="me-name">
-          {me.name ?? me.username}
+          <Name>{me.name ?? me.username}</Name>
           <span className="small soft">
             {me.name != null && `${me.username} · `}
-            {me.points} points
+            {signedPlain(me.points)} {me.points === 1 ? "point" : "points"}
           </span>
         </span>
       }
@@ -38,7 +40,7 @@ export function MePage() {
             disabled={isBusy}
             onClick={() => {
               setBusy(true);
-              // The page forgets the session in any case.
+              // The browser forgets the session in any case.
               logOut().catch(() => {});
             }}
           >

@@ -3,7 +3,7 @@ import { matchday } from "../session/session.ts";
 import { useAnswer } from "../ui/answer.ts";
 import { inWords, Shown } from "../ui/states.tsx";
 
-/** Whether one is reminded of matches that one has not predicted. */
+/** The switch for reminders of matches that the fan has not predicted. */
 export function Reminders() {
   const answer = useAnswer((signal) => matchday.get("/api/auth/me/notifications", { signal }), []);
   const [isBusy, setBusy] = useState(false);
@@ -29,8 +29,8 @@ export function Reminders() {
           <>
             <label className="switch">
               <span>
-                Remind me of matches of my teams
-                <span className="small soft">An hour before, if I have said nothing of them.</span>
+                Remind me about my teams' matches
+                <span className="small soft">One hour before kick-off, if you haven't predicted</span>
               </span>
               <input
                 type="checkbox"

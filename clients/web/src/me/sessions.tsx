@@ -4,7 +4,7 @@ import { useAnswer } from "../ui/answer.ts";
 import { inWords, Shown } from "../ui/states.tsx";
 import { dateAndTime } from "../ui/time.ts";
 
-/** Where one is logged in. */
+/** The fan's sessions on all devices. */
 export function Sessions() {
   const answer = useAnswer((signal) => matchday.get("/api/auth/sessions", { signal }), []);
   const [error, setError] = useState<unknown>();
@@ -20,7 +20,7 @@ export function Sessions() {
   return (
     <section className="card" aria-labelledby="sessions">
       <header>
-        <h2 id="sessions">Where you are logged in</h2>
+        <h2 id="sessions">Active sessions</h2>
       </header>
       {error !== undefined && (
         <p className="notice" role="alert">
@@ -42,7 +42,7 @@ export function Sessions() {
                   <button
                     type="button"
                     className="button quiet low"
-                    aria-label={`End the session on ${device(user_agent)}`}
+                    aria-label={`End session: ${device(user_agent)}`}
                     onClick={() => end(id)}
                   >
                     End
@@ -57,7 +57,7 @@ export function Sessions() {
   );
 }
 
-/** What a `User-Agent` says to people: the browser and the system, or its first words. */
+/** Browser and system of a `User-Agent`, or its first words. */
 function device(agent: string): string {
   const browser = /(Firefox|Edg|OPR|Chrome|Safari)\//.exec(agent)?.[1];
   const system = /(Android|iPhone|iPad|Windows|Mac OS X|Linux)/.exec(agent)?.[1];
@@ -65,6 +65,6 @@ function device(agent: string): string {
   return (
     [name, system && `on ${system.replace("Mac OS X", "macOS")}`].filter(Boolean).join(" ") ||
     agent.slice(0, 40) ||
-    "A device"
+    "Unknown device"
   );
 }

@@ -1,5 +1,6 @@
 import type { Schemas } from "@matchday/client";
-import { said, signed } from "../matches/words.ts";
+import { PickText } from "../matches/pick.tsx";
+import { signed } from "../matches/words.ts";
 import { matchday } from "../session/session.ts";
 import { useAnswer } from "../ui/answer.ts";
 import { Shown } from "../ui/states.tsx";
@@ -10,30 +11,37 @@ interface Props {
   own: Schemas["ListedPrediction"] | undefined;
 }
 
-/** What one said of a match that has begun, and what it was worth. */
+/** The fan's prediction of a match that takes no more predictions, and its points. */
 export function OwnPrediction({ match, own }: Props) {
+  const points = own?.points_earned;
   return (
     <section className="card" aria-labelledby="own">
       <header>
         <h2 id="own">Your prediction</h2>
-        {own?.points_earned != null && <strong className="earned numbers">{signed(own.points_earned)} points</strong>}
+        {points != null && (
+          <strong className="earned numbers">
+            {signed(points)} {Math.abs(points) === 1 ? "point" : "points"}
+          </strong>
+        )}
       </header>
       {own ? (
         <>
-          <p className="own-said">{said(own, match.home_team.name, match.away_team.name)}</p>
+          <p className="own-said">
+            <PickText prediction={own} match={match} />
+          </p>
           <Why key={`${own.points_earned} ${match.status}`} id={own.id} />
         </>
       ) : (
-        <p className="soft">You said nothing of this match, and it cannot be predicted any more.</p>
+        <p className="soft">You didn't predict this match.</p>
       )}
     </section>
   );
 }
 
 const states = {
-  open: "It has no points yet.",
-  void: "The match does not count: nobody earns or loses anything.",
-  late: "It was said after the match had begun, and does not count.",
+  open: "Points after full time",
+  void: "This match doesn't count. No points are won or lost.",
+  late: "You predicted after kick-off, so this prediction doesn't count.",
 };
 
 function Why({ id }: { id: number }) {

@@ -1,9 +1,12 @@
 import { MatchdayError, type Schemas } from "@matchday/client";
-import { type CSSProperties, type FormEvent, useState } from "react";
-import { said } from "../matches/words.ts";
+import { type CSSProperties, type FormEvent, type ReactNode, useState } from "react";
+import { PickText } from "../matches/pick.tsx";
 import { matchday, useMe } from "../session/session.ts";
 import { Crest } from "../ui/crest.tsx";
+import { Name } from "../ui/name.tsx";
+import { changed } from "../ui/refresh.ts";
 import { inWords } from "../ui/states.tsx";
+import { useDraft } from "./drafts.ts";
 import "./predict.css";
 import { type Goals, ScoreFields } from "./score-fields.tsx";
 import { Stake } from "./stake.tsx";
@@ -13,55 +16,54 @@ interface Props {
   match: Schemas["Event"];
   own: Schemas["ListedPrediction"] | undefined;
   saved: (own: Schemas["ListedPrediction"]) => void;
+  /** Called when the service takes no more predictions for this match. */
+  closed: () => void;
 }
 
-/** Who wins, perhaps how, and how sure one is. It can be said again until the match begins. */
-export function Predict({ match, own, saved }: Props) {
+/** The outcome, optionally the score, and the confidence. It can be changed until the match starts. */
+export function Predict({ match, own, saved, closed }: Props) {
   const { me } = useMe();
-  const [pick, setPick] = useState<Pick | undefined>(own?.prediction);
-  const [goals, setGoals] = useState<Goals | null>(own?.score_prediction ?? null);
-  const [confidence, setConfidence] = useState(own?.confidence ?? 50);
+  const { values, isChanged, edit, discard } = useDraft(match.id, own);
+  const { pick, goals, confidence } = values;
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>();
-  const [word, setWord] = useState("");
   const { home_team: home, away_team: away } = match;
 
   function choose(pick: Pick) {
-    setPick(pick);
-    // A score that says something else is none any more.
-    if (goals && outcome(goals) !== pick) setGoals(null);
-  }
-  function score(goals: Goals | null) {
-    setGoals(goals);
-    if (goals) setPick(outcome(goals));
+    // A score that contradicts the new outcome is removed.
+    edit({ ...values, pick, goals: goals && outcome(goals) === pick ? goals : null });
   }
   async function submit(event: FormEvent) {
     event.preventDefault();
     if (!pick) return;
     setBusy(true);
     setError(undefined);
-    setWord("");
     try {
       const body = { event_id: match.id, prediction: pick, score_prediction: goals, confidence };
       const { data } = await matchday.post("/api/auth/predictions", { body });
       saved({ ...data, user: { id: me.id, username: me.username, name: me.name } });
-      setWord(`Saved: ${said(data, home.name, away.name)}.`);
+      discard();
+      changed();
     } catch (error) {
       setError(error);
+      if (isClosed(error)) closed();
     }
     setBusy(false);
   }
 
-  const options: { pick: Pick; name: string; team?: Schemas["EventTeam"] }[] = [
-    { pick: "home", name: home.name, team: home },
+  const options: { pick: Pick; name: ReactNode; team?: Schemas["EventTeam"] }[] = [
+    { pick: "home", name: <Name>{home.name}</Name>, team: home },
     { pick: "draw", name: "Draw" },
-    { pick: "away", name: away.name, team: away },
+    { pick: "away", name: <Name>{away.name}</Name>, team: away },
   ];
   return (
     <form className="card stack predict" onSubmit={submit} aria-labelledby="predict">
-      <h2 id="predict">{own ? "Your prediction" : "What do you say?"}</h2>
+      <header className="predict-top">
+        <h2 id="predict">Your prediction</h2>
+        {isChanged ? <span className="tag unsaved">Not saved</span> : own && <span className="tag good">Saved</span>}
+      </header>
       <fieldset className="picks">
-        <legend className="unseen">Who wins</legend>
+        <legend className="unseen">Winner</legend>
         {options.map(({ pick: value, name, team }) => (
           <label key={value} className="pick">
             <input type="radio" name="pick" value={value} checked={pick === value} onChange={() => choose(value)} />
@@ -70,11 +72,17 @@ export function Predict({ match, own, saved }: Props) {
           </label>
         ))}
       </fieldset>
-      <ScoreFields home={home.name} away={away.name} goals={goals} setGoals={score} pick={pick} />
+      <ScoreFields
+        home={home.name}
+        away={away.name}
+        goals={goals}
+        setGoals={(goals) => edit({ ...values, goals, pick: goals ? outcome(goals) : pick })}
+        pick={pick}
+      />
       <div className="confidence">
         <label htmlFor="confidence">How sure are you?</label>
         <output htmlFor="confidence" className="numbers">
-          {confidence} %
+          {confidence}%
         </output>
         <input
           id="confidence"
@@ -84,8 +92,8 @@ export function Predict({ match, own, saved }: Props) {
           step={5}
           value={confidence}
           style={{ "--at": `${confidence}%` } as CSSProperties}
-          aria-valuetext={`${confidence} percent`}
-          onChange={(event) => setConfidence(Number(event.target.value))}
+          aria-valuetext={`${confidence}%`}
+          onChange={(event) => edit({ ...values, confidence: Number(event.target.value) })}
         />
         <span className="small soft">Just a guess</span>
         <span className="small soft">Certain</span>
@@ -93,15 +101,34 @@ export function Predict({ match, own, saved }: Props) {
       <Stake match={match.id} pick={pick} goals={goals} confidence={confidence} />
       {error !== undefined && (
         <p className="notice" role="alert">
-          {closed(error) ? "It has begun: no more predictions." : inWords(error)}
+          {inWords(error)}
         </p>
       )}
-      <button type="submit" className="button wide" disabled={!pick || isBusy}>
-        {isBusy ? "Saving…" : own ? "Change it" : "Predict"}
-      </button>
-      <p role="status" className={word ? "saved" : "unseen"}>
-        {word}
-      </p>
+      <div className={`save${isChanged ? " changed" : ""}`}>
+        <p role="status" className={isChanged || own ? "small" : "unseen"}>
+          {isChanged && own && (
+            <>
+              Saved so far: <PickText prediction={own} match={match} />.
+            </>
+          )}
+          {isChanged && !own && pick && "Not saved yet."}
+          {!isChanged && own && (
+            <>
+              Saved: <PickText prediction={own} match={match} />.
+            </>
+          )}
+        </p>
+        <div className="save-buttons">
+          {isChanged && (
+            <button type="button" className="button quiet" onClick={discard} disabled={isBusy}>
+              Undo
+            </button>
+          )}
+          <button type="submit" className="button" disabled={!pick || !isChanged || isBusy}>
+            {isBusy ? "Saving…" : !own ? "Save prediction" : isChanged ? "Save changes" : "Saved"}
+          </button>
+        </div>
+      </div>
     </form>
   );
 }
@@ -110,6 +137,8 @@ function outcome({ home, away }: Goals): Pick {
   return home > away ? "home" : home < away ? "away" : "draw";
 }
 
-function closed(error: unknown): boolean {
-  return error instanceof MatchdayError && error.code === "event_started";
+const closedCodes = ["event_started", "event_postponed", "event_cancelled", "event_finished"];
+
+function isClosed(error: unknown): boolean {
+  return error instanceof MatchdayError && closedCodes.includes(error.code);
 }

@@ -4,7 +4,7 @@ export type Goals = Schemas["ScorePrediction"];
 
 const likely = { home: { home: 1, away: 0 }, draw: { home: 1, away: 1 }, away: { home: 0, away: 1 } };
 
-/** The score, for those who want to say it: more points if it is right, none lost if it is not. */
+/** The optional score: more points if it is right, none lost if it is not. */
 export function ScoreFields(props: {
   home: string;
   away: string;
@@ -16,20 +16,20 @@ export function ScoreFields(props: {
   if (!goals) {
     return (
       <button type="button" className="button quiet low" onClick={() => setGoals(likely[pick ?? "draw"])}>
-        Say the score too
+        Add a score
       </button>
     );
   }
   return (
     <fieldset className="score-fields">
-      <legend className="unseen">The score</legend>
+      <legend className="unseen">Score</legend>
       <Stepper name={home} value={goals.home} set={(value) => setGoals({ ...goals, home: value })} />
-      <span aria-hidden="true" className="score-colon">
-        :
+      <span aria-hidden="true" className="score-dash">
+        –
       </span>
       <Stepper name={away} value={goals.away} set={(value) => setGoals({ ...goals, away: value })} />
       <button type="button" className="button quiet low" onClick={() => setGoals(null)}>
-        No score
+        Remove score
       </button>
     </fieldset>
   );
@@ -40,21 +40,16 @@ function Stepper({ name, value, set }: { name: string; value: number; set: (valu
     <span className="stepper">
       <button
         type="button"
-        aria-label={`One goal less for ${name}`}
+        aria-label={`Remove a goal for ${name}`}
         disabled={value <= 0}
         onClick={() => set(value - 1)}
       >
         −
       </button>
-      <output className="numbers" aria-label={`Goals of ${name}`}>
+      <output className="numbers" aria-label={`Goals for ${name}`}>
         {value}
       </output>
-      <button
-        type="button"
-        aria-label={`One goal more for ${name}`}
-        disabled={value >= 99}
-        onClick={() => set(value + 1)}
-      >
+      <button type="button" aria-label={`Add a goal for ${name}`} disabled={value >= 99} onClick={() => set(value + 1)}>
         +
       </button>
     </span>

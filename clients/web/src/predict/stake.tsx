@@ -11,7 +11,7 @@ interface Props {
   confidence: number;
 }
 
-/** What a prediction would earn and cost, as the service works it out by the rules of this match. */
+/** The points that a prediction can win or lose. The service computes them by the rules of this match. */
 export function Stake({ match, pick, goals, confidence }: Props) {
   const [preview, setPreview] = useState<Schemas["PointsPreview"]>();
   useEffect(() => {
@@ -25,7 +25,7 @@ export function Stake({ match, pick, goals, confidence }: Props) {
           signal: stop.signal,
         })
         .then(({ data }) => !stop.signal.aborted && setPreview(data))
-        // One can predict without it; the next move of the slider asks again.
+        // Not needed to predict; the next change of the form asks again.
         .catch(() => {});
     const timer = setTimeout(ask, 60);
     return () => {
@@ -34,16 +34,16 @@ export function Stake({ match, pick, goals, confidence }: Props) {
     };
   }, [match, pick, goals, confidence]);
 
-  if (!pick || !preview) return <p className="stake-hint small soft">Choose an outcome to see what is at stake.</p>;
+  if (!pick || !preview) return <p className="stake-hint small soft">Pick an outcome to see the points at stake.</p>;
   return (
     <dl className="stake numbers" aria-live="polite">
       <div className="gain">
-        <dt>If you are right</dt>
+        <dt>If you're right</dt>
         <dd>{signed(preview.right)}</dd>
       </div>
       {preview.goal_difference != null && (
         <div className="gain">
-          <dt>Right difference</dt>
+          <dt>Goal difference</dt>
           <dd>{signed(preview.goal_difference)}</dd>
         </div>
       )}
@@ -54,7 +54,7 @@ export function Stake({ match, pick, goals, confidence }: Props) {
         </div>
       )}
       <div className={preview.wrong < 0 ? "loss" : ""}>
-        <dt>If you are wrong</dt>
+        <dt>If you're wrong</dt>
         <dd>{signed(preview.wrong)}</dd>
       </div>
     </dl>

@@ -1,8 +1,10 @@
 import type { Schemas } from "@matchday/client";
+import { percentages } from "../matches/words.ts";
+import { Name } from "../ui/name.tsx";
 
 type Counts = Pick<Schemas["StreamTally"], "total_predictions" | "prediction_distribution" | "average_confidence">;
 
-/** How everybody predicts a match; the stream changes it while one looks. */
+/** The predictions of all fans; the live stream keeps them up to date. */
 export function Tally({ match, tally }: { match: Schemas["Event"]; tally: Counts }) {
   const { total_predictions: total, prediction_distribution: counts, average_confidence: sure } = tally;
   const parts = [
@@ -10,17 +12,17 @@ export function Tally({ match, tally }: { match: Schemas["Event"]; tally: Counts
     { kind: "draw", name: "Draw", count: counts.draw },
     { kind: "away", name: match.away_team.name, count: counts.away },
   ];
-  const share = (count: number) => (total ? Math.round((count / total) * 100) : 0);
+  const shares = percentages(parts.map(({ count }) => count));
   return (
     <section className="card tally" aria-labelledby="tally">
       <header>
-        <h2 id="tally">How others see it</h2>
+        <h2 id="tally">Community picks</h2>
         <span className="small soft numbers" data-testid="total">
-          {total} {total === 1 ? "prediction" : "predictions"}
+          {total.toLocaleString("en")} {total === 1 ? "prediction" : "predictions"}
         </span>
       </header>
       {total === 0 ? (
-        <p className="soft">Nobody has said anything yet. Be the first.</p>
+        <p className="soft">No predictions yet. Be the first.</p>
       ) : (
         <>
           <div className="tally-bar" aria-hidden="true">
@@ -29,15 +31,15 @@ export function Tally({ match, tally }: { match: Schemas["Event"]; tally: Counts
             ))}
           </div>
           <ul className="tally-parts numbers">
-            {parts.map(({ kind, name, count }) => (
+            {parts.map(({ kind, name }, index) => (
               <li key={kind}>
                 <i className={kind} aria-hidden="true" />
-                <span>{name}</span>
-                <strong>{share(count)} %</strong>
+                <Name>{name}</Name>
+                <strong>{shares[index]}%</strong>
               </li>
             ))}
           </ul>
-          <p className="small soft">On average {Math.round(sure)} % sure.</p>
+          <p className="small soft">Average confidence: {Math.round(sure)}%</p>
         </>
       )}
     </section>

@@ -3,10 +3,11 @@ import { type FormEvent, useEffect, useRef, useState } from "react";
 import { Mark } from "../ui/mark.tsx";
 import { inWords } from "../ui/states.tsx";
 import "./login.css";
+import { codeIn } from "./code.ts";
 import { logIn, matchday } from "./session.ts";
 import { UsernameField } from "./username.tsx";
 
-/** A phone number, then the code that was sent to it. The first time makes the account. */
+/** Login by phone number and code. The first login creates the account. */
 export function Login() {
   const [phone, setPhone] = useState("");
   const [validUntil, setValidUntil] = useState<number>();
@@ -22,7 +23,7 @@ export function Login() {
           <br />
           Then watch it.
         </h1>
-        <p>Predict matches, say how sure you are, and talk while they are played.</p>
+        <p>Predict matches, say how sure you are, and chat while they're played.</p>
       </header>
       <div className="card">
         {validUntil === undefined ? (
@@ -72,7 +73,7 @@ function PhoneForm(props: { phone: string; setPhone: (phone: string) => void; se
           aria-describedby="phone-help"
         />
         <p id="phone-help" className={fault ? "fault" : "small soft"} role={fault ? "alert" : undefined}>
-          {fault ?? "With the country's code. We send six digits to it."}
+          {fault ?? "Include the country code. We'll text you a six-digit code."}
         </p>
       </div>
       {error !== undefined && !fault && (
@@ -81,7 +82,7 @@ function PhoneForm(props: { phone: string; setPhone: (phone: string) => void; se
         </p>
       )}
       <button type="submit" className="button wide" disabled={isBusy}>
-        {isBusy ? "Sending…" : "Send me a code"}
+        {isBusy ? "Sending…" : "Send code"}
       </button>
     </form>
   );
@@ -118,30 +119,31 @@ function CodeForm(props: { phone: string; validUntil: number; sent: (until: numb
       const { data } = await matchday.post("/api/auth/resend-code", { body: { phone } });
       sent(Date.now() + data.expires_in * 1000);
       setCode("");
-      setNotice("Another code was sent. The one before is not good any more.");
+      setNotice("We sent a new code. The previous one no longer works.");
     } catch (error) {
       setError(error);
     }
   }
   return (
     <form className="stack" onSubmit={submit} noValidate>
-      <h2>Six digits</h2>
+      <h2>Enter your code</h2>
       <div className="field">
-        <label htmlFor="code">The code that was sent to {phone}</label>
+        <label htmlFor="code">Code sent to {phone}</label>
         <input
           ref={field}
           id="code"
           className="code numbers"
           inputMode="numeric"
           autoComplete="one-time-code"
-          maxLength={6}
           required
           value={code}
-          onChange={(event) => setCode(event.target.value.replace(/\D/g, ""))}
+          onChange={(event) => setCode(codeIn(event.target.value))}
           aria-describedby="code-help"
         />
         <p id="code-help" className="small soft numbers">
-          {left > 0 ? `Good for ${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}` : "It has expired."}
+          {left > 0
+            ? `Expires in ${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}`
+            : "This code has expired. Ask for a new one."}
         </p>
       </div>
       <details>
@@ -161,10 +163,10 @@ function CodeForm(props: { phone: string; validUntil: number; sent: (until: numb
       </button>
       <div className="login-more">
         <button type="button" className="button quiet low" onClick={another}>
-          New code
+          Resend code
         </button>
         <button type="button" className="button quiet low" onClick={back}>
-          Other number
+          Change number
         </button>
       </div>
     </form>

@@ -2,7 +2,7 @@ import { MatchdayError } from "@matchday/client";
 import { useEffect, useState } from "react";
 import { matchday } from "./session.ts";
 
-/** A username to begin with. It is part of the chat id and so for ever; who chooses none is given one. */
+/** The username of a new account. It cannot change later, because the chat id contains it. */
 export function UsernameField(props: { value: string; setValue: (value: string) => void; fault: string | undefined }) {
   const { value, setValue, fault } = props;
   const [word, setWord] = useState("");
@@ -10,8 +10,8 @@ export function UsernameField(props: { value: string; setValue: (value: string) 
 
   useEffect(() => {
     const stop = new AbortController();
-    setWord(""); // what was said of another name
-    // Not at every key: strangers may only ask so often.
+    setWord(""); // it was about another name
+    // Not at every key press: requests without a session are rate-limited.
     const timer = setTimeout(async () => {
       const found = await check(value.trim(), stop.signal);
       if (stop.signal.aborted) return;
@@ -39,10 +39,10 @@ export function UsernameField(props: { value: string; setValue: (value: string) 
         aria-describedby="username-help"
       />
       <p id="username-help" className={fault ? "fault" : "small soft"} aria-live="polite">
-        {fault ?? (word || "It stays yours for ever. Leave it empty and you are given one.")}
+        {fault ?? (word || "You can't change it later. Leave it empty to get a random one.")}
       </p>
       {suggestions.length > 0 && (
-        <ul className="suggestions" aria-label="Usernames that are free">
+        <ul className="suggestions" aria-label="Available usernames">
           {suggestions.map((name) => (
             <li key={name}>
               <button type="button" className="button quiet low" onClick={() => setValue(name)}>

@@ -2,7 +2,7 @@ import { matchday } from "../session/session.ts";
 import { useAnswer } from "../ui/answer.ts";
 import type { Scope } from "./table-page.tsx";
 
-/** Chooses whose table is shown, among tournaments and the rooms that one is in. */
+/** Chooses the leaderboard of everyone, of a tournament or of one of the fan's rooms. */
 export function ScopeSelect({ scope, choose }: { scope: Scope; choose: (path: string) => void }) {
   const { data } = useAnswer(async (signal) => {
     const [tournaments, rooms] = await Promise.all([
@@ -18,15 +18,15 @@ export function ScopeSelect({ scope, choose }: { scope: Scope; choose: (path: st
       : "/table";
   return (
     <label className="scope">
-      <span className="unseen">Whose table</span>
-      {/* Until the choices are here there is only the one that is shown. */}
+      <span className="unseen">Leaderboard</span>
+      {/* While the choices load, there is only the current one. */}
       <select className="select" value={value} onChange={(event) => choose(event.target.value)} disabled={!data}>
         <option value="/table">Everyone</option>
         {!data && value !== "/table" && <option value={value}>…</option>}
         {data && data.tournaments.length > 0 && (
           <optgroup label="Tournaments">
             {data.tournaments.map(({ id, name }) => (
-              <option key={id} value={`/table/tournament/${id}`}>
+              <option key={id} dir="auto" value={`/table/tournament/${id}`}>
                 {name}
               </option>
             ))}
@@ -35,7 +35,7 @@ export function ScopeSelect({ scope, choose }: { scope: Scope; choose: (path: st
         {data && data.rooms.length > 0 && (
           <optgroup label="Your rooms">
             {data.rooms.map(({ room_id, name }) => (
-              <option key={room_id} value={`/table/room/${encodeURIComponent(room_id)}`}>
+              <option key={room_id} dir="auto" value={`/table/room/${encodeURIComponent(room_id)}`}>
                 {name}
               </option>
             ))}

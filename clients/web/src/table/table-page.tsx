@@ -2,8 +2,10 @@ import type { Schemas } from "@matchday/client";
 import { useState } from "react";
 import { useLocation } from "wouter";
 import { useLive } from "../live/live.tsx";
+import { signedPlain } from "../matches/words.ts";
 import { matchday, useMe } from "../session/session.ts";
 import { useAnswer } from "../ui/answer.ts";
+import { Name } from "../ui/name.tsx";
 import { Page } from "../ui/page.tsx";
 import { Shown } from "../ui/states.tsx";
 import { ScopeSelect } from "./scope-select.tsx";
@@ -12,29 +14,29 @@ import "./table.css";
 type Period = Schemas["LeaderboardPeriod"];
 const periods: { value: Period; name: string }[] = [
   { value: "all", name: "All time" },
-  { value: "month", name: "Month" },
-  { value: "week", name: "Week" },
+  { value: "month", name: "This month" },
+  { value: "week", name: "This week" },
 ];
 
-/** Whom the table is of: everybody, those of a tournament, or those in a room. */
+/** Everyone, the fans of a tournament, or the members of a room. */
 export type Scope = { tournament_id?: number; room_id?: string };
 
-/** Who predicts best. */
+/** The leaderboard. */
 export function TablePage({ scope }: { scope: Scope }) {
   const [period, setPeriod] = useState<Period>("all");
   const [, navigate] = useLocation();
   const query = { ...scope, period, per_page: 50 };
   const answer = useAnswer((signal) => matchday.get("/api/auth/leaderboards", { params: { query }, signal }), [query]);
-  // One's own place is told when a result is in all scores: then the table is another one.
+  // The stream reports the fan's rank when a result is counted everywhere: the leaderboard changed.
   useLive(({ kind }) => {
     if (kind === "rank" || kind === "reset") answer.reload();
   });
   return (
-    <Page title="Table" className="table-page">
+    <Page title="Leaderboard" className="table-page">
       <div className="table-choices">
         <ScopeSelect scope={scope} choose={(path) => navigate(path)} />
         <fieldset className="choice">
-          <legend className="unseen">Of when</legend>
+          <legend className="unseen">Period</legend>
           {periods.map(({ value, name }) => (
             <label key={value}>
               <input type="radio" name="period" checked={period === value} onChange={() => setPeriod(value)} />
@@ -52,7 +54,7 @@ function Board({ data, players }: { data: Schemas["LeaderboardData"]; players: n
   const { me } = useMe();
   const place = data.me;
   if (data.top.length === 0) {
-    return <p className="card empty">Nobody has points here yet. They come with the first result.</p>;
+    return <p className="card empty">No points yet. They appear after the first result.</p>;
   }
   const isAmongTop = place != null && data.top.some(({ user }) => user.id === me.id);
   return (
@@ -60,8 +62,8 @@ function Board({ data, players }: { data: Schemas["LeaderboardData"]; players: n
       <p className="place" role="status">
         {place ? (
           <>
-            You are <strong className="numbers">{ordinal(place.rank)}</strong> of {players} with{" "}
-            <strong className="numbers">{place.points}</strong> points.
+            You're <strong className="numbers">{ordinal(place.rank)}</strong> of {players} with{" "}
+            <strong className="numbers">{signedPlain(place.points)}</strong> {place.points === 1 ? "point" : "points"}.
           </>
         ) : (
           "You have no points here yet."
@@ -73,13 +75,13 @@ function Board({ data, players }: { data: Schemas["LeaderboardData"]; players: n
           <thead>
             <tr>
               <th scope="col">
-                <span className="unseen">Place</span>
+                <span className="unseen">Rank</span>
               </th>
               <th scope="col">Fan</th>
               <th scope="col" className="wide-only">
                 Exact
               </th>
-              <th scope="col">Right</th>
+              <th scope="col">Correct</th>
               <th scope="col">Points</th>
             </tr>
           </thead>
@@ -104,7 +106,7 @@ function Rows({ entries, me, apart }: { entries: Schemas["LeaderboardEntry"][]; 
             <span className="rank">{rank}</span>
           </td>
           <th scope="row">
-            <span>{user.name ?? user.username}</span>
+            <Name>{user.name ?? user.username}</Name>
             <span className="small soft">{user.id === me ? "You" : user.username}</span>
           </th>
           <td className="wide-only">{exact}</td>
@@ -113,7 +115,7 @@ function Rows({ entries, me, apart }: { entries: Schemas["LeaderboardEntry"][]; 
             <span className="soft">/{settled}</span>
           </td>
           <td>
-            <strong>{points}</strong>
+            <strong>{signedPlain(points)}</strong>
           </td>
         </tr>
       ))}

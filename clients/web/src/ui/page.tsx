@@ -1,6 +1,6 @@
 import { type ReactNode, useEffect, useRef } from "react";
 
-/** A page with its heading. Who comes to it by keyboard or screen reader begins at the heading. */
+/** A page with its heading, which gets the focus: keyboard and screen reader users start there. */
 export function Page({
   title,
   heading,
@@ -17,7 +17,6 @@ export function Page({
     document.title = `${title} · Matchday`;
   }, [title]);
   useEffect(() => {
-    window.scrollTo(0, 0);
     top.current?.focus({ preventScroll: true });
   }, []);
   return (

@@ -11,18 +11,31 @@ export function Loading({ what = "Loading" }: { what?: string }) {
   );
 }
 
-/** What to tell people of an error. */
+/** Messages of the page's own, where the context of the page allows a clearer one than the service's. */
+const messages: Record<string, string> = {
+  invalid_code: "Wrong or expired code.",
+  not_found: "This doesn't exist, or is no longer available.",
+};
+
+/** An error in words, for the fan. */
 export function inWords(error: unknown): string {
-  if (error instanceof MatchdayError) {
-    const later = error.retryAfter ? ` Try again in ${inTime(error.retryAfter)}.` : "";
-    const id = error.status >= 500 && error.requestId ? ` (${error.requestId})` : "";
-    return error.message + later + id;
+  if (!(error instanceof MatchdayError)) return "Something went wrong. Reload the page and try again.";
+  if (error.code === "no_answer") {
+    return navigator.onLine
+      ? "We can't reach the server. Check your connection and try again."
+      : "You're offline. Check your connection and try again.";
   }
-  return "Something went wrong on this page.";
+  const message = messages[error.code] ?? error.message;
+  const reference = error.status >= 500 && error.requestId ? ` (Reference: ${error.requestId})` : "";
+  if (!error.retryAfter) return message + reference;
+  // The service may say that too, but not how long it takes.
+  const rest = message.replace(/\s*(please )?try again[^.]*\./i, "");
+  return `${rest} Try again in ${inTime(error.retryAfter)}.${reference}`;
 }
 
 function inTime(seconds: number): string {
   const whole = Math.ceil(seconds);
+  if (whole === 1) return "1 second";
   return whole < 90 ? `${whole} seconds` : `${Math.ceil(whole / 60)} minutes`;
 }
 
@@ -39,7 +52,7 @@ export function Problem({ error, retry }: { error: unknown; retry?: () => void }
   );
 }
 
-/** Shows an answer once it is here, and until then what becomes of it. */
+/** Shows an answer once it is here; before that, that it is loading or why it failed. */
 export function Shown<T>({ answer, children }: { answer: Answer<T>; children: (data: T) => ReactNode }) {
   if (answer.data !== undefined) return children(answer.data);
   if (answer.error !== undefined) return <Problem error={answer.error} retry={answer.reload} />;

@@ -1,13 +1,16 @@
-/** The page speaks English, and so do its dates; the clock is that of the device. */
+/** The app is in English, and so are its dates; the time zone is the device's. */
 const locale = "en-GB";
 const clock = new Intl.DateTimeFormat(locale, { hour: "2-digit", minute: "2-digit" });
 const weekday = new Intl.DateTimeFormat(locale, { weekday: "long", day: "numeric", month: "long" });
 const short = new Intl.DateTimeFormat(locale, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 
+const part = (options: Intl.DateTimeFormatOptions) => new Intl.DateTimeFormat(locale, options);
+const [weekdayShort, monthShort] = [part({ weekday: "short" }), part({ month: "short" })];
+
 export const timeOfDay = (time: string | Date): string => clock.format(new Date(time));
 export const dateAndTime = (time: string | Date): string => short.format(new Date(time));
 
-/** The day of a moment where the device is, as something to compare. */
+/** The local day of a moment, like "2026-11-20". */
 export function dayOf(time: string | Date): string {
   const date = new Date(time);
   const two = (number: number) => String(number).padStart(2, "0");
@@ -25,10 +28,17 @@ export function nameOfDay(time: string | Date, now = new Date()): string {
   return weekday.format(new Date(time));
 }
 
-/** "in 25 min", "in 3 h 5 min"; nothing when it is further away than half a day, or over. */
+/** "in 25 min", "in 3 h 5 min"; nothing if it is past or more than half a day away. */
 export function until(time: string, now = Date.now()): string | undefined {
   const minutes = Math.ceil((Date.parse(time) - now) / 60_000);
   if (minutes <= 0 || minutes >= 12 * 60) return undefined;
   const hours = Math.floor(minutes / 60);
   return `in ${hours ? `${hours} h ` : ""}${minutes % 60 ? `${minutes % 60} min` : ""}`.trim();
+}
+
+/** The parts of a local day like "2026-11-20", for a small calendar. */
+export function shortDay(day: string): { weekday: string; date: number; month: string } {
+  const [year = 0, month = 1, date = 1] = day.split("-").map(Number);
+  const moment = new Date(year, month - 1, date);
+  return { weekday: weekdayShort.format(moment), date, month: monthShort.format(moment) };
 }
