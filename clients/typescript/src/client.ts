@@ -85,8 +85,11 @@ export class Matchday {
     return this.#token;
   }
 
-  /** Has a code sent; it is good for so many seconds. */
-  async requestCode(phone: string): Promise<{ expires_in: number }> {
+  /**
+   * Requests a code, which is valid for `expires_in` seconds. With the notice `codes_limited`, only numbers that were used
+   * before get one.
+   */
+  async requestCode(phone: string): Promise<{ expires_in: number; notice?: string }> {
     return (await this.post("/api/code/request", { body: { phone } })).data;
   }
 

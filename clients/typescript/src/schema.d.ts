@@ -10,8 +10,10 @@ export interface paths {
         };
         /**
          * List matches
-         * @description Live ones come first (latest start first), then those to come by start, then those over (latest first). The list
-         *     may lag a change by up to two seconds; it carries an `ETag`, so asking again with `If-None-Match` costs a 304.
+         * @description Live matches come first, the latest start first. Matches that can still be played follow, the earliest start first:
+         *     scheduled and postponed ones that start later than three hours ago. All others come last, the latest start first. Matches
+         *     with the same start are ordered by id. The list may lag a change by up to two seconds. It carries an `ETag`, so a request
+         *     with `If-None-Match` costs a 304.
          */
         get: operations["list_events"];
         put?: never;
@@ -60,8 +62,10 @@ export interface paths {
         put?: never;
         /**
          * Ask for a code to log in with
-         * @description The answer is the same whether the phone has an account or not; the first login makes one. The text is in the
-         *     language that `Accept-Language` prefers, as far as there is one.
+         * @description The response is the same whether the phone has an account or not; the first login creates one. The text is in the
+         *     language that `Accept-Language` prefers, if the service has it. While too many codes are requested from the caller's
+         *     network, or for its block of numbers or country, `data.notice` is `codes_limited`: numbers that were used here before
+         *     still get a code.
          */
         post: operations["request_code"];
         delete?: never;
@@ -214,7 +218,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Begin to verify a phone: the caller's own again, or another one to move to */
+        /**
+         * Begin to verify a phone: the caller's own again, or another one to move to
+         * @description Moving needs a recent proof of the current phone: a login less than ten minutes ago, or the current phone verified
+         *     with this endpoint less than ten minutes ago. Otherwise the response is 422 with the code `proof_required`.
+         */
         post: operations["initiate_verification"];
         delete?: never;
         options?: never;
@@ -231,8 +239,32 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Verify a phone with the code that was sent to it */
+        /**
+         * Verify a phone with the code that was sent to it
+         * @description Another phone than the caller's becomes theirs. Their other sessions end then, and the old phone gets a text with a
+         *     code that undoes the move for 72 hours.
+         */
         post: operations["verify_phone"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/phone/undo-move": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Undo moving an account to another phone
+         * @description With the code that the old phone got. The account goes back to the old phone, and all its sessions end.
+         */
+        post: operations["undo_phone_move"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1162,6 +1194,12 @@ export interface components {
              * @example 300
              */
             expires_in: number;
+            /**
+             * @description `codes_limited` while a limit that many callers share is used up. Numbers that were used here before get a code
+             *     all the same; for others `Retry-After` says when to ask again.
+             * @example codes_limited
+             */
+            notice?: string;
         };
         CoinDeduction: {
             /**
@@ -1318,7 +1356,7 @@ export interface components {
              */
             amount: number;
             /**
-             * @description What for, in a word of the app's.
+             * @description What the coins are spent on. The operator may allow some reasons only.
              * @example purchase
              */
             reason: string;
@@ -1642,6 +1680,11 @@ export interface components {
              */
             points: number;
         };
+        MoveUndone: {
+            /** @example Your account is back on this number, and all sessions were ended. Log in again. */
+            message: string;
+            data: components["schemas"]["UndonePhoneMove"];
+        };
         MyTeams: {
             primary: components["schemas"]["FavouriteTeam"] | null;
             other: components["schemas"]["FavouriteTeam"][];
@@ -1783,7 +1826,7 @@ export interface components {
         PendingVerification: {
             /**
              * Format: int64
-             * @description For how many seconds the code is good.
+             * @description For how many seconds the code is valid.
              * @example 300
              */
             expires_in: number;
@@ -2233,6 +2276,8 @@ export interface components {
             phone: string;
             /** @example 271828 */
             code: string;
+            /** @description The text of a message without a code. */
+            text?: string;
             /**
              * @description `sent` or `failed`.
              * @example sent
@@ -2531,6 +2576,20 @@ export interface components {
             data: components["schemas"]["Tournament"][];
             meta: components["schemas"]["PageMeta"];
         };
+        Undo: {
+            /**
+             * @description The code from the text message to the old phone. Case, spaces and dashes are ignored.
+             * @example 1A-0123-4567-89AB-CDYZ
+             */
+            code: string;
+        };
+        UndonePhoneMove: {
+            /**
+             * @description The phone to log in with.
+             * @example +14155550100
+             */
+            phone: string;
+        };
         /** @description An account, as its owner sees it. */
         User: {
             id: components["schemas"]["UserId"];
@@ -2571,7 +2630,7 @@ export interface components {
             email?: string | null;
             /**
              * Format: date
-             * @description 13 years ago or more.
+             * @description As many years ago as the operator demands (`accounts.minimum_age`, 13 by default), or more.
              * @example 1990-02-28
              */
             date_of_birth?: string | null;
@@ -2675,6 +2734,21 @@ export interface components {
                  * @example {
                  *       "code": "malformed_json",
                  *       "message": "The body is not JSON: line 1, column 10."
+                 *     }
+                 */
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+        /** @description Too many requests; `Retry-After` says when to try again */
+        RateLimited: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "code": "rate_limited",
+                 *       "message": "Too many requests. Try again later."
                  *     }
                  */
                 "application/json": components["schemas"]["ErrorBody"];
@@ -2805,6 +2879,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -3170,6 +3245,7 @@ export interface operations {
             };
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -3263,6 +3339,7 @@ export interface operations {
             409: components["responses"]["InProgress"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -3341,7 +3418,7 @@ export interface operations {
                 };
             };
             400: components["responses"]["Malformed"];
-            /** @description The token is not good, or the code is wrong, expired or used up */
+            /** @description The token is not valid, or the code is wrong, expired or used up */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3352,6 +3429,61 @@ export interface operations {
             };
             403: components["responses"]["Suspended"];
             409: components["responses"]["InProgress"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            /** @description Too many tries; `Retry-After` says when to try again */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    undo_phone_move: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Undo"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MoveUndone"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            /** @description The code is wrong, expired or used up */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The old phone belongs to another account that is older than the move */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
             /** @description Too many tries; `Retry-After` says when to try again */
@@ -3426,7 +3558,7 @@ export interface operations {
             };
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
-            /** @description The account has no phone (`no_phone`), or the same request is under way */
+            /** @description The account has no phone (`no_phone`), its phone was changed less than 72 hours ago (`phone_moved_lately`), or the same request is under way */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3482,7 +3614,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            409: components["responses"]["InProgress"];
+            /** @description The chat server has another account with the caller's username (`chat_name_taken`); it can be replaced with `POST /api/auth/update-user-info` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
             422: components["responses"]["Invalid"];
             /** @description Too often; `Retry-After` says when to ask again */
             429: {
@@ -3566,6 +3706,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -3601,6 +3742,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -3636,6 +3778,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -3678,6 +3821,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -3724,6 +3868,7 @@ export interface operations {
             409: components["responses"]["InProgress"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -3761,6 +3906,7 @@ export interface operations {
             409: components["responses"]["InProgress"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -3798,6 +3944,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -3839,7 +3986,7 @@ export interface operations {
                     "application/json": components["schemas"]["PredictionSaved"];
                 };
             };
-            /** @description The match takes no predictions any more (`event_started`), or the body is not JSON */
+            /** @description Predictions for the match are closed (`event_started`, `event_postponed`, `event_cancelled` or `event_finished`), or the body is not JSON */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3862,6 +4009,7 @@ export interface operations {
             409: components["responses"]["InProgress"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -3897,6 +4045,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -3951,6 +4100,7 @@ export interface operations {
                 };
             };
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -3974,6 +4124,7 @@ export interface operations {
             };
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -4025,6 +4176,7 @@ export interface operations {
                 };
             };
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -4087,6 +4239,7 @@ export interface operations {
                 };
             };
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -4134,6 +4287,7 @@ export interface operations {
                 };
             };
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             /** @description The board is being filled (`leaderboard_rebuilding`) or out of reach (`leaderboard_unavailable`); `Retry-After` says when to try again */
             503: {
@@ -4187,6 +4341,7 @@ export interface operations {
             409: components["responses"]["InProgress"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -4271,6 +4426,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -4377,6 +4533,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -4658,6 +4815,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -4693,6 +4851,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -4906,6 +5065,7 @@ export interface operations {
             };
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -4936,6 +5096,7 @@ export interface operations {
             403: components["responses"]["Suspended"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -4981,6 +5142,7 @@ export interface operations {
             };
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -5016,6 +5178,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -5048,6 +5211,7 @@ export interface operations {
             403: components["responses"]["Suspended"];
             409: components["responses"]["InProgress"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -5083,6 +5247,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
             422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -5119,6 +5284,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -5138,6 +5304,8 @@ export interface operations {
                 date?: string;
                 /** @description Only messages of this status: `sent` or `failed`. */
                 status?: string;
+                /** @description Messages without a code, like the one to a phone that an account has left, instead of those with one. */
+                notices?: boolean;
                 /**
                  * @description Which page; the first is 1.
                  * @example 1

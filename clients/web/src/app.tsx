@@ -10,6 +10,7 @@ import { MePage } from "./me/me-page.tsx";
 import { Ended } from "./session/ended.tsx";
 import { Login } from "./session/login.tsx";
 import { MeContext, matchday, useSession } from "./session/session.ts";
+import { isUndoLink, UndoMove } from "./session/undo-move.tsx";
 import { TablePage } from "./table/table-page.tsx";
 import { useAnswer } from "./ui/answer.ts";
 import { Mark } from "./ui/mark.tsx";
@@ -17,6 +18,7 @@ import { Loading, Problem } from "./ui/states.tsx";
 
 export function App() {
   const session = useSession();
+  if (isUndoLink()) return <UndoMove />;
   if (session === "in") return <Inside />;
   return session === "out" ? <Login /> : <Ended ending={session} />;
 }

@@ -11,6 +11,11 @@ import { UsernameField } from "./username.tsx";
 export function Login() {
   const [phone, setPhone] = useState("");
   const [validUntil, setValidUntil] = useState<number>();
+  const [isLimited, setLimited] = useState(false);
+  function sent(until: number, limited: boolean) {
+    setValidUntil(until);
+    setLimited(limited);
+  }
   useEffect(() => {
     document.title = "Log in · Matchday";
   }, []);
@@ -27,16 +32,25 @@ export function Login() {
       </header>
       <div className="card">
         {validUntil === undefined ? (
-          <PhoneForm phone={phone} setPhone={setPhone} sent={setValidUntil} />
+          <PhoneForm phone={phone} setPhone={setPhone} sent={sent} />
         ) : (
-          <CodeForm phone={phone} validUntil={validUntil} sent={setValidUntil} back={() => setValidUntil(undefined)} />
+          <CodeForm
+            phone={phone}
+            validUntil={validUntil}
+            isLimited={isLimited}
+            sent={sent}
+            back={() => setValidUntil(undefined)}
+          />
         )}
       </div>
     </main>
   );
 }
 
-function PhoneForm(props: { phone: string; setPhone: (phone: string) => void; sent: (until: number) => void }) {
+/** Takes note of until when a code is valid, and whether only numbers that were used before get one. */
+type Sent = (until: number, limited: boolean) => void;
+
+function PhoneForm(props: { phone: string; setPhone: (phone: string) => void; sent: Sent }) {
   const { phone, setPhone, sent } = props;
   const [error, setError] = useState<unknown>();
   const [isBusy, setBusy] = useState(false);
@@ -47,8 +61,8 @@ function PhoneForm(props: { phone: string; setPhone: (phone: string) => void; se
     event.preventDefault();
     setBusy(true);
     try {
-      const { expires_in } = await matchday.requestCode(phone);
-      sent(Date.now() + expires_in * 1000);
+      const { expires_in, notice } = await matchday.requestCode(phone);
+      sent(Date.now() + expires_in * 1000, notice === "codes_limited");
     } catch (error) {
       setError(error);
       setBusy(false);
@@ -88,8 +102,8 @@ function PhoneForm(props: { phone: string; setPhone: (phone: string) => void; se
   );
 }
 
-function CodeForm(props: { phone: string; validUntil: number; sent: (until: number) => void; back: () => void }) {
-  const { phone, validUntil, sent, back } = props;
+function CodeForm(props: { phone: string; validUntil: number; isLimited: boolean; sent: Sent; back: () => void }) {
+  const { phone, validUntil, isLimited, sent, back } = props;
   const [code, setCode] = useState("");
   const [username, setUsername] = useState("");
   const [error, setError] = useState<unknown>();
@@ -117,7 +131,7 @@ function CodeForm(props: { phone: string; validUntil: number; sent: (until: numb
     setError(undefined);
     try {
       const { data } = await matchday.post("/api/auth/resend-code", { body: { phone } });
-      sent(Date.now() + data.expires_in * 1000);
+      sent(Date.now() + data.expires_in * 1000, data.notice === "codes_limited");
       setCode("");
       setNotice("We sent a new code. The previous one no longer works.");
     } catch (error) {
@@ -127,6 +141,12 @@ function CodeForm(props: { phone: string; validUntil: number; sent: (until: numb
   return (
     <form className="stack" onSubmit={submit} noValidate>
       <h2>Enter your code</h2>
+      {isLimited && (
+        <p className="notice" role="status">
+          Few codes can be sent right now. If you used this number here before, your code is on its way. Otherwise, try
+          again later.
+        </p>
+      )}
       <div className="field">
         <label htmlFor="code">Code sent to {phone}</label>
         <input

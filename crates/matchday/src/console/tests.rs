@@ -411,7 +411,7 @@ async fn restricting_somebody_is_done_recorded_and_shown() {
         assert_eq!(account.banned_until, Some(app.clock.now() + Duration::days(7)));
         let mark = mark_on(&page(app, &on).await);
         let fields = [("reason", "x"), ("action", "ban"), ("for", "soon"), ("mark", mark.as_str())];
-        assert_eq!(post(app, None, &to, &fields, &[]).await.status, StatusCode::UNPROCESSABLE_ENTITY);
+        assert_eq!(post(app, &to, &fields, &[]).await.status, StatusCode::UNPROCESSABLE_ENTITY);
         app.told().await;
     })
     .await;
