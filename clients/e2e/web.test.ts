@@ -612,8 +612,9 @@ describe("end of a session", () => {
     const { data } = await session.ask<{ data: { id: number; current: boolean }[] }>("/api/auth/sessions");
     for (const { id, current } of data) if (!current) await session.ask(`/api/auth/sessions/${id}`, "DELETE");
     await page.goto("/#/");
-    await page.reload();
     for (const tab of [page, second]) await shown(tab.getByRole("heading", { name: "You've been logged out" }));
+    await page.reload();
+    await shown(page.getByRole("heading", { name: "You've been logged out" }));
     await shot("ended");
     expect(await faultsOf(page)).toEqual([]);
     await page.getByRole("button", { name: "Log in again" }).click();

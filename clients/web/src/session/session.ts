@@ -7,7 +7,17 @@ export type Ending = "ended" | "suspended" | "deleted";
 
 const tokenKey = "matchday.token";
 const storage = browserStorage(tokenKey);
+
+/** Kept for the tab, so that a reload still says why the session is over. With a token the session is not over. */
+const endingKey = "matchday.ending";
 let ending: Ending | undefined;
+setEnding(storage.load() === null ? ((sessionStorage.getItem(endingKey) as Ending | null) ?? undefined) : undefined);
+
+function setEnding(how: Ending | undefined): void {
+  ending = how;
+  if (how) sessionStorage.setItem(endingKey, how);
+  else sessionStorage.removeItem(endingKey);
+}
 
 const listeners = new Set<() => void>();
 const tell = () => {
@@ -59,7 +69,7 @@ export async function isStillSuspended(): Promise<boolean> {
     if (isSuspension(error)) return true;
     throw error;
   }
-  ending = undefined;
+  setEnding(undefined);
   tell();
   return false;
 }
@@ -68,7 +78,7 @@ export async function isStillSuspended(): Promise<boolean> {
 export async function startAgain(): Promise<void> {
   // A suspended session is still stored; the service cannot end it now.
   if (storage.load() !== null) await logOut().catch(() => {});
-  ending = undefined;
+  setEnding(undefined);
   tell();
 }
 
@@ -82,7 +92,7 @@ function end(how: Ending | undefined): void {
 }
 
 function ended(how: Ending | undefined): void {
-  ending = how;
+  setEnding(how);
   // A suspension may be lifted: the session is kept for that.
   if (how !== "suspended") chatCredentials.save(null);
   for (const listener of endings) listener();
