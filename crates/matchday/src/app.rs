@@ -181,17 +181,6 @@ impl App {
             clock.clone(),
             outbox_written.clone(),
         );
-        let phones = Phones {
-            db: db.clone(),
-            accounts: accounts.clone(),
-            codes: codes.clone(),
-            sessions: sessions.clone(),
-            sms: sms.clone(),
-            clock: clock.clone(),
-            random: random.clone(),
-            outbox_written: outbox_written.clone(),
-            undo_url: config.accounts.undo_url.clone(),
-        };
         let chat = Chat::new(&config.matrix, homeserver, sessions.clone(), accounts.clone(), limits.clone());
         let login = Login {
             db: db.clone(),
@@ -200,6 +189,7 @@ impl App {
             sessions: sessions.clone(),
             chat: chat.clone(),
         };
+        let phones = phones(&config, &login, &sms, &clock, &random, &outbox_written);
         let events = Arc::new(Events::new(db.clone(), clock.clone(), &config.pages));
         let mirror = Mirror::new(db.clone(), chat.clone(), &config.matrix, clock.clone(), outbox_written.clone());
         let rooms = Rooms::new(
@@ -216,17 +206,7 @@ impl App {
         );
         let chat_work =
             ChatWork { db: db.clone(), chat: chat.clone(), rooms: rooms.clone(), accounts: accounts.clone() };
-        let safety = Safety::new(
-            db.clone(),
-            &config,
-            chat.clone(),
-            accounts.clone(),
-            sessions.clone(),
-            restricted_phones,
-            limits.clone(),
-            clock.clone(),
-            outbox_written.clone(),
-        );
+        let safety = safety(&config, &login, restricted_phones, &limits, &clock, &outbox_written);
         let fixtures = Fixtures::new(db.clone(), clock.clone(), events.clone(), rooms.clone(), outbox_written.clone());
         let predictions = Predictions::new(db.clone(), &events, &config, &*random);
         let (boards, leaderboards, scores) = ranking(&config, &db, &redis, &streams, &clock, &random, &outbox_written);
@@ -308,6 +288,50 @@ fn leaving(
     let server_name = config.matrix.server_name.clone();
     let (login, phones, mirror) = (login.clone(), phones.clone(), mirror.clone());
     Leaving::new(login, phones, mirror, limits.clone(), server_name, clock.clone(), outbox_written.clone())
+}
+
+/// Phones that move.
+fn phones(
+    config: &Config,
+    login: &Login,
+    sms: &Sms,
+    clock: &Arc<dyn Clock>,
+    random: &Arc<dyn Random>,
+    outbox_written: &Arc<Notify>,
+) -> Phones {
+    Phones {
+        db: login.db.clone(),
+        accounts: login.accounts.clone(),
+        codes: login.codes.clone(),
+        sessions: login.sessions.clone(),
+        sms: sms.clone(),
+        clock: clock.clone(),
+        random: random.clone(),
+        outbox_written: outbox_written.clone(),
+        undo_url: config.accounts.undo_url.clone(),
+    }
+}
+
+/// Moderation.
+fn safety(
+    config: &Config,
+    login: &Login,
+    restricted_phones: RestrictedPhones,
+    limits: &RateLimiter,
+    clock: &Arc<dyn Clock>,
+    outbox_written: &Arc<Notify>,
+) -> Safety {
+    Safety::new(
+        login.db.clone(),
+        config,
+        login.chat.clone(),
+        login.accounts.clone(),
+        login.sessions.clone(),
+        restricted_phones,
+        limits.clone(),
+        clock.clone(),
+        outbox_written.clone(),
+    )
 }
 
 /// For calls to other services.

@@ -196,15 +196,14 @@ impl Set {
     /// Without an id, the only key that fits the algorithm.
     fn key(&self, id: Option<&str>, of: Algorithm) -> Option<DecodingKey> {
         let mut fitting = self.keys.iter().filter(|key| fits(key, of));
-        let key = match id {
-            Some(id) => fitting.find(|key| key.common.key_id.as_deref() == Some(id))?,
-            None => {
-                let only = fitting.next()?;
-                if fitting.next().is_some() {
-                    return None;
-                }
-                only
+        let key = if let Some(id) = id {
+            fitting.find(|key| key.common.key_id.as_deref() == Some(id))?
+        } else {
+            let only = fitting.next()?;
+            if fitting.next().is_some() {
+                return None;
             }
+            only
         };
         DecodingKey::from_jwk(key).ok()
     }

@@ -248,7 +248,7 @@ mod tests {
             (json!({"exp": at + 1}), true),
             (json!({"exp": at - 59}), true),
             (json!({"exp": at - 60}), false),
-            (json!({"exp": at as f64 + 0.5}), true),
+            (serde_json::from_str(&format!("{{\"exp\": {at}.5}}")).expect("JSON"), true),
             (json!({"exp": at + 600, "nbf": at + 60}), true),
             (json!({"exp": at + 600, "nbf": at + 61}), false),
             (json!({"exp": at + 600, "nbf": null}), true),

@@ -646,10 +646,10 @@ async fn open_report_keeps_evidence_of_deleted_sender_until_closed() {
         let said = said(app).await;
         let (reporter, _) = app.log_in("+14155550179").await;
         let event = said.message.rsplit('/').next().expect("an id");
-        let reported = json!({"event_id": event, "reason": "insults"});
-        reporter.post(&format!("/api/auth/chat-rooms/{}/reports", said.room), reported.clone()).await.expect(201);
+        let insult = json!({"event_id": event, "reason": "insults"});
+        reporter.post(&format!("/api/auth/chat-rooms/{}/reports", said.room), insult.clone()).await.expect(201);
         let (second, _) = app.log_in("+14155550180").await;
-        second.post(&format!("/api/auth/chat-rooms/{}/reports", said.room), reported).await.expect(201);
+        second.post(&format!("/api/auth/chat-rooms/{}/reports", said.room), insult).await.expect(201);
         delete_account(app, &said.user, PHONE).await;
 
         let open = app.app.safety.open_reports(10).await.expect("read");

@@ -348,7 +348,7 @@ settings! {
         token_keys_file: Option<String> = "",
         /// Header in which the proxy sends the token, with or without `Bearer` before it.
         token_header: String = "Authorization",
-        /// Signature algorithms that the console accepts, out of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 and EdDSA.
+        /// Signature algorithms that the console accepts, out of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 and `EdDSA`.
         token_algorithms: Vec<TokenAlgorithm> = "RS256,PS256,ES256,EdDSA",
         /// Claim that names the operator in the record of operator actions. It must be one that users cannot choose freely.
         name_claim: String = "email",

@@ -21,7 +21,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// The pace that is assumed until one was measured.
 const FIRST_PACE: Duration = Duration::from_millis(100);
 /// The latest time to come back. A longer line is not spread any further.
-const LATEST: Duration = Duration::from_secs(60);
+const LATEST: Duration = Duration::from_mins(1);
 
 /// The line of a room.
 #[derive(Debug)]

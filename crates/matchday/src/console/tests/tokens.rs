@@ -133,7 +133,7 @@ fn claims(app: &TestApp, groups: &[&str]) -> Value {
     })
 }
 
-fn changed(claims: &Value, changes: Value) -> Value {
+fn changed(claims: &Value, changes: &Value) -> Value {
     let mut claims = claims.clone();
     for (name, value) in changes.as_object().expect("an object") {
         if *value == json!("remove") {
@@ -195,7 +195,7 @@ async fn wrong_tokens_open_nothing() {
         let now = app.clock.now().unix_timestamp();
         let bearer = format!("Bearer {}", good.token("one", &claims));
         let mark = mark_on(&text(&get_with(app, "/console/users", &[("authorization", &bearer)]).await));
-        let with = |changes: Value| good.token("one", &changed(&claims, changes));
+        let with = |changes: Value| good.token("one", &changed(&claims, &changes));
         let valid = good.token("one", &claims);
         let (head, rest) = valid.split_once('.').expect("parts");
         let (payload, signature) = rest.split_once('.').expect("parts");
@@ -221,7 +221,7 @@ async fn wrong_tokens_open_nothing() {
             ("signed by another key", other.token("one", &claims)),
             ("unknown key", other.token("two", &claims)),
             ("other claims under the signature", {
-                let forged = base64(changed(&claims, json!({"email": "root@example.org"})).to_string());
+                let forged = base64(changed(&claims, &json!({"email": "root@example.org"})).to_string());
                 format!("{head}.{forged}.{signature}")
             }),
             ("without signature", format!("{head}.{payload}.")),
@@ -280,7 +280,7 @@ async fn every_allowed_algorithm_and_header_works() {
         ("MATCHDAY_CONSOLE__ROLE_CLAIM", "realm_access.roles"),
     ];
     with_keys(&keys, &more, async |app| {
-        let claims = changed(&claims(app, &[]), json!({"realm_access": {"roles": ["staff"]}, "aud": ["x", AUDIENCE]}));
+        let claims = changed(&claims(app, &[]), &json!({"realm_access": {"roles": ["staff"]}, "aud": ["x", AUDIENCE]}));
         for signer in &signers {
             let named = signer.token(signer.algorithm(), &claims);
             // Without a key id, the only key for the algorithm is meant.
@@ -311,7 +311,7 @@ async fn keys_are_fetched_again_for_new_ones_but_not_for_invented_ones() {
     .await;
     let url = provider.url.join("keys").expect("a URL").to_string();
     TestApp::run_with(&settings("url", &url), async |app| {
-        let token = |at: usize| signers[at].token(&at.to_string(), &changed(&claims(app, &["staff"]), json!({})));
+        let token = |at: usize| signers[at].token(&at.to_string(), &changed(&claims(app, &["staff"]), &json!({})));
         let fetched = || provider.seen().len();
         assert_eq!(fetched(), 0, "not before a token needs a key");
         for _ in 0..5 {
