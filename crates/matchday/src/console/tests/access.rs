@@ -132,7 +132,7 @@ async fn pages_show_only_the_forms_that_a_role_may_use() {
         let (event, user) = things(app).await;
         let sender = format!("@{}:matchday.localhost", username(app, user).await);
         let id = report(app, user, &sender, "a message", "rude").await;
-        sqlx::query("insert into sms_closures values ('GB', now(), '2999-01-01T00:00:00Z', 40, 3)")
+        sqlx::query("insert into sms_closures values ('GB', now(), '2999-01-01T00:00:00Z', 40, 3, 1, 5)")
             .execute(&app.app.db)
             .await
             .expect("closed");
