@@ -471,9 +471,18 @@ async fn failed_redaction_is_retried_until_it_succeeds() {
         json!({"status": "complete", "failed_redactions": {}}),
     ];
     let attempt = std::sync::atomic::AtomicUsize::new(0);
+    let is_registered = std::sync::atomic::AtomicBool::new(false);
     let homeserver = Receiver::start(move |_, received| {
         let body = match received.path.split('?').next().unwrap_or_default() {
-            path if path.ends_with("/devices") => json!({"devices": [{"device_id": "PHONE"}]}),
+            // Devices before the registration would make the name somebody else's.
+            path if path.ends_with("/register") => {
+                is_registered.store(true, std::sync::atomic::Ordering::Relaxed);
+                json!({})
+            }
+            path if path.ends_with("/devices") && is_registered.load(std::sync::atomic::Ordering::Relaxed) => {
+                json!({"devices": [{"device_id": "PHONE"}]})
+            }
+            path if path.ends_with("/devices") => json!({"devices": []}),
             path if path.ends_with("/joined_rooms") => json!({"joined_rooms": ["!room:matchday.localhost"]}),
             path if path.ends_with("/redact") => json!({"redact_id": "r"}),
             path if path.contains("/redact_status/") => {
@@ -610,6 +619,8 @@ async fn mute_follows_every_phone_of_its_account() {
         assert_eq!(restrictions(app, &other).await, (false, true));
         let (fresh, _) = app.log_in(third).await;
         assert_eq!(restrictions(app, &fresh).await, (false, false), "it was released before the mute");
+        // Until then the move can be undone, and the account not be deleted.
+        app.clock.advance(Duration::hours(72));
         delete_account(app, &user, new).await;
         let (with_new, _) = app.log_in(new).await;
         assert_eq!(restrictions(app, &with_new).await, (false, true), "the phone at deletion");
