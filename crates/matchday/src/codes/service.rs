@@ -109,6 +109,14 @@ pub struct RightCode {
     own: bool,
 }
 
+/// A phone whose code was used up.
+#[derive(Debug)]
+pub struct Verified {
+    phone: Phone,
+    /// Around where it was, as it is stored; empty where that is not known.
+    place: Vec<u8>,
+}
+
 impl Codes {
     /// Codes in this database, sent by these providers.
     pub fn new(
@@ -339,20 +347,24 @@ impl Codes {
         Err(CheckError::NotGood)
     }
 
-    /// Uses a right code up, in the transaction of what it was for; returns whether this was the one use.
+    /// Uses a right code up, in the transaction of what it was for; `None` if it was used before.
     pub async fn consume_in(
         &self,
         connection: &mut PgConnection,
         right: RightCode,
         subject: &Subject,
-    ) -> sqlx::Result<bool> {
-        let now = self.inner.clock.now();
-        let Some(used) = store::consume(connection, right.id, now).await? else { return Ok(false) };
+    ) -> sqlx::Result<Option<Verified>> {
+        let Some(used) = store::consume(connection, right.id, self.inner.clock.now()).await? else { return Ok(None) };
         store::forget_failures(connection, &subject.key()).await?;
         // A code that one network asked for and another one used says nothing of where the phone is at home.
         let place = if right.own { used.place } else { Vec::new() };
-        store::note_verification(connection, &used.phone, &place, now).await?;
-        Ok(true)
+        Ok(Some(Verified { phone: used.phone, place }))
+    }
+
+    /// Takes note that a phone has verified, in the same transaction as [`Self::consume_in`], behind the lock of the
+    /// phone's account: others lock them in this order too.
+    pub async fn remember_in(&self, connection: &mut PgConnection, verified: &Verified) -> sqlx::Result<()> {
+        store::note_verification(connection, &verified.phone, &verified.place, self.inner.clock.now()).await
     }
 
     /// Forgets that a phone has verified, in the caller's transaction, because no account has it any more.

@@ -203,7 +203,7 @@ impl Leaving {
         let right = inner.way_in.codes.check(&subject, &phone, code, permit).await?;
         let now = inner.clock.now();
         let mut tx = inner.way_in.db.begin().await?;
-        if !inner.way_in.codes.consume_in(&mut tx, right, &subject).await? {
+        if inner.way_in.codes.consume_in(&mut tx, right, &subject).await?.is_none() {
             return Err(CheckError::NotGood.into());
         }
         accounts::store::lock(&mut tx, user).await?;

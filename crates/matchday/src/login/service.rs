@@ -130,9 +130,9 @@ impl Login {
         client: &str,
     ) -> Result<(Account, bool, Issued, EndedSessions), EnterError> {
         let mut tx = self.db.begin().await?;
-        if !self.codes.consume_in(&mut tx, right, subject).await? {
+        let Some(verified) = self.codes.consume_in(&mut tx, right, subject).await? else {
             return Err(LoginError::from(CheckError::NotGood).into());
-        }
+        };
         let (account, is_new) = self.accounts.find_or_make_in(&mut tx, phone, username).await?;
         if is_new && is_foreign {
             return Err(MakeError::UsernameTaken.into());
@@ -148,6 +148,7 @@ impl Login {
         } else {
             self.sessions.issue_in(&mut tx, account.id, client).await.map_err(LoginError::from)?
         };
+        self.codes.remember_in(&mut tx, &verified).await?;
         tx.commit().await?;
         Ok((account, is_new, issued, ended))
     }

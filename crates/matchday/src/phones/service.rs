@@ -159,9 +159,9 @@ impl Phones {
         let right = self.codes.check(&subject, phone, code, permit).await?;
         let now = self.clock.now();
         let mut tx = self.db.begin().await?;
-        if !self.codes.consume_in(&mut tx, right, &subject).await? {
+        let Some(verified) = self.codes.consume_in(&mut tx, right, &subject).await? else {
             return Err(CheckError::NotGood.into());
-        }
+        };
         accounts::store::lock(&mut tx, user.id).await?;
         // Again, behind the lock: the proof may have grown too old, or the account may have moved meanwhile.
         if !self.may_verify(&mut tx, user, phone).await? {
@@ -185,6 +185,7 @@ impl Phones {
                 ended = Some(self.sessions.end_others_in(&mut tx, user.id, Some(user.session)).await?);
             }
             accounts::store::set_phone(&mut tx, user.id, phone, now).await?;
+            self.codes.remember_in(&mut tx, &verified).await?;
             self.sessions.note_proof_in(&mut tx, user.id, user.session, now).await?;
         }
         tx.commit().await?;
