@@ -46,6 +46,7 @@ function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
   const list = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
   const fromEnd = useRef(0);
+  const size = useRef("");
   const [unread, setUnread] = useState(0);
   const [isLoading, setLoading] = useState(false);
   const ids = useRef(new Set<string>());
@@ -53,7 +54,10 @@ function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
   const toEnd = useCallback(() => {
     isAtEnd.current = true;
     setUnread(0);
-    if (list.current) list.current.scrollTop = list.current.scrollHeight;
+    const box = list.current;
+    if (!box) return;
+    box.scrollTop = box.scrollHeight;
+    size.current = sizeOf(box);
   }, []);
 
   const first = messages[0]?.id;
@@ -96,6 +100,10 @@ function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
   function scrolled(box: HTMLDivElement) {
     // A hidden list has no size.
     if (box.clientHeight === 0) return;
+    // The list or its content changed its size since it was moved to the end: the reader did not scroll.
+    const isResized = size.current !== sizeOf(box);
+    size.current = sizeOf(box);
+    if (isAtEnd.current && isResized) return toEnd();
     fromEnd.current = box.scrollHeight - box.scrollTop;
     isAtEnd.current = fromEnd.current - box.clientHeight < 40;
     if (isAtEnd.current) setUnread(0);
@@ -136,6 +144,8 @@ function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
     </div>
   );
 }
+
+const sizeOf = ({ clientHeight, scrollHeight }: HTMLElement) => `${clientHeight} of ${scrollHeight}`;
 
 function Line(props: { roomId: string; message: Message; follows: boolean; timeline: Timeline }) {
   const { roomId, message, follows, timeline } = props;
