@@ -207,7 +207,9 @@ impl Phones {
         let mut told = 0;
         loop {
             let now = self.clock.now();
-            let Some(untold) = store::take_untold(&self.db, now, now + TURN).await? else { return Ok(told) };
+            let mut connection = self.db.acquire().await?;
+            let Some(untold) = store::take_untold(&mut connection, now, now + TURN).await? else { return Ok(told) };
+            drop(connection);
             let code = UndoCode::make(untold.user_id, random::bytes(&*self.random));
             store::set_undo_hash(&self.db, &untold, code.hash()).await?;
             match self.tell(&untold, &code).await {

@@ -43,24 +43,38 @@ pub(super) async fn insert(
     Ok(())
 }
 
-/// Takes the next move whose old phone is to be told, and keeps other workers from it for a while.
+/// Takes the next move whose old phone is to be told, and keeps other workers from it for a while. Whoever changes
+/// `notice_due_at` first has it: rows of users lie on several nodes, so they are not locked while one is looked for.
 pub(super) async fn take_untold(
-    executor: impl PgExecutor<'_>,
+    connection: &mut PgConnection,
     now: OffsetDateTime,
     until: OffsetDateTime,
 ) -> sqlx::Result<Option<Untold>> {
-    sqlx::query_as!(
-        Untold,
-        r#"update phone_moves set notice_due_at = $2, attempts = attempts + 1
-           where (user_id, id) = (select user_id, id from phone_moves
-                                  where notice_due_at <= $1 and undo_until > $1 and undone_at is null
-                                  order by notice_due_at limit 1 for update skip locked)
-           returning user_id as "user_id: UserId", id, from_phone as "from_phone: Phone", language, undo_until, attempts"#,
-        now,
-        until,
-    )
-    .fetch_optional(executor)
-    .await
+    loop {
+        let next = sqlx::query!(
+            r#"select user_id as "user_id: UserId", id, notice_due_at as "due_at!" from phone_moves
+               where notice_due_at <= $1 and undo_until > $1 and undone_at is null order by notice_due_at limit 1"#,
+            now,
+        )
+        .fetch_optional(&mut *connection)
+        .await?;
+        let Some(next) = next else { return Ok(None) };
+        let taken = sqlx::query_as!(
+            Untold,
+            r#"update phone_moves set notice_due_at = $4, attempts = attempts + 1
+               where user_id = $1 and id = $2 and notice_due_at = $3
+               returning user_id as "user_id: UserId", id, from_phone as "from_phone: Phone", language, undo_until, attempts"#,
+            next.user_id.0,
+            next.id,
+            next.due_at,
+            until,
+        )
+        .fetch_optional(&mut *connection)
+        .await?;
+        if taken.is_some() {
+            return Ok(taken);
+        }
+    }
 }
 
 /// The code that undoes the move, from now on.

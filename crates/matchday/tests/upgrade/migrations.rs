@@ -253,7 +253,7 @@ async fn a_migration_says_what_it_waits_for_and_gives_up_in_the_end() {
         for _ in 0..2 {
             setting.expect(&["migrate", "down"], "");
         }
-        let report = holder(&options, "lock table users in access exclusive mode").await;
+        let report = holder(&options, "lock table users, reports, events in access exclusive mode").await;
         let impatient = setting.clone().with("MATCHDAY_DATABASE__MIGRATION_PATIENCE", "600ms");
         let refused = tokio::task::spawn_blocking(move || impatient.run(&["migrate"], "")).await.expect("run");
         let told = String::from_utf8_lossy(&refused.stderr).trim().to_owned();
