@@ -222,6 +222,8 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     metrics::describe_gauge!("matchday_sms_closed", "Networks, blocks and countries that get few codes");
     metrics::describe_counter!("matchday_accounts_made_total", "Accounts made by a first login");
     metrics::describe_counter!("matchday_accounts_deleted_total", "Accounts deleted by their owners");
+    metrics::describe_counter!("matchday_phone_moves_total", "Accounts that moved to another phone");
+    metrics::describe_counter!("matchday_phone_moves_undone_total", "Moves to another phone that were undone");
     metrics::describe_gauge!("matchday_departures_unfinished", "Deleted accounts that chat has not forgotten yet");
     metrics::describe_gauge!("matchday_departures_oldest_seconds", "How long the oldest of them waits");
     metrics::describe_histogram!("matchday_chat_login_seconds", "Time to get chat credentials from the homeserver");
