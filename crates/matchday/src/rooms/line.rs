@@ -126,9 +126,14 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut state = self.line.state();
         if self.permit.is_some() {
-            // So many were sent together, and finished one after the other.
-            let together = state.inside.clamp(1, u32::try_from(AT_ONCE).unwrap_or(u32::MAX));
-            state.pace = (state.pace * 7 + self.since.elapsed() / together) / 8;
+            // So many were sent together, and finished one after the other. Fewer than fit say how long a join takes, and
+            // not how many finish in a time: taken for the pace, they would keep the line emptier than it has to be.
+            let most = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
+            let together = state.inside.clamp(1, most);
+            let sample = self.since.elapsed() / together;
+            if together == most || sample < state.pace {
+                state.pace = (state.pace * 7 + sample) / 8;
+            }
         }
         state.inside -= 1;
     }
