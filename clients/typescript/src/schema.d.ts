@@ -1816,12 +1816,18 @@ export interface components {
         PendingDeletion: {
             /**
              * Format: int64
-             * @description For how many seconds the code is good.
+             * @description For how many seconds the code is valid.
              * @example 300
              */
             expires_in: number;
             /** @example +14155550100 */
             phone: string;
+            /**
+             * @description `codes_limited` while a limit that many callers share is used up: the code may not arrive. `Retry-After` says
+             *     when to ask again.
+             * @example codes_limited
+             */
+            notice?: string;
         };
         PendingVerification: {
             /**
@@ -1832,6 +1838,12 @@ export interface components {
             expires_in: number;
             /** @example +14155550100 */
             phone: string;
+            /**
+             * @description `codes_limited` while a limit that many callers share is used up: the code may not arrive. `Retry-After` says
+             *     when to ask again.
+             * @example codes_limited
+             */
+            notice?: string;
         };
         /** @description A phone, and nothing else. */
         PhoneBody: {

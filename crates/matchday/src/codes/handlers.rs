@@ -47,10 +47,6 @@ pub(super) struct CodeSent {
     data: Validity,
 }
 
-/// The message while only phones that have verified before get a code.
-const LIMITED: &str = "Few codes can be sent right now. If this number was used here before, a code is on its way. \
-                       Otherwise, try again later.";
-
 #[derive(Serialize, ToSchema)]
 #[schema(as = CodeValidity)]
 struct Validity {
@@ -64,10 +60,27 @@ struct Validity {
     notice: Option<&'static str>,
 }
 
+impl Sent {
+    /// The message to the client. While only phones that have verified before get a code, it promises none.
+    pub(crate) fn message(&self, sent: &'static str) -> &'static str {
+        match self.limited_for {
+            None => sent,
+            Some(_) => {
+                "Few codes can be sent right now. If this number was used here before, a code is on its way. \
+                 Otherwise, try again later."
+            }
+        }
+    }
+
+    pub(crate) fn notice(&self) -> Option<&'static str> {
+        self.limited_for.map(|_| "codes_limited")
+    }
+}
+
 /// The response to a request for a code.
 fn sent(sent: Sent) -> impl IntoResponse {
-    let data = Validity { expires_in: sent.expires_in.as_secs(), notice: sent.limited_for.map(|_| "codes_limited") };
-    let message = if sent.limited_for.is_some() { LIMITED } else { "A code was sent." };
+    let data = Validity { expires_in: sent.expires_in.as_secs(), notice: sent.notice() };
+    let message = sent.message("A code was sent.");
     (limit_headers(sent.limit), retry_after(sent.limited_for), Json(CodeSent { message, data }))
 }
 

@@ -428,7 +428,7 @@ impl Codes {
                         verified = closure.verified,
                         hourly = closure.hourly,
                         until = %closure.closed_until,
-                        "code conversion too low: new phones capped; lift with `matchday sms open`"
+                        "code conversion too low, new phones capped"
                     );
                     metrics::counter!("matchday_sms_closures_total", "kind" => scope.name()).increment(1);
                     closed.push(closure);

@@ -666,6 +666,30 @@ async fn limited_responses_do_not_tell_returning_phones_from_new_ones() {
 }
 
 #[tokio::test]
+async fn requests_with_a_token_say_too_that_codes_are_limited() {
+    let changes = [STRICT[0], STRICT[1], ("MATCHDAY_LIMITS__NETWORK_HOURLY", "2")];
+    TestApp::run_with(&changes, async |app| {
+        let (user, _) = app.log_in("+12024561111").await;
+        app.post_from(STRANGER, "/api/code/request", &json!({"phone": "+12137770100"})).await.expect(200);
+        let ask = async |path: &str, body: Value| {
+            let headers = [("x-forwarded-for", STRANGER)];
+            user.send_with(Method::POST, path, &headers, Some(body.to_string())).await
+        };
+        let move_to = json!({"phone": "+12024562222"});
+        let sent = ask("/api/auth/verify-phone/initiate", move_to.clone()).await;
+        assert!(!is_limited(&sent));
+        assert_eq!(sent.expect(200)["message"], "A code was sent.");
+        for (path, body) in [("/api/auth/verify-phone/initiate", move_to), ("/api/auth/me/deletion", json!({}))] {
+            let limited = ask(path, body).await;
+            assert!(is_limited(&limited), "{path}");
+            let message = limited.expect(200)["message"].as_str().map(|text| text.starts_with("Few codes can be sent"));
+            assert_eq!(message, Some(true), "{path}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn every_limit_by_network_has_a_wider_one_for_an_ipv6_site() {
     TestApp::run_with(&STRICT, async |app| {
         // A network of its own for every request.

@@ -12,7 +12,7 @@ use crate::{
     http::{
         ApiError, ClientNetwork, CurrentUser, ErrorBody, NO_STORE, ValidJson,
         fields::{Body, FromBody},
-        limit_headers, permitted,
+        limit_headers, permitted, retry_after,
     },
     sms::templates::Language,
 };
@@ -50,11 +50,16 @@ pub(super) struct DeletionRequested {
 #[derive(Serialize, ToSchema)]
 #[schema(as = PendingDeletion)]
 struct DeletionItem {
-    /// For how many seconds the code is good.
+    /// For how many seconds the code is valid.
     #[schema(example = 300)]
     expires_in: u64,
     #[schema(example = "+14155550100")]
     phone: String,
+    /// `codes_limited` while a limit that many callers share is used up: the code may not arrive. `Retry-After` says
+    /// when to ask again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String, example = "codes_limited")]
+    notice: Option<&'static str>,
 }
 
 #[derive(ToSchema)]
@@ -129,9 +134,10 @@ pub(super) async fn request_deletion(
     headers: HeaderMap,
 ) -> Result<impl IntoResponse, ApiError> {
     let (phone, sent) = app.leaving.request(user.id, network, Language::of(&headers)).await?;
-    let data = DeletionItem { expires_in: sent.expires_in.as_secs(), phone: phone.as_str().to_owned() };
-    let message = "A code was sent. With it the account can be deleted.";
-    Ok((limit_headers(sent.limit), Json(DeletionRequested { message, data })))
+    let data =
+        DeletionItem { expires_in: sent.expires_in.as_secs(), phone: phone.as_str().to_owned(), notice: sent.notice() };
+    let message = sent.message("A code was sent. With it the account can be deleted.");
+    Ok((limit_headers(sent.limit), retry_after(sent.limited_for), Json(DeletionRequested { message, data })))
 }
 
 /// Delete the caller's account, for good.

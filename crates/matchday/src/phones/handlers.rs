@@ -34,6 +34,11 @@ struct BegunItem {
     expires_in: u64,
     #[schema(example = "+14155550100")]
     phone: String,
+    /// `codes_limited` while a limit that many callers share is used up: the code may not arrive. `Retry-After` says
+    /// when to ask again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String, example = "codes_limited")]
+    notice: Option<&'static str>,
 }
 
 #[derive(ToSchema)]
@@ -70,7 +75,7 @@ struct VerifiedItem {
 #[derive(ToSchema)]
 pub(super) struct Undo {
     /// The code from the text message to the old phone. Case, spaces and dashes are ignored.
-    #[schema(value_type = String, min_length = 17, max_length = 64, pattern = "^[0-9A-Za-z -]+$", example = "1A-0123-4567-89AB-CDYZ")]
+    #[schema(value_type = String, max_length = 64, pattern = "^[ -]*[1-9A-NP-TV-Za-np-tv-z]([ -]*[0-9A-TV-Za-tv-z]){16,27}[ -]*$", example = "1A-0123-4567-89AB-CDYZ")]
     code: UndoCode,
 }
 
@@ -156,8 +161,9 @@ pub(super) async fn initiate_verification(
     ValidJson(PhoneBody { phone }): ValidJson<PhoneBody>,
 ) -> Result<impl IntoResponse, ApiError> {
     let sent = app.phones.begin_verification(user, &phone, network, Language::of(&headers)).await?;
-    let data = BegunItem { expires_in: sent.expires_in.as_secs(), phone: phone.as_str().to_owned() };
-    let body = VerificationBegun { message: "A code was sent.", data };
+    let data =
+        BegunItem { expires_in: sent.expires_in.as_secs(), phone: phone.as_str().to_owned(), notice: sent.notice() };
+    let body = VerificationBegun { message: sent.message("A code was sent."), data };
     Ok((limit_headers(sent.limit), retry_after(sent.limited_for), Json(body)))
 }
 

@@ -255,7 +255,8 @@ async fn a_problem_is_logged_with_its_request_id_and_without_the_token() {
             .await
             .expect("an answer");
         assert_eq!((answer.status().as_u16(), answer.headers()["x-request-id"].to_str().ok()), (500, Some("req-42")));
-        eventually("it is logged", async || process.log().iter().any(|line| line.contains("\"answered\""))).await;
+        eventually("it is logged", async || process.log().iter().any(|line| line.contains("\"request finished\"")))
+            .await;
         let lines: Vec<Value> = process.log().iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let of_request: Vec<&Value> = lines.iter().filter(|line| line["request_id"] == "req-42").collect();
         assert_eq!(of_request.len(), 2, "the cause, and the answer: {of_request:?}");
