@@ -30,9 +30,9 @@ const tokenOf = (page: Page) => page.evaluate(() => localStorage.getItem("matchd
 
 async function openMatch(page: Page, name: RegExp) {
   await page.goto("/#/");
-  // A finished match is in another list.
+  // On a phone, one of the lists is hidden. The page before may still be there, so wait for the match in any list.
+  await page.getByRole("link", { name, includeHidden: true }).first().waitFor({ state: "attached" });
   const link = page.getByRole("link", { name }).filter({ visible: true }).first();
-  await page.getByRole("listitem").first().waitFor();
   if (!(await link.isVisible())) await page.getByRole("radio", { name: "Results" }).check();
   await link.click();
   await shown(page.getByRole("heading", { level: 1, name }));

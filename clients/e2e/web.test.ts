@@ -391,6 +391,8 @@ describe("chat", () => {
     for (const width of widths) {
       await atWidth(width);
       await page.goto("/#/me");
+      // Otherwise the reader would not have left, and would stay where they were.
+      await log().waitFor({ state: "detached" });
       await page.goto(`/#/match/${liveMatch}`);
       const last = log().locator(".message").last();
       await shown(last);

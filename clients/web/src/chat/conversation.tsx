@@ -44,6 +44,7 @@ interface MessagesProps {
 function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
   const { hasEarlier, loadEarlier } = timeline;
   const list = useRef<HTMLDivElement>(null);
+  const content = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
   const fromEnd = useRef(0);
   const size = useRef("");
@@ -82,12 +83,10 @@ function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
   useLayoutEffect(() => {
     if (sent > 0) toEnd();
   }, [sent]);
-  // The keyboard of a phone makes the list smaller, and a hidden list becomes visible.
+  // The keyboard of a phone makes the list smaller, a hidden list becomes visible, and messages grow when a font arrives.
   useEffect(() => {
-    const box = list.current;
-    if (!box) return;
     const observer = new ResizeObserver(() => isAtEnd.current && toEnd());
-    observer.observe(box);
+    for (const part of [list.current, content.current]) if (part) observer.observe(part);
     return () => observer.disconnect();
   }, [toEnd]);
 
@@ -120,21 +119,23 @@ function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
         tabIndex={0}
         onScroll={({ currentTarget }) => scrolled(currentTarget)}
       >
-        {hasEarlier && (
-          <button type="button" className="link earlier" onClick={earlier} disabled={isLoading}>
-            {isLoading ? "Loading…" : "Earlier messages"}
-          </button>
-        )}
-        {messages.length === 0 && <p className="empty">No messages yet. Say hello!</p>}
-        {messages.map((message, number) => (
-          <Line
-            key={message.id}
-            roomId={roomId}
-            message={message}
-            follows={messages[number - 1]?.from === message.from}
-            timeline={timeline}
-          />
-        ))}
+        <div ref={content} className="messages-content">
+          {hasEarlier && (
+            <button type="button" className="link earlier" onClick={earlier} disabled={isLoading}>
+              {isLoading ? "Loading…" : "Earlier messages"}
+            </button>
+          )}
+          {messages.length === 0 && <p className="empty">No messages yet. Say hello!</p>}
+          {messages.map((message, number) => (
+            <Line
+              key={message.id}
+              roomId={roomId}
+              message={message}
+              follows={messages[number - 1]?.from === message.from}
+              timeline={timeline}
+            />
+          ))}
+        </div>
       </div>
       {unread > 0 && (
         <button type="button" className="button lantern low new-messages" onClick={toEnd}>

@@ -13,6 +13,7 @@ export interface Filter {
 }
 
 const perPage = 30;
+const longestWait = 20_000;
 interface Pages {
   query: string;
   matches: Match[];
@@ -58,6 +59,8 @@ export function useMatchList(status: Schemas["EventStatus"], filter: Filter): Ma
     "matches",
   );
   const { data } = answer;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another question starts without the failure of the last one
+  useEffect(() => setMoreError(undefined), [key]);
   useEffect(() => {
     shownPages.current = data?.loaded ?? 1;
   }, [data]);
@@ -67,7 +70,8 @@ export function useMatchList(status: Schemas["EventStatus"], filter: Filter): Ma
     setMoreError(undefined);
     const loaded = data.loaded + 1;
     try {
-      const next = await page(query, loaded);
+      // A request that hangs must not keep the list from growing.
+      const next = await page(query, loaded, AbortSignal.timeout(longestWait));
       answer.change((all) =>
         // The fan may have chosen another filter meanwhile.
         all.query === key && all.loaded + 1 === loaded

@@ -197,7 +197,9 @@ function Rows({ matches, own }: { matches: Match[] } & Owned) {
   );
 }
 
-/** Loads the next page as the end of the list comes near; after a failure only when the fan asks for it. */
+const tryAgainAfter = 5_000;
+
+/** Loads the next page as the end of the list comes near; after a failure when the fan asks for it, or a little later. */
 function More({ list, name }: { list: MatchList; name: string }) {
   const { hasMore, isLoadingMore, moreError, more, answer } = list;
   const end = useRef<HTMLDivElement>(null);
@@ -219,6 +221,11 @@ function More({ list, name }: { list: MatchList; name: string }) {
     observer.observe(end.current);
     return () => observer.disconnect();
   }, [hasMore, hasFailed, isLoadingMore, loaded]);
+  useEffect(() => {
+    if (!hasMore || !hasFailed || isLoadingMore) return;
+    const timer = setTimeout(() => latest.current(), tryAgainAfter);
+    return () => clearTimeout(timer);
+  }, [hasMore, hasFailed, isLoadingMore]);
   if (!hasMore) return null;
   return (
     <div ref={end} className="more">

@@ -116,11 +116,17 @@ impl Client {
         person(phone, &self.post("/api/code/verify", "", body).await.expect(200))
     }
 
-    /// Opens a room; returns what the homeserver calls it.
+    /// Opens a room as apps do: a homeserver that was slow is asked again when the response says so, and the service goes on
+    /// where it was. Returns the homeserver's id of the room.
     pub(crate) async fn open_room(&self, who: &Person, name: &str, is_private: bool) -> String {
         let wish = json!({"name": name, "is_private": is_private});
-        let opened = self.post("/api/auth/chat-room", &who.token, wish).await.expect(201);
-        opened["data"]["room_id"].as_str().expect("an id").to_owned()
+        let mut answer = self.post("/api/auth/chat-room", &who.token, wish.clone()).await;
+        for _ in 0..2 {
+            let Some(pause) = answer.header("retry-after").filter(|_| answer.status == 503) else { break };
+            tokio::time::sleep(Duration::from_secs(pause.parse().expect("seconds"))).await;
+            answer = self.post("/api/auth/chat-room", &who.token, wish.clone()).await;
+        }
+        answer.expect(201)["data"]["room_id"].as_str().expect("an id").to_owned()
     }
 
     /// Does something to a room through the service: join, leave, invite.
