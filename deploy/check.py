@@ -379,10 +379,10 @@ def use(base, *tokens):
     print(f"{seen} requests were made")
 
 
-# What only happens when something goes wrong, or needs a provider, a feed or an endpoint that is not here.
+# Metrics of failures, of providers, feeds and endpoints that are not here, and of what no fan of the demo does.
 MAY_BE_SILENT = re.compile(
     "shed|rate_limit|stream_dropped|written_off|leaderboards_filled|outbox_failures|sms_reports|closures|feed_|webhooks_total"
-    "|reminders|accounts_deleted|mirror_corrections|mirror_comparisons|restrictions|matchday_reports|codes_refused|outcome=\"(retried|given_up)\"")
+    "|reminders|accounts_deleted|phone_moves|mirror_corrections|mirror_comparisons|restrictions|matchday_reports|codes_refused|outcome=\"(retried|given_up)\"")
 
 
 def ask(prometheus):
