@@ -9,13 +9,7 @@ class ByName extends BaseSequencer {
 }
 
 // One browser after the other: the machine may be small, and the tests tell one story.
-const shared = {
-  testTimeout: 120_000,
-  hookTimeout: 60_000,
-  fileParallelism: false,
-  // A poll ends when its condition holds; a small machine needs more than the second that it gets by default.
-  expect: { poll: { timeout: 10_000 } },
-};
+const shared = { testTimeout: 120_000, hookTimeout: 60_000, fileParallelism: false };
 export default defineConfig({
   root: import.meta.dirname,
   test: {

@@ -220,6 +220,40 @@ describe("match list", () => {
     await shown(upcoming.first());
   });
 
+  test("failed page is requested again, and its failure stays with its filter", async () => {
+    const ofTournament = /\/api\/auth\/events\?tournament_id=\d+&status=scheduled&page=2/;
+    let failures = 0;
+    await page.route(ofTournament, (route) => {
+      failures += 1;
+      return failures > 1
+        ? route.continue()
+        : route.fulfill({ status: 500, json: { message: "Broken.", code: "internal_error" } });
+    });
+    const tournaments = page.getByRole("combobox", { name: "Tournament" });
+    await page.goto("/#/me");
+    await page.reload();
+    await page.goto("/#/");
+    await tournaments.selectOption({ label: tournament });
+    const upcoming = list("Upcoming").getByRole("listitem");
+    await expect
+      .poll(
+        async () => {
+          await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
+          return failures;
+        },
+        { timeout: 10_000 },
+      )
+      .toBe(1);
+    const notice = list("Upcoming").getByRole("alert");
+    await shown(notice);
+    await tournaments.selectOption({ label: "All tournaments" });
+    await notice.waitFor({ state: "detached" });
+    await tournaments.selectOption({ label: tournament });
+    await expect.poll(() => upcoming.count(), { timeout: 15_000 }).toBeGreaterThan(30);
+    expect(failures).toBeGreaterThan(1);
+    await page.unroute(ofTournament);
+  });
+
   test("names and high scores fit at every width", async () => {
     for (const width of widths) {
       await atWidth(width);

@@ -13,6 +13,7 @@ export interface Filter {
 }
 
 const perPage = 30;
+/** How long the next page may take, with all tries, in milliseconds. */
 const longestWait = 20_000;
 interface Pages {
   query: string;
@@ -44,7 +45,9 @@ export function useMatchList(status: Schemas["EventStatus"], filter: Filter): Ma
   const key = JSON.stringify(query);
   const shownPages = useRef(1);
   const [isLoadingMore, setLoadingMore] = useState(false);
-  const [moreError, setMoreError] = useState<unknown>();
+  const [failure, setFailure] = useState<{ key: string; error: unknown }>();
+  // A page of another filter may fail after the fan has left that filter.
+  const moreError = failure?.key === key ? failure.error : undefined;
   const answer = useAnswer<Pages>(
     async (signal, before) => {
       const numbers = Array.from({ length: before?.loaded ?? 1 }, (_, index) => index + 1);
@@ -59,15 +62,13 @@ export function useMatchList(status: Schemas["EventStatus"], filter: Filter): Ma
     "matches",
   );
   const { data } = answer;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: another question starts without the failure of the last one
-  useEffect(() => setMoreError(undefined), [key]);
   useEffect(() => {
     shownPages.current = data?.loaded ?? 1;
   }, [data]);
   async function more() {
     if (!data || isLoadingMore) return;
     setLoadingMore(true);
-    setMoreError(undefined);
+    setFailure(undefined);
     const loaded = data.loaded + 1;
     try {
       // A request that hangs must not keep the list from growing.
@@ -79,7 +80,7 @@ export function useMatchList(status: Schemas["EventStatus"], filter: Filter): Ma
           : all,
       );
     } catch (error) {
-      setMoreError(error);
+      setFailure({ key, error });
     }
     setLoadingMore(false);
   }

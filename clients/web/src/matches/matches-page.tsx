@@ -197,9 +197,10 @@ function Rows({ matches, own }: { matches: Match[] } & Owned) {
   );
 }
 
+/** Milliseconds after which a failed page is requested again. */
 const tryAgainAfter = 5_000;
 
-/** Loads the next page as the end of the list comes near; after a failure when the fan asks for it, or a little later. */
+/** Loads the next page as the end of the list comes near; after a failure, when the fan taps the button or after a pause. */
 function More({ list, name }: { list: MatchList; name: string }) {
   const { hasMore, isLoadingMore, moreError, more, answer } = list;
   const end = useRef<HTMLDivElement>(null);
