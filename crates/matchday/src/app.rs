@@ -3,6 +3,8 @@
 use std::{ops::Deref, sync::Arc};
 
 use anyhow::Context as _;
+use axum::extract::FromRef;
+use ipnet::IpNet;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use sqlx::PgPool;
 use tokio::sync::Notify;
@@ -13,11 +15,15 @@ use crate::{
     chat::{self, service::Chat, work::ChatWork},
     codes::service::Codes,
     coins::{payouts::Payouts, service::Coins},
-    console::service::Console,
+    console::{self, ConsoleState, service::Console},
+    demo::service::Demo,
     events::service::Events,
     feeds::service::Feeds,
     fixtures::service::Fixtures,
-    http::Checks,
+    http::{
+        WebState,
+        health::{Checks, Dependencies},
+    },
     idempotency::service::Idempotency,
     leaving::service::Leaving,
     live::service::Live,
@@ -40,7 +46,7 @@ use crate::{
     rooms::service::Rooms,
     safety::{phones::RestrictedPhones, service::Safety},
     scores::{boards::Boards, leaderboard::Leaderboards, service::Scores},
-    sessions::service::Sessions,
+    sessions::{Authenticates, service::Sessions},
     sms::service::Sms,
     teams::service::Teams,
     usernames::service::Usernames,
@@ -211,6 +217,15 @@ impl App {
         let predictions = Predictions::new(db.clone(), &events, &config, &*random);
         let (boards, leaderboards, scores) = ranking(&config, &db, &redis, &streams, &clock, &random, &outbox_written);
         let (live, announcements) = followers(&config, &db, &streams, &chat, &sessions, &predictions, &leaderboards);
+        let checks = Checks::new(Dependencies {
+            db: db.clone(),
+            redis: redis.clone(),
+            redis_address: config.redis.url.address(6379),
+            streams: streams.clone(),
+            nats_address: config.nats.url.address(4222),
+            homeserver: config.matrix.homeserver_url.clone(),
+            web: web.clone(),
+        });
         Ok(Self(Arc::new(Parts {
             leaving: leaving(&config, &login, &phones, &mirror, &limits, &clock, &outbox_written),
             feeds: Feeds::new(db.clone(), &config.feeds, fixtures.clone(), clock.clone())?,
@@ -221,7 +236,7 @@ impl App {
             console: Console::new(db.clone(), &config, clock.clone())?,
             limits,
             user_limit: UserLimit::new(&config, clock.clone(), &*random),
-            checks: Checks::default(),
+            checks,
             teams: Teams::new(db.clone()),
             shutdown: Shutdown::default(),
             config,
@@ -255,6 +270,105 @@ impl App {
             announcements,
         })))
     }
+}
+
+impl App {
+    /// The console's view of the service.
+    pub(crate) fn console_state(&self) -> ConsoleState {
+        ConsoleState::new(console::Services {
+            console: self.console.clone(),
+            clock: self.clock.clone(),
+            streams: self.streams.clone(),
+            checks: self.checks.clone(),
+            codes: self.codes.clone(),
+            feeds: self.feeds.clone(),
+            fixtures: self.fixtures.clone(),
+            live: self.live.clone(),
+            mirror: self.mirror.clone(),
+            operators: self.operators.clone(),
+            safety: self.safety.clone(),
+            scores: self.scores.clone(),
+            webhooks: self.webhooks.clone(),
+            has_chat: self.config.matrix.homeserver_url.is_some(),
+            server_name: self.config.matrix.server_name.clone(),
+        })
+    }
+
+    /// The services that the demo uses.
+    pub fn demo(&self) -> Demo {
+        Demo {
+            config: self.config.clone(),
+            db: self.db.clone(),
+            clock: self.clock.clone(),
+            random: self.random.clone(),
+            limits: self.limits.clone(),
+            shutdown: self.shutdown.clone(),
+            accounts: self.accounts.clone(),
+            chat: self.chat.clone(),
+            codes: self.codes.clone(),
+            fixtures: self.fixtures.clone(),
+            predictions: self.predictions.clone(),
+            rooms: self.rooms.clone(),
+            scores: self.scores.clone(),
+            sms: self.sms.clone(),
+            teams: self.teams.clone(),
+        }
+    }
+}
+
+impl WebState for App {
+    fn body_limit(&self) -> usize {
+        self.config.http.body_limit
+    }
+
+    fn trusted_proxies(&self) -> &[IpNet] {
+        &self.config.http.trusted_proxies
+    }
+}
+
+impl Authenticates for App {
+    fn sessions(&self) -> &Sessions {
+        &self.0.sessions
+    }
+
+    fn user_limit(&self) -> Option<&UserLimit> {
+        self.0.user_limit.as_ref()
+    }
+}
+
+/// Lets handlers take a service as their state.
+macro_rules! services {
+    ($($field:ident: $type:ty),* $(,)?) => {$(
+        impl FromRef<App> for $type {
+            fn from_ref(app: &App) -> Self {
+                app.0.$field.clone()
+            }
+        }
+    )*};
+}
+
+services! {
+    accounts: Accounts,
+    chat: Chat,
+    checks: Checks,
+    codes: Codes,
+    coins: Coins,
+    events: Arc<Events>,
+    idempotency: Idempotency,
+    leaderboards: Leaderboards,
+    leaving: Leaving,
+    live: Live,
+    login: Login,
+    notifications: Notifications,
+    phones: Phones,
+    predictions: Predictions,
+    rooms: Rooms,
+    safety: Safety,
+    sessions: Sessions,
+    shutdown: Shutdown,
+    sms: Sms,
+    teams: Teams,
+    usernames: Usernames,
 }
 
 /// Who has earned what, and the most.

@@ -38,8 +38,9 @@ use matchday::{
         settings::{Faults, Setting as _},
         shutdown, telemetry,
     },
+    router,
     safety::service::{Report as MessageReport, Restriction, SafetyError},
-    workers,
+    tasks,
 };
 use secrecy::ExposeSecret as _;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -189,7 +190,7 @@ pub(crate) enum SessionsCommand {
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     // These need no configuration, or must speak of a faulty one.
     match arguments.command {
-        Command::Openapi => return print(&http::description().to_pretty_json()?),
+        Command::Openapi => return print(&router::description().to_pretty_json()?),
         Command::Config { reference: true } => return print(&reference()?),
         Command::Config { reference: false } => return print(&Config::load(arguments.config.as_deref())?.explain()),
         Command::Notifications(command) => return notifications::notifications(&command),
@@ -268,13 +269,13 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     );
     let shutdown = app.shutdown.clone();
     serve_console(&app, console);
-    app.shutdown.spawn(http::server::serve(public, http::public(&app), settings.clone(), shutdown.clone()));
-    app.shutdown.spawn(http::server::serve(private, http::private(&app), settings.clone(), shutdown));
+    app.shutdown.spawn(http::server::serve(public, router::public(&app), settings.clone(), shutdown.clone()));
+    app.shutdown.spawn(http::server::serve(private, router::private(&app), settings.clone(), shutdown));
     tokio::task::spawn_blocking(Phone::prepare);
-    workers::listen(&app);
-    workers::stream(&app);
+    tasks::listen(&app);
+    tasks::stream(&app);
     if with_workers {
-        workers::work(&app);
+        tasks::work(&app);
     }
     until_told(&app, looked).await
 }
@@ -293,9 +294,9 @@ async fn worker(config: Config) -> anyhow::Result<()> {
     );
     let shutdown = app.shutdown.clone();
     serve_console(&app, console);
-    app.shutdown.spawn(http::server::serve(private, http::private(&app), app.config.http.clone(), shutdown));
-    workers::listen(&app);
-    workers::work(&app);
+    app.shutdown.spawn(http::server::serve(private, router::private(&app), app.config.http.clone(), shutdown));
+    tasks::listen(&app);
+    tasks::work(&app);
     until_told(&app, looked).await
 }
 
@@ -316,7 +317,7 @@ fn address(listener: Option<&TcpListener>) -> Option<String> {
 }
 
 fn serve_console(app: &App, listener: Option<TcpListener>) {
-    if let Some((listener, console)) = listener.zip(http::console(app)) {
+    if let Some((listener, console)) = listener.zip(router::console(app)) {
         let http = &app.config.http;
         let bounds = config::Http { max_connections: http.max_connections.min(CONSOLE_CONNECTIONS), ..http.clone() };
         app.shutdown.spawn(http::server::serve(listener, console, bounds, app.shutdown.clone()));

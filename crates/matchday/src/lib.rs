@@ -6,6 +6,7 @@
 pub mod accounts;
 pub mod announcements;
 pub mod app;
+pub mod backlog;
 pub mod chat;
 pub mod codes;
 pub mod coins;
@@ -28,14 +29,14 @@ pub mod phones;
 pub mod platform;
 pub mod predictions;
 pub mod rooms;
+pub mod router;
 pub mod safety;
 pub mod scores;
 pub mod sessions;
 pub mod sms;
+pub mod tasks;
 pub mod teams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod usernames;
-pub mod watch;
 pub mod webhooks;
-pub mod workers;

@@ -8,17 +8,19 @@ use utoipa::ToSchema;
 
 use super::{
     rules::{Email, PersonName},
-    service::{Account, ChangeError, ProfileChange},
+    service::{Account, Accounts, ChangeError, ProfileChange},
 };
 use crate::{
-    app::App,
-    chat::CredentialsItem,
+    chat::{CredentialsItem, service::Chat},
+    coins::service::Coins,
     http::{
-        ApiError, CurrentUser, NO_STORE, ValidJson,
+        ApiError, NO_STORE, ValidJson,
         fields::{Body, FromBody},
     },
     ids::UserId,
-    teams::FavouriteItem,
+    scores::leaderboard::Leaderboards,
+    sessions::CurrentUser,
+    teams::{FavouriteItem, service::Teams},
 };
 
 /// An account, as its owner sees it.
@@ -168,15 +170,21 @@ impl From<ChangeError> for ApiError {
 /// The caller's account.
 #[utoipa::path(get, path = "/api/auth/me", tag = "Account", security(("token" = [])),
     responses((status = 200, body = Me)))]
-pub(super) async fn get_me(State(app): State<App>, user: CurrentUser) -> Result<Json<Me>, ApiError> {
-    let account = app.accounts.find(user.id).await?.ok_or_else(ApiError::unauthenticated)?;
-    let (primary, others) = app.teams.favourites(user.id).await?;
+pub(super) async fn get_me(
+    State(accounts): State<Accounts>,
+    State(teams): State<Teams>,
+    State(coins): State<Coins>,
+    State(leaderboards): State<Leaderboards>,
+    user: CurrentUser,
+) -> Result<Json<Me>, ApiError> {
+    let account = accounts.find(user.id).await?.ok_or_else(ApiError::unauthenticated)?;
+    let (primary, others) = teams.favourites(user.id).await?;
     let teams = MyTeams {
         primary: primary.map(FavouriteItem::from),
         other: others.into_iter().map(FavouriteItem::from).collect(),
     };
-    let balance = app.coins.balance(user.id).await?;
-    let points = app.leaderboards.points(user.id).await?;
+    let balance = coins.balance(user.id).await?;
+    let points = leaderboards.points(user.id).await?;
     Ok(Json(Me { data: MeItem { user: account.into(), balance, teams, points } }))
 }
 
@@ -184,13 +192,14 @@ pub(super) async fn get_me(State(app): State<App>, user: CurrentUser) -> Result<
 #[utoipa::path(post, path = "/api/auth/update-user-info", tag = "Account", security(("token" = [])),
     request_body = UserInfo, responses((status = 200, body = InfoSaved)))]
 pub(super) async fn update_user_info(
-    State(app): State<App>,
+    State(accounts): State<Accounts>,
+    State(chat): State<Chat>,
     user: CurrentUser,
     ValidJson(change): ValidJson<ProfileChange>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let (account, renamed) = app.accounts.change(user.id, change).await?;
+    let (account, renamed) = accounts.change(user.id, change).await?;
     let matrix_credentials =
-        if renamed { Some(app.chat.renew(&account, user.session).await.ok().map(CredentialsItem::from)) } else { None };
+        if renamed { Some(chat.renew(&account, user.session).await.ok().map(CredentialsItem::from)) } else { None };
     let secret = matrix_credentials.is_some().then(|| HeaderMap::from_iter([NO_STORE]));
     let data = InfoItem { user: account.into(), matrix_credentials };
     Ok((secret.unwrap_or_default(), Json(InfoSaved { message: "Your information was saved.", data })))

@@ -10,12 +10,11 @@ use utoipa::ToSchema;
 use super::{
     ledger::{Posted, Refusal},
     rules::{self, CoinAmount, Kind, Reason, Reference},
-    service::{ClaimError, Claimed, DeductError, Deduction, Overview, Transaction},
+    service::{ClaimError, Claimed, Coins, DeductError, Deduction, Overview, Transaction},
 };
 use crate::{
-    app::App,
     http::{
-        ApiError, CurrentUser, ErrorBody, Query, ValidJson,
+        ApiError, ErrorBody, Query, ValidJson,
         fields::{Body, FromBody, FromJson, whole_number},
         limit_headers,
         paging::{CursorPaging, CursorParameters},
@@ -24,6 +23,7 @@ use crate::{
     idempotency::RequestKey,
     ids::EventId,
     platform::batches::BatchError,
+    sessions::CurrentUser,
 };
 
 #[derive(ToSchema)]
@@ -306,12 +306,12 @@ impl From<ClaimError> for ApiError {
         (status = 400, description = "The body is not JSON, or there are not so many coins", body = ErrorBody),
     ))]
 pub(super) async fn deduct_coins(
-    State(app): State<App>,
+    State(coins): State<Coins>,
     user: CurrentUser,
     request: Option<RequestKey>,
     ValidJson(deduction): ValidJson<Deduction>,
 ) -> Result<Json<CoinsDeducted>, ApiError> {
-    let posted = app.coins.deduct(user.id, Deduction { request, ..deduction }).await?;
+    let posted = coins.deduct(user.id, Deduction { request, ..deduction }).await?;
     Ok(Json(CoinsDeducted { message: "The coins were deducted.", data: posted.into() }))
 }
 
@@ -323,12 +323,12 @@ pub(super) async fn deduct_coins(
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn claim_daily_coins(
-    State(app): State<App>,
+    State(coins): State<Coins>,
     user: CurrentUser,
     request: Option<RequestKey>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(app.coins.take_claim(user.id).await)?;
-    let claimed = app.coins.claim(user.id, request).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let limit = permitted(coins.take_claim(user.id).await)?;
+    let claimed = coins.claim(user.id, request).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let body = DailyCoinsClaimed { message: "The daily coins are yours.", data: claimed.into() };
     Ok((limit_headers(limit), Json(body)))
 }
@@ -337,9 +337,9 @@ pub(super) async fn claim_daily_coins(
 #[utoipa::path(get, path = "/api/auth/coins", tag = "Coins", security(("token" = [])),
     params(CursorParameters), responses((status = 200, body = CoinOverview)))]
 pub(super) async fn get_coins(
-    State(app): State<App>,
+    State(coins): State<Coins>,
     user: CurrentUser,
     Query(paging): Query<CursorPaging>,
 ) -> Result<Json<CoinOverview>, ApiError> {
-    Ok(Json(app.coins.overview(user.id, paging).await?.into()))
+    Ok(Json(coins.overview(user.id, paging).await?.into()))
 }

@@ -12,11 +12,16 @@ mod store;
 mod tests;
 mod writers;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::app::App;
+use self::service::Coins;
+use crate::sessions::Authenticates;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Coins: FromRef<S>,
+{
     OpenApiRouter::new()
         .routes(routes!(handlers::deduct_coins))
         .routes(routes!(handlers::claim_daily_coins))

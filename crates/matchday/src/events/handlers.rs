@@ -10,17 +10,17 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     rules::{PublicStatus, Status},
-    service::{Event, EventFilter, PageError, Sport, Tournament},
+    service::{Event, EventFilter, Events, PageError, Sport, Tournament},
 };
 use crate::{
-    app::App,
     http::{
-        ApiError, CurrentUser, ErrorBody, Path, Query, Wanted,
+        ApiError, ErrorBody, Path, Query, Wanted,
         fields::{FromParameters, FromQuery, Parameters},
         page_response,
         paging::{PageMeta, Paging, PagingParameters},
     },
     ids::{EventId, SportId, TeamId, TournamentId},
+    sessions::CurrentUser,
 };
 
 #[derive(IntoParams)]
@@ -176,7 +176,7 @@ impl From<Event> for EventItem {
         (status = 304, description = "The page is as the `If-None-Match` says"),
     ))]
 pub(super) async fn list_events(
-    State(app): State<App>,
+    State(events): State<Arc<Events>>,
     _: CurrentUser,
     Query((filter, paging)): Query<(EventFilter, Paging)>,
     wanted: Wanted,
@@ -185,7 +185,7 @@ pub(super) async fn list_events(
         let data = events.into_iter().map(EventItem::from).collect();
         serde_json::to_vec(&EventList { data, meta: paging.meta(total) }).map(Bytes::from)
     };
-    let page = app.events.page(filter, paging, render).await?;
+    let page = events.page(filter, paging, render).await?;
     Ok(page_response(&page, &wanted))
 }
 
@@ -197,11 +197,11 @@ pub(super) async fn list_events(
         (status = 404, description = "There is no such match", body = ErrorBody),
     ))]
 pub(super) async fn get_event(
-    State(app): State<App>,
+    State(events): State<Arc<Events>>,
     _: CurrentUser,
     Path(id): Path<EventId>,
 ) -> Result<Json<EventAnswer>, ApiError> {
-    let event = app.events.find(id).await?.ok_or_else(|| ApiError::not_found("The event"))?;
+    let event = events.find(id).await?.ok_or_else(|| ApiError::not_found("The event"))?;
     Ok(Json(EventAnswer { data: event.into() }))
 }
 
@@ -229,11 +229,11 @@ struct TournamentItem {
 #[utoipa::path(get, path = "/api/auth/tournaments", tag = "Events", security(("token" = [])),
     params(PagingParameters), responses((status = 200, body = TournamentList)))]
 pub(super) async fn list_tournaments(
-    State(app): State<App>,
+    State(events): State<Arc<Events>>,
     _: CurrentUser,
     Query(paging): Query<Paging>,
 ) -> Result<Json<TournamentList>, ApiError> {
-    let (tournaments, total) = app.events.tournaments(paging).await?;
+    let (tournaments, total) = events.tournaments(paging).await?;
     let item = |Tournament { id, sport_id, slug, name, logo }| TournamentItem { id, sport_id, name, slug, logo };
     Ok(Json(TournamentList { data: tournaments.into_iter().map(item).collect(), meta: paging.meta(total) }))
 }
@@ -259,11 +259,11 @@ struct SportItem {
 #[utoipa::path(get, path = "/api/auth/sports", tag = "Events", security(("token" = [])),
     params(PagingParameters), responses((status = 200, body = SportList)))]
 pub(super) async fn list_sports(
-    State(app): State<App>,
+    State(events): State<Arc<Events>>,
     _: CurrentUser,
     Query(paging): Query<Paging>,
 ) -> Result<Json<SportList>, ApiError> {
-    let (sports, total) = app.events.sports(paging).await?;
+    let (sports, total) = events.sports(paging).await?;
     let item = |Sport { id, slug, name }| SportItem { id, name, slug };
     Ok(Json(SportList { data: sports.into_iter().map(item).collect(), meta: paging.meta(total) }))
 }

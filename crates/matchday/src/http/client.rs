@@ -7,11 +7,8 @@ use futures_util::future::Either;
 use http::{HeaderMap, request::Parts};
 use ipnet::IpNet;
 
-use super::error::ApiError;
-use crate::{
-    app::App,
-    platform::rate_limit::{Decision, Limit, Quota, RateLimiter},
-};
+use super::{WebState, error::ApiError};
+use crate::platform::rate_limit::{Decision, Limit, Quota, RateLimiter};
 
 tokio::task_local! {
     /// The other end of the connection that this task serves. A value of the task and not of the request, because
@@ -127,13 +124,13 @@ impl std::fmt::Display for ClientNetwork {
     }
 }
 
-impl FromRequestParts<App> for ClientNetwork {
+impl<S: WebState> FromRequestParts<S> for ClientNetwork {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         // Without a connection, as when the router is called in process, everybody is one stranger.
         let peer = PEER.try_with(|peer| *peer).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
-        Ok(Self::of(client_address(peer, &parts.headers, &app.config.http.trusted_proxies)))
+        Ok(Self::of(client_address(peer, &parts.headers, state.trusted_proxies())))
     }
 }
 

@@ -60,7 +60,7 @@ struct Shared {
 impl Edge {
     /// An edge before this router, whose routes are `paths`; those of `unbounded` are answered however much is going
     /// on. `seed` makes this process's request ids its own.
-    pub(super) fn new(router: Router, config: &Config, seed: u64, paths: Vec<String>, unbounded: &[&str]) -> Self {
+    pub(crate) fn new(router: Router, config: &Config, seed: u64, paths: Vec<String>, unbounded: &[&str]) -> Self {
         let shared = Shared {
             under_way: AtomicUsize::new(0),
             max_in_flight: config.http.max_in_flight,

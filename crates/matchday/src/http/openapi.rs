@@ -2,61 +2,18 @@
 
 use axum::response::{Html, IntoResponse, Response};
 use http::{HeaderValue, header};
-use utoipa::{
-    OpenApi as _,
-    openapi::{
-        Content, OpenApi, Ref, RefOr, Required, Response as OpenApiResponse, ResponseBuilder,
-        path::{Operation, Parameter, ParameterIn},
-        schema::{ObjectBuilder, Type},
-        security::{Http, HttpAuthScheme, SecurityScheme},
-    },
+use utoipa::openapi::{
+    Content, OpenApi, Ref, RefOr, Required, Response as OpenApiResponse, ResponseBuilder,
+    path::{Operation, Parameter, ParameterIn},
+    schema::{ObjectBuilder, Type},
+    security::{Http, HttpAuthScheme, SecurityScheme},
 };
 
-use super::error::ErrorBody;
-use crate::{
-    idempotency,
-    live::told::{StreamMatch, StreamPoints, StreamRank, StreamResult, StreamTally},
-};
-
-#[derive(utoipa::OpenApi)]
-#[openapi(
-    info(
-        title = "Matchday",
-        description = "The backend for sports-match social apps. Answers carry `data`, lists also `meta`; errors carry \
-                       `message` for people and a stable `code` for programs, and on 422 `errors` by field. Every \
-                       answer has an `X-Request-Id`. A POST with a token and an `Idempotency-Key` happens once, \
-                       however often it is sent.",
-        license(name = "Apache-2.0", identifier = "Apache-2.0"),
-    ),
-    components(schemas(ErrorBody, StreamMatch, StreamResult, StreamTally, StreamPoints, StreamRank)),
-    tags(
-        (name = "Login", description = "From a phone to a token"),
-        (name = "Account", description = "Who the caller is"),
-        (name = "Chat", description = "The way into chat, which is on a Matrix homeserver"),
-        (name = "Chat rooms", description = "A room for every match, and rooms that fans open"),
-        (name = "Safety", description = "Blocking users and reporting messages"),
-        (name = "Events", description = "Matches, their tournaments and sports"),
-        (name = "Teams", description = "Teams, and the caller's favourites"),
-        (name = "Predictions", description = "What people say of matches before they start, and what it earns"),
-        (name = "Live", description = "What happens in matches, as it happens"),
-        (name = "Coins", description = "What people earn and spend"),
-        (name = "Notifications", description = "What the caller is reminded of, when and where"),
-        (name = "Sessions", description = "The caller's logins"),
-        (name = "Providers", description = "What SMS providers report"),
-        (name = "Development", description = "Not in production"),
-        (name = "Operations", description = "For balancers and operators"),
-    )
-)]
-struct Description;
-
-/// The frame that the routers' operations are merged into.
-pub(super) fn frame() -> OpenApi {
-    Description::openapi()
-}
+use crate::idempotency;
 
 /// Adds what holds for every operation alike, so that no handler repeats it: the token's scheme, and the errors that
 /// extractors and the edge answer with.
-pub(super) fn complete(mut api: OpenApi) -> OpenApi {
+pub(crate) fn complete(mut api: OpenApi) -> OpenApi {
     let components = api.components.get_or_insert_default();
     components.security_schemes.insert(
         "token".to_owned(),
@@ -224,7 +181,7 @@ fn add_common(operation: &mut Operation) {
 
 /// The reference page. It may load only what this service serves: a page that needs the internet is broken in a
 /// closed network, and tells others who reads it.
-pub(super) async fn get_reference() -> Response {
+pub(crate) async fn get_reference() -> Response {
     const POLICY: HeaderValue = HeaderValue::from_static(
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'",
     );
@@ -232,12 +189,12 @@ pub(super) async fn get_reference() -> Response {
 }
 
 /// The page's own script.
-pub(super) async fn get_reference_setup() -> Response {
+pub(crate) async fn get_reference_setup() -> Response {
     script(include_str!("reference/setup.js").as_bytes(), false)
 }
 
 /// The viewer (Scalar, MIT), compressed as it is kept.
-pub(super) async fn get_reference_viewer() -> Response {
+pub(crate) async fn get_reference_viewer() -> Response {
     script(include_bytes!("reference/viewer.js.gz"), true)
 }
 

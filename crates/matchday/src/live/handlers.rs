@@ -6,17 +6,18 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use utoipa::IntoParams;
 
 use super::{
-    service::{Filter, ListenError, Listener, Position},
+    service::{Filter, ListenError, Listener, Live, Position},
     told::StreamEvent,
 };
 use crate::{
-    app::App,
     http::{
-        ApiError, ErrorBody, Query, StreamUser,
+        ApiError, ErrorBody, Query,
         fields::{FromParameters, FromQuery as _, Parameters},
     },
     ids::{EventId, TournamentId},
-    rooms::RoomAddress,
+    platform::shutdown::Shutdown,
+    rooms::{RoomAddress, service::Rooms},
+    sessions::StreamUser,
 };
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -115,7 +116,9 @@ impl FromParameters for StreamQuery {
         (status = 429, description = "The caller listens on too many connections", body = ErrorBody),
     ))]
 pub(super) async fn listen(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
+    State(live): State<Live>,
+    State(shutdown): State<Shutdown>,
     StreamUser(user): StreamUser,
     headers: HeaderMap,
     Query(query): Query<StreamQuery>,
@@ -127,7 +130,7 @@ pub(super) async fn listen(
     };
     let mut filter = Filter { event: query.event_id, tournament: query.tournament_id, mine: query.mine };
     if let Some(address) = query.room_id {
-        let room = app.rooms.find_readable(user.id, &address).await?;
+        let room = rooms.find_readable(user.id, &address).await?;
         match (room.event_id, filter.event) {
             (Some(event), None) => filter.event = Some(event),
             (Some(event), Some(wanted)) if event == wanted => {}
@@ -135,9 +138,9 @@ pub(super) async fn listen(
             _ => filter.event = Some(EventId(0)),
         }
     }
-    let token = crate::http::token_of(&headers).unwrap_or_default();
+    let token = crate::sessions::token_of(&headers).unwrap_or_default();
     let after = given.or(query.last_event_id);
-    let listener = app.live.listen(user.id, token.into(), filter, after, app.shutdown.closing().clone()).await?;
+    let listener = live.listen(user.id, token.into(), filter, after, shutdown.closing().clone()).await?;
     let mut answer = Response::new(Body::from_stream(words(listener)));
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

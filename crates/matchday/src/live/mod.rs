@@ -13,10 +13,17 @@ pub mod tallies;
 mod tests;
 pub(crate) mod told;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::app::App;
+use self::service::Live;
+use crate::{platform::shutdown::Shutdown, rooms::service::Rooms, sessions::Authenticates};
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Live: FromRef<S>,
+    Rooms: FromRef<S>,
+    Shutdown: FromRef<S>,
+{
     OpenApiRouter::new().routes(routes!(handlers::listen))
 }

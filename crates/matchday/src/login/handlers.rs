@@ -6,10 +6,9 @@ use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::service::{Attempt, LoggedIn, LoginError};
+use super::service::{Attempt, LoggedIn, Login, LoginError};
 use crate::{
     accounts::UserItem,
-    app::App,
     chat::CredentialsItem,
     codes::service::GuessPermit,
     http::{
@@ -101,12 +100,12 @@ impl From<LoginError> for ApiError {
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn verify_code(
-    State(app): State<App>,
+    State(login): State<Login>,
     permit: GuessPermit,
     headers: HeaderMap,
     body: Result<ValidJson<Attempt>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {
-    enter(&app, permit, &headers, body).await
+    enter(&login, permit, &headers, body).await
 }
 
 /// Log in with a code, by another name.
@@ -120,16 +119,16 @@ pub(super) async fn verify_code(
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn log_in(
-    State(app): State<App>,
+    State(login): State<Login>,
     permit: GuessPermit,
     headers: HeaderMap,
     body: Result<ValidJson<Attempt>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {
-    enter(&app, permit, &headers, body).await
+    enter(&login, permit, &headers, body).await
 }
 
 async fn enter(
-    app: &App,
+    login: &Login,
     permit: GuessPermit,
     headers: &HeaderMap,
     body: Result<ValidJson<Attempt>, ApiError>,
@@ -138,7 +137,7 @@ async fn enter(
     let client = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let answer = async {
         let ValidJson(attempt) = body?;
-        Ok::<_, ApiError>(app.login.log_in(attempt, permit, client).await?)
+        Ok::<_, ApiError>(login.log_in(attempt, permit, client).await?)
     };
     let logged_in = answer.await.map_err(|error| error.limited_by(limit))?;
     Ok(([NO_STORE], limit_headers(limit), Json(LoginAnswer::from(logged_in))))

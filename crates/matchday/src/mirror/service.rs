@@ -7,8 +7,10 @@ use std::{
 };
 
 use matrix_appservice::RoomId as MatrixRoomId;
+use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
+use subtle::ConstantTimeEq as _;
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 
@@ -184,6 +186,12 @@ enum Who<'a> {
 }
 
 impl Mirror {
+    /// Whether a caller shows the homeserver's token. How long the comparison takes says nothing about the token.
+    pub(super) fn is_homeserver(&self, shown: &str) -> bool {
+        let token = self.inner.config.hs_token.as_ref();
+        token.is_some_and(|token| token.inner().expose_secret().as_bytes().ct_eq(shown.as_bytes()).into())
+    }
+
     /// The mirror in this database.
     pub fn new(
         db: PgPool,

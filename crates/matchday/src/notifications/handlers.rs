@@ -9,15 +9,15 @@ use utoipa::ToSchema;
 
 use super::{
     rules::{LONGEST_ENDPOINT, PushKeys, QuietHours, TimeOfDay},
-    service::{Settings, SettingsChange, SubscribeError, Subscription},
+    service::{Notifications, Settings, SettingsChange, SubscribeError, Subscription},
 };
 use crate::{
-    app::App,
     http::{
-        ApiError, CurrentUser, ErrorBody, Path, ValidJson,
+        ApiError, ErrorBody, Path, ValidJson,
         fields::{Body, FromBody, FromJson},
     },
     ids::SubscriptionId,
+    sessions::CurrentUser,
 };
 
 #[derive(Serialize, ToSchema)]
@@ -212,24 +212,24 @@ impl From<SubscribeError> for ApiError {
 #[utoipa::path(get, path = "/api/auth/me/notifications", tag = "Notifications", security(("token" = [])),
     responses((status = 200, body = NotificationsAnswer)))]
 pub(super) async fn get_notifications(
-    State(app): State<App>,
+    State(notifications): State<Notifications>,
     user: CurrentUser,
 ) -> Result<Json<NotificationsAnswer>, ApiError> {
-    let settings = app.notifications.settings(user.id).await?;
-    Ok(Json(NotificationsAnswer::new(&settings, app.notifications.public_key())))
+    let settings = notifications.settings(user.id).await?;
+    Ok(Json(NotificationsAnswer::new(&settings, notifications.public_key())))
 }
 
 /// Change what the caller wants to be notified of; what is not named stays.
 #[utoipa::path(put, path = "/api/auth/me/notifications", tag = "Notifications", security(("token" = [])),
     request_body = NotificationsChange, responses((status = 200, body = NotificationsAnswer)))]
 pub(super) async fn save_notifications(
-    State(app): State<App>,
+    State(notifications): State<Notifications>,
     user: CurrentUser,
     ValidJson(change): ValidJson<SettingsChange>,
 ) -> Result<Json<NotificationsAnswer>, ApiError> {
-    app.notifications.change(user.id, change).await?;
-    let settings = app.notifications.settings(user.id).await?;
-    Ok(Json(NotificationsAnswer::new(&settings, app.notifications.public_key())))
+    notifications.change(user.id, change).await?;
+    let settings = notifications.settings(user.id).await?;
+    Ok(Json(NotificationsAnswer::new(&settings, notifications.public_key())))
 }
 
 /// Notify the caller in a browser.
@@ -243,12 +243,12 @@ pub(super) async fn save_notifications(
         (status = 409, description = "This service notifies no browsers (`push_unavailable`), or the same request is under way", body = ErrorBody),
     ))]
 pub(super) async fn add_push_subscription(
-    State(app): State<App>,
+    State(notifications): State<Notifications>,
     user: CurrentUser,
     ValidJson(subscription): ValidJson<NewSubscription>,
 ) -> Result<Json<SubscriptionAdded>, ApiError> {
     let NewSubscription { endpoint: EndpointUrl(endpoint), keys } = subscription;
-    let added = app.notifications.subscribe(user.id, endpoint, keys).await?;
+    let added = notifications.subscribe(user.id, endpoint, keys).await?;
     Ok(Json(SubscriptionAdded { message: "This browser is notified from now on.", data: PushItem::from(&added) }))
 }
 
@@ -260,11 +260,11 @@ pub(super) async fn add_push_subscription(
         (status = 404, description = "The caller has no such browser", body = ErrorBody),
     ))]
 pub(super) async fn remove_push_subscription(
-    State(app): State<App>,
+    State(notifications): State<Notifications>,
     user: CurrentUser,
     Path(id): Path<SubscriptionId>,
 ) -> Result<Json<SubscriptionRemoved>, ApiError> {
-    if !app.notifications.unsubscribe(user.id, id).await? {
+    if !notifications.unsubscribe(user.id, id).await? {
         return Err(ApiError::not_found("The browser"));
     }
     Ok(Json(SubscriptionRemoved { message: "That browser is notified no more." }))

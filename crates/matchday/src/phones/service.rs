@@ -18,7 +18,7 @@ use crate::{
         Code, Subject,
         service::{CheckError, Codes, GuessPermit, RequestError, Sent},
     },
-    http::{ClientNetwork, CurrentUser},
+    http::ClientNetwork,
     ids::UserId,
     phone::Phone,
     platform::{
@@ -27,7 +27,10 @@ use crate::{
         random::{self, Random},
     },
     safety::phones::RestrictError,
-    sessions::service::{SessionError, Sessions},
+    sessions::{
+        CurrentUser,
+        service::{SessionError, Sessions},
+    },
     sms::{service::Sms, templates::Language},
 };
 

@@ -11,18 +11,18 @@ use super::{
     calibration::{Bin, Calibration},
     explanation::{self, PointsPart, State as PredictionState},
     rules::{Confidence, Forecast, Pick, Score},
-    service::{Filter, Listed, Own, OwnFilter, Prediction, Preview, RoomView, SaveError, Summary, View},
+    service::{Filter, Listed, Own, OwnFilter, Prediction, Predictions, Preview, RoomView, SaveError, Summary, View},
 };
 use crate::{
-    app::App,
     events::rules::{Outcome, PublicStatus, Status},
     http::{
-        ApiError, CurrentUser, ErrorBody, Path, Query, ValidJson,
+        ApiError, ErrorBody, Path, Query, ValidJson,
         fields::{Body, FromBody, FromJson, FromParameters, FromQuery, Parameters, whole_number},
         paging::{Cursor, CursorPaging, CursorParameters},
     },
     ids::{EventId, PredictionId, UserId},
     rooms::{ReadableRoom, RoomPath},
+    sessions::CurrentUser,
 };
 
 #[derive(ToSchema)]
@@ -278,11 +278,11 @@ pub(crate) struct Distribution {
         (status = 404, description = "There is no such match", body = ErrorBody),
     ))]
 pub(super) async fn save_prediction(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     user: CurrentUser,
     ValidJson(Submission { event_id, forecast }): ValidJson<Submission>,
 ) -> Result<(StatusCode, Json<PredictionSaved>), ApiError> {
-    let saved = app.predictions.save(user.id, event_id, forecast).await?;
+    let saved = predictions.save(user.id, event_id, forecast).await?;
     let (status, message) = if saved.is_new {
         (StatusCode::CREATED, "Prediction saved.")
     } else {
@@ -309,14 +309,14 @@ pub(super) async fn save_prediction(
         (status = 404, description = "There is no such match", body = ErrorBody),
     ))]
 pub(super) async fn list_event_predictions(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     user: CurrentUser,
     Path(event): Path<EventId>,
     Query((filter, paging)): Query<(Filter, CursorPaging)>,
 ) -> Result<Json<PredictionList>, ApiError> {
-    let summary = app.predictions.summary(event, None).await?.ok_or_else(|| ApiError::not_found("The event"))?;
+    let summary = predictions.summary(event, None).await?.ok_or_else(|| ApiError::not_found("The event"))?;
     let view = View { viewer: user.id, room: None };
-    let (listed, next) = app.predictions.list(event, view, filter, paging).await?;
+    let (listed, next) = predictions.list(event, view, filter, paging).await?;
     Ok(Json(PredictionList::new(listed, next, summary)))
 }
 
@@ -354,7 +354,7 @@ struct RoomPredictionMeta {
         (status = 404, description = "There is no such room", body = ErrorBody),
     ))]
 pub(super) async fn list_room_predictions(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     looked_at: ReadableRoom,
     Query((filter, paging)): Query<(Filter, CursorPaging)>,
 ) -> Result<Json<RoomPredictionList>, ApiError> {
@@ -363,9 +363,9 @@ pub(super) async fn list_room_predictions(
         None => (Vec::new(), None, Summary::default()),
         Some(event) => {
             let of = RoomView { id: room.id, with_all_stands: room.stand.is_some() };
-            let summary = app.predictions.summary(event, Some(of)).await?.unwrap_or_default();
+            let summary = predictions.summary(event, Some(of)).await?.unwrap_or_default();
             let view = View { viewer: user.id, room: Some(of) };
-            let (listed, next) = app.predictions.list(event, view, filter, paging).await?;
+            let (listed, next) = predictions.list(event, view, filter, paging).await?;
             (listed, next, summary)
         }
     };
@@ -495,11 +495,11 @@ struct OwnPredictionMeta {
     params(OwnParameters, CursorParameters),
     responses((status = 200, body = OwnPredictionList)))]
 pub(super) async fn list_own_predictions(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     user: CurrentUser,
     Query((wanted, paging)): Query<(WantedOwn, CursorPaging)>,
 ) -> Result<Json<OwnPredictionList>, ApiError> {
-    let (own, next) = app.predictions.own(user.id, wanted.status, paging).await?;
+    let (own, next) = predictions.own(user.id, wanted.status, paging).await?;
     let meta = OwnPredictionMeta { next_cursor: next.map(|cursor| cursor.to_string()) };
     Ok(Json(OwnPredictionList { data: own.into_iter().map(OwnItem::from).collect(), meta }))
 }
@@ -576,11 +576,11 @@ impl From<Prediction> for ExplanationItem {
         (status = 404, description = "There is no such prediction, or it is somebody else's", body = ErrorBody),
     ))]
 pub(super) async fn explain_prediction(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     user: CurrentUser,
     Path(id): Path<PredictionId>,
 ) -> Result<Json<ExplanationAnswer>, ApiError> {
-    let prediction = app.predictions.find_own(user.id, id).await?;
+    let prediction = predictions.find_own(user.id, id).await?;
     let prediction = prediction.ok_or_else(|| ApiError::not_found("The prediction"))?;
     Ok(Json(ExplanationAnswer { data: prediction.into() }))
 }
@@ -672,12 +672,12 @@ struct PreviewItem {
         (status = 404, description = "There is no such match", body = ErrorBody),
     ))]
 pub(super) async fn preview_points(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     _: CurrentUser,
     Path(event): Path<EventId>,
     Query(forecast): Query<Forecast>,
 ) -> Result<Json<PreviewAnswer>, ApiError> {
-    let preview = app.predictions.preview(event, forecast).await?.ok_or_else(|| ApiError::not_found("The event"))?;
+    let preview = predictions.preview(event, forecast).await?.ok_or_else(|| ApiError::not_found("The event"))?;
     let Preview { rules, right, goal_difference, exact_score, wrong } = preview;
     let data = PreviewItem { rules_version: rules.number(), right, goal_difference, exact_score, wrong };
     Ok(Json(PreviewAnswer { data }))
@@ -750,8 +750,8 @@ impl From<&Bin> for BinItem {
 #[utoipa::path(get, path = "/api/auth/me/calibration", tag = "Predictions", security(("token" = [])),
     responses((status = 200, body = CalibrationAnswer)))]
 pub(super) async fn get_calibration(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     user: CurrentUser,
 ) -> Result<Json<CalibrationAnswer>, ApiError> {
-    Ok(Json(CalibrationAnswer { data: app.predictions.calibration(user.id).await?.into() }))
+    Ok(Json(CalibrationAnswer { data: predictions.calibration(user.id).await?.into() }))
 }

@@ -13,12 +13,18 @@ mod store;
 mod tests;
 mod writers;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(crate) use self::handlers::Distribution;
-use crate::app::App;
+use self::service::Predictions;
+use crate::{rooms::service::Rooms, sessions::Authenticates};
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Predictions: FromRef<S>,
+    Rooms: FromRef<S>,
+{
     OpenApiRouter::new()
         .routes(routes!(handlers::save_prediction, handlers::list_own_predictions))
         .routes(routes!(handlers::explain_prediction))

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use axum::{
     Json,
-    extract::{FromRequestParts, State},
+    extract::{FromRef, FromRequestParts, State},
     response::IntoResponse,
 };
 use http::{StatusCode, request::Parts};
@@ -14,12 +14,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     rules::{RoomAddress, RoomName, Topic},
-    service::{Action, Invitee, ListedRoom, Room, RoomError, RoomFilter, TopPredictor, Wish},
+    service::{Action, Invitee, ListedRoom, Room, RoomError, RoomFilter, Rooms, TopPredictor, Wish},
 };
 use crate::{
-    app::App,
     http::{
-        ApiError, CurrentUser, ErrorBody, Path, Query, ValidJson,
+        ApiError, ErrorBody, Path, Query, ValidJson,
         fields::{Body, FromBody, FromParameters, Parameters},
         limit_headers,
         paging::{LongPaging, LongPagingParameters, PageMeta},
@@ -27,6 +26,7 @@ use crate::{
     },
     ids::{EventId, UserId},
     mirror::Membership,
+    sessions::{Authenticates, CurrentUser},
     usernames::Username,
 };
 
@@ -52,13 +52,16 @@ pub(crate) struct ReadableRoom {
     pub(crate) room: Room,
 }
 
-impl FromRequestParts<App> for ReadableRoom {
+impl<S: Authenticates> FromRequestParts<S> for ReadableRoom
+where
+    Rooms: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        let user = CurrentUser::from_request_parts(parts, app).await?;
-        let Path(address) = Path::<RoomAddress>::from_request_parts(parts, app).await?;
-        let room = app.rooms.find_readable(user.id, &address).await?;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let user = CurrentUser::from_request_parts(parts, state).await?;
+        let Path(address) = Path::<RoomAddress>::from_request_parts(parts, state).await?;
+        let room = Rooms::from_ref(state).find_readable(user.id, &address).await?;
         Ok(Self { user, room })
     }
 }
@@ -177,14 +180,14 @@ impl From<Room> for RoomItem {
         (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn create_room(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
     user: CurrentUser,
     ValidJson(wish): ValidJson<RoomWish>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(app.rooms.permit(Action::Create, user.id).await)?;
-    let created = app.rooms.create(user.id, &wish.into()).await;
+    let limit = permitted(rooms.permit(Action::Create, user.id).await)?;
+    let created = rooms.create(user.id, &wish.into()).await;
     if matches!(created, Err(RoomError::Chat(_))) {
-        app.rooms.give_back(Action::Create, user.id).await;
+        rooms.give_back(Action::Create, user.id).await;
     }
     let room = created.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let answer = RoomCreated { message: "The room is open.", data: room.into() };
@@ -286,12 +289,12 @@ impl From<ListedRoom> for ListedItem {
 #[utoipa::path(get, path = "/api/auth/chat-rooms", tag = "Chat rooms", security(("token" = [])),
     params(RoomParameters, LongPagingParameters), responses((status = 200, body = RoomList)))]
 pub(super) async fn list_rooms(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
     user: CurrentUser,
     Query((filter, paging)): Query<(RoomFilter, LongPaging)>,
 ) -> Result<Json<RoomList>, ApiError> {
     let LongPaging(paging) = paging;
-    let (rooms, total) = app.rooms.list(user.id, &filter, paging).await?;
+    let (rooms, total) = rooms.list(user.id, &filter, paging).await?;
     Ok(Json(RoomList { data: rooms.into_iter().map(ListedItem::from).collect(), meta: paging.meta(total) }))
 }
 
@@ -326,14 +329,14 @@ struct RoomMembership {
         (status = 503, description = "Too many are joining at this moment (`room_busy`), or chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn join_room(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
     user: CurrentUser,
     Path(address): Path<RoomAddress>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(app.rooms.permit(Action::Move, user.id).await)?;
-    let joined = app.rooms.join(user.id, &address).await;
+    let limit = permitted(rooms.permit(Action::Move, user.id).await)?;
+    let joined = rooms.join(user.id, &address).await;
     if matches!(joined, Err(RoomError::Busy { .. })) {
-        app.rooms.give_back(Action::Move, user.id).await;
+        rooms.give_back(Action::Move, user.id).await;
     }
     let joined = joined.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let message = match joined.other_stand {
@@ -357,12 +360,12 @@ pub(super) async fn join_room(
         (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn leave_room(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
     user: CurrentUser,
     Path(address): Path<RoomAddress>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(app.rooms.permit(Action::Move, user.id).await)?;
-    app.rooms.leave(user.id, &address).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let limit = permitted(rooms.permit(Action::Move, user.id).await)?;
+    rooms.leave(user.id, &address).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let data = RoomMembership { room_id: address.to_string(), membership: Membership::Leave.name() };
     Ok((limit_headers(limit), Json(RoomJoined { message: "You have left the room.".to_owned(), data })))
 }
@@ -416,17 +419,17 @@ pub(super) struct Invited {
         (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn invite_to_room(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
     user: CurrentUser,
     Path(address): Path<RoomAddress>,
     ValidJson(invitation): ValidJson<Invitation>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(app.rooms.permit(Action::Invite, user.id).await)?;
+    let limit = permitted(rooms.permit(Action::Invite, user.id).await)?;
     let field = match &invitation.invitee {
         Invitee::Id(_) => "user_id",
         Invitee::Name(_) => "username",
     };
-    app.rooms.invite(user.id, &address, &invitation.invitee).await.map_err(|error| {
+    rooms.invite(user.id, &address, &invitation.invitee).await.map_err(|error| {
         let error = match error {
             RoomError::NoSuchUser => ApiError::invalid_field(field, "must be that of a user"),
             other => other.into(),
@@ -484,10 +487,10 @@ struct PredictorItem {
         (status = 404, description = "There is no such room", body = ErrorBody),
     ))]
 pub(super) async fn get_member_stats(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
     looked_at: ReadableRoom,
 ) -> Result<Json<StatsAnswer>, ApiError> {
-    let stats = app.rooms.member_stats(looked_at.user.id, &looked_at.room).await?;
+    let stats = rooms.member_stats(looked_at.user.id, &looked_at.room).await?;
     let predictor = |top: TopPredictor| PredictorItem {
         user_id: top.user_id,
         username: top.username,

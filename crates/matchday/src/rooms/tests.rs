@@ -695,7 +695,7 @@ async fn without_the_homeserver_lists_go_on_and_joining_says_when_to_come_again(
         let room = owner.opens(json!({"name": "Open"})).await;
         let away = [("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1")];
         let lost = App::assemble(test_config(&away), app.app.db.clone(), app.app.clock.clone(), app.app.random.clone());
-        let lost = crate::http::public(&lost.await.expect("the parts"));
+        let lost = crate::router::public(&lost.await.expect("the parts"));
         let send = async |method: &str, path: &str, body: &str| {
             use crate::http::server::Answers as _;
             let request = http::Request::builder()

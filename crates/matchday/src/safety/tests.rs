@@ -151,7 +151,7 @@ async fn push(app: &TestApp, event: &Value) {
     let token = app.app.config.matrix.hs_token.as_ref().expect("a token").inner().expose_secret();
     let request = Request::put("/_matrix/app/v1/transactions/1").header("authorization", format!("Bearer {token}"));
     let body = Body::from(json!({"events": [event]}).to_string());
-    let answer = crate::http::private(&app.app).answer(request.body(body).expect("a request")).await;
+    let answer = crate::router::private(&app.app).answer(request.body(body).expect("a request")).await;
     assert_eq!(answer.status(), 200);
     assert_eq!(app.app.mirror.apply_waiting().await.expect("applied"), 1);
 }
@@ -182,7 +182,7 @@ fn expect_banned(answer: Answer) {
 
 /// Every operation that takes a token, also where it need not be given. What a path names is there.
 fn secured(room: &str, user: UserId, event: i64, session: i64) -> Vec<(Method, String)> {
-    let api = serde_json::to_value(crate::http::description()).expect("JSON");
+    let api = serde_json::to_value(crate::router::description()).expect("JSON");
     let mut found = Vec::new();
     for (path, item) in api["paths"].as_object().expect("paths") {
         for (method, operation) in item.as_object().expect("methods") {
@@ -242,7 +242,7 @@ async fn other_processes_hear_of_a_ban_and_of_its_end() {
         let user = app.user().await;
         let parts = (app.app.config.clone(), app.app.db.clone(), app.clock.clone(), app.app.random.clone());
         let elsewhere = App::assemble(parts.0, parts.1, parts.2, parts.3).await.expect("an app");
-        let public = crate::http::public(&elsewhere);
+        let public = crate::router::public(&elsewhere);
         let ask = async || {
             let request = Request::get("/api/auth/me").header("authorization", format!("Bearer {}", user.token));
             public.answer(request.body(Body::empty()).expect("a request")).await.status().as_u16()

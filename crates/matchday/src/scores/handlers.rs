@@ -8,17 +8,20 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     boards::BoardError,
-    leaderboard::{Entry, Leaderboard, Period, Table},
+    leaderboard::{Entry, Leaderboard, Leaderboards, Period, Table},
 };
 use crate::{
-    app::App,
     http::{
-        ApiError, CurrentUser, ErrorBody, Query,
+        ApiError, ErrorBody, Query,
         fields::{FromParameters, FromQuery, Parameters},
         paging::Top,
     },
     ids::{TournamentId, UserId},
-    rooms::{RoomAddress, service::RoomError},
+    rooms::{
+        RoomAddress,
+        service::{RoomError, Rooms},
+    },
+    sessions::CurrentUser,
 };
 
 /// Filling a large board takes some seconds.
@@ -201,7 +204,8 @@ impl From<Entry> for EntryItem {
         (status = 503, description = "The board is being filled (`leaderboard_rebuilding`) or out of reach (`leaderboard_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn get_leaderboard(
-    State(app): State<App>,
+    State(leaderboards): State<Leaderboards>,
+    State(rooms): State<Rooms>,
     user: CurrentUser,
     Query(wanted): Query<BoardQuery>,
 ) -> Result<Json<BoardAnswer>, ApiError> {
@@ -213,9 +217,9 @@ pub(super) async fn get_leaderboard(
     };
     let Top(top) = wanted.top;
     let board = match &wanted.room_id {
-        None => app.leaderboards.of_everybody(table, user.id, top).await?,
-        Some(address) => match app.rooms.find_readable(user.id, address).await {
-            Ok(room) => app.leaderboards.of_room(table, &room, user.id, top).await?,
+        None => leaderboards.of_everybody(table, user.id, top).await?,
+        Some(address) => match rooms.find_readable(user.id, address).await {
+            Ok(room) => leaderboards.of_room(table, &room, user.id, top).await?,
             Err(RoomError::NotFound) => Leaderboard::default(),
             Err(error) => return Err(error.into()),
         },

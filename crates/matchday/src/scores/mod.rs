@@ -12,10 +12,16 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::app::App;
+use self::leaderboard::Leaderboards;
+use crate::{rooms::service::Rooms, sessions::Authenticates};
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Leaderboards: FromRef<S>,
+    Rooms: FromRef<S>,
+{
     OpenApiRouter::new().routes(routes!(handlers::get_leaderboard))
 }

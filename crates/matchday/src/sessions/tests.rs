@@ -8,7 +8,7 @@ use crate::testing::TestApp;
 
 /// Every operation that the description says needs a token, with an id where one is wanted.
 fn guarded() -> Vec<(Method, String)> {
-    let api = serde_json::to_value(crate::http::description()).expect("JSON");
+    let api = serde_json::to_value(crate::router::description()).expect("JSON");
     let mut found = Vec::new();
     for (path, item) in api["paths"].as_object().expect("paths") {
         for (method, operation) in item.as_object().expect("methods") {

@@ -8,12 +8,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     provider::CallbackError,
-    service::{LogEntry, LogFilter, ReportError},
+    service::{LogEntry, LogFilter, ReportError, Sms},
     templates::Language,
     twilio, vonage,
 };
 use crate::{
-    app::App,
     http::{
         ApiError, ErrorBody, Query, RawBody,
         fields::{FromParameters, FromQuery, Parameters},
@@ -158,15 +157,15 @@ impl From<ReportError> for ApiError {
 #[utoipa::path(get, path = "/api/logs/sms", tag = "Development", params(LogParameters, PagingParameters),
     responses((status = 200, body = SmsLog), (status = 404, description = "In production", body = ErrorBody)))]
 pub(super) async fn list_sms_log(
-    State(app): State<App>,
+    State(sms): State<Sms>,
     filter: Result<Query<(LogFilter, Paging)>, ApiError>,
 ) -> Result<Json<SmsLog>, ApiError> {
     // Before anything of the request is judged: in production this is a path like any other that does not exist.
-    if !app.sms.log_is_open() {
+    if !sms.log_is_open() {
         return Err(unknown_route().await);
     }
     let Query((filter, paging)) = filter?;
-    let (entries, total) = app.sms.log(&filter, paging).await?;
+    let (entries, total) = sms.log(&filter, paging).await?;
     Ok(Json(SmsLog { data: entries.into_iter().map(SmsLogItem::from).collect(), meta: paging.meta(total) }))
 }
 
@@ -180,13 +179,13 @@ pub(super) async fn list_sms_log(
         (status = 404, description = "Twilio is not set up", body = ErrorBody),
     ))]
 pub(super) async fn take_twilio_report(
-    State(app): State<App>,
+    State(sms): State<Sms>,
     uri: Uri,
     headers: HeaderMap,
     RawBody(body): RawBody,
 ) -> Result<Json<Noted>, ApiError> {
     let signature = headers.get(twilio::SIGNATURE_HEADER).and_then(|value| value.to_str().ok());
-    app.sms.take_twilio_report(uri.query(), signature, &form(&body)).await?;
+    sms.take_twilio_report(uri.query(), signature, &form(&body)).await?;
     Ok(Json(Noted { message: "Noted." }))
 }
 
@@ -200,14 +199,14 @@ pub(super) async fn take_twilio_report(
         (status = 404, description = "Vonage is not set up to sign its reports", body = ErrorBody),
     ))]
 pub(super) async fn take_vonage_report(
-    State(app): State<App>,
+    State(sms): State<Sms>,
     headers: HeaderMap,
     RawBody(body): RawBody,
 ) -> Result<Json<Noted>, ApiError> {
     let is_json =
         headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
     let parameters = if is_json { vonage::parameters_of_json(&body).map_err(ReportError::from)? } else { form(&body) };
-    app.sms.take_vonage_report(&parameters).await?;
+    sms.take_vonage_report(&parameters).await?;
     Ok(Json(Noted { message: "Noted." }))
 }
 
@@ -221,8 +220,8 @@ pub(super) async fn take_vonage_report(
         (status = 403, description = "Vonage did not sign this", body = ErrorBody),
         (status = 404, description = "Vonage is not set up to sign its reports", body = ErrorBody),
     ))]
-pub(super) async fn take_vonage_report_by_query(State(app): State<App>, uri: Uri) -> Result<Json<Noted>, ApiError> {
-    app.sms.take_vonage_report(&form(uri.query().unwrap_or_default().as_bytes())).await?;
+pub(super) async fn take_vonage_report_by_query(State(sms): State<Sms>, uri: Uri) -> Result<Json<Noted>, ApiError> {
+    sms.take_vonage_report(&form(uri.query().unwrap_or_default().as_bytes())).await?;
     Ok(Json(Noted { message: "Noted." }))
 }
 

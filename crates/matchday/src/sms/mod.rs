@@ -14,11 +14,16 @@ mod tests;
 pub mod twilio;
 pub mod vonage;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::app::App;
+use self::service::Sms;
+use crate::http::WebState;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: WebState>() -> OpenApiRouter<S>
+where
+    Sms: FromRef<S>,
+{
     OpenApiRouter::new()
         .routes(routes!(handlers::list_sms_log))
         .routes(routes!(handlers::take_twilio_report))

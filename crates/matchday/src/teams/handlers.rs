@@ -5,15 +5,15 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::service::{Favourite, MOST_OTHERS, SaveError, Team, TeamFilter};
+use super::service::{Favourite, MOST_OTHERS, SaveError, Team, TeamFilter, Teams};
 use crate::{
-    app::App,
     http::{
-        ApiError, CurrentUser, ErrorBody, Query, ValidJson,
+        ApiError, ErrorBody, Query, ValidJson,
         fields::{Body, FromBody, FromJson, FromParameters, Parameters},
         paging::{PageMeta, Paging, PagingParameters},
     },
     ids::{SportId, TeamId},
+    sessions::CurrentUser,
 };
 
 #[derive(IntoParams)]
@@ -177,11 +177,11 @@ impl From<SaveError> for ApiError {
 #[utoipa::path(get, path = "/api/auth/teams", tag = "Teams", security(("token" = [])),
     params(TeamParameters, PagingParameters), responses((status = 200, body = TeamList)))]
 pub(super) async fn list_teams(
-    State(app): State<App>,
+    State(teams): State<Teams>,
     _: CurrentUser,
     Query((filter, paging)): Query<(TeamFilter, Paging)>,
 ) -> Result<Json<TeamList>, ApiError> {
-    let (teams, total) = app.teams.list(&filter, paging).await?;
+    let (teams, total) = teams.list(&filter, paging).await?;
     Ok(Json(TeamList { data: teams.into_iter().map(TeamItem::from).collect(), meta: paging.meta(total) }))
 }
 
@@ -193,11 +193,11 @@ pub(super) async fn list_teams(
         (status = 404, description = "There is no such team", body = ErrorBody),
     ))]
 pub(super) async fn save_primary_team(
-    State(app): State<App>,
+    State(teams): State<Teams>,
     user: CurrentUser,
     ValidJson(choice): ValidJson<PrimaryChoice>,
 ) -> Result<Json<PrimarySaved>, ApiError> {
-    let team = app.teams.save_primary(user.id, choice.team_id).await?;
+    let team = teams.save_primary(user.id, choice.team_id).await?;
     Ok(Json(PrimarySaved { message: "Primary team saved.", data: PrimaryTeam { team: team.into() } }))
 }
 
@@ -205,11 +205,11 @@ pub(super) async fn save_primary_team(
 #[utoipa::path(post, path = "/api/auth/teams/other", tag = "Teams", security(("token" = [])),
     request_body = OtherChoice, responses((status = 200, body = OthersSaved)))]
 pub(super) async fn save_other_teams(
-    State(app): State<App>,
+    State(teams): State<Teams>,
     user: CurrentUser,
     ValidJson(choice): ValidJson<OtherChoice>,
 ) -> Result<Json<OthersSaved>, ApiError> {
-    let teams = app.teams.save_others(user.id, &choice.team_ids.0).await?;
+    let teams = teams.save_others(user.id, &choice.team_ids.0).await?;
     let teams = teams.into_iter().map(FavouriteItem::from).collect();
     Ok(Json(OthersSaved { message: "Other teams saved.", data: OtherTeams { teams } }))
 }

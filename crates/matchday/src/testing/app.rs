@@ -24,9 +24,10 @@ use super::{MockClock, SeededRandom, TestFixtures, test_config, unique};
 use crate::{
     accounts,
     app::App,
-    http::{PEER, Private, Public, console, private, public, server::Answers as _},
+    http::{Edge, PEER, server::Answers as _},
     ids::{EventId, UserId},
     platform::{database::MIGRATIONS, outbox},
+    router::{Public, console, private, public},
     scores,
 };
 
@@ -37,8 +38,8 @@ pub struct TestApp {
     /// Its clock, at 15:00 UTC on 20 November 2026 to begin with.
     pub clock: Arc<MockClock>,
     public: Public,
-    private: Private,
-    console: Option<Private>,
+    private: Edge,
+    console: Option<Edge>,
     owner: PgPool,
 }
 

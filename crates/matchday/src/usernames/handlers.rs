@@ -2,7 +2,7 @@
 
 use axum::{
     Json,
-    extract::{FromRequestParts, State},
+    extract::{FromRef, FromRequestParts, State},
     response::IntoResponse,
 };
 use http::request::Parts;
@@ -12,15 +12,12 @@ use utoipa::ToSchema;
 
 use super::{
     rules::Username,
-    service::{Availability, NamePermit},
+    service::{Availability, NamePermit, Usernames},
 };
-use crate::{
-    app::App,
-    http::{
-        ApiError, ClientNetwork, ErrorBody, ValidJson,
-        fields::{Body, FromBody, FromJson},
-        limit_headers,
-    },
+use crate::http::{
+    ApiError, ClientNetwork, ErrorBody, ValidJson, WebState,
+    fields::{Body, FromBody, FromJson},
+    limit_headers,
 };
 
 impl FromJson for Username {
@@ -88,12 +85,15 @@ pub(super) struct Suggestions {
     suggestions: Vec<String>,
 }
 
-impl FromRequestParts<App> for NamePermit {
+impl<S: WebState> FromRequestParts<S> for NamePermit
+where
+    Usernames: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        let network = ClientNetwork::from_request_parts(parts, app).await?;
-        app.usernames.permit(network).await.map_err(ApiError::rate_limited)
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let network = ClientNetwork::from_request_parts(parts, state).await?;
+        Usernames::from_ref(state).permit(network).await.map_err(ApiError::rate_limited)
     }
 }
 
@@ -108,13 +108,13 @@ fn texts(names: &[Username]) -> Vec<String> {
         (status = 429, description = "Too many questions from this network", body = ErrorBody),
     ))]
 pub(super) async fn check_username(
-    State(app): State<App>,
+    State(usernames): State<Usernames>,
     permit: NamePermit,
     body: Result<ValidJson<UsernameQuestion>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permit.limit;
     let ValidJson(UsernameQuestion { username }) = body.map_err(|error| error.limited_by(limit))?;
-    let answer = match app.usernames.check(&username, permit).await? {
+    let answer = match usernames.check(&username, permit).await? {
         Availability::Free => {
             UsernameAnswer { available: true, message: "The username is available.", suggestions: None }
         }
@@ -134,12 +134,12 @@ pub(super) async fn check_username(
         (status = 429, description = "Too many questions from this network", body = ErrorBody),
     ))]
 pub(super) async fn generate_usernames(
-    State(app): State<App>,
+    State(usernames): State<Usernames>,
     permit: NamePermit,
     body: Result<ValidJson<SuggestionWish>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permit.limit;
     let ValidJson(wish) = body.map_err(|error| error.limited_by(limit))?;
-    let names = app.usernames.suggest(&wish.base.0, wish.include_numbers, permit).await?;
+    let names = usernames.suggest(&wish.base.0, wish.include_numbers, permit).await?;
     Ok((limit_headers(limit), Json(Suggestions { suggestions: texts(&names) })))
 }

@@ -8,7 +8,7 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
-use super::server::Answers as _;
+use crate::http::server::Answers as _;
 use crate::{
     platform::rate_limit::Limit,
     testing::{LogCapture, TestApp, eventually},
@@ -213,14 +213,14 @@ async fn unavailable_dependency_is_logged_once_with_its_address() {
         ("MATCHDAY_REDIS__TIMEOUT", "100ms"),
     ];
     TestApp::run_with(&changes, async |app| {
-        crate::workers::listen(&app.app);
-        crate::workers::queues(&app.app);
+        crate::tasks::listen(&app.app);
+        crate::tasks::queues(&app.app);
         let count = |text: &str| log.lines().iter().filter(|line| line.contains(text)).count();
         eventually("both are logged", async || count("WARN") >= 2).await;
         // Consumers and checks go on trying.
         eventually("NATS was tried again", async || count("NATS request failed") >= 3).await;
         for _ in 0..3 {
-            app.app.checks.refresh(&app.app).await;
+            app.app.checks.refresh().await;
         }
         // Nor does each request that would use Redis log that.
         for _ in 0..5 {
@@ -243,12 +243,12 @@ async fn unavailable_dependency_is_logged_once_with_its_address() {
 async fn recovered_dependency_is_logged_once() {
     let log = LogCapture::start();
     TestApp::run(async |app| {
-        app.app.checks.refresh(&app.app).await;
+        app.app.checks.refresh().await;
         let count = |text: &str| log.lines().iter().filter(|line| line.contains(text)).count();
         assert_eq!(count("dependency"), 0, "{:?}", log.lines());
         app.app.checks.assume_down("redis");
         for _ in 0..3 {
-            app.app.checks.refresh(&app.app).await;
+            app.app.checks.refresh().await;
         }
         assert_eq!((count("dependency available again dependency=\"redis\""), count("dependency")), (1, 1));
     })

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     announcements::service::Announcements,
     app::App,
+    backlog::{self, Backlog},
     chat::work::ChatWork,
     events, feeds,
     live::tallies::Teller,
@@ -23,7 +24,6 @@ use crate::{
     },
     rooms::service::Rooms,
     safety, sessions,
-    watch::{self, Backlog},
     webhooks::service::Webhooks,
 };
 
@@ -31,12 +31,11 @@ use crate::{
 pub fn listen(app: &App) {
     let closing = app.shutdown.closing().clone();
     app.shutdown.spawn(hear(app.clone(), closing.clone()));
-    let checked = app.clone();
-    app.shutdown
-        .spawn(every(Duration::from_secs(1), closing.clone(), async move || checked.checks.refresh(&checked).await));
+    let checks = app.checks.clone();
+    app.shutdown.spawn(every(Duration::from_secs(1), closing.clone(), async move || checks.refresh().await));
     let seen = app.clone();
     app.shutdown.spawn(every(Duration::from_secs(5), closing, async move || {
-        watch::process(&seen.db);
+        backlog::process(&seen.db);
         telemetry::metrics().run_upkeep();
     }));
 }
@@ -86,8 +85,8 @@ pub fn work(app: &App) {
     if app.feeds.is_configured() {
         app.shutdown.spawn(look_at_feeds(app.clone(), closing.clone()));
     }
-    let (watched, backlog) = (app.clone(), Backlog::default());
-    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || backlog.look(&watched).await));
+    let backlog = Backlog::new(&app.streams, &app.scores, &app.clock);
+    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || backlog.look().await));
     mirror(app, &closing);
     webhooks(app, &closing);
     reminders(app, &closing);

@@ -2,12 +2,18 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use sqlx::PgPool;
 
-use crate::{app::App, platform::stream::Queue};
+use crate::{
+    platform::{
+        clock::Clock,
+        stream::{Queue, Streams},
+    },
+    scores::service::Scores,
+};
 
 /// What this process uses: memory, files, processor, connections to the database.
 pub fn process(db: &PgPool) {
@@ -25,21 +31,31 @@ fn count(number: impl TryInto<u32>) -> f64 {
 
 /// How much waits: messages for their consumers, and results for scores. Every process with workers says the same of
 /// these. What cannot be known is no number, so that nobody takes an old one for the truth.
-#[derive(Debug, Default)]
 pub struct Backlog {
-    /// Those that were told of.
-    consumers: Mutex<BTreeSet<String>>,
+    streams: Streams,
+    scores: Scores,
+    clock: Arc<dyn Clock>,
+    consumers: Consumers,
 }
 
+/// Names of the consumers in the metrics: one that is not seen again must not keep its last number.
+#[derive(Debug, Default)]
+struct Consumers(Mutex<BTreeSet<String>>);
+
 impl Backlog {
+    /// Metrics of these queues and scores.
+    pub fn new(streams: &Streams, scores: &Scores, clock: &Arc<dyn Clock>) -> Self {
+        Self { streams: streams.clone(), scores: scores.clone(), clock: clock.clone(), consumers: Consumers::default() }
+    }
+
     /// Looks once.
-    pub async fn look(&self, app: &App) {
+    pub async fn look(&self) {
         // Whoever asks a server that is away waits for each answer in vain.
-        let queues = if app.streams.is_connected() { app.streams.queues().await.ok() } else { None };
-        self.tell_waiting(queues.unwrap_or_default());
-        let (unfinished, oldest) = match app.scores.in_progress().await {
+        let queues = if self.streams.is_connected() { self.streams.queues().await.ok() } else { None };
+        self.consumers.record(queues.unwrap_or_default());
+        let (unfinished, oldest) = match self.scores.in_progress().await {
             Ok(results) => {
-                let age = results.first().map(|oldest| app.clock.now() - oldest.recorded_at);
+                let age = results.first().map(|oldest| self.clock.now() - oldest.recorded_at);
                 (count(results.len()), age.map_or(0.0, |age| age.as_seconds_f64().max(0.0)))
             }
             Err(error) => {
@@ -50,10 +66,12 @@ impl Backlog {
         metrics::gauge!("matchday_results_unfinished").set(unfinished);
         metrics::gauge!("matchday_results_oldest_seconds").set(oldest);
     }
+}
 
-    fn tell_waiting(&self, queues: Vec<Queue>) {
+impl Consumers {
+    fn record(&self, queues: Vec<Queue>) {
         let waiting = |consumer: &str| metrics::gauge!("matchday_work_waiting", "consumer" => consumer.to_owned());
-        let mut consumers = self.consumers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut consumers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for consumer in consumers.iter() {
             waiting(consumer).set(f64::NAN);
         }
@@ -81,9 +99,9 @@ mod tests {
     async fn results_wait_until_they_are_in_all_scores() {
         telemetry::metrics();
         TestApp::run_with_database_clock(&[], async |app| {
-            let backlog = Backlog::default();
+            let backlog = Backlog::new(&app.app.streams, &app.app.scores, &app.app.clock);
             let seen = async || {
-                backlog.look(&app.app).await;
+                backlog.look().await;
                 (metric("matchday_results_unfinished"), metric("matchday_results_oldest_seconds"))
             };
             assert_eq!(seen().await, (Some(0.0), Some(0.0)));
@@ -112,13 +130,13 @@ mod tests {
             under_way,
             again: 0,
         };
-        let backlog = Backlog::default();
+        let consumers = Consumers::default();
         let scores = || metric("matchday_work_waiting{consumer=\"scores\"}");
-        backlog.tell_waiting(vec![queue("scores", 3, 1), queue("chat", 0, 0)]);
+        consumers.record(vec![queue("scores", 3, 1), queue("chat", 0, 0)]);
         assert_eq!(scores(), Some(4.0));
-        backlog.tell_waiting(Vec::new());
+        consumers.record(Vec::new());
         assert!(scores().is_some_and(f64::is_nan));
-        backlog.tell_waiting(vec![queue("scores", 0, 1)]);
+        consumers.record(vec![queue("scores", 0, 1)]);
         assert_eq!(scores(), Some(1.0));
     }
 }
