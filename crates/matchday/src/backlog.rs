@@ -5,15 +5,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use platform::{
+    clock::Clock,
+    stream::{Queue, Streams},
+};
 use sqlx::PgPool;
 
-use crate::{
-    platform::{
-        clock::Clock,
-        stream::{Queue, Streams},
-    },
-    scores::service::Scores,
-};
+use crate::scores::service::Scores;
 
 /// What this process uses: memory, files, processor, connections to the database.
 pub fn process(db: &PgPool) {
@@ -84,11 +82,10 @@ impl Consumers {
 
 #[cfg(test)]
 mod tests {
+    use platform::{stream::Stream, telemetry};
+
     use super::*;
-    use crate::{
-        platform::{stream::Stream, telemetry},
-        testing::TestApp,
-    };
+    use crate::testing::TestApp;
 
     fn metric(name: &str) -> Option<f64> {
         let text = telemetry::metrics().render();
@@ -99,7 +96,7 @@ mod tests {
     async fn results_wait_until_they_are_in_all_scores() {
         telemetry::metrics();
         TestApp::run_with_database_clock(&[], async |app| {
-            let backlog = Backlog::new(&app.app.streams, &app.app.scores, &app.app.clock);
+            let backlog = Backlog::new(&app.app.streams, &app.app.scores, &app.app.core.clock);
             let seen = async || {
                 backlog.look().await;
                 (metric("matchday_results_unfinished"), metric("matchday_results_oldest_seconds"))

@@ -13,6 +13,7 @@ use axum::{
 use bytes::Bytes;
 use futures_util::future::Either;
 use http::{HeaderName, HeaderValue, Method, Request, header};
+use platform::{random, telemetry};
 use tower::{Layer as _, Service as _};
 use tower_http::{
     compression::{CompressionLayer, CompressionLevel},
@@ -20,18 +21,19 @@ use tower_http::{
 };
 use utoipa::{OpenApi as _, openapi::OpenApi};
 use utoipa_axum::router::OpenApiRouter;
+use web::{ApiError, Edge, EdgeSettings, ErrorBody, health, openapi, server, unknown_route, wrong_method};
 
 use crate::{
     accounts,
     app::App,
     chat, codes, coins, console, demo, events,
-    http::{ApiError, Edge, ErrorBody, health, openapi, server, unknown_route, wrong_method},
     idempotency::{self, OnceLayer},
-    leaving, live,
-    live::told::{StreamMatch, StreamPoints, StreamRank, StreamResult, StreamTally},
-    login, mirror, notifications, phones,
-    platform::{random, telemetry},
-    predictions, rooms, safety, scores,
+    leaving,
+    live::{
+        self,
+        told::{StreamMatch, StreamPoints, StreamRank, StreamResult, StreamTally},
+    },
+    login, mirror, notifications, phones, predictions, rooms, safety, scores,
     sessions::{self, CurrentUser},
     sms, teams, usernames,
 };
@@ -135,8 +137,15 @@ pub fn public(app: &App) -> Public {
 
 /// Health answers however much is going on: a process that sheds load is busy, not ill.
 fn edge(app: &App, router: Router, paths: Vec<String>) -> Edge {
-    let seed = u64::from_ne_bytes(random::bytes(&*app.random));
-    Edge::new(router, &app.config, seed, paths, &["/healthz", "/readyz"])
+    let seed = u64::from_ne_bytes(random::bytes(&*app.core.random));
+    let config = &app.config;
+    let settings = EdgeSettings {
+        max_in_flight: config.http.max_in_flight,
+        deadline: config.http.deadline,
+        log: config.log.requests,
+        traced: config.traces.endpoint.is_some(),
+    };
+    Edge::new(router, settings, seed, paths, &["/healthz", "/readyz"])
 }
 
 /// The public interface.
@@ -191,7 +200,7 @@ fn cors(origins: &[String]) -> CorsLayer {
             header::CONTENT_TYPE,
             header::IF_NONE_MATCH,
             request_id.clone(),
-            idempotency::KEY,
+            web::IDEMPOTENCY_KEY,
         ])
         .expose_headers([
             header::ETAG,

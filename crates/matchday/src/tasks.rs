@@ -6,6 +6,13 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use platform::{
+    lease::Lease,
+    outbox::Relay,
+    random,
+    stream::{TransportError, WorkSpec},
+    telemetry,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -15,13 +22,6 @@ use crate::{
     chat::work::ChatWork,
     events, feeds,
     live::tallies::Teller,
-    platform::{
-        lease::Lease,
-        outbox::Relay,
-        random,
-        stream::{TransportError, WorkSpec},
-        telemetry,
-    },
     rooms::service::Rooms,
     safety, sessions,
     webhooks::service::Webhooks,
@@ -35,7 +35,7 @@ pub fn listen(app: &App) {
     app.shutdown.spawn(every(Duration::from_secs(1), closing.clone(), async move || checks.refresh().await));
     let seen = app.clone();
     app.shutdown.spawn(every(Duration::from_secs(5), closing, async move || {
-        backlog::process(&seen.db);
+        backlog::process(&seen.core.db);
         telemetry::metrics().run_upkeep();
     }));
 }
@@ -50,10 +50,10 @@ pub fn stream(app: &App) {
 /// Begins to tell what people predict by this process.
 pub fn tell_tallies(app: &App) {
     let teller = Teller {
-        db: app.db.clone(),
+        db: app.core.db.clone(),
         streams: app.streams.clone(),
         changes: app.predictions.changes().clone(),
-        clock: app.clock.clone(),
+        clock: app.core.clock.clone(),
     };
     app.shutdown.spawn(teller.run(app.shutdown.closing().clone()));
 }
@@ -85,7 +85,7 @@ pub fn work(app: &App) {
     if app.feeds.is_configured() {
         app.shutdown.spawn(look_at_feeds(app.clone(), closing.clone()));
     }
-    let backlog = Backlog::new(&app.streams, &app.scores, &app.clock);
+    let backlog = Backlog::new(&app.streams, &app.scores, &app.core.clock);
     app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || backlog.look().await));
     mirror(app, &closing);
     webhooks(app, &closing);
@@ -172,7 +172,7 @@ async fn announce(app: App, spec: WorkSpec, closing: CancellationToken) {
 
 /// Brings in what is new in feeds, in one process at a time.
 async fn look_at_feeds(app: App, closing: CancellationToken) {
-    let (length, holder) = (app.config.feeds.lease, random::uuid_v7(&*app.random, &*app.clock));
+    let (length, holder) = (app.config.feeds.lease, random::uuid_v7(&*app.core.random, &*app.core.clock));
     app.feeds.run(Lease::new(feeds::LEASE, holder, length), length / 3, closing, |_| {}).await;
 }
 
@@ -219,9 +219,9 @@ fn reminders(app: &App, closing: &CancellationToken) {
 /// Plans reminders again and again, and lets others do it once this process ends.
 async fn plan_reminders(app: App, closing: CancellationToken) {
     app.streams.made(&closing).await;
-    let lease = Lease::new("reminders", random::uuid_v7(&*app.random, &*app.clock), Duration::from_secs(30));
+    let lease = Lease::new("reminders", random::uuid_v7(&*app.core.random, &*app.core.clock), Duration::from_secs(30));
     while !closing.is_cancelled() {
-        let planned = match lease.hold(&app.db).await {
+        let planned = match lease.hold(&app.core.db).await {
             Ok(true) => app.notifications.plan().await,
             Ok(false) => Ok(0),
             Err(error) => Err(error.into()),
@@ -242,7 +242,7 @@ async fn plan_reminders(app: App, closing: CancellationToken) {
             () = tokio::time::sleep(pause) => {}
         }
     }
-    if let Err(error) = lease.release(&app.db).await {
+    if let Err(error) = lease.release(&app.core.db).await {
         tracing::debug!(%error, "the lease was not given back; it runs out");
     }
 }
@@ -304,7 +304,8 @@ async fn apply_pushes(app: App, closing: CancellationToken) {
 
 /// Compares rooms again and again, and lets others do it once this process ends.
 async fn compare_rooms(app: App, closing: CancellationToken) {
-    let lease = Lease::new("mirror comparison", random::uuid_v7(&*app.random, &*app.clock), Duration::from_secs(30));
+    let lease =
+        Lease::new("mirror comparison", random::uuid_v7(&*app.core.random, &*app.core.clock), Duration::from_secs(30));
     while !closing.is_cancelled() {
         compare(&app, &lease).await;
         tokio::select! {
@@ -312,7 +313,7 @@ async fn compare_rooms(app: App, closing: CancellationToken) {
             () = tokio::time::sleep(Duration::from_secs(2)) => {}
         }
     }
-    if let Err(error) = lease.release(&app.db).await {
+    if let Err(error) = lease.release(&app.core.db).await {
         tracing::debug!(%error, "the lease was not given back; it runs out");
     }
 }
@@ -320,7 +321,7 @@ async fn compare_rooms(app: App, closing: CancellationToken) {
 /// Compares rooms that are due, as long as this process is the one to do it.
 async fn compare(app: &App, lease: &Lease) {
     loop {
-        let compared = match lease.hold(&app.db).await {
+        let compared = match lease.hold(&app.core.db).await {
             Ok(true) => app.mirror.compare_some().await,
             Ok(false) => return,
             Err(error) => Err(error),
@@ -364,10 +365,10 @@ async fn sweep(app: &App) {
 
 async fn relay(app: App, closing: CancellationToken) {
     app.streams.made(&closing).await;
-    let holder = random::uuid_v7(&*app.random, &*app.clock);
+    let holder = random::uuid_v7(&*app.core.random, &*app.core.clock);
     let lease = Lease::new("outbox relay", holder, app.config.outbox.lease);
     let (db, streams, wake, clock) =
-        (app.db.clone(), app.streams.clone(), app.outbox_written.clone(), app.clock.clone());
+        (app.core.db.clone(), app.streams.clone(), app.core.outbox_written.clone(), app.core.clock.clone());
     Relay::new(db, streams, lease, app.config.outbox.poll, wake, clock).run(closing).await;
 }
 

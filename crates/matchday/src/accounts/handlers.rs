@@ -5,6 +5,11 @@ use http::HeaderMap;
 use serde::Serialize;
 use time::{Date, OffsetDateTime};
 use utoipa::ToSchema;
+use web::{
+    ApiError, NO_STORE, ValidJson,
+    fields::{Body, FromBody},
+    ids::UserId,
+};
 
 use super::{
     rules::{Email, PersonName},
@@ -13,11 +18,6 @@ use super::{
 use crate::{
     chat::{CredentialsItem, service::Chat},
     coins::service::Coins,
-    http::{
-        ApiError, NO_STORE, ValidJson,
-        fields::{Body, FromBody},
-    },
-    ids::UserId,
     scores::leaderboard::Leaderboards,
     sessions::CurrentUser,
     teams::{FavouriteItem, service::Teams},

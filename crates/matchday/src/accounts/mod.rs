@@ -4,6 +4,7 @@
 mod handlers;
 mod rules;
 pub mod service;
+pub mod settings;
 pub(crate) mod store;
 #[cfg(test)]
 mod tests;

@@ -5,13 +5,10 @@ use http::{HeaderValue, StatusCode, header};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use utoipa::ToSchema;
+use web::{ApiError, ErrorBody, NO_STORE, limit_headers};
 
 use super::service::{Chat, ChatError, Credentials};
-use crate::{
-    accounts::service::Accounts,
-    http::{ApiError, ErrorBody, NO_STORE, limit_headers},
-    sessions::CurrentUser,
-};
+use crate::{accounts::service::Accounts, sessions::CurrentUser};
 
 /// Sooner than that, chat is hardly back.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(5);

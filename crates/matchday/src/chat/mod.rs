@@ -3,6 +3,7 @@
 
 mod handlers;
 pub mod service;
+pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;

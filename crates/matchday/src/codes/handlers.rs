@@ -8,21 +8,17 @@ use axum::{
 use http::{HeaderMap, StatusCode, request::Parts};
 use serde::Serialize;
 use utoipa::ToSchema;
+use web::{
+    ApiError, ClientNetwork, ErrorBody, ValidJson, WebState,
+    fields::{Body, FromBody},
+    limit_headers, retry_after,
+};
 
 use super::{
     rules::Subject,
     service::{CheckError, Codes, GuessPermit, RequestError, Sent},
 };
-use crate::{
-    http::{
-        ApiError, ClientNetwork, ErrorBody, ValidJson, WebState,
-        fields::{Body, FromBody},
-        limit_headers, retry_after,
-    },
-    phone::Phone,
-    sessions::MaybeUser,
-    sms::templates::Language,
-};
+use crate::{phone::Phone, sessions::MaybeUser, sms::templates::Language};
 
 /// A phone, and nothing else.
 #[derive(ToSchema)]

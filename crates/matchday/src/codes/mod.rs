@@ -6,6 +6,7 @@ mod handlers;
 mod limits;
 mod rules;
 pub mod service;
+pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -2,29 +2,26 @@
 
 use axum::{Json, extract::State, response::IntoResponse};
 use http::StatusCode;
+use platform::batches::BatchError;
 use serde::Serialize;
 use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use utoipa::ToSchema;
+use web::{
+    ApiError, ErrorBody, Query, ValidJson,
+    fields::{Body, FromBody, FromJson, whole_number},
+    ids::EventId,
+    limit_headers,
+    paging::{CursorPaging, CursorParameters},
+    permitted,
+};
 
 use super::{
     ledger::{Posted, Refusal},
     rules::{self, CoinAmount, Kind, Reason, Reference},
     service::{ClaimError, Claimed, Coins, DeductError, Deduction, Overview, Transaction},
 };
-use crate::{
-    http::{
-        ApiError, ErrorBody, Query, ValidJson,
-        fields::{Body, FromBody, FromJson, whole_number},
-        limit_headers,
-        paging::{CursorPaging, CursorParameters},
-        permitted,
-    },
-    idempotency::RequestKey,
-    ids::EventId,
-    platform::batches::BatchError,
-    sessions::CurrentUser,
-};
+use crate::{idempotency::RequestKey, sessions::CurrentUser};
 
 #[derive(ToSchema)]
 #[schema(as = DeductionBody)]
@@ -60,14 +57,6 @@ impl FromJson for CoinAmount {
 
     fn from_json(value: &Value) -> Option<Self> {
         whole_number(value).and_then(Self::new)
-    }
-}
-
-impl FromJson for Reason {
-    const EXPECTED: &'static str = "must be a text of 1 to 64 characters without control characters";
-
-    fn from_json(value: &Value) -> Option<Self> {
-        value.as_str().and_then(Self::parse)
     }
 }
 

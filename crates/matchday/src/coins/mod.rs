@@ -7,6 +7,7 @@ pub mod ledger;
 pub mod payouts;
 pub mod rules;
 pub mod service;
+pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;

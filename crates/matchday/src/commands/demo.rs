@@ -10,16 +10,16 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use matchday::{
     app::App,
+    config::Config,
     demo::{
         play::{self, Played, Settings},
         service::{self, Filled},
     },
-    platform::{
-        config::Config,
-        database::{self, MIGRATIONS},
-        shutdown,
-    },
     tasks,
+};
+use platform::{
+    database::{self, MIGRATIONS},
+    shutdown,
 };
 
 use super::{check_schema, counted, print};

@@ -8,6 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{StatusCode, request::Parts};
+use platform::{database, telemetry::CURRENT_REQUEST};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
@@ -19,7 +20,6 @@ use super::{
 use crate::{
     fixtures::service::{CorrectError, ImportError},
     operators::Operator,
-    platform::{database, telemetry::CURRENT_REQUEST},
     safety::service::SafetyError,
     webhooks::service::WebhookError,
 };

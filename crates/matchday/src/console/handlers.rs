@@ -7,8 +7,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, StatusCode, header};
+use platform::{settings::Setting as _, stream::Stream};
 use time::{Date, OffsetDateTime, macros::format_description};
 use url::form_urlencoded::byte_serialize;
+use web::ids::{EndpointId, EventId, UserId};
 
 use super::{
     extract::{
@@ -22,10 +24,8 @@ use super::{
 use crate::{
     events::rules::Status,
     fixtures::service::{Correction, Seen},
-    ids::{EndpointId, EventId, UserId},
     operators::service::ActionFilter,
     phone::Phone,
-    platform::{settings::Setting as _, stream::Stream},
     safety::service::{Restriction, SafetyError},
     webhooks::service::Dead,
 };

@@ -10,6 +10,7 @@ mod keys;
 mod pages;
 mod rules;
 pub mod service;
+pub mod settings;
 mod state;
 mod store;
 #[cfg(test)]

@@ -2,18 +2,13 @@
 
 use std::{ops::Deref, sync::Arc};
 
+use platform::{clock::Clock, stream::Streams};
+use web::health::Checks;
+
 use super::service::Console;
 use crate::{
-    codes::service::Codes,
-    feeds::service::Feeds,
-    fixtures::service::Fixtures,
-    http::health::Checks,
-    live::service::Live,
-    mirror::service::Mirror,
-    operators::service::Operators,
-    platform::{clock::Clock, stream::Streams},
-    safety::service::Safety,
-    scores::service::Scores,
+    codes::service::Codes, feeds::service::Feeds, fixtures::service::Fixtures, live::service::Live,
+    mirror::service::Mirror, operators::service::Operators, safety::service::Safety, scores::service::Scores,
     webhooks::service::Webhooks,
 };
 

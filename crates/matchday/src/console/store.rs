@@ -2,10 +2,10 @@
 
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
+use web::ids::{EventId, TeamId, TournamentId, UserId};
 
 use crate::{
     events::rules::{Outcome, Status},
-    ids::{EventId, TeamId, TournamentId, UserId},
     phone::Phone,
 };
 

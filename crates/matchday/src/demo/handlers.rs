@@ -2,12 +2,10 @@
 
 use axum::{extract::State, response::Response};
 use http::{HeaderValue, header};
+use platform::Environment;
+use web::{ApiError, Path};
 
 use super::crests;
-use crate::{
-    http::{ApiError, Path},
-    platform::config::Environment,
-};
 
 /// The crest of a team, wherever conveniences for developers may exist.
 pub(super) async fn get_crest(State(env): State<Environment>, Path(file): Path<String>) -> Result<Response, ApiError> {

@@ -11,8 +11,8 @@ mod store;
 mod tests;
 
 use axum::{Router, routing::get};
-
-use crate::{http::WebState, platform::config::Environment};
+use platform::Environment;
+use web::WebState;
 
 /// Where crests are, for those who route. They are no part of the interface.
 pub(crate) const CRESTS: &str = "/demo/crests/{team}";

@@ -6,10 +6,11 @@ use std::{collections::HashMap, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use time::OffsetDateTime;
+use web::ids::UserId;
 
 use super::{
     rules::{self, CHATTER, Dice, FANS, Happening, SHOUTS, TOURNAMENT},
-    service::{Demo, came_too_late, crests, join, say},
+    service::{Demo, came_too_late, join, say},
     store::{self, Stored},
 };
 use crate::{
@@ -18,7 +19,6 @@ use crate::{
         document::Document,
         service::{Mode, Report},
     },
-    ids::UserId,
 };
 
 /// How the demo is played.
@@ -66,7 +66,7 @@ struct Pitch {
 /// Plays until the last whistle, or until told to end. `tell` is called with the match's clock and what
 /// happens.
 pub async fn play(demo: &Demo, settings: Settings, tell: impl Fn(&str, &str)) -> anyhow::Result<Played> {
-    ensure!(demo.config.env.is_development(), "the simulation is for MATCHDAY_ENV local or testing");
+    ensure!(demo.core.env.is_development(), "the simulation is for MATCHDAY_ENV local or testing");
     ensure!(settings.speed > 0, "--speed must be at least 1");
     let mut game = Game::prepare(demo, settings).await?;
     let minute = Duration::from_mins(1) / settings.speed;
@@ -97,12 +97,12 @@ struct Game<'a> {
 
 impl<'a> Game<'a> {
     async fn prepare(demo: &'a Demo, settings: Settings) -> anyhow::Result<Self> {
-        let now = demo.clock.now();
-        let stored = store::matches(&demo.db, TOURNAMENT).await?;
+        let now = demo.core.clock.now();
+        let stored = store::matches(&demo.core.db, TOURNAMENT).await?;
         ensure!(!stored.is_empty(), "there is no demo here: run `matchday demo` first");
-        let document = as_stored(rules::tournament(now, &crests(demo)), &stored)?;
+        let document = as_stored(rules::tournament(now, &demo.crests), &stored)?;
         let usernames = FANS.map(|(username, _)| username);
-        let found = store::fans(&demo.db, &usernames).await?;
+        let found = store::fans(&demo.core.db, &usernames).await?;
         let fans = usernames.iter().filter_map(|username| found.get(*username).copied()).collect();
         let mut dice = Dice::new(settings.seed);
         let mut pitches = Vec::new();
@@ -176,7 +176,7 @@ impl<'a> Game<'a> {
     }
 
     async fn kick_off(&mut self, number: usize) -> anyhow::Result<()> {
-        let now = self.demo.clock.now();
+        let now = self.demo.core.clock.now();
         let pitch = &mut self.pitches[number];
         pitch.has_begun = true;
         let entry = &mut self.document.matches[pitch.place];

@@ -4,9 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use matrix_appservice::OwnedRoomId;
+use platform::{Core, clock::Clock, shutdown::Shutdown};
 use serde_json::json;
-use sqlx::PgPool;
 use time::OffsetDateTime;
+use web::{
+    ClientNetwork,
+    fields::{Change, FromJson as _},
+    ids::{TeamId, UserId},
+    paging::Paging,
+};
 
 use super::{
     rules::{self, CHATTER, Dice, FANS, TOURNAMENT},
@@ -19,17 +25,10 @@ use crate::{
     },
     chat::service::Chat,
     codes::{Subject, service::Codes},
-    coins::service::Coins,
+    coins::{self, service::Coins},
     events::rules::Status,
     fixtures::service::{Fixtures, Mode},
-    http::{
-        ClientNetwork,
-        fields::{Change, FromJson as _},
-        paging::Paging,
-    },
-    ids::{TeamId, UserId},
     phone::Phone,
-    platform::{clock::Clock, config::Config, random::Random, rate_limit::RateLimiter, shutdown::Shutdown},
     predictions::service::{Predictions, SaveError},
     rooms::{
         RoomAddress,
@@ -72,11 +71,10 @@ pub struct Filled {
 
 /// The services that the demo uses as apps do.
 pub struct Demo {
-    pub config: Config,
-    pub db: PgPool,
-    pub clock: Arc<dyn Clock>,
-    pub random: Arc<dyn Random>,
-    pub limits: RateLimiter,
+    pub core: Core,
+    pub coins: coins::settings::Settings,
+    /// The URL under which the service draws crests.
+    pub crests: String,
     pub shutdown: Shutdown,
     pub accounts: Accounts,
     pub chat: Chat,
@@ -102,13 +100,13 @@ impl Clock for ClockAt {
 /// Fills an empty database; `tell` is called with what is being done. Workers must be running.
 pub async fn fill(demo: &Demo, tell: impl Fn(&str)) -> anyhow::Result<Filled> {
     ensure!(
-        demo.config.env.is_development(),
+        demo.core.env.is_development(),
         "the demo is for MATCHDAY_ENV local or testing, not for {}",
-        demo.config.env.name()
+        demo.core.env.name()
     );
-    ensure!(!store::has_users(&demo.db).await?, "the database has users already; the demo wants an empty one");
-    let (now, mut dice) = (demo.clock.now(), Dice::new(7));
-    let document = rules::tournament(now, &crests(demo));
+    ensure!(!store::has_users(&demo.core.db).await?, "the database has users already; the demo wants an empty one");
+    let (now, mut dice) = (demo.core.clock.now(), Dice::new(7));
+    let document = rules::tournament(now, &demo.crests);
 
     tell("teams and matches");
     demo.fixtures.import(&rules::before_the_first_whistle(&document, now), Mode::Write, |_| {}).await?;
@@ -127,7 +125,7 @@ pub async fn fill(demo: &Demo, tell: impl Fn(&str)) -> anyhow::Result<Filled> {
     }
     tell("predictions");
     let mut predictions = 0;
-    let before = store::matches(&demo.db, TOURNAMENT).await?;
+    let before = store::matches(&demo.core.db, TOURNAMENT).await?;
     for entry in &before {
         for &fan in &fans {
             // Not everybody has an opinion of everything, and the one to log in as has something left to do.
@@ -144,7 +142,7 @@ pub async fn fill(demo: &Demo, tell: impl Fn(&str)) -> anyhow::Result<Filled> {
     tell("what has happened so far");
     for (entry, wanted) in before.iter().zip(&document.matches) {
         if wanted.status != Status::Scheduled {
-            store::backdate(&demo.db, entry.id, wanted.start_time).await?;
+            store::backdate(&demo.core.db, entry.id, wanted.start_time).await?;
         }
     }
     demo.fixtures.import(&document, Mode::Write, |_| {}).await?;
@@ -170,12 +168,6 @@ pub async fn fill(demo: &Demo, tell: impl Fn(&str)) -> anyhow::Result<Filled> {
     })
 }
 
-/// Where the service draws crests.
-pub(super) fn crests(demo: &Demo) -> String {
-    let base = demo.config.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
-    format!("{}/demo/crests", base.unwrap_or_else(|| format!("http://{}", demo.config.http.listen)))
-}
-
 /// Numbers that are nobody's.
 fn phone(number: usize) -> anyhow::Result<Phone> {
     let text = format!("+155501001{number:02}");
@@ -184,7 +176,7 @@ fn phone(number: usize) -> anyhow::Result<Phone> {
 
 async fn register(demo: &Demo, number: usize, username: &str, name: &str) -> anyhow::Result<UserId> {
     let username = Username::parse(username).context("a username")?;
-    let mut tx = demo.db.begin().await?;
+    let mut tx = demo.core.db.begin().await?;
     let (account, _) = demo.accounts.find_or_make_in(&mut tx, &phone(number)?, Some(&username)).await?;
     tx.commit().await?;
     let named = ProfileChange {
@@ -201,7 +193,7 @@ async fn register(demo: &Demo, number: usize, username: &str, name: &str) -> any
 async fn streaks(demo: &Demo, fans: &[UserId], now: OffsetDateTime) -> anyhow::Result<()> {
     for days_ago in (0..6).rev() {
         let clock = Arc::new(ClockAt(now - time::Duration::days(days_ago)));
-        let coins = Coins::new(demo.db.clone(), &demo.config, demo.limits.clone(), clock, demo.random.clone());
+        let coins = Coins::new(&demo.core.with_clock(clock), &demo.coins);
         for (number, &fan) in fans.iter().enumerate() {
             // The fan to log in as has not claimed today's yet.
             let claims = i64::try_from(number % 7).unwrap_or_default() >= days_ago && !(number == 0 && days_ago == 0);
@@ -229,9 +221,10 @@ async fn until(demo: &Demo, what: &str, holds: impl AsyncFn() -> anyhow::Result<
 }
 
 async fn open_rooms(demo: &Demo) -> anyhow::Result<usize> {
-    let is_open = async || Ok(store::matches(&demo.db, TOURNAMENT).await?.iter().all(|entry| entry.room.is_some()));
+    let is_open =
+        async || Ok(store::matches(&demo.core.db, TOURNAMENT).await?.iter().all(|entry| entry.room.is_some()));
     until(demo, "the chat rooms", is_open).await?;
-    Ok(store::matches(&demo.db, TOURNAMENT).await?.len())
+    Ok(store::matches(&demo.core.db, TOURNAMENT).await?.len())
 }
 
 /// Lets some fans talk in the rooms of the match that is on and of the next one; returns how many words they said, and why
@@ -242,7 +235,7 @@ async fn talk(
     dice: &mut Dice,
     tell: &impl Fn(&str),
 ) -> anyhow::Result<(usize, Option<String>)> {
-    let matches = store::matches(&demo.db, TOURNAMENT).await?;
+    let matches = store::matches(&demo.core.db, TOURNAMENT).await?;
     let talked_about = matches.iter().filter(|entry| matches!(entry.key.as_str(), "round-2-1" | "round-2-2"));
     let mut words = 0;
     for entry in talked_about.filter(|entry| entry.room.is_some()) {

@@ -26,7 +26,7 @@ async fn an_empty_database_is_filled_and_played() {
         let login =
             app.post("/api/code/verify", &json!({"phone": filled.phone, "code": filled.code})).await.expect(200);
         assert_eq!(login["data"]["user"]["username"], "mara.lind");
-        let user = app.login(crate::ids::UserId(login["data"]["user"]["id"].as_i64().expect("an id"))).await;
+        let user = app.login(web::ids::UserId(login["data"]["user"]["id"].as_i64().expect("an id"))).await;
         let events = user.get("/api/auth/events").await.expect(200);
         let statuses: Vec<&str> =
             events["data"].as_array().expect("a list").iter().filter_map(|event| event["status"].as_str()).collect();

@@ -6,9 +6,9 @@
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
+use web::ids::{EventId, TeamId, TournamentId};
 
 use super::rules::{Outcome, Status};
-use crate::ids::{EventId, TeamId, TournamentId};
 
 /// A match, as it is and as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

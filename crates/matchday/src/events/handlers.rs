@@ -7,21 +7,19 @@ use bytes::Bytes;
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
+use web::{
+    ApiError, ErrorBody, Path, Query, Wanted,
+    fields::{FromParameters, FromQuery, Parameters},
+    ids::{EventId, SportId, TeamId, TournamentId},
+    page_response,
+    paging::{PageMeta, Paging, PagingParameters},
+};
 
 use super::{
     rules::{PublicStatus, Status},
     service::{Event, EventFilter, Events, PageError, Sport, Tournament},
 };
-use crate::{
-    http::{
-        ApiError, ErrorBody, Path, Query, Wanted,
-        fields::{FromParameters, FromQuery, Parameters},
-        page_response,
-        paging::{PageMeta, Paging, PagingParameters},
-    },
-    ids::{EventId, SportId, TeamId, TournamentId},
-    sessions::CurrentUser,
-};
+use crate::sessions::CurrentUser;
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -63,12 +61,10 @@ impl FromQuery for PublicStatus {
     }
 }
 
-impl From<Arc<PageError>> for ApiError {
-    fn from(error: Arc<PageError>) -> Self {
-        match &*error {
-            PageError::Database(database) => Self::database(database).because(Arc::clone(&error)),
-            PageError::Render(_) => Self::internal(error),
-        }
+fn page_failed(error: Arc<PageError>) -> ApiError {
+    match &*error {
+        PageError::Database(database) => ApiError::database(database).because(Arc::clone(&error)),
+        PageError::Render(_) => ApiError::internal(error),
     }
 }
 
@@ -185,7 +181,7 @@ pub(super) async fn list_events(
         let data = events.into_iter().map(EventItem::from).collect();
         serde_json::to_vec(&EventList { data, meta: paging.meta(total) }).map(Bytes::from)
     };
-    let page = events.page(filter, paging, render).await?;
+    let page = events.page(filter, paging, render).await.map_err(page_failed)?;
     Ok(page_response(&page, &wanted))
 }
 

@@ -15,22 +15,17 @@ use axum::{
 };
 use futures_util::{FutureExt as _, future::Either};
 use http::{HeaderName, HeaderValue, Method, StatusCode, header, request::Parts};
+use platform::{shutdown::Shutdown, telemetry};
 use tokio::time::{Instant, timeout_at};
 use tower::{Layer, Service};
 use tracing::Instrument as _;
+use web::{ApiError, IDEMPOTENCY_KEY, RawBody, for_this_peer, overloaded, too_late};
 
 use super::{
     rules::{self, RequestKey},
     service::{Begun, Claim, Idempotency, Kept},
 };
-use crate::{
-    http::{ApiError, RawBody, for_this_peer, overloaded, too_late},
-    platform::{shutdown::Shutdown, telemetry},
-    sessions::{Authenticates, Counted, CurrentUser},
-};
-
-/// What a client calls its request by.
-pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+use crate::sessions::{Authenticates, Counted, CurrentUser};
 
 /// On an answer that was given before.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
@@ -72,7 +67,7 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         // Nearly every request ends here, and pays for two comparisons.
-        if request.method() != Method::POST || !request.headers().contains_key(KEY) {
+        if request.method() != Method::POST || !request.headers().contains_key(IDEMPOTENCY_KEY) {
             return Either::Left(self.inner.call(request));
         }
         // The one that is ready goes along; a clone takes its place.

@@ -4,15 +4,15 @@ use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use utoipa::ToSchema;
+use web::{
+    ApiError, ClientNetwork, ErrorBody, NO_STORE, ValidJson,
+    fields::{Body, FromBody},
+    limit_headers, permitted, retry_after,
+};
 
 use super::service::{Export, Leaving, LeavingError};
 use crate::{
     codes::{Code, service::GuessPermit},
-    http::{
-        ApiError, ClientNetwork, ErrorBody, NO_STORE, ValidJson,
-        fields::{Body, FromBody},
-        limit_headers, permitted, retry_after,
-    },
     sessions::CurrentUser,
     sms::templates::Language,
 };
@@ -93,7 +93,7 @@ impl From<LeavingError> for ApiError {
                 let message = format!("This account's phone number was changed lately. You can delete it after {day}.");
                 Self::new(StatusCode::CONFLICT, "phone_moved_lately", message)
             }
-            LeavingError::Busy => crate::http::overloaded(),
+            LeavingError::Busy => web::overloaded(),
             LeavingError::Request(error) => error.into(),
             LeavingError::Code(error) => error.into(),
             LeavingError::Session(error) => error.into(),

@@ -3,19 +3,19 @@
 use axum::{body::Body, extract::State, response::Response};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use platform::shutdown::Shutdown;
 use utoipa::IntoParams;
+use web::{
+    ApiError, ErrorBody, Query,
+    fields::{FromParameters, FromQuery as _, Parameters},
+    ids::{EventId, TournamentId},
+};
 
 use super::{
     service::{Filter, ListenError, Listener, Live, Position},
     told::StreamEvent,
 };
 use crate::{
-    http::{
-        ApiError, ErrorBody, Query,
-        fields::{FromParameters, FromQuery as _, Parameters},
-    },
-    ids::{EventId, TournamentId},
-    platform::shutdown::Shutdown,
     rooms::{RoomAddress, service::Rooms},
     sessions::StreamUser,
 };
@@ -25,7 +25,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 impl From<ListenError> for ApiError {
     fn from(error: ListenError) -> Self {
         match error {
-            ListenError::TooMany => crate::http::overloaded(),
+            ListenError::TooMany => web::overloaded(),
             ListenError::TooManyOfUser => Self::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many_streams",

@@ -7,6 +7,7 @@
 mod handlers;
 mod rules;
 pub mod service;
+pub mod settings;
 mod store;
 pub mod tallies;
 #[cfg(test)]
@@ -14,10 +15,11 @@ mod tests;
 pub(crate) mod told;
 
 use axum::extract::FromRef;
+use platform::shutdown::Shutdown;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use self::service::Live;
-use crate::{platform::shutdown::Shutdown, rooms::service::Rooms, sessions::Authenticates};
+use crate::{rooms::service::Rooms, sessions::Authenticates};
 
 pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
 where

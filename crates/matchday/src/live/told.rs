@@ -5,6 +5,7 @@ use std::fmt::Display;
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
+use web::ids::{EventId, TournamentId};
 
 use super::rules::TallyFact;
 use crate::{
@@ -12,7 +13,6 @@ use crate::{
         facts::{EventFact, TeamName},
         rules::{Outcome, PublicStatus, Status},
     },
-    ids::{EventId, TournamentId},
     predictions::Distribution,
 };
 

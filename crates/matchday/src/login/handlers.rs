@@ -5,18 +5,14 @@ use http::{HeaderMap, header};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use utoipa::ToSchema;
+use web::{
+    ApiError, ErrorBody, NO_STORE, ValidJson,
+    fields::{Body, FromBody},
+    limit_headers,
+};
 
 use super::service::{Attempt, LoggedIn, Login, LoginError};
-use crate::{
-    accounts::UserItem,
-    chat::CredentialsItem,
-    codes::service::GuessPermit,
-    http::{
-        ApiError, ErrorBody, NO_STORE, ValidJson,
-        fields::{Body, FromBody},
-        limit_headers,
-    },
-};
+use crate::{accounts::UserItem, chat::CredentialsItem, codes::service::GuessPermit};
 
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "only its documentation is used; Attempt reads the values")]

@@ -8,9 +8,10 @@ mod tests;
 
 use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
+use web::WebState;
 
 use self::service::Login;
-use crate::{codes::service::Codes, http::WebState};
+use crate::codes::service::Codes;
 
 pub(crate) fn routes<S: WebState>() -> OpenApiRouter<S>
 where

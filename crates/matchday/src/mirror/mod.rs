@@ -13,10 +13,10 @@ use axum::{
     Router,
     routing::{get, post, put},
 };
+use web::WebState;
 
 pub use self::rules::Membership;
 use self::service::Mirror;
-use crate::http::WebState;
 
 /// What the homeserver calls, on the listener that the internet does not reach. It is no part of the description:
 /// nobody else may call it.

@@ -7,12 +7,19 @@ use std::{
 };
 
 use matrix_appservice::RoomId as MatrixRoomId;
+use platform::{
+    Core,
+    clock::Clock,
+    database,
+    outbox::{self, Message},
+};
 use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use subtle::ConstantTimeEq as _;
 use time::OffsetDateTime;
 use tokio::sync::Notify;
+use web::ids::{RoomId, UserId};
 
 use super::{
     rules::{self, Meaning, Membership, Pushed},
@@ -20,14 +27,8 @@ use super::{
 };
 use crate::{
     accounts::{self, store::Behind},
-    chat::service::Chat,
-    ids::{RoomId, UserId},
+    chat::{service::Chat, settings::Matrix},
     operators::{self, Operator, service::Deed},
-    platform::{
-        clock::Clock,
-        config, database,
-        outbox::{self, Message},
-    },
     safety,
 };
 
@@ -76,7 +77,7 @@ pub struct Mirror {
 struct Inner {
     db: PgPool,
     chat: Chat,
-    config: config::Matrix,
+    config: Matrix,
     /// The service's own chat user, who is no member.
     bot: String,
     clock: Arc<dyn Clock>,
@@ -193,13 +194,8 @@ impl Mirror {
     }
 
     /// The mirror in this database.
-    pub fn new(
-        db: PgPool,
-        chat: Chat,
-        config: &config::Matrix,
-        clock: Arc<dyn Clock>,
-        outbox_written: Arc<Notify>,
-    ) -> Self {
+    pub fn new(core: &Core, chat: Chat, config: &Matrix) -> Self {
+        let Core { db, clock, outbox_written, .. } = core.clone();
         let config = config.clone();
         let bot = format!("@{}:{}", config.bot, config.server_name.as_deref().unwrap_or_default());
         Self { inner: Arc::new(Inner { db, chat, config, bot, clock, outbox_written, arrived: Notify::new() }) }

@@ -6,19 +6,17 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use url::Url;
 use utoipa::ToSchema;
+use web::{
+    ApiError, ErrorBody, Path, ValidJson,
+    fields::{Body, FromBody, FromJson},
+    ids::SubscriptionId,
+};
 
 use super::{
     rules::{LONGEST_ENDPOINT, PushKeys, QuietHours, TimeOfDay},
-    service::{Notifications, Settings, SettingsChange, SubscribeError, Subscription},
+    service::{Notifications, Preferences, SettingsChange, SubscribeError, Subscription},
 };
-use crate::{
-    http::{
-        ApiError, ErrorBody, Path, ValidJson,
-        fields::{Body, FromBody, FromJson},
-    },
-    ids::SubscriptionId,
-    sessions::CurrentUser,
-};
+use crate::sessions::CurrentUser;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct NotificationsAnswer {
@@ -86,7 +84,7 @@ impl From<&QuietHours> for QuietItem {
 }
 
 impl NotificationsAnswer {
-    fn new(settings: &Settings, vapid_public_key: Option<String>) -> Self {
+    fn new(settings: &Preferences, vapid_public_key: Option<String>) -> Self {
         let data = NotificationsItem {
             reminders: settings.reminders,
             quiet_hours: settings.quiet_hours.as_ref().map(QuietItem::from),

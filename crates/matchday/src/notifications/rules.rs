@@ -11,10 +11,9 @@ use jiff::{
     Timestamp,
     tz::{TimeZone, TimeZoneDatabase},
 };
+use platform::{Environment, settings::HostPattern};
 use time::OffsetDateTime;
 use url::Url;
-
-use crate::platform::{config::Environment, settings::HostPattern};
 
 /// How many browsers of a user are notified; a further one takes the place of the oldest.
 pub const MOST_SUBSCRIPTIONS: usize = 10;

@@ -2,9 +2,9 @@
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
+use web::ids::{EventId, SubscriptionId, TeamId, TournamentId, UserId};
 
 use super::rules::PushKeys;
-use crate::ids::{EventId, SubscriptionId, TeamId, TournamentId, UserId};
 
 /// What somebody wants, as it is stored.
 pub(super) struct SettingsRow {

@@ -4,15 +4,15 @@ use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
+use web::{
+    ApiError, ClientNetwork, ErrorBody, ValidJson,
+    fields::{Body, FromBody},
+    limit_headers, permitted, retry_after,
+};
 
 use super::service::{BeginError, Phones, UndoCode, UndoError, VerifyError};
 use crate::{
     codes::{Code, PhoneBody, service::GuessPermit},
-    http::{
-        ApiError, ClientNetwork, ErrorBody, ValidJson,
-        fields::{Body, FromBody},
-        limit_headers, permitted, retry_after,
-    },
     phone::Phone,
     safety::phones::RestrictError,
     sessions::CurrentUser,

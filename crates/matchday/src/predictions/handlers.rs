@@ -6,6 +6,12 @@ use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
+use web::{
+    ApiError, ErrorBody, Path, Query, ValidJson,
+    fields::{Body, FromBody, FromJson, FromParameters, FromQuery, Parameters, whole_number},
+    ids::{EventId, PredictionId, UserId},
+    paging::{Cursor, CursorPaging, CursorParameters},
+};
 
 use super::{
     calibration::{Bin, Calibration},
@@ -15,12 +21,6 @@ use super::{
 };
 use crate::{
     events::rules::{Outcome, PublicStatus, Status},
-    http::{
-        ApiError, ErrorBody, Path, Query, ValidJson,
-        fields::{Body, FromBody, FromJson, FromParameters, FromQuery, Parameters, whole_number},
-        paging::{Cursor, CursorPaging, CursorParameters},
-    },
-    ids::{EventId, PredictionId, UserId},
     rooms::{ReadableRoom, RoomPath},
     sessions::CurrentUser,
 };

@@ -8,6 +8,7 @@ mod handlers;
 mod lifecycle;
 pub mod rules;
 pub mod service;
+pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;

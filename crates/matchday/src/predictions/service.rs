@@ -2,15 +2,24 @@
 
 use std::sync::Arc;
 
+use platform::{
+    Core,
+    batches::{BatchError, Batches},
+};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
+use web::{
+    ids::{EventId, PredictionId, RoomId, UserId},
+    paging::{Cursor, CursorPaging, part},
+};
 
 use super::{
     calibration::Calibration,
     changes::Changes,
     explanation::State,
     rules::{Earnings, Forecast, Hit, Pick, RulesVersion},
+    settings::Settings,
     store::{self, Entry},
     writers::Writer,
 };
@@ -19,13 +28,7 @@ use crate::{
         rules::{Outcome, Status},
         service::Events,
     },
-    http::paging::{Cursor, CursorPaging, part},
-    ids::{EventId, PredictionId, RoomId, UserId},
-    platform::{
-        batches::{BatchError, Batches},
-        config::{Config, Reveal},
-        random::Random,
-    },
+    predictions::settings::Reveal,
 };
 
 /// The predictions.
@@ -242,18 +245,18 @@ impl Summary {
 
 impl Predictions {
     /// Predictions in this database; `events` is told of new ones.
-    pub fn new(db: PgPool, events: &Arc<Events>, config: &Config, random: &dyn Random) -> Self {
-        let timeout = config.database.statement_timeout;
+    pub fn new(core: &Core, events: &Arc<Events>, settings: &Settings) -> Self {
+        let (db, timeout, random) = (core.db.clone(), core.statement_timeout, &*core.random);
         let changes = Changes::default();
-        let writers = Writer::several(events, &changes, config.predictions.writers, random);
-        let writers = Batches::start(&db, timeout, config.predictions.queue, writers);
-        Self { writers, changes, reveal: config.predictions.reveal, db }
+        let writers = Writer::several(events, &changes, settings.writers, random);
+        let writers = Batches::start(&db, timeout, settings.queue, writers);
+        Self { writers, changes, reveal: settings.reveal, db }
     }
 
     /// Saves what the user predicts of a match, in place of what they predicted before. The match must be open: it is
     /// held so until the prediction is committed, so that none is made after the start was written.
     pub async fn save(&self, user: UserId, event: EventId, forecast: Forecast) -> Result<Saved, SaveError> {
-        let saved = self.writers.write(user, Entry { user, event, forecast }).await;
+        let saved = self.writers.write(user.0, Entry { user, event, forecast }).await;
         let saved = saved.unwrap_or_else(|error| Err(error.into()));
         let label = match &saved {
             Ok(Saved { is_new: true, .. }) => "new",

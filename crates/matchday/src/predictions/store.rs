@@ -4,18 +4,18 @@ use std::collections::{HashMap, HashSet};
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Postgres, Transaction};
 use time::OffsetDateTime;
+use web::{
+    ids::{EventId, PredictionId, UserId},
+    paging::Cursor,
+};
 
 use super::{
     rules::{Confidence, Forecast, Pick, RulesVersion, Score},
     service::{Listed, Own, OwnFilter, PredictedEvent, Prediction, RoomView, Saved, Summary},
 };
-use crate::{
-    events::{
-        gates,
-        rules::{Status, UnknownStatus},
-    },
-    http::paging::Cursor,
-    ids::{EventId, PredictionId, UserId},
+use crate::events::{
+    gates,
+    rules::{Status, UnknownStatus},
 };
 
 /// A prediction to be written.

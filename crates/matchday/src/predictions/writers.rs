@@ -2,7 +2,12 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use platform::{
+    batches::{Attempt, Write},
+    random::{self, Random},
+};
 use sqlx::PgConnection;
+use web::ids::{EventId, UserId};
 
 use super::{
     changes::Changes,
@@ -10,14 +15,7 @@ use super::{
     service::{SaveError, Saved},
     store::{self, Entry, Tally},
 };
-use crate::{
-    events::service::Events,
-    ids::{EventId, UserId},
-    platform::{
-        batches::{Attempt, Write},
-        random::{self, Random},
-    },
-};
+use crate::events::service::Events;
 
 /// How many slots a match's tally has.
 const SLOTS: u8 = 64;

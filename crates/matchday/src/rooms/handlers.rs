@@ -11,20 +11,20 @@ use http::{StatusCode, request::Parts};
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
+use web::{
+    ApiError, ErrorBody, Path, Query, ValidJson,
+    fields::{Body, FromBody, FromParameters, Parameters},
+    ids::{EventId, UserId},
+    limit_headers,
+    paging::{LongPaging, LongPagingParameters, PageMeta},
+    permitted,
+};
 
 use super::{
     rules::{RoomAddress, RoomName, Topic},
     service::{Action, Invitee, ListedRoom, Room, RoomError, RoomFilter, Rooms, TopPredictor, Wish},
 };
 use crate::{
-    http::{
-        ApiError, ErrorBody, Path, Query, ValidJson,
-        fields::{Body, FromBody, FromParameters, Parameters},
-        limit_headers,
-        paging::{LongPaging, LongPagingParameters, PageMeta},
-        permitted,
-    },
-    ids::{EventId, UserId},
     mirror::Membership,
     sessions::{Authenticates, CurrentUser},
     usernames::Username,

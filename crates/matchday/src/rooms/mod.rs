@@ -6,6 +6,7 @@ mod line;
 pub mod making;
 mod rules;
 pub mod service;
+pub mod settings;
 mod stands;
 mod store;
 #[cfg(test)]

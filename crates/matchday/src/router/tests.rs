@@ -5,14 +5,12 @@ use std::{
 
 use axum::body::Body;
 use http::{Method, Request};
+use platform::rate_limit::Limit;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
+use web::server::Answers as _;
 
-use crate::http::server::Answers as _;
-use crate::{
-    platform::rate_limit::Limit,
-    testing::{LogCapture, TestApp, eventually},
-};
+use crate::testing::{LogCapture, TestApp, eventually};
 
 #[tokio::test]
 async fn a_request_id_is_kept_or_made() {
@@ -92,7 +90,7 @@ async fn without_the_database_answers_are_503_with_when_to_come_again() {
                 .connect_lazy("postgres://matchday@127.0.0.1:1/none")
                 .expect("a pool"),
             app.clock.clone(),
-            app.app.random.clone(),
+            app.app.core.random.clone(),
         )
         .await
         .expect("an app");
@@ -224,7 +222,7 @@ async fn unavailable_dependency_is_logged_once_with_its_address() {
         }
         // Nor does each request that would use Redis log that.
         for _ in 0..5 {
-            app.app.limits.take(Limit { name: "test", burst: 9, every: Duration::from_secs(1) }, "key").await;
+            app.app.core.limits.take(Limit { name: "test", burst: 9, every: Duration::from_secs(1) }, "key").await;
         }
         let text = log.lines().join("\n");
         for (dependency, address) in [("nats", "127.0.0.1:1"), ("redis", "127.0.0.1:2")] {

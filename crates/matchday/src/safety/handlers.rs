@@ -5,20 +5,20 @@ use http::StatusCode;
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
+use web::{
+    ApiError, ErrorBody, Path, Query, ValidJson,
+    fields::{Body, FromBody},
+    ids::UserId,
+    limit_headers,
+    paging::{PageMeta, Paging, PagingParameters},
+    permitted,
+};
 
 use super::{
     rules::{MessageId, Reason},
     service::{Blocked, Safety, SafetyError},
 };
 use crate::{
-    http::{
-        ApiError, ErrorBody, Path, Query, ValidJson,
-        fields::{Body, FromBody},
-        limit_headers,
-        paging::{PageMeta, Paging, PagingParameters},
-        permitted,
-    },
-    ids::UserId,
     rooms::{ReadableRoom, RoomPath},
     sessions::CurrentUser,
 };

@@ -5,18 +5,18 @@ use std::time::Duration;
 use axum::{Json, extract::State};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
+use web::{
+    ApiError, ErrorBody, Query,
+    fields::{FromParameters, FromQuery, Parameters},
+    ids::{TournamentId, UserId},
+    paging::Top,
+};
 
 use super::{
     boards::BoardError,
     leaderboard::{Entry, Leaderboard, Leaderboards, Period, Table},
 };
 use crate::{
-    http::{
-        ApiError, ErrorBody, Query,
-        fields::{FromParameters, FromQuery, Parameters},
-        paging::Top,
-    },
-    ids::{TournamentId, UserId},
     rooms::{
         RoomAddress,
         service::{RoomError, Rooms},

@@ -8,6 +8,7 @@ pub mod leaderboard;
 mod leaderboard_tests;
 pub mod rules;
 pub mod service;
+pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -2,13 +2,13 @@
 
 use axum::extract::FromRequestParts;
 use http::{HeaderMap, header::AUTHORIZATION, request::Parts};
-
-use super::service::Sessions;
-use crate::{
-    http::{ApiError, WebState, permitted},
+use web::{
+    ApiError, WebState,
     ids::{SessionId, UserId},
-    platform::user_limit::UserLimit,
+    permitted,
 };
+
+use super::{service::Sessions, user_limit::UserLimit};
 
 /// A router's state that knows callers by their tokens.
 pub trait Authenticates: WebState {

@@ -4,16 +4,14 @@ use axum::{Json, extract::State, response::IntoResponse};
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
+use web::{
+    ApiError, ErrorBody, NO_STORE, Path, Query,
+    ids::SessionId,
+    paging::{PageMeta, Paging, PagingParameters},
+};
 
 use super::service::{Session, SessionError, Sessions};
-use crate::{
-    http::{
-        ApiError, ErrorBody, NO_STORE, Path, Query,
-        paging::{PageMeta, Paging, PagingParameters},
-    },
-    ids::SessionId,
-    sessions::CurrentUser,
-};
+use crate::sessions::CurrentUser;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Done {

@@ -6,9 +6,11 @@ mod handlers;
 mod lookups;
 mod rules;
 pub mod service;
+pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
+pub mod user_limit;
 
 use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};

@@ -5,6 +5,12 @@ use http::{HeaderMap, StatusCode, Uri, header};
 use serde::Serialize;
 use time::{Date, OffsetDateTime};
 use utoipa::{IntoParams, ToSchema};
+use web::{
+    ApiError, ErrorBody, Query, RawBody,
+    fields::{FromParameters, FromQuery, Parameters},
+    paging::{PageMeta, Paging, PagingParameters},
+    unknown_route,
+};
 
 use super::{
     provider::CallbackError,
@@ -12,15 +18,7 @@ use super::{
     templates::Language,
     twilio, vonage,
 };
-use crate::{
-    http::{
-        ApiError, ErrorBody, Query, RawBody,
-        fields::{FromParameters, FromQuery, Parameters},
-        paging::{PageMeta, Paging, PagingParameters},
-        unknown_route,
-    },
-    phone::Phone,
-};
+use crate::phone::Phone;
 
 impl Language {
     /// What the client prefers.

@@ -7,6 +7,7 @@ pub mod gsm7;
 mod handlers;
 pub mod provider;
 pub mod service;
+pub mod settings;
 pub(crate) mod store;
 pub mod templates;
 #[cfg(test)]
@@ -16,9 +17,9 @@ pub mod vonage;
 
 use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
+use web::WebState;
 
 use self::service::Sms;
-use crate::http::WebState;
 
 pub(crate) fn routes<S: WebState>() -> OpenApiRouter<S>
 where

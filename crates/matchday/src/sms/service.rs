@@ -3,14 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use platform::{Core, Environment, breaker::Breaker, clock::Clock, database, settings::Secret};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use url::Url;
+use web::paging::Paging;
 
 pub use super::store::{LogEntry, LogFilter};
 use super::{
     console::Console,
     provider::{CallbackError, Delivery, Outgoing, Provider, SendError, StatusReport},
+    settings::Settings,
     store::{self, Entry},
     templates::{AppHash, AppName, Language, LastLine, WebDomain, render, render_move_notice},
     twilio::{self, Twilio},
@@ -18,15 +21,8 @@ use super::{
 };
 use crate::{
     codes::{Code, service::CodeId},
-    http::paging::Paging,
     phone::Phone,
-    platform::{
-        breaker::Breaker,
-        clock::Clock,
-        config::{Config, Environment, SmsProvider},
-        database,
-        settings::Secret,
-    },
+    sms::settings::SmsProvider,
 };
 
 /// Where Twilio reports.
@@ -112,9 +108,9 @@ pub enum ReportError {
 
 impl Sms {
     /// Messages by the providers that the configuration names.
-    pub fn new(db: PgPool, config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
-        let sms = &config.sms;
-        let status = |path: &str| config.http.public_url.as_ref().and_then(|base| base.join(path).ok());
+    pub fn new(core: &Core, sms: &Settings, public_url: Option<&Url>) -> anyhow::Result<Self> {
+        let Core { db, clock, .. } = core.clone();
+        let status = |path: &str| public_url.and_then(|base| base.join(path).ok());
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let secret = |value: &Option<Secret>| value.as_ref().map(|secret| secret.inner().clone()).unwrap_or_default();
         let provider = |name: &SmsProvider| -> anyhow::Result<Box<dyn Provider>> {
@@ -142,7 +138,7 @@ impl Sms {
             // A provider that fails is left alone for a while, or everybody would wait for it before the next one.
             provider(name).map(|provider| Carrier { provider, breaker: Breaker::new(3, Duration::from_secs(15)) })
         };
-        let names = config.sms_providers();
+        let names = sms.providers_in_order();
         let uses = |name| names.contains(&name);
         let inner = Inner {
             providers: names.iter().map(carrier).collect::<anyhow::Result<_>>().context("sms.providers")?,
@@ -151,7 +147,7 @@ impl Sms {
                 app_hash: sms.app_hash.as_deref().map(AppHash::parse).transpose().context("sms.app_hash")?,
                 web_domain: sms.web_domain.as_deref().map(WebDomain::parse).transpose().context("sms.web_domain")?,
             },
-            keeps_codes: config.env != Environment::Production,
+            keeps_codes: core.env != Environment::Production,
             log_for: sms.log_for,
             reports: Reports {
                 twilio: sms.twilio_auth_token.clone().zip(status(TWILIO_STATUS)).filter(|_| uses(SmsProvider::Twilio)),

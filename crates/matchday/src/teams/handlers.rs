@@ -4,17 +4,15 @@ use axum::{Json, extract::State};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
+use web::{
+    ApiError, ErrorBody, Query, ValidJson,
+    fields::{Body, FromBody, FromJson, FromParameters, Parameters},
+    ids::{SportId, TeamId},
+    paging::{PageMeta, Paging, PagingParameters},
+};
 
 use super::service::{Favourite, MOST_OTHERS, SaveError, Team, TeamFilter, Teams};
-use crate::{
-    http::{
-        ApiError, ErrorBody, Query, ValidJson,
-        fields::{Body, FromBody, FromJson, FromParameters, Parameters},
-        paging::{PageMeta, Paging, PagingParameters},
-    },
-    ids::{SportId, TeamId},
-    sessions::CurrentUser,
-};
+use crate::sessions::CurrentUser;
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]

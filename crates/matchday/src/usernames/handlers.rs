@@ -9,15 +9,15 @@ use http::request::Parts;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
+use web::{
+    ApiError, ClientNetwork, ErrorBody, ValidJson, WebState,
+    fields::{Body, FromBody, FromJson},
+    limit_headers,
+};
 
 use super::{
     rules::Username,
     service::{Availability, NamePermit, Usernames},
-};
-use crate::http::{
-    ApiError, ClientNetwork, ErrorBody, ValidJson, WebState,
-    fields::{Body, FromBody, FromJson},
-    limit_headers,
 };
 
 impl FromJson for Username {

@@ -11,10 +11,10 @@ mod words;
 
 use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
+use web::WebState;
 
 pub use self::rules::Username;
 use self::service::Usernames;
-use crate::http::WebState;
 
 pub(crate) fn routes<S: WebState>() -> OpenApiRouter<S>
 where
