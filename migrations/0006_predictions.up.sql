@@ -98,7 +98,7 @@ create function pick_of(home integer, away integer) returns text
     language sql immutable parallel safe
     return case when home > away then 'home' when home < away then 'away' else 'draw' end;
 
--- What a prediction earns; null without a result. The same as `Forecast::points` in `predictions/rules.rs`, where the
+-- What a prediction earns; null without a result. The same as `Forecast::points` in `crates/scoring`, where the
 -- rules are explained.
 create function prediction_points(
     rules_version smallint, prediction text, home_goals integer, away_goals integer, confidence integer,

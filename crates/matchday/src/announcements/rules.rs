@@ -1,11 +1,12 @@
 //! Which changes of a match are worth telling, and in which words; no I/O.
 
+use scoring::Outcome;
 use serde_json::{Value, json};
 
 use crate::{
     events::{
         facts::{EventFact, Standing},
-        rules::{Outcome, Status},
+        rules::Status,
     },
     ids::EventId,
 };

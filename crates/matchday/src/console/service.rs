@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use scoring::Outcome;
 use sqlx::{PgPool, Postgres, Transaction};
 use time::{Duration, OffsetDateTime};
 use tokio::sync::Semaphore;
@@ -17,7 +18,6 @@ use super::{
     store::{self, Frame},
 };
 use crate::{
-    events::rules::Outcome,
     fixtures::service::Correction,
     ids::{EventId, UserId},
     operators::{self, Operator, service::Deed},

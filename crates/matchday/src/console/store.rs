@@ -1,10 +1,11 @@
 //! The SQL of the console: read models only, each with a limit.
 
+use scoring::Outcome;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
 
 use crate::{
-    events::rules::{Outcome, Status},
+    events::rules::Status,
     ids::{EventId, TeamId, TournamentId, UserId},
     phone::Phone,
 };

@@ -8,6 +8,7 @@ use proptest::{
     prelude::*,
     test_runner::{Config as ProptestConfig, TestCaseError, TestRunner},
 };
+use scoring::{Confidence, Forecast, Pick, Score as Goals};
 use serde_json::json;
 use time::Duration;
 use tokio::{runtime::Handle, task::block_in_place};
@@ -23,7 +24,6 @@ use crate::{
         service::{ActionFilter, Recorded},
     },
     platform::{clock::Clock as _, stream::Stream},
-    predictions::rules::{Confidence, Forecast, Pick, Score as Goals},
     testing::{Answer, MatchBuilder, TestApp, TestFixtures},
 };
 

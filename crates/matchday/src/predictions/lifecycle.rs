@@ -6,13 +6,11 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use scoring::{Confidence, Forecast, Pick};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
-use super::{
-    rules::{Confidence, Forecast, Pick},
-    service::SaveError,
-};
+use super::service::SaveError;
 use crate::{
     ids::{EventId, UserId},
     testing::{Answer, TestApp, TestUser},

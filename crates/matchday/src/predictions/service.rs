@@ -2,23 +2,18 @@
 
 use std::sync::Arc;
 
+use scoring::{Calibration, Earnings, Forecast, Hit, Outcome, Pick, PredictionState, Preview, RulesVersion};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
 use super::{
-    calibration::Calibration,
     changes::Changes,
-    explanation::State,
-    rules::{Earnings, Forecast, Hit, Pick, RulesVersion},
     store::{self, Entry},
     writers::Writer,
 };
 use crate::{
-    events::{
-        rules::{Outcome, Status},
-        service::Events,
-    },
+    events::{rules::Status, service::Events},
     http::paging::{Cursor, CursorPaging, part},
     ids::{EventId, PredictionId, RoomId, UserId},
     platform::{
@@ -138,8 +133,8 @@ impl Prediction {
     }
 
     /// What became of it.
-    pub fn state(&self) -> State {
-        State::of(self.is_in_time, self.outcome)
+    pub fn state(&self) -> PredictionState {
+        PredictionState::of(self.is_in_time, self.outcome)
     }
 }
 
@@ -188,36 +183,6 @@ pub struct PredictedEvent {
     pub home_score: Option<i32>,
     /// Goals of the away team.
     pub away_score: Option<i32>,
-}
-
-/// What a forecast would earn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Preview {
-    /// By which rules.
-    pub rules: RulesVersion,
-    /// With the right outcome.
-    pub right: i32,
-    /// With the right difference of a won match; `None` where it says none.
-    pub goal_difference: Option<i32>,
-    /// With the exact score; `None` where it says none.
-    pub exact_score: Option<i32>,
-    /// With the wrong outcome: nothing, or a loss.
-    pub wrong: i32,
-}
-
-impl Preview {
-    /// What a forecast would earn by these rules.
-    pub fn of(forecast: Forecast, rules: RulesVersion) -> Self {
-        let points = |hit| forecast.earnings_if(rules, hit).total();
-        let possible = |hit| forecast.can_hit(hit).then(|| points(hit));
-        Self {
-            rules,
-            right: points(Hit::Outcome),
-            goal_difference: possible(Hit::Difference),
-            exact_score: possible(Hit::Exact),
-            wrong: points(Hit::Wrong),
-        }
-    }
 }
 
 /// All predictions of a match in a few numbers.

@@ -2,13 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
+use scoring::{Confidence, Forecast, Pick, RulesVersion, Score};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Postgres, Transaction};
 use time::OffsetDateTime;
 
-use super::{
-    rules::{Confidence, Forecast, Pick, RulesVersion, Score},
-    service::{Listed, Own, OwnFilter, PredictedEvent, Prediction, RoomView, Saved, Summary},
-};
+use super::service::{Listed, Own, OwnFilter, PredictedEvent, Prediction, RoomView, Saved, Summary};
 use crate::{
     events::{
         gates,

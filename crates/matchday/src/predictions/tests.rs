@@ -6,13 +6,11 @@ mod points;
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
+use scoring::{Confidence, Forecast, Pick};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::{
-    rules::{Confidence, Forecast, Pick},
-    service::Predictions,
-};
+use super::service::Predictions;
 use crate::{
     events::gates,
     ids::EventId,

@@ -2,11 +2,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use scoring::Forecast;
 use sqlx::PgConnection;
 
 use super::{
     changes::Changes,
-    rules::Forecast,
     service::{SaveError, Saved},
     store::{self, Entry, Tally},
 };

@@ -10,6 +10,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::message::PublishMessage;
+use scoring::Outcome;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
@@ -22,7 +23,6 @@ use super::{
 };
 use crate::{
     coins::payouts::{Payouts, Slice},
-    events::rules::Outcome,
     ids::{EventId, UserId},
     platform::{
         config, database,

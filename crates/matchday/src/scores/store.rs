@@ -1,5 +1,6 @@
 //! The SQL of scores.
 
+use scoring::Outcome;
 use sqlx::{Executor as _, PgConnection, PgExecutor, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
 
@@ -8,7 +9,6 @@ use super::{
     service::{Difference, NewResult, Progress},
 };
 use crate::{
-    events::rules::Outcome,
     ids::{EventId, TournamentId, UserId},
     rooms::service::Room,
 };

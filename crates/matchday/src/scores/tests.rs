@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use proptest::{collection::vec, prelude::*, test_runner::Config as ProptestConfig};
+use scoring::{Confidence, Forecast, Hit, Outcome, Pick, RulesVersion, Score as Goals};
 use serde_json::json;
 use time::{Duration, OffsetDateTime, macros::datetime};
 
@@ -10,10 +11,8 @@ use super::{
     store,
 };
 use crate::{
-    events::rules::Outcome,
     ids::{EventId, TournamentId, UserId},
     platform::clock::Clock as _,
-    predictions::rules::{Confidence, Forecast, Hit, Pick, RulesVersion, Score as Goals},
     testing::{MatchBuilder, TestApp, TestFixtures, as_service, eventually, with_database},
 };
 

@@ -6,14 +6,11 @@ use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
 };
+use scoring::{Confidence, Forecast, Outcome, Pick, RulesVersion, Score};
 use sqlx::PgPool;
 use tokio::{runtime::Handle, task::block_in_place};
 
-use crate::{
-    events::rules::Outcome,
-    predictions::rules::{Confidence, Forecast, Pick, RulesVersion, Score},
-    testing::{as_service, with_database},
-};
+use crate::testing::{as_service, with_database};
 
 const RULES: RulesVersion = RulesVersion::CURRENT;
 
