@@ -1,5 +1,7 @@
 drop function predictions_before;
 drop function prediction_points;
+drop type final_score;
+drop type forecast;
 drop function pick_of;
 drop function insert_alone;
 drop table event_tallies;

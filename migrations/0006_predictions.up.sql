@@ -98,20 +98,25 @@ create function pick_of(home integer, away integer) returns text
     language sql immutable parallel safe
     return case when home > away then 'home' when home < away then 'away' else 'draw' end;
 
--- What a prediction earns; null without a result. The same as `Forecast::points` in `crates/scoring`, where the
--- rules are explained.
-create function prediction_points(
-    rules_version smallint, prediction text, home_goals integer, away_goals integer, confidence integer,
-    home integer, away integer
-) returns integer
+-- Content of a prediction, with the types of its columns.
+create type forecast as (pick text, home_goals smallint, away_goals smallint, confidence smallint);
+
+-- Result of a match; both fields are null without one.
+create type final_score as (home integer, away integer);
+
+-- Points of a prediction; null without a result. It must compute the same as `Forecast::points` in `crates/scoring`, where
+-- the rules are explained. The planner inlines it, and reads the fields of `row(…)::forecast` without building the row.
+create function prediction_points(rules_version smallint, forecast forecast, result final_score) returns integer
     language sql immutable parallel safe
     return case
-        when rules_version <> 1 or home is null or away is null then null
-        when prediction <> pick_of(home, away) then -((confidence * confidence + 250) / 500)
-        else case when home_goals = home and away_goals = away then 40
-                  when home_goals - away_goals = home - away and home <> away then 30
+        when rules_version <> 1 or result.home is null or result.away is null then null
+        when forecast.pick <> pick_of(result.home, result.away)
+            then -((forecast.confidence * forecast.confidence + 250) / 500)
+        else case when forecast.home_goals = result.home and forecast.away_goals = result.away then 40
+                  when forecast.home_goals - forecast.away_goals = result.home - result.away
+                       and result.home <> result.away then 30
                   else 20 end
-             + (200 * confidence - confidence * confidence + 250) / 500
+             + (200 * forecast.confidence - forecast.confidence * forecast.confidence + 250) / 500
     end;
 
 -- The predictions of a match as they stood at a moment, of users from one id up to another. What was said at or after
