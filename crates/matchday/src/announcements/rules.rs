@@ -1,12 +1,10 @@
 //! Which changes of a match are worth telling, and in which words; no I/O.
 
+use scoring::Outcome;
 use serde_json::{Value, json};
 use web::ids::EventId;
 
-use crate::events::{
-    facts::{EventFact, Standing},
-    rules::{Outcome, Status},
-};
+use crate::events::{facts::{EventFact, Standing}, rules::Status};
 
 /// Something that a room is told.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,26 +4,18 @@
 use std::sync::Arc;
 
 use platform::{Core, clock::Clock, database, settings::CodeKey};
+use scoring::Outcome;
 use sqlx::{PgPool, Postgres, Transaction};
 use time::{Duration, OffsetDateTime};
 use tokio::sync::Semaphore;
 use web::ids::{EventId, UserId};
 
+use super::{identity::Verifier, rules::FormKey, settings::Settings, store::{self, Frame}};
+use crate::{fixtures::service::Correction, operators::{self, Operator, service::Deed}, phone::Phone};
+
 pub use super::store::{
     Backlog, CoinsEffect, CountryRow, Effect, MatchFilter, MatchRow, Moved, ProviderRow, ReportRow, ResultRow, RoomRow,
     Tally, TournamentRow, TransactionRow, UserRow,
-};
-use super::{
-    identity::Verifier,
-    rules::FormKey,
-    settings::Settings,
-    store::{self, Frame},
-};
-use crate::{
-    events::rules::Outcome,
-    fixtures::service::Correction,
-    operators::{self, Operator, service::Deed},
-    phone::Phone,
 };
 
 /// How many pages are written at once in this process. Each takes one connection to the database.

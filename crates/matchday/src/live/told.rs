@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use scoring::Outcome;
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -11,7 +12,7 @@ use super::rules::TallyFact;
 use crate::{
     events::{
         facts::{EventFact, TeamName},
-        rules::{Outcome, PublicStatus, Status},
+        rules::{PublicStatus, Status},
     },
     predictions::Distribution,
 };

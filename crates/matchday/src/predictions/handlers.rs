@@ -2,28 +2,15 @@
 
 use axum::{Json, extract::State};
 use http::StatusCode;
+use scoring::{Bin, Calibration, Confidence, Forecast, Outcome, Pick, PointsPart, PredictionState, Preview, Score, explain};
 use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
-use web::{
-    ApiError, ErrorBody, Path, Query, ValidJson,
-    fields::{Body, FromBody, FromJson, FromParameters, FromQuery, Parameters, whole_number},
-    ids::{EventId, PredictionId, UserId},
-    paging::{Cursor, CursorPaging, CursorParameters},
-};
+use web::{ApiError, ErrorBody, Path, Query, ValidJson, fields::{Body, FromBody, FromJson, FromParameters, FromQuery, Parameters, whole_number}, ids::{EventId, PredictionId, UserId}, paging::{Cursor, CursorPaging, CursorParameters}};
 
-use super::{
-    calibration::{Bin, Calibration},
-    explanation::{self, PointsPart, State as PredictionState},
-    rules::{Confidence, Forecast, Pick, Score},
-    service::{Filter, Listed, Own, OwnFilter, Prediction, Predictions, Preview, RoomView, SaveError, Summary, View},
-};
-use crate::{
-    events::rules::{Outcome, PublicStatus, Status},
-    rooms::{ReadableRoom, RoomPath},
-    sessions::CurrentUser,
-};
+use super::service::{Filter, Listed, Own, OwnFilter, Prediction, Predictions, RoomView, SaveError, Summary, View};
+use crate::{events::rules::{PublicStatus, Status}, rooms::{ReadableRoom, RoomPath}, sessions::CurrentUser};
 
 #[derive(ToSchema)]
 #[schema(as = PredictionBody)]
@@ -49,17 +36,29 @@ pub(super) struct Submission {
 impl FromBody for Submission {
     fn from_body(body: &mut Body) -> Option<Self> {
         let event_id = body.required("event_id");
-        let (pick, score) = (body.required("prediction"), body.optional("score_prediction"));
-        let confidence: Option<Option<Confidence>> = body.optional("confidence");
-        let (pick, score) = pick.zip(score)?;
+        let pick: Option<Parsed<Pick>> = body.required("prediction");
+        let score: Option<Option<Parsed<Score>>> = body.optional("score_prediction");
+        let confidence: Option<Option<Parsed<Confidence>>> = body.optional("confidence");
+        let (Parsed(pick), score) = pick.zip(score)?;
+        let confidence = confidence.flatten().map(Parsed::into_inner).unwrap_or_default();
         // Also with a faulty confidence: a contradiction is a fault of its own.
-        let forecast = Forecast::new(pick, score, confidence.flatten().unwrap_or_default())
+        let forecast = Forecast::new(pick, score.map(Parsed::into_inner), confidence)
             .or_else(|| body.fault("score_prediction", "contradicts the prediction"));
         Some(Self { event_id: event_id?, forecast: forecast? })
     }
 }
 
-impl FromJson for Pick {
+/// A value of a `scoring` type, read from a request. The wrapper lets this feature implement the parsing traits: neither
+/// they nor the types are its own.
+pub(super) struct Parsed<T>(T);
+
+impl<T> Parsed<T> {
+    fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl FromJson for Parsed<Pick> {
     const EXPECTED: &'static str = <Self as FromQuery>::EXPECTED;
 
     fn from_json(value: &Value) -> Option<Self> {
@@ -67,36 +66,36 @@ impl FromJson for Pick {
     }
 }
 
-impl FromQuery for Pick {
+impl FromQuery for Parsed<Pick> {
     const EXPECTED: &'static str = "must be home, draw or away";
 
     fn from_query(text: &str) -> Option<Self> {
-        text.parse().ok()
+        text.parse().ok().map(Self)
     }
 }
 
-impl FromJson for Score {
+impl FromJson for Parsed<Score> {
     const EXPECTED: &'static str = "must have home and away, whole numbers from 0 to 99";
 
     fn from_json(value: &Value) -> Option<Self> {
         let goals = |side| whole_number(value.as_object()?.get(side)?);
-        Self::new(goals("home")?, goals("away")?)
+        Score::new(goals("home")?, goals("away")?).map(Self)
     }
 }
 
-impl FromJson for Confidence {
+impl FromJson for Parsed<Confidence> {
     const EXPECTED: &'static str = "must be a whole number from 0 to 100";
 
     fn from_json(value: &Value) -> Option<Self> {
-        whole_number(value).and_then(Self::new)
+        whole_number(value).and_then(Confidence::new).map(Self)
     }
 }
 
-impl FromQuery for Confidence {
+impl FromQuery for Parsed<Confidence> {
     const EXPECTED: &'static str = <Self as FromJson>::EXPECTED;
 
     fn from_query(text: &str) -> Option<Self> {
-        text.parse().ok().and_then(Self::new)
+        text.parse().ok().and_then(Confidence::new).map(Self)
     }
 }
 
@@ -172,8 +171,9 @@ pub(super) struct FilterParameters {
 
 impl FromParameters for Filter {
     fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let (user_id, prediction) = (parameters.optional("user_id"), parameters.optional("prediction"));
-        Some(Self { user_id: user_id?, prediction: prediction? })
+        let user_id = parameters.optional("user_id");
+        let prediction: Option<Option<Parsed<Pick>>> = parameters.optional("prediction");
+        Some(Self { user_id: user_id?, prediction: prediction?.map(Parsed::into_inner) })
     }
 }
 
@@ -561,9 +561,7 @@ impl From<Prediction> for ExplanationItem {
             },
             points_earned,
             rules_version: prediction.rules.number(),
-            parts: points_earned
-                .map(|_| explanation::parts(forecast, prediction.rules, prediction.outcome))
-                .unwrap_or_default(),
+            parts: points_earned.map(|_| explain(forecast, prediction.rules, prediction.outcome)).unwrap_or_default(),
         }
     }
 }
@@ -587,7 +585,7 @@ pub(super) async fn explain_prediction(
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; Forecast reads the values")]
+#[expect(dead_code, reason = "only its documentation is used; Parsed<Forecast> reads the values")]
 pub(super) struct PreviewParameters {
     /// Who wins.
     prediction: Pick,
@@ -614,20 +612,21 @@ impl FromQuery for Goals {
     }
 }
 
-impl FromParameters for Forecast {
+impl FromParameters for Parsed<Forecast> {
     fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let pick = parameters.required("prediction");
+        let pick: Option<Parsed<Pick>> = parameters.required("prediction");
         let home: Option<Option<Goals>> = parameters.optional("home");
         let away: Option<Option<Goals>> = parameters.optional("away");
-        let confidence: Option<Option<Confidence>> = parameters.optional("confidence");
+        let confidence: Option<Option<Parsed<Confidence>>> = parameters.optional("confidence");
         let score = match (home?, away?) {
             (Some(Goals(home)), Some(Goals(away))) => Score::new(home, away),
             (None, None) => None,
             (Some(_), None) => return parameters.fault("away", "is required with home"),
             (None, Some(_)) => return parameters.fault("home", "is required with away"),
         };
+        let confidence = confidence.flatten().map(Parsed::into_inner).unwrap_or_default();
         // Also with a faulty confidence: a contradiction is a fault of its own.
-        Self::new(pick?, score, confidence.flatten().unwrap_or_default()).or_else(|| {
+        Forecast::new(pick?.into_inner(), score, confidence).map(Self).or_else(|| {
             for side in ["home", "away"] {
                 parameters.fault::<Self>(side, "contradicts the prediction");
             }
@@ -675,7 +674,7 @@ pub(super) async fn preview_points(
     State(predictions): State<Predictions>,
     _: CurrentUser,
     Path(event): Path<EventId>,
-    Query(forecast): Query<Forecast>,
+    Query(Parsed(forecast)): Query<Parsed<Forecast>>,
 ) -> Result<Json<PreviewAnswer>, ApiError> {
     let preview = predictions.preview(event, forecast).await?.ok_or_else(|| ApiError::not_found("The event"))?;
     let Preview { rules, right, goal_difference, exact_score, wrong } = preview;

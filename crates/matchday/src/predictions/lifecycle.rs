@@ -1,19 +1,14 @@
 //! What becomes of predictions when a match does not go as announced. The database's clock is moved by hand here.
 
-use std::{
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration as Pause,
-};
+use std::{sync::atomic::{AtomicUsize, Ordering}, time::Duration as Pause};
 
 use futures_util::future::join_all;
+use scoring::{Confidence, Forecast, Pick};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 use web::ids::{EventId, UserId};
 
-use super::{
-    rules::{Confidence, Forecast, Pick},
-    service::SaveError,
-};
+use super::service::SaveError;
 use crate::testing::{Answer, TestApp, TestUser};
 
 const MINUTE: Duration = Duration::MINUTE;

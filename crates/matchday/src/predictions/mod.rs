@@ -1,12 +1,9 @@
 //! Predictions: what users say of matches before they start, and what it earns them once they are over.
 
-pub mod calibration;
 pub mod changes;
-pub mod explanation;
 mod handlers;
 #[cfg(test)]
 mod lifecycle;
-pub mod rules;
 pub mod service;
 pub mod settings;
 mod store;

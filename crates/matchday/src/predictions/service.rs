@@ -2,34 +2,15 @@
 
 use std::sync::Arc;
 
-use platform::{
-    Core,
-    batches::{BatchError, Batches},
-};
+use platform::{Core, batches::{BatchError, Batches}};
+use scoring::{Calibration, Earnings, Forecast, Hit, Outcome, Pick, PredictionState, Preview, RulesVersion};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
-use web::{
-    ids::{EventId, PredictionId, RoomId, UserId},
-    paging::{Cursor, CursorPaging, part},
-};
+use web::{ids::{EventId, PredictionId, RoomId, UserId}, paging::{Cursor, CursorPaging, part}};
 
-use super::{
-    calibration::Calibration,
-    changes::Changes,
-    explanation::State,
-    rules::{Earnings, Forecast, Hit, Pick, RulesVersion},
-    settings::Settings,
-    store::{self, Entry},
-    writers::Writer,
-};
-use crate::{
-    events::{
-        rules::{Outcome, Status},
-        service::Events,
-    },
-    predictions::settings::Reveal,
-};
+use super::{changes::Changes, settings::Settings, store::{self, Entry}, writers::Writer};
+use crate::{events::{rules::Status, service::Events}, predictions::settings::Reveal};
 
 /// The predictions.
 #[derive(Clone)]
@@ -141,8 +122,8 @@ impl Prediction {
     }
 
     /// What became of it.
-    pub fn state(&self) -> State {
-        State::of(self.is_in_time, self.outcome)
+    pub fn state(&self) -> PredictionState {
+        PredictionState::of(self.is_in_time, self.outcome)
     }
 }
 
@@ -191,36 +172,6 @@ pub struct PredictedEvent {
     pub home_score: Option<i32>,
     /// Goals of the away team.
     pub away_score: Option<i32>,
-}
-
-/// What a forecast would earn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Preview {
-    /// By which rules.
-    pub rules: RulesVersion,
-    /// With the right outcome.
-    pub right: i32,
-    /// With the right difference of a won match; `None` where it says none.
-    pub goal_difference: Option<i32>,
-    /// With the exact score; `None` where it says none.
-    pub exact_score: Option<i32>,
-    /// With the wrong outcome: nothing, or a loss.
-    pub wrong: i32,
-}
-
-impl Preview {
-    /// What a forecast would earn by these rules.
-    pub fn of(forecast: Forecast, rules: RulesVersion) -> Self {
-        let points = |hit| forecast.earnings_if(rules, hit).total();
-        let possible = |hit| forecast.can_hit(hit).then(|| points(hit));
-        Self {
-            rules,
-            right: points(Hit::Outcome),
-            goal_difference: possible(Hit::Difference),
-            exact_score: possible(Hit::Exact),
-            wrong: points(Hit::Wrong),
-        }
-    }
 }
 
 /// All predictions of a match in a few numbers.

@@ -6,14 +6,12 @@ mod points;
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
+use scoring::{Confidence, Forecast, Pick};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 use web::ids::EventId;
 
-use super::{
-    rules::{Confidence, Forecast, Pick},
-    service::Predictions,
-};
+use super::service::Predictions;
 use crate::{
     events::gates,
     testing::{Answer, MatchBuilder, TestApp, TestFixtures, TestUser, eventually},

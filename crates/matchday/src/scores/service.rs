@@ -10,27 +10,16 @@
 use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::message::PublishMessage;
-use platform::{
-    Core, database,
-    outbox::{self, Message},
-    stream::{Delivery, Failure, Stream, Streams, TransportError, WorkSpec},
-};
+use platform::{Core, database, outbox::{self, Message}, stream::{Delivery, Failure, Stream, Streams, TransportError, WorkSpec}};
+use scoring::Outcome;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 use web::ids::{EventId, UserId};
 
-use super::{
-    boards::{BoardError, Boards, Users, Written},
-    rules::{Scope, Score},
-    settings::Settings,
-    store::{self, Lane, StoredResult},
-};
-use crate::{
-    coins::payouts::{Payouts, Slice},
-    events::rules::Outcome,
-};
+use super::{boards::{BoardError, Boards, Users, Written}, rules::{Scope, Score}, settings::Settings, store::{self, Lane, StoredResult}};
+use crate::coins::payouts::{Payouts, Slice};
 
 /// How many users' scores are worked out anew by one statement.
 const REBUILT_AT_ONCE: i64 = 10_000;

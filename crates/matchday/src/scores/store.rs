@@ -1,14 +1,12 @@
 //! The SQL of scores.
 
+use scoring::Outcome;
 use sqlx::{Executor as _, PgConnection, PgExecutor, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
 use web::ids::{EventId, TournamentId, UserId};
 
-use super::{
-    rules::Score,
-    service::{Difference, NewResult, Progress},
-};
-use crate::{events::rules::Outcome, rooms::service::Room};
+use super::{rules::Score, service::{Difference, NewResult, Progress}};
+use crate::rooms::service::Room;
 
 /// How long a result may take before somebody looks whether its work was lost.
 const PATIENCE_SECONDS: f64 = 120.0;

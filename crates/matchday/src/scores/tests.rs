@@ -2,20 +2,13 @@ use std::collections::BTreeMap;
 
 use platform::clock::Clock as _;
 use proptest::{collection::vec, prelude::*, test_runner::Config as ProptestConfig};
+use scoring::{Confidence, Forecast, Hit, Outcome, Pick, RulesVersion, Score as Goals};
 use serde_json::json;
 use time::{Duration, OffsetDateTime, macros::datetime};
 use web::ids::{EventId, TournamentId, UserId};
 
-use super::{
-    rules::{Scope, Score},
-    service::{Rebuild, Rerun, UPDATED},
-    store,
-};
-use crate::{
-    events::rules::Outcome,
-    predictions::rules::{Confidence, Forecast, Hit, Pick, RulesVersion, Score as Goals},
-    testing::{MatchBuilder, TestApp, TestFixtures, as_service, eventually, with_database},
-};
+use super::{rules::{Scope, Score}, service::{Rebuild, Rerun, UPDATED}, store};
+use crate::testing::{MatchBuilder, TestApp, TestFixtures, as_service, eventually, with_database};
 
 /// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
 const FAR: Duration = Duration::days(365 * 75);

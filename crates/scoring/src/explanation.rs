@@ -1,31 +1,33 @@
-//! Why a prediction earned what it did, in parts that add up and in words; no I/O.
+//! Explanation of the points of a prediction: parts that add up to its points, each with a sentence.
 
 use serde::Serialize;
-use utoipa::ToSchema;
 
-use super::rules::{Forecast, Hit, Pick, RulesVersion, Score};
-use crate::events::rules::Outcome;
+use crate::{
+    forecast::{Forecast, Pick, Score},
+    outcome::Outcome,
+    points::{Hit, RulesVersion},
+};
 
-/// What became of a prediction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+/// Whether a prediction counts, and whether its match has a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-#[schema(as = PredictionState)]
-pub enum State {
+pub enum PredictionState {
     /// The match has no result yet.
     Open,
     /// The match has a result.
     Settled,
-    /// The match was called off, abandoned or awarded: nobody gains or loses by it.
+    /// The match was cancelled, abandoned or awarded.
     Void,
-    /// It was made after the match really began, so it does not count.
+    /// The prediction was made after the match began, so it does not count.
     Late,
 }
 
-impl State {
-    /// The state of a prediction that was made in time, or was not, by what became of its match.
+impl PredictionState {
+    /// State of a prediction; `is_in_time` tells whether it was made before the match began.
     pub fn of(is_in_time: bool, outcome: Outcome) -> Self {
         match outcome {
-            // First, because it holds for everybody.
+            // First, because it applies to late predictions too.
             Outcome::Void => Self::Void,
             _ if !is_in_time => Self::Late,
             Outcome::Result { .. } => Self::Settled,
@@ -34,65 +36,63 @@ impl State {
     }
 }
 
-/// What points are given for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+/// The aspect of a prediction that points are given for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-#[schema(as = PointsReason)]
-pub enum Reason {
-    /// Who won, or that nobody did.
+pub enum PointsReason {
+    /// The winner, or a draw.
     Outcome,
-    /// By how many goals somebody won.
+    /// The number of goals between the teams.
     GoalDifference,
-    /// Every goal.
+    /// The goals of both teams.
     ExactScore,
-    /// How sure the user was.
+    /// The stake of the confidence.
     Confidence,
 }
 
-/// Some of a prediction's points.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+/// Points of a prediction for one aspect of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PointsPart {
-    /// What for.
-    part: Reason,
-    /// How many. All parts together are what was earned.
-    #[schema(example = 20)]
+    part: PointsReason,
+    /// All parts add up to the points of the prediction.
+    #[cfg_attr(feature = "openapi", schema(example = 20))]
     points: i32,
-    /// Why, in a sentence.
-    #[schema(example = "The home team won, as you said.")]
+    /// Reason for these points, as a sentence.
+    #[cfg_attr(feature = "openapi", schema(example = "The home team won, as you said."))]
     reason: String,
 }
 
-/// The points of a forecast part by part, each with its reason. There is one for everything that it could earn points
-/// with, also where it earned none; without a result there are none.
+/// Explains the points of a forecast. There is a part for every aspect that could earn points, also if it earned none;
+/// without a result there are no parts.
 ///
-/// What is better builds on what is less: the right difference of a won match earns its 30 points as 20 for the outcome and
-/// 10 more, the exact score its 40 as 10 more again. A draw has no difference to get right, so there the exact score is 20
-/// more.
-pub fn parts(forecast: Forecast, rules: RulesVersion, outcome: Outcome) -> Vec<PointsPart> {
+/// The parts are increments: the 30 points of a goal difference are 20 for the outcome and 10 more for the difference, the
+/// 40 points of an exact score are 10 more again. A draw has no difference to hit, so for a draw the exact score adds 20.
+pub fn explain(forecast: Forecast, rules: RulesVersion, outcome: Outcome) -> Vec<PointsPart> {
     let (Outcome::Result { home, away }, Some(earnings)) = (outcome, forecast.earnings(rules, outcome)) else {
         return Vec::new();
     };
     let (pick, winner) = (forecast.pick(), Pick::of(home, away));
-    let can = |hit| forecast.can_hit(hit);
     let mut parts = Vec::with_capacity(4);
     let mut given = 0;
-    // Each step gives what its own kind of hit is worth more than what was given before it.
+    // Each step adds the points of its hit less those that earlier steps added.
     let mut step = |part, hit: Hit, is_reached: bool, reason| {
         let points = if is_reached { hit.points() - given } else { 0 };
         given += points;
         parts.push(PointsPart { part, points, reason });
     };
     let is_right = earnings.hit != Hit::Wrong;
-    step(Reason::Outcome, Hit::Outcome, is_right, outcome_reason(pick, winner));
+    step(PointsReason::Outcome, Hit::Outcome, is_right, outcome_reason(pick, winner));
     if let Some(score) = forecast.score() {
-        if can(Hit::Difference) {
+        if forecast.can_hit(Hit::Difference) {
             let is_reached = matches!(earnings.hit, Hit::Difference | Hit::Exact);
-            step(Reason::GoalDifference, Hit::Difference, is_reached, difference_reason(score, home - away));
+            step(PointsReason::GoalDifference, Hit::Difference, is_reached, difference_reason(score, home - away));
         }
-        step(Reason::ExactScore, Hit::Exact, earnings.hit == Hit::Exact, score_reason(score, home, away));
+        step(PointsReason::ExactScore, Hit::Exact, earnings.hit == Hit::Exact, score_reason(score, home, away));
     }
     let reason = confidence_reason(forecast.confidence().percent(), is_right);
-    parts.push(PointsPart { part: Reason::Confidence, points: earnings.stake, reason });
+    parts.push(PointsPart { part: PointsReason::Confidence, points: earnings.stake, reason });
     parts
 }
 
@@ -111,7 +111,7 @@ fn outcome_reason(pick: Pick, winner: Pick) -> String {
     format!("{won}, {said}.")
 }
 
-/// `difference` is that of the result, above zero if the home team won.
+/// `difference` belongs to the result; it is positive if the home team won.
 fn difference_reason(score: Score, difference: i32) -> String {
     let said = i32::from(score.home()) - i32::from(score.away());
     let goals = |number: i32| if number == 1 { "1 goal".to_owned() } else { format!("{number} goals") };
@@ -145,24 +145,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::predictions::rules::Confidence;
+    use crate::forecast::tests::forecast;
 
     const RULES: RulesVersion = RulesVersion::CURRENT;
 
-    fn forecast(pick: Pick, score: Option<(i64, i64)>, confidence: i64) -> Forecast {
-        let score = score.map(|(home, away)| Score::new(home, away).expect("a score"));
-        Forecast::new(pick, score, Confidence::new(confidence).expect("a confidence")).expect("no contradiction")
-    }
-
     fn explained(forecast: Forecast, home: i32, away: i32) -> String {
-        let parts = parts(forecast, RULES, Outcome::Result { home, away });
+        let parts = explain(forecast, RULES, Outcome::Result { home, away });
         let lines: Vec<String> =
             parts.iter().map(|part| format!("{:?} {}: {}", part.part, part.points, part.reason)).collect();
         lines.join("\n")
     }
 
     #[test]
-    fn every_part_says_why() {
+    fn every_part_has_a_reason() {
         insta::assert_snapshot!(explained(forecast(Pick::Home, Some((2, 1)), 75), 2, 1), @r"
         Outcome 20: The home team won, as you said.
         GoalDifference 10: It was won by 1 goal, as you said.
@@ -208,40 +203,40 @@ mod tests {
     }
 
     #[test]
-    fn without_a_result_there_is_nothing_to_explain() {
+    fn no_parts_without_a_result() {
         for outcome in [Outcome::Open, Outcome::Void] {
-            assert_eq!(parts(forecast(Pick::Home, Some((2, 1)), 100), RULES, outcome), []);
+            assert_eq!(explain(forecast(Pick::Home, Some((2, 1)), 100), RULES, outcome), []);
         }
     }
 
     #[test]
-    fn a_void_match_is_so_for_everybody_and_a_late_word_never_counts() {
+    fn late_prediction_never_counts_and_void_comes_first() {
         let result = Outcome::Result { home: 1, away: 0 };
         for (is_in_time, outcome, expected) in [
-            (true, Outcome::Open, State::Open),
-            (true, result, State::Settled),
-            (true, Outcome::Void, State::Void),
-            (false, Outcome::Open, State::Late),
-            (false, result, State::Late),
-            (false, Outcome::Void, State::Void),
+            (true, Outcome::Open, PredictionState::Open),
+            (true, result, PredictionState::Settled),
+            (true, Outcome::Void, PredictionState::Void),
+            (false, Outcome::Open, PredictionState::Late),
+            (false, result, PredictionState::Late),
+            (false, Outcome::Void, PredictionState::Void),
         ] {
-            assert_eq!(State::of(is_in_time, outcome), expected);
+            assert_eq!(PredictionState::of(is_in_time, outcome), expected);
         }
     }
 
     proptest! {
         #[test]
-        fn the_parts_are_all_there_is(
+        fn parts_add_up_to_the_points(
             goals in (0_i64..=9, 0_i64..=9), scored: bool, confidence in 0_i64..=100, home in 0..=9, away in 0..=9,
         ) {
             let pick = Score::new(goals.0, goals.1).expect("a score").pick();
             let forecast = forecast(pick, scored.then_some(goals), confidence);
             let outcome = Outcome::Result { home, away };
-            let parts = parts(forecast, RULES, outcome);
+            let parts = explain(forecast, RULES, outcome);
             let total: i32 = parts.iter().map(|part| part.points).sum();
             prop_assert_eq!(Some(total), forecast.points(RULES, outcome));
             let negative = |part: &&PointsPart| part.points < 0;
-            prop_assert!(parts.iter().filter(negative).all(|part| part.part == Reason::Confidence));
+            prop_assert!(parts.iter().filter(negative).all(|part| part.part == PointsReason::Confidence));
         }
     }
 }

@@ -1,41 +1,40 @@
-//! How sure somebody says they are, against how often they are right; no I/O.
+//! Calibration: how the confidence of a user compares with how often their picks are right.
 
-use super::rules::Confidence;
+use crate::forecast::Confidence;
 
-/// How many bins there are: 1 to 10 percent, 11 to 20, and so on.
+/// One bin for 1 to 10 percent, one for 11 to 20, and so on.
 const BINS: usize = 10;
 
-/// How many percents a bin has.
 const WIDTH: i16 = 10;
 
-/// What somebody's confidence was worth so far.
+/// Settled predictions of a user, grouped by confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calibration {
-    /// How many predictions are settled.
+    /// Number of settled predictions.
     pub settled: u32,
-    /// How many of them had no confidence. Nothing was claimed by them, so they are in no bin.
+    /// Settled predictions with a confidence of 0. They make no claim, so they are in no bin.
     pub without_stake: u32,
-    /// All others, by how sure they were.
+    /// All other settled predictions.
     pub bins: [Bin; BINS],
 }
 
-/// Predictions that were about as sure.
+/// Settled predictions of similar confidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
-    /// The least confidence of the bin, in percent.
+    /// Lowest confidence in the bin, in percent.
     pub from: i16,
-    /// The greatest.
+    /// Highest confidence in the bin, in percent.
     pub to: i16,
-    /// How many there are.
+    /// Number of predictions in the bin.
     pub count: u32,
-    /// How many of them said the right outcome.
+    /// Predictions in the bin whose pick was right.
     pub right: u32,
-    /// The sum of their confidence, in percent.
+    /// Sum of their confidence, in percent.
     confidence: u32,
 }
 
 impl Calibration {
-    /// Puts settled predictions into bins: how sure each was, and whether it was right.
+    /// Takes the confidence of every settled prediction, and whether its pick was right.
     pub fn of(settled: impl IntoIterator<Item = (Confidence, bool)>) -> Self {
         let mut from = 1 - WIDTH;
         let bins = [(); BINS].map(|()| {
@@ -64,12 +63,12 @@ impl Calibration {
 }
 
 impl Bin {
-    /// How sure they were on average, in percent; `None` of nothing.
+    /// Average confidence in percent; `None` for an empty bin.
     pub fn average_confidence(&self) -> Option<f64> {
         (self.count > 0).then(|| f64::from(self.confidence) / f64::from(self.count))
     }
 
-    /// Which part of them was right, from 0 to 1; `None` of nothing.
+    /// Share of right picks, from 0 to 1; `None` for an empty bin.
     pub fn hit_rate(&self) -> Option<f64> {
         (self.count > 0).then(|| f64::from(self.right) / f64::from(self.count))
     }
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bins_are_ten_percents_each() {
+    fn bins_span_ten_percent_each() {
         let bounds: Vec<(i16, i16)> = of(&[]).bins.iter().map(|bin| (bin.from, bin.to)).collect();
         let expected = (1..=91).step_by(10).map(|from| (from, from + 9)).collect::<Vec<_>>();
         assert_eq!(bounds, expected);
@@ -96,14 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_bin_has_no_averages() {
+    fn empty_bin_has_no_averages() {
         for bin in of(&[]).bins {
             assert_eq!((bin.count, bin.average_confidence(), bin.hit_rate()), (0, None, None));
         }
     }
 
     #[test]
-    fn each_prediction_is_in_the_bin_of_its_confidence() {
+    fn counts_predictions_in_the_bin_of_their_confidence() {
         let calibration = of(&[(0, true), (1, false), (10, true), (11, true), (91, false), (100, true), (100, true)]);
         assert_eq!((calibration.settled, calibration.without_stake), (7, 1));
         let bins: Vec<_> = calibration.bins.iter().map(|bin| (bin.count, bin.right)).collect();
@@ -115,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_or_counted_twice(settled in proptest::collection::vec((0_i64..=100, any::<bool>()), 0..200)) {
+        fn counts_every_prediction_once(settled in proptest::collection::vec((0_i64..=100, any::<bool>()), 0..200)) {
             let calibration = of(&settled);
             let counted: u32 = calibration.bins.iter().map(|bin| bin.count).sum();
             prop_assert_eq!(usize::try_from(calibration.settled).ok(), Some(settled.len()));
