@@ -15,11 +15,7 @@ use super::{
 };
 use crate::{
     app::App,
-    http::{
-        ApiError, ClientNetwork, ErrorBody, MaybeUser, ValidJson,
-        fields::{Body, FromBody},
-        limit_headers, retry_after,
-    },
+    http::{ApiError, ClientNetwork, ErrorBody, MaybeUser, ValidJson, fields::from_body, limit_headers, retry_after},
     phone::Phone,
     sms::templates::Language,
 };
@@ -33,11 +29,7 @@ pub(crate) struct PhoneBody {
     pub(crate) phone: Phone,
 }
 
-impl FromBody for PhoneBody {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        Some(Self { phone: body.required("phone")? })
-    }
-}
+from_body!(PhoneBody { phone });
 
 /// A code is on its way.
 #[derive(Serialize, ToSchema)]

@@ -10,9 +10,8 @@ use crate::{
     app::App,
     codes::{Code, service::GuessPermit},
     http::{
-        ApiError, ClientNetwork, CurrentUser, ErrorBody, NO_STORE, ValidJson,
-        fields::{Body, FromBody},
-        limit_headers, permitted, retry_after,
+        ApiError, ClientNetwork, CurrentUser, ErrorBody, NO_STORE, ValidJson, fields::from_body, limit_headers,
+        permitted, retry_after,
     },
     sms::templates::Language,
 };
@@ -69,11 +68,7 @@ pub(super) struct Confirmation {
     code: Code,
 }
 
-impl FromBody for Confirmation {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        Some(Self { code: body.required("code")? })
-    }
-}
+from_body!(Confirmation { code });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct AccountDeleted {

@@ -10,9 +10,8 @@ use crate::{
     app::App,
     codes::{Code, PhoneBody, service::GuessPermit},
     http::{
-        ApiError, ClientNetwork, CurrentUser, ErrorBody, ValidJson,
-        fields::{Body, FromBody},
-        limit_headers, permitted, retry_after,
+        ApiError, ClientNetwork, CurrentUser, ErrorBody, ValidJson, fields::from_body, limit_headers, permitted,
+        retry_after,
     },
     phone::Phone,
     safety::phones::RestrictError,
@@ -50,12 +49,7 @@ pub(super) struct PhoneProof {
     code: Code,
 }
 
-impl FromBody for PhoneProof {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (phone, code) = (body.required("phone"), body.required("code"));
-        Some(Self { phone: phone?, code: code? })
-    }
-}
+from_body!(PhoneProof { phone, code });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct PhoneVerified {
@@ -79,11 +73,7 @@ pub(super) struct Undo {
     code: UndoCode,
 }
 
-impl FromBody for Undo {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        Some(Self { code: body.required("code")? })
-    }
-}
+from_body!(Undo { code });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct MoveUndone {
