@@ -13,6 +13,7 @@ use jiff::{
 };
 use time::OffsetDateTime;
 use url::Url;
+use utoipa::ToSchema;
 
 use crate::platform::{config::Environment, settings::HostPattern};
 
@@ -121,12 +122,19 @@ impl QuietHours {
     }
 }
 
-/// What a browser's messages are encrypted with.
-#[derive(Clone, PartialEq, Eq)]
+/// Encryption keys of a browser's push subscription.
+#[derive(Clone, PartialEq, Eq, ToSchema)]
+#[schema(as = SubscriptionKeys)]
 pub struct PushKeys {
-    /// Its public key, a point of P-256.
+    /// The browser's public key, a point of P-256 in base64.
+    #[schema(
+        value_type = String,
+        pattern = "^[A-Za-z0-9_-]{86}[AEIMQUYcgkosw048]=?$",
+        example = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+    )]
     pub p256dh: [u8; 65],
-    /// A secret that it shares with us.
+    /// A secret of 16 bytes in base64.
+    #[schema(value_type = String, pattern = "^[A-Za-z0-9_-]{21}[AQgw](==)?$", example = "BTBZMqHH6r4Tts7J_aSIgg")]
     pub auth: [u8; 16],
 }
 
