@@ -18,8 +18,11 @@ use crate::{
     events::rules::{Outcome, PublicStatus, Status},
     http::{
         ApiError, CurrentUser, ErrorBody, Path, Query, ValidJson,
-        fields::{Body, FromBody, FromJson, FromParameters, FromQuery, Parameters, whole_number},
-        paging::{Cursor, CursorPaging, CursorParameters},
+        fields::{
+            Body, Faulty, FromBody, FromJson, FromParameters, FromQuery, Parameters, from_body, from_parameters,
+            whole_number,
+        },
+        paging::{Cursor, CursorPaging},
     },
     ids::{EventId, PredictionId, UserId},
     rooms::{ReadableRoom, RoomPath},
@@ -27,18 +30,21 @@ use crate::{
 
 #[derive(ToSchema)]
 #[schema(as = PredictionBody)]
-#[expect(dead_code, reason = "only its documentation is used; Submission reads the values")]
 pub(super) struct SubmissionBody {
-    event_id: EventId,
-    prediction: Pick,
+    #[schema(value_type = EventId)]
+    event_id: Result<EventId, Faulty>,
+    #[schema(value_type = Pick)]
+    prediction: Result<Pick, Faulty>,
     /// Must agree with the prediction; left out or null, the prediction has none.
-    #[schema(required = false)]
-    score_prediction: Option<Score>,
+    #[schema(value_type = Option<Score>)]
+    score_prediction: Result<Option<Score>, Faulty>,
     /// How sure the caller is, in percent. It adds to the points of a right prediction and takes from those of a wrong
     /// one.
-    #[schema(required = false, minimum = 0, maximum = 100, default = 0, example = 75)]
-    confidence: Option<i16>,
+    #[schema(value_type = Option<i16>, minimum = 0, maximum = 100, default = 0, example = 75)]
+    confidence: Result<Option<Confidence>, Faulty>,
 }
+
+from_body!(SubmissionBody { event_id, prediction, score_prediction, confidence });
 
 /// What is predicted of which match.
 pub(super) struct Submission {
@@ -48,14 +54,12 @@ pub(super) struct Submission {
 
 impl FromBody for Submission {
     fn from_body(body: &mut Body) -> Option<Self> {
-        let event_id = body.required("event_id");
-        let (pick, score) = (body.required("prediction"), body.optional("score_prediction"));
-        let confidence: Option<Option<Confidence>> = body.optional("confidence");
-        let (pick, score) = pick.zip(score)?;
-        // Also with a faulty confidence: a contradiction is a fault of its own.
-        let forecast = Forecast::new(pick, score, confidence.flatten().unwrap_or_default())
+        let SubmissionBody { event_id, prediction, score_prediction, confidence } = SubmissionBody::from_body(body)?;
+        // A contradiction is reported also beside a faulty match or confidence.
+        let confidence = confidence.ok().flatten().unwrap_or_default();
+        let forecast = Forecast::new(prediction.ok()?, score_prediction.ok()?, confidence)
             .or_else(|| body.fault("score_prediction", "contradicts the prediction"));
-        Some(Self { event_id: event_id?, forecast: forecast? })
+        Some(Self { event_id: event_id.ok()?, forecast: forecast? })
     }
 }
 
@@ -161,7 +165,6 @@ fn closed(status: Status) -> ApiError {
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; Filter reads the values")]
 pub(super) struct FilterParameters {
     /// Only the prediction of this user.
     #[param(value_type = Option<i64>, minimum = 1)]
@@ -170,10 +173,11 @@ pub(super) struct FilterParameters {
     prediction: Option<Pick>,
 }
 
-impl FromParameters for Filter {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let (user_id, prediction) = (parameters.optional("user_id"), parameters.optional("prediction"));
-        Some(Self { user_id: user_id?, prediction: prediction? })
+from_parameters!(FilterParameters { user_id, prediction });
+
+impl From<FilterParameters> for Filter {
+    fn from(FilterParameters { user_id, prediction }: FilterParameters) -> Self {
+        Self { user_id, prediction }
     }
 }
 
@@ -303,7 +307,7 @@ pub(super) async fn save_prediction(
 
 /// List the predictions of a match, those of the oldest accounts first.
 #[utoipa::path(get, path = "/api/auth/events/{event}/predictions", tag = "Predictions", security(("token" = [])),
-    params(("event" = EventId, Path, description = "As listed"), FilterParameters, CursorParameters),
+    params(("event" = EventId, Path, description = "As listed"), FilterParameters, CursorPaging),
     responses(
         (status = 200, body = PredictionList),
         (status = 404, description = "There is no such match", body = ErrorBody),
@@ -312,11 +316,11 @@ pub(super) async fn list_event_predictions(
     State(app): State<App>,
     user: CurrentUser,
     Path(event): Path<EventId>,
-    Query((filter, paging)): Query<(Filter, CursorPaging)>,
+    Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
 ) -> Result<Json<PredictionList>, ApiError> {
     let summary = app.predictions.summary(event, None).await?.ok_or_else(|| ApiError::not_found("The event"))?;
     let view = View { viewer: user.id, room: None };
-    let (listed, next) = app.predictions.list(event, view, filter, paging).await?;
+    let (listed, next) = app.predictions.list(event, view, filter.into(), paging).await?;
     Ok(Json(PredictionList::new(listed, next, summary)))
 }
 
@@ -347,7 +351,7 @@ struct RoomPredictionMeta {
 ///
 /// All stands of a match are one crowd. A room without a match has none.
 #[utoipa::path(get, path = "/api/auth/chat-rooms/{room}/predictions", tag = "Predictions", security(("token" = [])),
-    params(RoomPath, FilterParameters, CursorParameters),
+    params(RoomPath, FilterParameters, CursorPaging),
     responses(
         (status = 200, body = RoomPredictionList),
         (status = 403, description = "A private room, and the caller is no member", body = ErrorBody),
@@ -356,7 +360,7 @@ struct RoomPredictionMeta {
 pub(super) async fn list_room_predictions(
     State(app): State<App>,
     looked_at: ReadableRoom,
-    Query((filter, paging)): Query<(Filter, CursorPaging)>,
+    Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
 ) -> Result<Json<RoomPredictionList>, ApiError> {
     let ReadableRoom { user, room } = looked_at;
     let (listed, next, summary) = match room.event_id {
@@ -365,7 +369,7 @@ pub(super) async fn list_room_predictions(
             let of = RoomView { id: room.id, with_all_stands: room.stand.is_some() };
             let summary = app.predictions.summary(event, Some(of)).await?.unwrap_or_default();
             let view = View { viewer: user.id, room: Some(of) };
-            let (listed, next) = app.predictions.list(event, view, filter, paging).await?;
+            let (listed, next) = app.predictions.list(event, view, filter.into(), paging).await?;
             (listed, next, summary)
         }
     };
@@ -381,23 +385,13 @@ pub(super) async fn list_room_predictions(
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; WantedOwn reads the values")]
 pub(super) struct OwnParameters {
     /// Only those of matches that still take predictions (`open`), or have a result (`settled`).
     #[param(inline)]
     status: Option<OwnFilter>,
 }
 
-/// Reads [`OwnParameters`].
-pub(super) struct WantedOwn {
-    status: Option<OwnFilter>,
-}
-
-impl FromParameters for WantedOwn {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        parameters.optional("status").map(|status| Self { status })
-    }
-}
+from_parameters!(OwnParameters { status });
 
 impl FromQuery for OwnFilter {
     const EXPECTED: &'static str = "must be open or settled";
@@ -492,12 +486,12 @@ struct OwnPredictionMeta {
 
 /// List the caller's own predictions, the newest first.
 #[utoipa::path(get, path = "/api/auth/predictions", tag = "Predictions", security(("token" = [])),
-    params(OwnParameters, CursorParameters),
+    params(OwnParameters, CursorPaging),
     responses((status = 200, body = OwnPredictionList)))]
 pub(super) async fn list_own_predictions(
     State(app): State<App>,
     user: CurrentUser,
-    Query((wanted, paging)): Query<(WantedOwn, CursorPaging)>,
+    Query((wanted, paging)): Query<(OwnParameters, CursorPaging)>,
 ) -> Result<Json<OwnPredictionList>, ApiError> {
     let (own, next) = app.predictions.own(user.id, wanted.status, paging).await?;
     let meta = OwnPredictionMeta { next_cursor: next.map(|cursor| cursor.to_string()) };
@@ -587,20 +581,22 @@ pub(super) async fn explain_prediction(
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; Forecast reads the values")]
 pub(super) struct PreviewParameters {
     /// Who wins.
-    prediction: Pick,
+    #[param(value_type = Pick)]
+    prediction: Result<Pick, Faulty>,
     /// Goals of the home team; with `away`, and in agreement with the prediction.
-    #[param(minimum = 0, maximum = 99, example = 2)]
-    home: Option<i16>,
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 99, example = 2)]
+    home: Result<Option<Goals>, Faulty>,
     /// Goals of the away team; with `home`.
-    #[param(minimum = 0, maximum = 99, example = 1)]
-    away: Option<i16>,
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 99, example = 1)]
+    away: Result<Option<Goals>, Faulty>,
     /// How sure, in percent.
-    #[param(minimum = 0, maximum = 100, default = 0, example = 75)]
-    confidence: Option<i16>,
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 100, default = 0, example = 75)]
+    confidence: Result<Option<Confidence>, Faulty>,
 }
+
+from_parameters!(PreviewParameters { prediction, home, away, confidence });
 
 /// Goals of one side in a query.
 struct Goals(i64);
@@ -616,18 +612,16 @@ impl FromQuery for Goals {
 
 impl FromParameters for Forecast {
     fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let pick = parameters.required("prediction");
-        let home: Option<Option<Goals>> = parameters.optional("home");
-        let away: Option<Option<Goals>> = parameters.optional("away");
-        let confidence: Option<Option<Confidence>> = parameters.optional("confidence");
-        let score = match (home?, away?) {
+        let given = PreviewParameters::from_parameters(parameters)?;
+        let score = match (given.home.ok()?, given.away.ok()?) {
             (Some(Goals(home)), Some(Goals(away))) => Score::new(home, away),
             (None, None) => None,
             (Some(_), None) => return parameters.fault("away", "is required with home"),
             (None, Some(_)) => return parameters.fault("home", "is required with away"),
         };
-        // Also with a faulty confidence: a contradiction is a fault of its own.
-        Self::new(pick?, score, confidence.flatten().unwrap_or_default()).or_else(|| {
+        // A contradiction is reported also beside a faulty confidence.
+        let confidence = given.confidence.ok().flatten().unwrap_or_default();
+        Self::new(given.prediction.ok()?, score, confidence).or_else(|| {
             for side in ["home", "away"] {
                 parameters.fault::<Self>(side, "contradicts the prediction");
             }

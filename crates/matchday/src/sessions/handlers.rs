@@ -10,7 +10,7 @@ use crate::{
     app::App,
     http::{
         ApiError, CurrentUser, ErrorBody, NO_STORE, Path, Query,
-        paging::{PageMeta, Paging, PagingParameters},
+        paging::{PageMeta, Paging},
     },
     ids::SessionId,
 };
@@ -70,7 +70,7 @@ pub(super) async fn log_out(State(app): State<App>, user: CurrentUser) -> Result
 
 /// List the caller's sessions, newest first.
 #[utoipa::path(get, path = "/api/auth/sessions", tag = "Sessions", security(("token" = [])),
-    params(PagingParameters), responses((status = 200, body = SessionList)))]
+    params(Paging), responses((status = 200, body = SessionList)))]
 pub(super) async fn list_sessions(
     State(app): State<App>,
     user: CurrentUser,
