@@ -2470,6 +2470,7 @@ export interface components {
          * @description A browser that a user wants to be notified in.
          */
         SubscriptionId: number;
+        /** @description Encryption keys of a browser's push subscription. */
         SubscriptionKeys: {
             /**
              * @description The browser's public key, a point of P-256 in base64.

@@ -42,6 +42,57 @@ pub trait FromBody: Sized {
     fn from_body(body: &mut Body) -> Option<Self>;
 }
 
+/// The field is missing or invalid. Its fault is recorded, and the request fails after all checks have run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faulty;
+
+/// A field of a body: `T` is required, `Option<T>` may be absent or null, `Change<T>` distinguishes absent from null.
+/// `Result<_, Faulty>` reads on after a fault, for checks that compare fields.
+pub trait BodyField: Sized {
+    /// Reads the field, or records its fault in `body` and returns `None`.
+    fn read(body: &mut Body, name: &str) -> Option<Self>;
+}
+
+impl<T: FromJson> BodyField for T {
+    fn read(body: &mut Body, name: &str) -> Option<Self> {
+        body.required(name)
+    }
+}
+
+impl<T: FromJson> BodyField for Option<T> {
+    fn read(body: &mut Body, name: &str) -> Option<Self> {
+        body.optional(name)
+    }
+}
+
+impl<T: FromJson> BodyField for Change<T> {
+    fn read(body: &mut Body, name: &str) -> Option<Self> {
+        body.change(name)
+    }
+}
+
+impl<T: BodyField> BodyField for Result<T, Faulty> {
+    fn read(body: &mut Body, name: &str) -> Option<Self> {
+        Some(T::read(body, name).ok_or(Faulty))
+    }
+}
+
+/// Implements [`FromBody`] for a struct by reading every field as its type says ([`BodyField`]). The struct can then
+/// derive `ToSchema`, so that one type parses a body and describes it.
+#[macro_export]
+macro_rules! from_body {
+    ($body:ident { $($field:ident),+ $(,)? }) => {
+        impl $crate::fields::FromBody for $body {
+            fn from_body(body: &mut $crate::fields::Body) -> Option<Self> {
+                // All fields are read before the first `?`, so that the response reports every fault.
+                $(let $field = $crate::fields::BodyField::read(body, stringify!($field));)+
+                Some(Self { $($field: $field?),+ })
+            }
+        }
+    };
+}
+pub use from_body;
+
 /// What a body wants of a value that it may leave as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<T> {
@@ -69,6 +120,47 @@ pub trait FromParameters: Sized {
     /// Reads every parameter. Faults are kept in `parameters`.
     fn from_parameters(parameters: &mut Parameters) -> Option<Self>;
 }
+
+/// A query parameter: `T` is required, `Option<T>` may be absent. `Result<_, Faulty>` reads on after a fault, for checks
+/// that compare parameters.
+pub trait Parameter: Sized {
+    /// Reads the parameter, or records its fault in `parameters` and returns `None`.
+    fn read(parameters: &mut Parameters, name: &str) -> Option<Self>;
+}
+
+impl<T: FromQuery> Parameter for T {
+    fn read(parameters: &mut Parameters, name: &str) -> Option<Self> {
+        parameters.required(name)
+    }
+}
+
+impl<T: FromQuery> Parameter for Option<T> {
+    fn read(parameters: &mut Parameters, name: &str) -> Option<Self> {
+        parameters.optional(name)
+    }
+}
+
+impl<T: Parameter> Parameter for Result<T, Faulty> {
+    fn read(parameters: &mut Parameters, name: &str) -> Option<Self> {
+        Some(T::read(parameters, name).ok_or(Faulty))
+    }
+}
+
+/// Implements [`FromParameters`] for a struct by reading every field as its type says ([`Parameter`]). The struct can
+/// then derive `IntoParams`, so that one type parses the parameters and describes them.
+#[macro_export]
+macro_rules! from_parameters {
+    ($parameters:ident { $($field:ident),+ $(,)? }) => {
+        impl $crate::fields::FromParameters for $parameters {
+            fn from_parameters(parameters: &mut $crate::fields::Parameters) -> Option<Self> {
+                // All parameters are read before the first `?`, so that the response reports every fault.
+                $(let $field = $crate::fields::Parameter::read(parameters, stringify!($field));)+
+                Some(Self { $($field: $field?),+ })
+            }
+        }
+    };
+}
+pub use from_parameters;
 
 /// Two groups of parameters, as in a filter and a page.
 impl<A: FromParameters, B: FromParameters> FromParameters for (A, B) {
@@ -296,12 +388,33 @@ mod tests {
         }
     }
 
-    struct Anything;
+    #[derive(Debug, PartialEq)]
+    struct Anything {
+        team_id: crate::ids::TeamId,
+        public: Option<bool>,
+        born: Change<Date>,
+        checked: Result<bool, Faulty>,
+    }
 
-    impl FromBody for Anything {
-        fn from_body(body: &mut Body) -> Option<Self> {
-            body.required::<crate::ids::TeamId>("team_id").map(|_| Self)
-        }
+    from_body!(Anything { team_id, public, born, checked });
+
+    #[test]
+    fn field_types_decide_what_may_be_absent() {
+        let read = |text: &str| {
+            let Value::Object(fields) = serde_json::from_str(text).expect("JSON") else { panic!("an object") };
+            let mut body = Body { fields, faults: Faults::new() };
+            (Anything::from_body(&mut body), body.faults.into_keys().collect::<Vec<_>>())
+        };
+        let anything = |born| Anything { team_id: crate::ids::TeamId(7), public: None, born, checked: Ok(true) };
+        let absent = read(r#"{"team_id": 7, "checked": true}"#);
+        assert_eq!(absent, (Some(anything(Change::Keep)), vec![]));
+        let null = read(r#"{"team_id": 7, "public": null, "born": null, "checked": true}"#);
+        assert_eq!(null, (Some(anything(Change::Clear)), vec![]));
+        let faulty = read(r#"{"team_id": 7}"#);
+        let checked = Err(Faulty);
+        assert_eq!(faulty, (Some(Anything { checked, ..anything(Change::Keep) }), vec!["checked".to_owned()]));
+        let all = ["born", "checked", "public", "team_id"].map(str::to_owned).to_vec();
+        assert_eq!(read(r#"{"public": 1, "born": 1, "checked": 1}"#), (None, all));
     }
 
     proptest! {

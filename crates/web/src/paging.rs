@@ -13,9 +13,14 @@ use super::fields::{FromParameters, FromQuery, Parameters};
 const MOST_PER_PAGE: i64 = 100;
 
 /// Which page of a list is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct Paging {
+    /// Which page; the first is 1.
+    #[param(value_type = Option<i64>, minimum = 1, default = 1, example = 1)]
     page: i64,
+    /// How many items a page has; more than 100 is served as 100.
+    #[param(value_type = Option<i64>, minimum = 1, default = 20, example = 20)]
     per_page: i64,
 }
 
@@ -48,27 +53,39 @@ impl Paging {
 
 impl FromParameters for Paging {
     fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        read(parameters, 20)
+        read(parameters, 20).map(|(page, per_page)| Self { page, per_page })
     }
 }
 
-/// The same for a list whose items are small: 50 a page where nothing else is asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct LongPaging(pub Paging);
+/// [`Paging`] for a list of small items: 50 per page by default.
+#[derive(Clone, Copy, Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct LongPaging {
+    /// Which page; the first is 1.
+    #[param(value_type = Option<i64>, minimum = 1, default = 1, example = 1)]
+    page: i64,
+    /// How many items a page has; more than 100 is served as 100.
+    #[param(value_type = Option<i64>, minimum = 1, default = 50, example = 50)]
+    per_page: i64,
+}
 
 impl FromParameters for LongPaging {
     fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        read(parameters, 50).map(Self)
+        read(parameters, 50).map(|(page, per_page)| Self { page, per_page })
     }
 }
 
-fn read(parameters: &mut Parameters, usual: i64) -> Option<Paging> {
+impl From<LongPaging> for Paging {
+    fn from(LongPaging { page, per_page }: LongPaging) -> Self {
+        Self { page, per_page }
+    }
+}
+
+/// Reads `page` and `per_page`.
+fn read(parameters: &mut Parameters, usual: i64) -> Option<(i64, i64)> {
     let page = parameters.optional::<Ordinal>("page");
     let per_page = parameters.optional::<Ordinal>("per_page");
-    Some(Paging {
-        page: page?.map_or(1, |Ordinal(page)| page),
-        per_page: per_page?.map_or(usual, |Ordinal(size)| size.min(MOST_PER_PAGE)),
-    })
+    Some((page?.map_or(1, |Ordinal(page)| page), per_page?.map_or(usual, |Ordinal(size)| size.min(MOST_PER_PAGE))))
 }
 
 struct Ordinal(i64);
@@ -81,41 +98,20 @@ impl FromQuery for Ordinal {
     }
 }
 
-/// How many of a list's first items are wanted, where only they are to be had: `per_page`.
-#[derive(Clone, Copy, Debug)]
-pub struct Top(pub i64);
+/// Size of a list that has no further pages.
+#[derive(Clone, Copy, Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct Top {
+    /// How many to show at the top; more than 100 is served as 100.
+    #[param(value_type = Option<i64>, minimum = 1, default = 20, example = 20)]
+    pub per_page: i64,
+}
 
 impl FromParameters for Top {
     fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
         let per_page = parameters.optional::<Ordinal>("per_page")?;
-        Some(Self(per_page.map_or(20, |Ordinal(size)| size.min(MOST_PER_PAGE))))
+        Some(Self { per_page: per_page.map_or(20, |Ordinal(size)| size.min(MOST_PER_PAGE)) })
     }
-}
-
-/// The query parameters of every list, for the documentation.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; Paging reads the values")]
-pub struct PagingParameters {
-    /// Which page; the first is 1.
-    #[param(minimum = 1, default = 1, example = 1)]
-    page: Option<i64>,
-    /// How many items a page has; more than 100 is served as 100.
-    #[param(minimum = 1, default = 20, example = 20)]
-    per_page: Option<i64>,
-}
-
-/// The same for a list with [`LongPaging`].
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; LongPaging reads the values")]
-pub struct LongPagingParameters {
-    /// Which page; the first is 1.
-    #[param(minimum = 1, default = 1, example = 1)]
-    page: Option<i64>,
-    /// How many items a page has; more than 100 is served as 100.
-    #[param(minimum = 1, default = 50, example = 50)]
-    per_page: Option<i64>,
 }
 
 /// Where a page stands in its list.
@@ -166,12 +162,15 @@ impl FromQuery for Cursor {
 }
 
 /// Which part of a list with cursors is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct CursorPaging {
-    /// Where it begins; without it, at the beginning.
-    pub after: Option<Cursor>,
-    /// How many items it has at most.
+    /// How many items to answer with; more than 100 is served as 100.
+    #[param(rename = "per_page", value_type = Option<i64>, minimum = 1, default = 100, example = 100)]
     pub limit: i64,
+    /// The `next_cursor` of the answer before.
+    #[param(rename = "cursor", value_type = Option<String>, example = "AAAAAAAAAGQ")]
+    pub after: Option<Cursor>,
 }
 
 impl FromParameters for CursorPaging {
@@ -189,19 +188,6 @@ pub fn part<T>(mut items: Vec<T>, limit: i64, id: impl Fn(&T) -> i64) -> (Vec<T>
     items.truncate(wanted);
     let next = items.last().filter(|_| more).map(|last| Cursor::after(id(last)));
     (items, next)
-}
-
-/// The query parameters of every list with cursors, for the documentation.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; CursorPaging reads the values")]
-pub struct CursorParameters {
-    /// How many items to answer with; more than 100 is served as 100.
-    #[param(minimum = 1, default = 100, example = 100)]
-    per_page: Option<i64>,
-    /// The `next_cursor` of the answer before.
-    #[param(example = "AAAAAAAAAGQ")]
-    cursor: Option<String>,
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@ use scoring::Outcome;
 use serde_json::{Value, json};
 use web::ids::EventId;
 
-use crate::events::{facts::{EventFact, Standing}, rules::Status};
+use crate::events::{
+    facts::{EventFact, Standing},
+    rules::Status,
+};
 
 /// Something that a room is told.
 #[derive(Clone, Debug, PartialEq, Eq)]

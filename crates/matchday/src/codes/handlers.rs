@@ -8,11 +8,7 @@ use axum::{
 use http::{HeaderMap, StatusCode, request::Parts};
 use serde::Serialize;
 use utoipa::ToSchema;
-use web::{
-    ApiError, ClientNetwork, ErrorBody, ValidJson, WebState,
-    fields::{Body, FromBody},
-    limit_headers, retry_after,
-};
+use web::{ApiError, ClientNetwork, ErrorBody, ValidJson, WebState, fields::from_body, limit_headers, retry_after};
 
 use super::{
     rules::Subject,
@@ -29,11 +25,7 @@ pub(crate) struct PhoneBody {
     pub(crate) phone: Phone,
 }
 
-impl FromBody for PhoneBody {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        Some(Self { phone: body.required("phone")? })
-    }
-}
+from_body!(PhoneBody { phone });
 
 /// A code is on its way.
 #[derive(Serialize, ToSchema)]

@@ -9,10 +9,10 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use utoipa::ToSchema;
 use web::{
     ApiError, ErrorBody, Query, ValidJson,
-    fields::{Body, FromBody, FromJson, whole_number},
+    fields::{FromJson, from_body, whole_number},
     ids::EventId,
     limit_headers,
-    paging::{CursorPaging, CursorParameters},
+    paging::CursorPaging,
     permitted,
 };
 
@@ -24,33 +24,31 @@ use super::{
 use crate::{idempotency::RequestKey, sessions::CurrentUser};
 
 #[derive(ToSchema)]
-#[schema(as = DeductionBody)]
-#[expect(dead_code, reason = "only its documentation is used; Deduction reads the values")]
 pub(super) struct DeductionBody {
-    #[schema(minimum = 1, maximum = 1_000_000_000, example = 25)]
-    amount: i64,
+    #[schema(value_type = i64, minimum = 1, maximum = 1_000_000_000, example = 25)]
+    amount: CoinAmount,
     /// What the coins are spent on. The operator may allow some reasons only.
-    #[schema(min_length = 1, max_length = 64, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$", example = "purchase")]
-    reason: String,
+    #[schema(
+        value_type = String,
+        min_length = 1,
+        max_length = 64,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]+$",
+        example = "purchase"
+    )]
+    reason: Reason,
     /// What the app calls it. A deduction happens once for a reason and a reference: whoever repeats it gets the first
     /// answer, and another amount is refused.
     #[schema(
-        required = false,
+        value_type = Option<String>,
         min_length = 1,
         max_length = 128,
         pattern = r"^[^\x00-\x1f\x7f-\x9f]+$",
         example = "order-4711"
     )]
-    reference_id: Option<String>,
+    reference_id: Option<Reference>,
 }
 
-impl FromBody for Deduction {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (amount, reason) = (body.required("amount"), body.required("reason"));
-        let reference = body.optional("reference_id");
-        Some(Self { amount: amount?, reason: reason?, reference: reference?, request: None })
-    }
-}
+from_body!(DeductionBody { amount, reason, reference_id });
 
 impl FromJson for CoinAmount {
     const EXPECTED: &'static str = "must be a whole number from 1 to 1000000000";
@@ -298,9 +296,10 @@ pub(super) async fn deduct_coins(
     State(coins): State<Coins>,
     user: CurrentUser,
     request: Option<RequestKey>,
-    ValidJson(deduction): ValidJson<Deduction>,
+    ValidJson(DeductionBody { amount, reason, reference_id }): ValidJson<DeductionBody>,
 ) -> Result<Json<CoinsDeducted>, ApiError> {
-    let posted = coins.deduct(user.id, Deduction { request, ..deduction }).await?;
+    let deduction = Deduction { amount, reason, reference: reference_id, request };
+    let posted = coins.deduct(user.id, deduction).await?;
     Ok(Json(CoinsDeducted { message: "The coins were deducted.", data: posted.into() }))
 }
 
@@ -324,7 +323,7 @@ pub(super) async fn claim_daily_coins(
 
 /// The caller's coins, streak and history.
 #[utoipa::path(get, path = "/api/auth/coins", tag = "Coins", security(("token" = [])),
-    params(CursorParameters), responses((status = 200, body = CoinOverview)))]
+    params(CursorPaging), responses((status = 200, body = CoinOverview)))]
 pub(super) async fn get_coins(
     State(coins): State<Coins>,
     user: CurrentUser,

@@ -10,8 +10,17 @@ use time::{Duration, OffsetDateTime};
 use tokio::sync::Semaphore;
 use web::ids::{EventId, UserId};
 
-use super::{identity::Verifier, rules::FormKey, settings::Settings, store::{self, Frame}};
-use crate::{fixtures::service::Correction, operators::{self, Operator, service::Deed}, phone::Phone};
+use super::{
+    identity::Verifier,
+    rules::FormKey,
+    settings::Settings,
+    store::{self, Frame},
+};
+use crate::{
+    fixtures::service::Correction,
+    operators::{self, Operator, service::Deed},
+    phone::Phone,
+};
 
 pub use super::store::{
     Backlog, CoinsEffect, CountryRow, Effect, MatchFilter, MatchRow, Moved, ProviderRow, ReportRow, ResultRow, RoomRow,

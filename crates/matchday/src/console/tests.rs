@@ -4,7 +4,11 @@ mod tokens;
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
 use platform::{clock::Clock as _, stream::Stream};
-use proptest::{collection::vec, prelude::*, test_runner::{Config as ProptestConfig, TestCaseError, TestRunner}};
+use proptest::{
+    collection::vec,
+    prelude::*,
+    test_runner::{Config as ProptestConfig, TestCaseError, TestRunner},
+};
 use scoring::{Confidence, Forecast, Pick, Score as Goals};
 use serde_json::json;
 use time::Duration;
@@ -13,7 +17,15 @@ use url::form_urlencoded;
 use web::ids::{EventId, UserId};
 
 use super::service::{Effect, Moved, Preview};
-use crate::{events::rules::Status, fixtures::service::Correction, operators::{Operator, service::{ActionFilter, Recorded}}, testing::{Answer, MatchBuilder, TestApp, TestFixtures}};
+use crate::{
+    events::rules::Status,
+    fixtures::service::Correction,
+    operators::{
+        Operator,
+        service::{ActionFilter, Recorded},
+    },
+    testing::{Answer, MatchBuilder, TestApp, TestFixtures},
+};
 
 /// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
 const FAR: Duration = Duration::days(365 * 75);

@@ -5,9 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use utoipa::ToSchema;
 use web::{
-    ApiError, ClientNetwork, ErrorBody, NO_STORE, ValidJson,
-    fields::{Body, FromBody},
-    limit_headers, permitted, retry_after,
+    ApiError, ClientNetwork, ErrorBody, NO_STORE, ValidJson, fields::from_body, limit_headers, permitted, retry_after,
 };
 
 use super::service::{Export, Leaving, LeavingError};
@@ -69,11 +67,7 @@ pub(super) struct Confirmation {
     code: Code,
 }
 
-impl FromBody for Confirmation {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        Some(Self { code: body.required("code")? })
-    }
-}
+from_body!(Confirmation { code });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct AccountDeleted {

@@ -8,7 +8,7 @@ use url::Url;
 use utoipa::ToSchema;
 use web::{
     ApiError, ErrorBody, Path, ValidJson,
-    fields::{Body, FromBody, FromJson},
+    fields::{Change, FromJson, from_body},
     ids::SubscriptionId,
 };
 
@@ -96,19 +96,19 @@ impl NotificationsAnswer {
 }
 
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "only its documentation is used; SettingsChange reads the values")]
 pub(super) struct NotificationsChange {
     /// Left out or null it stays.
     reminders: Option<bool>,
     /// Left out they stay; null is none.
-    #[schema(required = false)]
-    quiet_hours: Option<QuietItem>,
+    #[schema(value_type = Option<QuietItem>)]
+    quiet_hours: Change<QuietHours>,
 }
 
-impl FromBody for SettingsChange {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (reminders, quiet_hours) = (body.optional("reminders"), body.change("quiet_hours"));
-        Some(Self { reminders: reminders?, quiet_hours: quiet_hours? })
+from_body!(NotificationsChange { reminders, quiet_hours });
+
+impl From<NotificationsChange> for SettingsChange {
+    fn from(NotificationsChange { reminders, quiet_hours }: NotificationsChange) -> Self {
+        Self { reminders, quiet_hours }
     }
 }
 
@@ -129,30 +129,10 @@ pub(super) struct NewSubscription {
     #[schema(value_type = String, max_length = 1000, pattern = r"^https://[A-Za-z0-9.-]+(:[0-9]{1,4})?/[!-~]*$", example = "https://push.example.org/send/dQw4w9WgXcQ")]
     endpoint: EndpointUrl,
     /// What messages are encrypted with.
-    #[schema(value_type = SubscriptionKeys)]
     keys: PushKeys,
 }
 
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "only its documentation is used; PushKeys reads the values")]
-struct SubscriptionKeys {
-    /// The browser's public key, a point of P-256 in base64.
-    #[schema(
-        pattern = "^[A-Za-z0-9_-]{86}[AEIMQUYcgkosw048]=?$",
-        example = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
-    )]
-    p256dh: String,
-    /// A secret of 16 bytes in base64.
-    #[schema(pattern = "^[A-Za-z0-9_-]{21}[AQgw](==)?$", example = "BTBZMqHH6r4Tts7J_aSIgg")]
-    auth: String,
-}
-
-impl FromBody for NewSubscription {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (endpoint, keys) = (body.required("endpoint"), body.required("keys"));
-        Some(Self { endpoint: endpoint?, keys: keys? })
-    }
-}
+from_body!(NewSubscription { endpoint, keys });
 
 /// The address of a push service.
 struct EndpointUrl(Url);
@@ -223,9 +203,9 @@ pub(super) async fn get_notifications(
 pub(super) async fn save_notifications(
     State(notifications): State<Notifications>,
     user: CurrentUser,
-    ValidJson(change): ValidJson<SettingsChange>,
+    ValidJson(change): ValidJson<NotificationsChange>,
 ) -> Result<Json<NotificationsAnswer>, ApiError> {
-    notifications.change(user.id, change).await?;
+    notifications.change(user.id, change.into()).await?;
     let settings = notifications.settings(user.id).await?;
     Ok(Json(NotificationsAnswer::new(&settings, notifications.public_key())))
 }

@@ -4,11 +4,7 @@ use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
-use web::{
-    ApiError, ClientNetwork, ErrorBody, ValidJson,
-    fields::{Body, FromBody},
-    limit_headers, permitted, retry_after,
-};
+use web::{ApiError, ClientNetwork, ErrorBody, ValidJson, fields::from_body, limit_headers, permitted, retry_after};
 
 use super::service::{BeginError, Phones, UndoCode, UndoError, VerifyError};
 use crate::{
@@ -50,12 +46,7 @@ pub(super) struct PhoneProof {
     code: Code,
 }
 
-impl FromBody for PhoneProof {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (phone, code) = (body.required("phone"), body.required("code"));
-        Some(Self { phone: phone?, code: code? })
-    }
-}
+from_body!(PhoneProof { phone, code });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct PhoneVerified {
@@ -79,11 +70,7 @@ pub(super) struct Undo {
     code: UndoCode,
 }
 
-impl FromBody for Undo {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        Some(Self { code: body.required("code")? })
-    }
-}
+from_body!(Undo { code });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct MoveUndone {

@@ -2,30 +2,47 @@
 
 use axum::{Json, extract::State};
 use http::StatusCode;
-use scoring::{Bin, Calibration, Confidence, Forecast, Outcome, Pick, PointsPart, PredictionState, Preview, Score, explain};
+use scoring::{
+    Bin, Calibration, Confidence, Forecast, Outcome, Pick, PointsPart, PredictionState, Preview, Score, explain,
+};
 use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
-use web::{ApiError, ErrorBody, Path, Query, ValidJson, fields::{Body, FromBody, FromJson, FromParameters, FromQuery, Parameters, whole_number}, ids::{EventId, PredictionId, UserId}, paging::{Cursor, CursorPaging, CursorParameters}};
+use web::{
+    ApiError, ErrorBody, Path, Query, ValidJson,
+    fields::{
+        Body, Faulty, FromBody, FromJson, FromParameters, FromQuery, Parameters, from_body, from_parameters,
+        whole_number,
+    },
+    ids::{EventId, PredictionId, UserId},
+    paging::{Cursor, CursorPaging},
+};
 
 use super::service::{Filter, Listed, Own, OwnFilter, Prediction, Predictions, RoomView, SaveError, Summary, View};
-use crate::{events::rules::{PublicStatus, Status}, rooms::{ReadableRoom, RoomPath}, sessions::CurrentUser};
+use crate::{
+    events::rules::{PublicStatus, Status},
+    rooms::{ReadableRoom, RoomPath},
+    sessions::CurrentUser,
+};
 
 #[derive(ToSchema)]
 #[schema(as = PredictionBody)]
-#[expect(dead_code, reason = "only its documentation is used; Submission reads the values")]
 pub(super) struct SubmissionBody {
-    event_id: EventId,
-    prediction: Pick,
+    #[schema(value_type = EventId)]
+    event_id: Result<EventId, Faulty>,
+    #[schema(value_type = Pick)]
+    prediction: Result<Parsed<Pick>, Faulty>,
     /// Must agree with the prediction; left out or null, the prediction has none.
-    #[schema(required = false)]
-    score_prediction: Option<Score>,
+    #[schema(value_type = Option<Score>)]
+    score_prediction: Result<Option<Parsed<Score>>, Faulty>,
     /// How sure the caller is, in percent. It adds to the points of a right prediction and takes from those of a wrong
     /// one.
-    #[schema(required = false, minimum = 0, maximum = 100, default = 0, example = 75)]
-    confidence: Option<i16>,
+    #[schema(value_type = Option<i16>, minimum = 0, maximum = 100, default = 0, example = 75)]
+    confidence: Result<Option<Parsed<Confidence>>, Faulty>,
 }
+
+from_body!(SubmissionBody { event_id, prediction, score_prediction, confidence });
 
 /// What is predicted of which match.
 pub(super) struct Submission {
@@ -35,16 +52,13 @@ pub(super) struct Submission {
 
 impl FromBody for Submission {
     fn from_body(body: &mut Body) -> Option<Self> {
-        let event_id = body.required("event_id");
-        let pick: Option<Parsed<Pick>> = body.required("prediction");
-        let score: Option<Option<Parsed<Score>>> = body.optional("score_prediction");
-        let confidence: Option<Option<Parsed<Confidence>>> = body.optional("confidence");
-        let (Parsed(pick), score) = pick.zip(score)?;
-        let confidence = confidence.flatten().map(Parsed::into_inner).unwrap_or_default();
-        // Also with a faulty confidence: a contradiction is a fault of its own.
-        let forecast = Forecast::new(pick, score.map(Parsed::into_inner), confidence)
+        let SubmissionBody { event_id, prediction, score_prediction, confidence } = SubmissionBody::from_body(body)?;
+        // A contradiction is reported also beside a faulty match or confidence.
+        let confidence = confidence.ok().flatten().map(Parsed::into_inner).unwrap_or_default();
+        let score = score_prediction.ok()?.map(Parsed::into_inner);
+        let forecast = Forecast::new(prediction.ok()?.into_inner(), score, confidence)
             .or_else(|| body.fault("score_prediction", "contradicts the prediction"));
-        Some(Self { event_id: event_id?, forecast: forecast? })
+        Some(Self { event_id: event_id.ok()?, forecast: forecast? })
     }
 }
 
@@ -160,20 +174,20 @@ fn closed(status: Status) -> ApiError {
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; Filter reads the values")]
 pub(super) struct FilterParameters {
     /// Only the prediction of this user.
     #[param(value_type = Option<i64>, minimum = 1)]
     user_id: Option<UserId>,
     /// Only predictions that say this.
-    prediction: Option<Pick>,
+    #[param(value_type = Option<Pick>)]
+    prediction: Option<Parsed<Pick>>,
 }
 
-impl FromParameters for Filter {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let user_id = parameters.optional("user_id");
-        let prediction: Option<Option<Parsed<Pick>>> = parameters.optional("prediction");
-        Some(Self { user_id: user_id?, prediction: prediction?.map(Parsed::into_inner) })
+from_parameters!(FilterParameters { user_id, prediction });
+
+impl From<FilterParameters> for Filter {
+    fn from(FilterParameters { user_id, prediction }: FilterParameters) -> Self {
+        Self { user_id, prediction: prediction.map(Parsed::into_inner) }
     }
 }
 
@@ -303,7 +317,7 @@ pub(super) async fn save_prediction(
 
 /// List the predictions of a match, those of the oldest accounts first.
 #[utoipa::path(get, path = "/api/auth/events/{event}/predictions", tag = "Predictions", security(("token" = [])),
-    params(("event" = EventId, Path, description = "As listed"), FilterParameters, CursorParameters),
+    params(("event" = EventId, Path, description = "As listed"), FilterParameters, CursorPaging),
     responses(
         (status = 200, body = PredictionList),
         (status = 404, description = "There is no such match", body = ErrorBody),
@@ -312,11 +326,11 @@ pub(super) async fn list_event_predictions(
     State(predictions): State<Predictions>,
     user: CurrentUser,
     Path(event): Path<EventId>,
-    Query((filter, paging)): Query<(Filter, CursorPaging)>,
+    Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
 ) -> Result<Json<PredictionList>, ApiError> {
     let summary = predictions.summary(event, None).await?.ok_or_else(|| ApiError::not_found("The event"))?;
     let view = View { viewer: user.id, room: None };
-    let (listed, next) = predictions.list(event, view, filter, paging).await?;
+    let (listed, next) = predictions.list(event, view, filter.into(), paging).await?;
     Ok(Json(PredictionList::new(listed, next, summary)))
 }
 
@@ -347,7 +361,7 @@ struct RoomPredictionMeta {
 ///
 /// All stands of a match are one crowd. A room without a match has none.
 #[utoipa::path(get, path = "/api/auth/chat-rooms/{room}/predictions", tag = "Predictions", security(("token" = [])),
-    params(RoomPath, FilterParameters, CursorParameters),
+    params(RoomPath, FilterParameters, CursorPaging),
     responses(
         (status = 200, body = RoomPredictionList),
         (status = 403, description = "A private room, and the caller is no member", body = ErrorBody),
@@ -356,7 +370,7 @@ struct RoomPredictionMeta {
 pub(super) async fn list_room_predictions(
     State(predictions): State<Predictions>,
     looked_at: ReadableRoom,
-    Query((filter, paging)): Query<(Filter, CursorPaging)>,
+    Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
 ) -> Result<Json<RoomPredictionList>, ApiError> {
     let ReadableRoom { user, room } = looked_at;
     let (listed, next, summary) = match room.event_id {
@@ -365,7 +379,7 @@ pub(super) async fn list_room_predictions(
             let of = RoomView { id: room.id, with_all_stands: room.stand.is_some() };
             let summary = predictions.summary(event, Some(of)).await?.unwrap_or_default();
             let view = View { viewer: user.id, room: Some(of) };
-            let (listed, next) = predictions.list(event, view, filter, paging).await?;
+            let (listed, next) = predictions.list(event, view, filter.into(), paging).await?;
             (listed, next, summary)
         }
     };
@@ -381,23 +395,13 @@ pub(super) async fn list_room_predictions(
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; WantedOwn reads the values")]
 pub(super) struct OwnParameters {
     /// Only those of matches that still take predictions (`open`), or have a result (`settled`).
     #[param(inline)]
     status: Option<OwnFilter>,
 }
 
-/// Reads [`OwnParameters`].
-pub(super) struct WantedOwn {
-    status: Option<OwnFilter>,
-}
-
-impl FromParameters for WantedOwn {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        parameters.optional("status").map(|status| Self { status })
-    }
-}
+from_parameters!(OwnParameters { status });
 
 impl FromQuery for OwnFilter {
     const EXPECTED: &'static str = "must be open or settled";
@@ -492,12 +496,12 @@ struct OwnPredictionMeta {
 
 /// List the caller's own predictions, the newest first.
 #[utoipa::path(get, path = "/api/auth/predictions", tag = "Predictions", security(("token" = [])),
-    params(OwnParameters, CursorParameters),
+    params(OwnParameters, CursorPaging),
     responses((status = 200, body = OwnPredictionList)))]
 pub(super) async fn list_own_predictions(
     State(predictions): State<Predictions>,
     user: CurrentUser,
-    Query((wanted, paging)): Query<(WantedOwn, CursorPaging)>,
+    Query((wanted, paging)): Query<(OwnParameters, CursorPaging)>,
 ) -> Result<Json<OwnPredictionList>, ApiError> {
     let (own, next) = predictions.own(user.id, wanted.status, paging).await?;
     let meta = OwnPredictionMeta { next_cursor: next.map(|cursor| cursor.to_string()) };
@@ -585,20 +589,22 @@ pub(super) async fn explain_prediction(
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; Parsed<Forecast> reads the values")]
 pub(super) struct PreviewParameters {
     /// Who wins.
-    prediction: Pick,
+    #[param(value_type = Pick)]
+    prediction: Result<Parsed<Pick>, Faulty>,
     /// Goals of the home team; with `away`, and in agreement with the prediction.
-    #[param(minimum = 0, maximum = 99, example = 2)]
-    home: Option<i16>,
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 99, example = 2)]
+    home: Result<Option<Goals>, Faulty>,
     /// Goals of the away team; with `home`.
-    #[param(minimum = 0, maximum = 99, example = 1)]
-    away: Option<i16>,
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 99, example = 1)]
+    away: Result<Option<Goals>, Faulty>,
     /// How sure, in percent.
-    #[param(minimum = 0, maximum = 100, default = 0, example = 75)]
-    confidence: Option<i16>,
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 100, default = 0, example = 75)]
+    confidence: Result<Option<Parsed<Confidence>>, Faulty>,
 }
+
+from_parameters!(PreviewParameters { prediction, home, away, confidence });
 
 /// Goals of one side in a query.
 struct Goals(i64);
@@ -614,19 +620,16 @@ impl FromQuery for Goals {
 
 impl FromParameters for Parsed<Forecast> {
     fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let pick: Option<Parsed<Pick>> = parameters.required("prediction");
-        let home: Option<Option<Goals>> = parameters.optional("home");
-        let away: Option<Option<Goals>> = parameters.optional("away");
-        let confidence: Option<Option<Parsed<Confidence>>> = parameters.optional("confidence");
-        let score = match (home?, away?) {
+        let given = PreviewParameters::from_parameters(parameters)?;
+        let score = match (given.home.ok()?, given.away.ok()?) {
             (Some(Goals(home)), Some(Goals(away))) => Score::new(home, away),
             (None, None) => None,
             (Some(_), None) => return parameters.fault("away", "is required with home"),
             (None, Some(_)) => return parameters.fault("home", "is required with away"),
         };
-        let confidence = confidence.flatten().map(Parsed::into_inner).unwrap_or_default();
-        // Also with a faulty confidence: a contradiction is a fault of its own.
-        Forecast::new(pick?.into_inner(), score, confidence).map(Self).or_else(|| {
+        // A contradiction is reported also beside a faulty confidence.
+        let confidence = given.confidence.ok().flatten().map(Parsed::into_inner).unwrap_or_default();
+        Forecast::new(given.prediction.ok()?.into_inner(), score, confidence).map(Self).or_else(|| {
             for side in ["home", "away"] {
                 parameters.fault::<Self>(side, "contradicts the prediction");
             }

@@ -1,6 +1,9 @@
 //! What becomes of predictions when a match does not go as announced. The database's clock is moved by hand here.
 
-use std::{sync::atomic::{AtomicUsize, Ordering}, time::Duration as Pause};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration as Pause,
+};
 
 use futures_util::future::join_all;
 use scoring::{Confidence, Forecast, Pick};

@@ -2,15 +2,29 @@
 
 use std::sync::Arc;
 
-use platform::{Core, batches::{BatchError, Batches}};
+use platform::{
+    Core,
+    batches::{BatchError, Batches},
+};
 use scoring::{Calibration, Earnings, Forecast, Hit, Outcome, Pick, PredictionState, Preview, RulesVersion};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
-use web::{ids::{EventId, PredictionId, RoomId, UserId}, paging::{Cursor, CursorPaging, part}};
+use web::{
+    ids::{EventId, PredictionId, RoomId, UserId},
+    paging::{Cursor, CursorPaging, part},
+};
 
-use super::{changes::Changes, settings::Settings, store::{self, Entry}, writers::Writer};
-use crate::{events::{rules::Status, service::Events}, predictions::settings::Reveal};
+use super::{
+    changes::Changes,
+    settings::Settings,
+    store::{self, Entry},
+    writers::Writer,
+};
+use crate::{
+    events::{rules::Status, service::Events},
+    predictions::settings::Reveal,
+};
 
 /// The predictions.
 #[derive(Clone)]

@@ -5,10 +5,16 @@ use std::collections::{HashMap, HashSet};
 use scoring::{Confidence, Forecast, Pick, RulesVersion, Score};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Postgres, Transaction};
 use time::OffsetDateTime;
-use web::{ids::{EventId, PredictionId, UserId}, paging::Cursor};
+use web::{
+    ids::{EventId, PredictionId, UserId},
+    paging::Cursor,
+};
 
 use super::service::{Listed, Own, OwnFilter, PredictedEvent, Prediction, RoomView, Saved, Summary};
-use crate::events::{gates, rules::{Status, UnknownStatus}};
+use crate::events::{
+    gates,
+    rules::{Status, UnknownStatus},
+};
 
 /// A prediction to be written.
 #[derive(Clone, Copy, Debug)]

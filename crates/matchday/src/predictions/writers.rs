@@ -2,12 +2,19 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use platform::{batches::{Attempt, Write}, random::{self, Random}};
+use platform::{
+    batches::{Attempt, Write},
+    random::{self, Random},
+};
 use scoring::Forecast;
 use sqlx::PgConnection;
 use web::ids::{EventId, UserId};
 
-use super::{changes::Changes, service::{SaveError, Saved}, store::{self, Entry, Tally}};
+use super::{
+    changes::Changes,
+    service::{SaveError, Saved},
+    store::{self, Entry, Tally},
+};
 use crate::events::service::Events;
 
 /// How many slots a match's tally has.

@@ -7,10 +7,10 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use web::{
     ApiError, ErrorBody, Path, Query, ValidJson,
-    fields::{Body, FromBody},
+    fields::from_body,
     ids::UserId,
     limit_headers,
-    paging::{PageMeta, Paging, PagingParameters},
+    paging::{PageMeta, Paging},
     permitted,
 };
 
@@ -66,7 +66,7 @@ impl From<Blocked> for BlockedItem {
 
 /// List whom the caller has blocked, the newest first.
 #[utoipa::path(get, path = "/api/auth/blocks", tag = "Safety", security(("token" = [])),
-    params(PagingParameters), responses((status = 200, body = BlockList)))]
+    params(Paging), responses((status = 200, body = BlockList)))]
 pub(super) async fn list_blocks(
     State(safety): State<Safety>,
     user: CurrentUser,
@@ -132,12 +132,7 @@ pub(super) struct ReportedMessage {
     reason: Reason,
 }
 
-impl FromBody for ReportedMessage {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (event_id, reason) = (body.required("event_id"), body.required("reason"));
-        Some(Self { event_id: event_id?, reason: reason? })
-    }
-}
+from_body!(ReportedMessage { event_id, reason });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ReportAnswer {

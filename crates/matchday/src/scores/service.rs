@@ -10,7 +10,11 @@
 use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::message::PublishMessage;
-use platform::{Core, database, outbox::{self, Message}, stream::{Delivery, Failure, Stream, Streams, TransportError, WorkSpec}};
+use platform::{
+    Core, database,
+    outbox::{self, Message},
+    stream::{Delivery, Failure, Stream, Streams, TransportError, WorkSpec},
+};
 use scoring::Outcome;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
@@ -18,7 +22,12 @@ use time::OffsetDateTime;
 use tokio::sync::Notify;
 use web::ids::{EventId, UserId};
 
-use super::{boards::{BoardError, Boards, Users, Written}, rules::{Scope, Score}, settings::Settings, store::{self, Lane, StoredResult}};
+use super::{
+    boards::{BoardError, Boards, Users, Written},
+    rules::{Scope, Score},
+    settings::Settings,
+    store::{self, Lane, StoredResult},
+};
 use crate::coins::payouts::{Payouts, Slice};
 
 /// How many users' scores are worked out anew by one statement.

@@ -5,7 +5,10 @@ use sqlx::{Executor as _, PgConnection, PgExecutor, PgPool, Postgres, Transactio
 use time::OffsetDateTime;
 use web::ids::{EventId, TournamentId, UserId};
 
-use super::{rules::Score, service::{Difference, NewResult, Progress}};
+use super::{
+    rules::Score,
+    service::{Difference, NewResult, Progress},
+};
 use crate::rooms::service::Room;
 
 /// How long a result may take before somebody looks whether its work was lost.

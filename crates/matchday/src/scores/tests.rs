@@ -7,7 +7,11 @@ use serde_json::json;
 use time::{Duration, OffsetDateTime, macros::datetime};
 use web::ids::{EventId, TournamentId, UserId};
 
-use super::{rules::{Scope, Score}, service::{Rebuild, Rerun, UPDATED}, store};
+use super::{
+    rules::{Scope, Score},
+    service::{Rebuild, Rerun, UPDATED},
+    store,
+};
 use crate::testing::{MatchBuilder, TestApp, TestFixtures, as_service, eventually, with_database};
 
 /// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.

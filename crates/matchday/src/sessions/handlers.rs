@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use web::{
     ApiError, ErrorBody, NO_STORE, Path, Query,
     ids::SessionId,
-    paging::{PageMeta, Paging, PagingParameters},
+    paging::{PageMeta, Paging},
 };
 
 use super::service::{Session, SessionError, Sessions};
@@ -71,7 +71,7 @@ pub(super) async fn log_out(
 
 /// List the caller's sessions, newest first.
 #[utoipa::path(get, path = "/api/auth/sessions", tag = "Sessions", security(("token" = [])),
-    params(PagingParameters), responses((status = 200, body = SessionList)))]
+    params(Paging), responses((status = 200, body = SessionList)))]
 pub(super) async fn list_sessions(
     State(sessions): State<Sessions>,
     user: CurrentUser,

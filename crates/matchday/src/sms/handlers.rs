@@ -7,8 +7,8 @@ use time::{Date, OffsetDateTime};
 use utoipa::{IntoParams, ToSchema};
 use web::{
     ApiError, ErrorBody, Query, RawBody,
-    fields::{FromParameters, FromQuery, Parameters},
-    paging::{PageMeta, Paging, PagingParameters},
+    fields::{FromQuery, from_parameters},
+    paging::{PageMeta, Paging},
     unknown_route,
 };
 
@@ -29,17 +29,16 @@ impl Language {
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; LogFilter reads the values")]
 pub(super) struct LogParameters {
     /// Only messages to this phone.
-    #[param(example = "+14155550100")]
-    phone: Option<String>,
+    #[param(value_type = Option<String>, example = "+14155550100")]
+    phone: Option<Phone>,
     /// Only messages of this day (UTC).
-    #[param(format = Date, example = "2026-11-20")]
-    date: Option<String>,
+    #[param(value_type = Option<String>, format = Date, example = "2026-11-20")]
+    date: Option<Date>,
     /// Only messages of this status: `sent` or `failed`.
-    #[param(pattern = "^(sent|failed)$")]
-    status: Option<String>,
+    #[param(value_type = Option<String>, pattern = "^(sent|failed)$")]
+    status: Option<Status>,
     /// Messages without a code, like the one to a phone that an account has left, instead of those with one.
     notices: Option<bool>,
 }
@@ -54,13 +53,11 @@ impl FromQuery for Status {
     }
 }
 
-impl FromParameters for LogFilter {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let (phone, date) = (parameters.optional::<Phone>("phone"), parameters.optional::<Date>("date"));
-        let status = parameters.optional::<Status>("status");
-        let notices = parameters.optional::<bool>("notices");
-        let status = status?.map(|status| status.0);
-        Some(Self { phone: phone?, date: date?, status, notices: notices?.unwrap_or(false) })
+from_parameters!(LogParameters { phone, date, status, notices });
+
+impl From<LogParameters> for LogFilter {
+    fn from(LogParameters { phone, date, status, notices }: LogParameters) -> Self {
+        Self { phone, date, status: status.map(|Status(name)| name), notices: notices.unwrap_or(false) }
     }
 }
 
@@ -152,18 +149,18 @@ impl From<ReportError> for ApiError {
 /// Read the messages, with their codes, newest first.
 ///
 /// For development: there is no such endpoint in production, and codes are not kept there.
-#[utoipa::path(get, path = "/api/logs/sms", tag = "Development", params(LogParameters, PagingParameters),
+#[utoipa::path(get, path = "/api/logs/sms", tag = "Development", params(LogParameters, Paging),
     responses((status = 200, body = SmsLog), (status = 404, description = "In production", body = ErrorBody)))]
 pub(super) async fn list_sms_log(
     State(sms): State<Sms>,
-    filter: Result<Query<(LogFilter, Paging)>, ApiError>,
+    filter: Result<Query<(LogParameters, Paging)>, ApiError>,
 ) -> Result<Json<SmsLog>, ApiError> {
     // Before anything of the request is judged: in production this is a path like any other that does not exist.
     if !sms.log_is_open() {
         return Err(unknown_route().await);
     }
     let Query((filter, paging)) = filter?;
-    let (entries, total) = sms.log(&filter, paging).await?;
+    let (entries, total) = sms.log(&filter.into(), paging).await?;
     Ok(Json(SmsLog { data: entries.into_iter().map(SmsLogItem::from).collect(), meta: paging.meta(total) }))
 }
 

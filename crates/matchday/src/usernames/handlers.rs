@@ -11,7 +11,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use web::{
     ApiError, ClientNetwork, ErrorBody, ValidJson, WebState,
-    fields::{Body, FromBody, FromJson},
+    fields::{FromJson, from_body},
     limit_headers,
 };
 
@@ -35,11 +35,7 @@ pub(super) struct UsernameQuestion {
     username: Username,
 }
 
-impl FromBody for UsernameQuestion {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        Some(Self { username: body.required("username")? })
-    }
-}
+from_body!(UsernameQuestion { username });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct UsernameAnswer {
@@ -58,8 +54,7 @@ pub(super) struct SuggestionWish {
     #[schema(value_type = String, max_length = 500, example = "Striker")]
     base: Base,
     /// Whether every suggestion ends in a digit; otherwise none has any. Left out it is false.
-    #[schema(required = false, value_type = Option<bool>)]
-    include_numbers: bool,
+    include_numbers: Option<bool>,
 }
 
 struct Base(String);
@@ -72,12 +67,7 @@ impl FromJson for Base {
     }
 }
 
-impl FromBody for SuggestionWish {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (base, numbers) = (body.required("base"), body.optional("include_numbers"));
-        Some(Self { base: base?, include_numbers: numbers?.unwrap_or(false) })
-    }
-}
+from_body!(SuggestionWish { base, include_numbers });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Suggestions {
@@ -140,6 +130,6 @@ pub(super) async fn generate_usernames(
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permit.limit;
     let ValidJson(wish) = body.map_err(|error| error.limited_by(limit))?;
-    let names = usernames.suggest(&wish.base.0, wish.include_numbers, permit).await?;
+    let names = usernames.suggest(&wish.base.0, wish.include_numbers.unwrap_or(false), permit).await?;
     Ok((limit_headers(limit), Json(Suggestions { suggestions: texts(&names) })))
 }
