@@ -24,34 +24,38 @@ use web::{
 };
 
 use crate::{
-    accounts::service::Accounts,
-    announcements::service::Announcements,
-    chat::{self, service::Chat, work::ChatWork},
-    codes::service::Codes,
-    coins::{payouts::Payouts, service::Coins},
+    admin::console::{self, ConsoleState, service::Console},
+    catalogue::{feeds::service::Feeds, fixtures::service::Fixtures, matches::service::Events, teams::service::Teams},
+    chat::{
+        self,
+        accounts::{service::Chat, work::ChatWork},
+        membership_sync::service::Mirror,
+        moderation::service::Safety,
+        rooms::service::Rooms,
+    },
     config::Config,
-    console::{self, ConsoleState, service::Console},
+    delivery::{
+        announcements::service::Announcements, live::service::Live, notifications::service::Notifications,
+        webhooks::service::Webhooks,
+    },
     demo::service::Demo,
-    events::service::Events,
-    feeds::service::Feeds,
-    fixtures::service::Fixtures,
-    idempotency::service::Idempotency,
-    leaving::service::Leaving,
-    live::service::Live,
-    login::service::Login,
-    mirror::service::Mirror,
-    notifications::service::Notifications,
-    operators::service::Operators,
-    phones::service::Phones,
-    predictions::service::Predictions,
-    rooms::service::Rooms,
-    safety::{phones::RestrictedPhones, service::Safety},
-    scores::{boards::Boards, leaderboard::Leaderboards, service::Scores},
-    sessions::{Authenticates, service::Sessions, user_limit::UserLimit},
-    sms::service::Sms,
-    teams::service::Teams,
-    usernames::service::Usernames,
-    webhooks::service::Webhooks,
+    game::{
+        coins::{payouts::Payouts, service::Coins},
+        predictions::service::Predictions,
+        scores::{boards::Boards, leaderboard::Leaderboards, service::Scores},
+    },
+    identity::{
+        account_deletion::service::Leaving,
+        accounts::{restrictions::RestrictedPhones, service::Accounts},
+        codes::service::Codes,
+        idempotency::service::Idempotency,
+        login::service::Login,
+        operators::service::Operators,
+        phone_moves::service::Phones,
+        sessions::{Authenticates, service::Sessions, user_limit::UserLimit},
+        sms::service::Sms,
+        usernames::service::Usernames,
+    },
 };
 
 /// The application: its configuration, its connections and every service. Cheap to clone.
@@ -134,7 +138,7 @@ impl App {
         };
         let web = web()?;
         let matrix = &config.matrix;
-        let homeserver = chat::service::homeserver(matrix, web.clone())?;
+        let homeserver = chat::accounts::service::homeserver(matrix, web.clone())?;
 
         let sessions = Sessions::new(&core, &config.sessions, matrix.homeserver_url.is_some());
         let sms = Sms::new(&core, &config.sms, config.http.public_url.as_ref())?;
@@ -142,15 +146,20 @@ impl App {
         let usernames = Usernames::new(&core, config.limits.network_names, matrix.bot.clone(), homeserver.clone());
         let coins = Coins::new(&core, &config.coins);
         let restricted_phones = RestrictedPhones::new(&config.codes.keys);
-        let accounts =
-            Accounts::new(&core, &config.accounts, usernames.clone(), coins.clone(), restricted_phones.clone());
-        let chat = Chat::new(&core, matrix, homeserver, sessions.clone(), accounts.clone());
+        let accounts = Accounts::new(
+            &core,
+            &config.accounts,
+            usernames.clone(),
+            Arc::new(coins.clone()),
+            restricted_phones.clone(),
+        );
+        let chat = Chat::new(&core, matrix, homeserver.clone(), sessions.clone(), accounts.clone());
         let login = Login {
             db: core.db.clone(),
             codes: codes.clone(),
             accounts: accounts.clone(),
             sessions: sessions.clone(),
-            chat: chat.clone(),
+            chat: Arc::new(chat.clone()),
         };
         let phones = Phones {
             core: core.clone(),
@@ -174,7 +183,7 @@ impl App {
         let chat_work =
             ChatWork { db: core.db.clone(), chat: chat.clone(), rooms: rooms.clone(), accounts: accounts.clone() };
         let safety = Safety::new(&core, chat.clone(), accounts.clone(), sessions.clone(), restricted_phones);
-        let fixtures = Fixtures::new(&core, events.clone(), rooms.clone());
+        let fixtures = Fixtures::new(&core, events.clone(), Arc::new(rooms.clone()));
         let predictions = Predictions::new(&core, &events, &config.predictions);
         let boards = Boards::new(&core, redis.clone(), &config.redis.prefix);
         let leaderboards = Leaderboards::new(&core, boards.clone());
@@ -188,7 +197,14 @@ impl App {
             predictions: predictions.clone(),
             are_wanted: config.rooms.announcements,
         };
-        let leaving = Leaving::new(&core, login.clone(), phones.clone(), mirror.clone(), matrix.server_name.clone());
+        let leaving = Leaving::new(
+            &core,
+            login.clone(),
+            phones.clone(),
+            Arc::new(mirror.clone()),
+            homeserver,
+            matrix.server_name.clone(),
+        );
         let checks = Checks::new(Dependencies {
             db: core.db.clone(),
             redis: redis.clone(),

@@ -11,7 +11,7 @@ use platform::{
 };
 use sqlx::PgPool;
 
-use crate::scores::service::Scores;
+use crate::game::scores::service::Scores;
 
 /// What this process uses: memory, files, processor, connections to the database.
 pub fn process(db: &PgPool) {

@@ -22,17 +22,14 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use matchday::{
     app::App,
-    codes::service::Closure,
-    config::{Config, Loaded, reference},
-    fixtures::{
+    catalogue::fixtures::{
         document::{Document, Fault},
         service::{Counts, ImportError, Mode, Report},
     },
-    operators::Operator,
-    phone::Phone,
-    router,
-    safety::service::{Report as MessageReport, Restriction, SafetyError},
-    tasks,
+    chat::moderation::service::{Report as MessageReport, SafetyError},
+    config::{Config, Loaded, reference},
+    identity::{accounts::restrictions::Restriction, codes::service::Closure, operators::Operator, phone::Phone},
+    router, tasks,
 };
 use platform::{
     database::{self, Excess, MIGRATIONS, Schema},

@@ -14,8 +14,12 @@ use platform::{
 
 pub use self::reference::reference;
 use crate::{
-    accounts, chat, codes, coins, console, feeds, live, notifications, predictions, rooms, scores, sessions, sms,
-    webhooks,
+    admin::console,
+    catalogue::feeds,
+    chat::{self, rooms},
+    delivery::{live, notifications, webhooks},
+    game::{coins, predictions, scores},
+    identity::{accounts, codes, sessions, sms},
 };
 
 /// Puts the sections together, in the order in which they are printed.
@@ -45,7 +49,7 @@ sections! {
     database: platform::database::Settings,
     redis: platform::redis_client::Settings,
     nats: platform::stream::Settings,
-    matrix: chat::settings::Matrix,
+    matrix: chat::accounts::settings::Matrix,
     rooms: rooms::settings::Settings,
     codes: codes::settings::Settings,
     sms: sms::settings::Settings,

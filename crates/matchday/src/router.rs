@@ -24,18 +24,26 @@ use utoipa_axum::router::OpenApiRouter;
 use web::{ApiError, Edge, EdgeSettings, ErrorBody, health, openapi, server, unknown_route, wrong_method};
 
 use crate::{
-    accounts,
+    admin::console,
     app::App,
-    chat, codes, coins, console, demo, events,
-    idempotency::{self, OnceLayer},
-    leaving,
-    live::{
-        self,
-        told::{StreamMatch, StreamPoints, StreamRank, StreamResult, StreamTally},
+    catalogue::{matches, teams},
+    chat::{self, membership_sync, moderation, rooms},
+    delivery::{
+        live::{
+            self,
+            told::{StreamMatch, StreamPoints, StreamRank, StreamResult, StreamTally},
+        },
+        notifications,
     },
-    login, mirror, notifications, phones, predictions, rooms, safety, scores,
-    sessions::{self, CurrentUser},
-    sms, teams, usernames,
+    demo,
+    game::{coins, predictions, profile, scores},
+    identity::{
+        account_deletion, codes,
+        idempotency::{self, OnceLayer},
+        login, phone_moves,
+        sessions::{self, CurrentUser},
+        sms, usernames,
+    },
 };
 
 #[derive(utoipa::OpenApi)]
@@ -75,17 +83,17 @@ fn features() -> OpenApiRouter<App> {
         .merge(codes::routes())
         .merge(login::routes())
         .merge(usernames::routes())
-        .merge(accounts::routes())
-        .merge(phones::routes())
-        .merge(leaving::routes())
-        .merge(chat::routes())
-        .merge(events::routes())
+        .merge(profile::routes())
+        .merge(phone_moves::routes())
+        .merge(account_deletion::routes())
+        .merge(chat::accounts::routes())
+        .merge(matches::routes())
         .merge(teams::routes())
         .merge(predictions::routes())
         .merge(scores::routes())
         .merge(coins::routes())
         .merge(rooms::routes())
-        .merge(safety::routes())
+        .merge(moderation::routes())
         .merge(notifications::routes())
         .merge(sessions::routes())
         .merge(sms::routes())
@@ -94,7 +102,7 @@ fn features() -> OpenApiRouter<App> {
 /// Those around which nothing stands: cached pages, which bring their compressed form along, and the live stream, which has
 /// no end. Nothing is posted there.
 fn bare_features() -> OpenApiRouter<App> {
-    OpenApiRouter::with_openapi(Description::openapi()).merge(events::cached_routes()).merge(live::routes())
+    OpenApiRouter::with_openapi(Description::openapi()).merge(matches::cached_routes()).merge(live::routes())
 }
 
 fn health() -> (Router<App>, OpenApi) {
@@ -172,10 +180,10 @@ pub fn private(app: &App) -> Edge {
     let router = health()
         .0
         .route("/metrics", get(|| std::future::ready(telemetry::metrics().render())))
-        .merge(mirror::private_routes(app.mirror.clone()))
+        .merge(membership_sync::private_routes(app.mirror.clone()))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method);
-    let paths = ["/healthz", "/readyz", "/metrics"].into_iter().chain(mirror::PRIVATE_PATHS);
+    let paths = ["/healthz", "/readyz", "/metrics"].into_iter().chain(membership_sync::PRIVATE_PATHS);
     edge(app, router.with_state(app.clone()), paths.map(str::to_owned).collect())
 }
 

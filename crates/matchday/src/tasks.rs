@@ -16,15 +16,12 @@ use platform::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    announcements::service::Announcements,
     app::App,
     backlog::{self, Backlog},
-    chat::work::ChatWork,
-    events, feeds,
-    live::tallies::Teller,
-    rooms::service::Rooms,
-    safety, sessions,
-    webhooks::service::Webhooks,
+    catalogue::{feeds, matches},
+    chat::{accounts::work::ChatWork, rooms::service::Rooms},
+    delivery::{announcements::service::Announcements, live::tallies::Teller, webhooks::service::Webhooks},
+    identity::{accounts::restrictions, sessions},
 };
 
 /// Begins to hear what other processes tell, and to tidy up metrics.
@@ -388,9 +385,9 @@ async fn hear(app: App, closing: CancellationToken) {
 async fn hear_until_closing(app: &App, closing: &CancellationToken) -> Result<(), TransportError> {
     let mut connections = app.streams.connections();
     let mut revocations = app.streams.hear(sessions::service::REVOKED).await?;
-    let mut changes = app.streams.hear(events::service::FACTS).await?;
-    let mut catalogue = app.streams.hear(events::service::CATALOGUE).await?;
-    let mut restrictions = app.streams.hear(safety::service::CHANGED).await?;
+    let mut changes = app.streams.hear(matches::service::FACTS).await?;
+    let mut catalogue = app.streams.hear(matches::service::CATALOGUE).await?;
+    let mut restrictions = app.streams.hear(restrictions::CHANGED).await?;
     loop {
         tokio::select! {
             () = closing.cancelled() => return Ok(()),

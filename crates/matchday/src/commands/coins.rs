@@ -4,13 +4,13 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use matchday::{
     app::App,
-    coins::{
+    config::Config,
+    game::coins::{
         audit::{Difference, Totals},
         ledger::Refusal,
         rules::{CoinAmount, Reference, Remark, TransactionId},
         service::{Candidate, OperatorError},
     },
-    config::Config,
 };
 use time::format_description::well_known::Rfc3339;
 

@@ -4,12 +4,12 @@ use anyhow::bail;
 use clap::Subcommand;
 use matchday::{
     app::App,
-    config::Config,
-    feeds::{
+    catalogue::feeds::{
         LEASE,
         service::{Outcome, Polled},
     },
-    operators::{Operator, service::Deed},
+    config::Config,
+    identity::operators::{Operator, service::Deed},
 };
 use platform::{lease::Lease, random, shutdown};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! What an operator does about notifications.
 
 use clap::Subcommand;
-use matchday::notifications::push;
+use matchday::delivery::notifications::push;
 use platform::random::SystemRandom;
 
 use super::print;

@@ -5,11 +5,11 @@ use clap::Subcommand;
 use matchday::{
     app::App,
     config::Config,
-    operators::{Operator, service::Deed},
-    scores::{
+    game::scores::{
         rules::Score,
         service::{Rebuild, Rerun},
     },
+    identity::operators::{Operator, service::Deed},
 };
 use serde_json::json;
 use time::format_description::well_known::Rfc3339;

@@ -3,11 +3,10 @@
 use anyhow::{Context as _, bail};
 use clap::Args;
 use matchday::{
+    admin::console::service::{ReportRow, UserView},
     app::App,
     config::Config,
-    console::service::{ReportRow, UserView},
-    operators::Operator,
-    phone::Phone,
+    identity::{operators::Operator, phone::Phone},
 };
 use time::{OffsetDateTime, UtcOffset, macros::format_description};
 

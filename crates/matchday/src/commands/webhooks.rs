@@ -5,11 +5,11 @@ use clap::{Args, Subcommand};
 use matchday::{
     app::App,
     config::Config,
-    operators::service::Deed,
-    webhooks::{
+    delivery::webhooks::{
         rules::{Kind, Verdict},
         service::{Dead, DeadMessage, Endpoint},
     },
+    identity::operators::service::Deed,
 };
 use platform::outward::Answer;
 use serde_json::json;

@@ -13,12 +13,12 @@ use super::{
     service::{Demo, came_too_late, join, say},
     store::{self, Stored},
 };
-use crate::{
-    events::rules::Status,
+use crate::catalogue::{
     fixtures::{
         document::Document,
         service::{Mode, Report},
     },
+    matches::rules::Status,
 };
 
 /// How the demo is played.

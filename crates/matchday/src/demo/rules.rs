@@ -3,9 +3,9 @@
 use scoring::{Confidence, Forecast, Pick, Score};
 use time::{Duration, OffsetDateTime};
 
-use crate::{
-    events::rules::Status,
+use crate::catalogue::{
     fixtures::document::{Document, MatchEntry, SportEntry, TeamEntry, TournamentEntry},
+    matches::rules::Status,
 };
 
 /// What the tournament is known by.

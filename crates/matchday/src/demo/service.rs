@@ -19,28 +19,36 @@ use super::{
     store::{self, Stored},
 };
 use crate::{
-    accounts::{
-        PersonName,
-        service::{Accounts, ProfileChange},
+    catalogue::{
+        fixtures::service::{Fixtures, Mode},
+        matches::rules::Status,
+        teams::service::{TeamFilter, Teams},
     },
-    chat::service::Chat,
-    codes::{Subject, service::Codes},
-    coins::{self, service::Coins},
-    events::rules::Status,
-    fixtures::service::{Fixtures, Mode},
-    phone::Phone,
-    predictions::service::{Predictions, SaveError},
-    rooms::{
-        RoomAddress,
-        service::{RoomError, Rooms},
+    chat::{
+        accounts::service::Chat,
+        rooms::{
+            RoomAddress,
+            service::{RoomError, Rooms},
+        },
     },
-    scores::service::Scores,
-    sms::{
-        service::{LogFilter, Sms},
-        templates::Language,
+    game::{
+        coins::{self, service::Coins},
+        predictions::service::{Predictions, SaveError},
+        scores::service::Scores,
     },
-    teams::service::{TeamFilter, Teams},
-    usernames::Username,
+    identity::{
+        accounts::{
+            PersonName,
+            service::{Accounts, ProfileChange},
+        },
+        codes::{Subject, service::Codes},
+        phone::Phone,
+        sms::{
+            service::{LogFilter, Sms},
+            templates::Language,
+        },
+        usernames::Username,
+    },
 };
 
 /// How many fans come to a room.

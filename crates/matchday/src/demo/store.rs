@@ -6,7 +6,7 @@ use sqlx::PgExecutor;
 use time::{Duration, OffsetDateTime};
 use web::ids::{EventId, UserId};
 
-use crate::events::rules::{Status, UnknownStatus};
+use crate::catalogue::matches::rules::{Status, UnknownStatus};
 
 /// A match of the demo as it stands.
 #[derive(Clone, Debug)]

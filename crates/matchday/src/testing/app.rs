@@ -29,11 +29,11 @@ use web::{
 
 use super::{MockClock, SeededRandom, TestFixtures, test_config, unique};
 use crate::{
-    accounts,
     app::App,
     config::Config,
+    game::scores,
+    identity::accounts,
     router::{Public, console, private, public},
-    scores,
 };
 
 /// An application on a fresh database, reached through its router without a network.

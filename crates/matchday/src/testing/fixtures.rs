@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use time::{Duration, format_description::well_known::Rfc3339};
 
 use super::{TestApp, unique};
-use crate::fixtures::{
+use crate::catalogue::fixtures::{
     document::Document,
     service::{Mode, Report},
 };

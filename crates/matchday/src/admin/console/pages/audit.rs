@@ -1,0 +1,95 @@
+//! What operators did.
+
+use maud::{Markup, html};
+use serde_json::Value;
+use time::OffsetDateTime;
+use url::form_urlencoded::byte_serialize;
+
+use super::{Tone, badge, moment_ago, pager, table};
+use crate::identity::operators::service::{ActionFilter, Recorded};
+
+pub(in crate::admin::console) fn show(
+    recorded: &[Recorded],
+    filter: &ActionFilter,
+    has_more: bool,
+    now: OffsetDateTime,
+) -> Markup {
+    let further = recorded.last().filter(|_| has_more).map(|last| {
+        let mut href = format!("/console/audit?before={}", last.id);
+        for (name, value) in [("operator", &filter.operator), ("target", &filter.target)] {
+            if let Some(value) = value {
+                href.extend(["&", name, "="]);
+                href.extend(byte_serialize(value.as_bytes()));
+            }
+        }
+        href
+    });
+    html! {
+        h1 { "Audit" }
+        form.filter method="get" action="/console/audit" {
+            div { label for="operator" { "Operator" } input type="search" id="operator" name="operator" value=[filter.operator.as_deref()]; }
+            div { label for="target" { "Target, like user:42 or event:7" } input type="search" id="target" name="target" value=[filter.target.as_deref()]; }
+            button type="submit" { "Show" }
+            a.button href="/console/audit" { "All" }
+        }
+        (table("What operators did, the newest first", &HEADS, &rows(recorded, true, now), recorded.is_empty(), "Nothing yet."))
+        (pager(None, further))
+    }
+}
+
+const HEADS: [&str; 7] = ["When", "Who", "What", "To what", "Why", "More", "Request"];
+const HEADS_OF_ONE: [&str; 6] = ["When", "Who", "What", "Why", "More", "Request"];
+
+/// The same of one thing, on its own page.
+pub(super) fn of_one(caption: &str, recorded: &[Recorded], now: OffsetDateTime) -> Markup {
+    table(caption, &HEADS_OF_ONE, &rows(recorded, false, now), recorded.is_empty(), "Nothing.")
+}
+
+fn rows(recorded: &[Recorded], with_target: bool, now: OffsetDateTime) -> Markup {
+    html! { @for row in recorded { tr {
+        td { (moment_ago(row.created_at, now)) }
+        td { (row.operator) }
+        th scope="row" {
+            (row.action)
+            @match row.outcome.as_str() {
+                "failed" => { " " (badge(Tone::Bad, "failed")) },
+                "begun" => { " " (badge(Tone::Busy, "no end known")) },
+                _ => {},
+            }
+        }
+        @if with_target { td { (target(&row.target)) } }
+        td { @if row.reason.is_empty() { span.quiet { "not said" } } @else { (row.reason) } }
+        td.details { (details(&row.details)) }
+        td { @match &row.request_id { Some(id) => code.id { (id) }, None => span.quiet { "command line" } } }
+    } } }
+}
+
+fn target(target: &str) -> Markup {
+    // Only what is an id becomes a link.
+    let linked = |prefix: &str| target.strip_prefix(prefix).filter(|id| id.bytes().all(|byte| byte.is_ascii_digit()));
+    match (linked("user:"), linked("event:")) {
+        (Some(id), _) => html! { a href={ "/console/users/" (id) } { (target) } },
+        (_, Some(id)) => html! { a href={ "/console/matches/" (id) } { (target) } },
+        _ => html! { (target) },
+    }
+}
+
+fn details(value: &Value) -> Markup {
+    let Value::Object(fields) = value else { return html! { (value) } };
+    html! { @for (name, value) in fields {
+        @let text = told(value);
+        @if !text.is_empty() { span.detail { span.quiet { (name) } " " (text) } " " }
+    } }
+}
+
+fn told(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(told).collect::<Vec<_>>().join("; "),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| format!("{} {name}", told(value))).collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,179 @@
+//! Users, and restricting them.
+
+use maud::{Markup, html};
+use time::OffsetDateTime;
+
+use super::{Tone, badge, change, mark, moment, moment_ago, number, pager, reason, table};
+use crate::{
+    admin::console::{
+        extract::Identity,
+        rules::{Role, said},
+        service::{Listed, ReportRow, UserRow, UserView},
+    },
+    identity::{accounts::restrictions::Restriction, operators::service::Recorded},
+};
+
+pub(in crate::admin::console) fn list(
+    viewer: &Identity,
+    users: &Listed<UserRow>,
+    asked: Option<&str>,
+    now: OffsetDateTime,
+) -> Markup {
+    let rows = html! { @for row in &users.rows { tr {
+        td.n { (row.id) }
+        th scope="row" { a href={ "/console/users/" (row.id) } { (row.username) } }
+        td { @if let Some(name) = &row.name { (name) } }
+        td { (phone(row)) }
+        td { (moment_ago(row.created_at, now)) }
+        td { (state(row)) }
+    } } };
+    let further = users.rows.last().filter(|_| users.has_more && asked.is_none());
+    html! {
+        h1 { "Users" }
+        form.filter method="post" action="/console/users" {
+            (mark(viewer))
+            div.grow {
+                label for="q" { "Username, id, or a whole phone number" }
+                input type="search" id="q" name="q" value=[asked] placeholder="swift_winger, 42 or +4917012345678" autocomplete="off";
+            }
+            button type="submit" { "Search" }
+        }
+        (table(if asked.is_some() { "Found" } else { "The newest" }, &["#Id", "Username", "Name", "Phone", "Since", "State"], &rows,
+               users.rows.is_empty(), "There is nobody of that name, id or phone."))
+        @if asked.is_some() && users.has_more { p.quiet { "There are more; say more of the name." } }
+        (pager(None, further.map(|row| format!("/console/users?below={}", row.id))))
+    }
+}
+
+/// In part: enough to recognise it by.
+fn phone(row: &UserRow) -> Markup {
+    html! { @match &row.phone { Some(phone) => span.phone { (phone.to_string()) }, None => span.quiet { "none" } } }
+}
+
+fn state(row: &UserRow) -> Markup {
+    html! {
+        @if row.banned_at.is_some() { (badge(Tone::Bad, "banned")) " " }
+        @if row.muted_at.is_some() { (badge(Tone::Busy, "muted")) }
+        @if row.banned_at.is_none() && row.muted_at.is_none() { span.quiet { "free" } }
+    }
+}
+
+pub(in crate::admin::console) fn show(
+    viewer: &Identity,
+    found: &UserView,
+    recorded: &[Recorded],
+    now: OffsetDateTime,
+) -> Markup {
+    let row = &found.row;
+    let restrictions = html! { @for (action, reason, operator, at) in &found.restrictions { tr {
+        td { (moment_ago(*at, now)) }
+        th scope="row" { (action) }
+        td { (reason) }
+        td { (operator) }
+    } } };
+    let transactions = html! { @for entry in &found.transactions { tr {
+        td { (moment_ago(entry.created_at, now)) }
+        th scope="row" { (entry.kind) @if let Some(reason) = entry.reason.as_ref().filter(|reason| **reason != entry.kind) { " " span.quiet { (reason) } } }
+        td { @if let Some(remark) = &entry.remark { (remark) } @if let Some(operator) = &entry.operator { " " span.quiet { "by " (operator) } } }
+        td.n { (change(entry.amount)) }
+        td.n { (number(entry.balance)) }
+    } } };
+    html! {
+        p.trail { a href="/console/users" { "Users" } }
+        h1 { (row.username) }
+        p.lead { (state(row)) }
+        div.columns {
+            section.card {
+                h2 { "The account" }
+                dl {
+                    dt { "Id" } dd { (row.id) }
+                    dt { "Username" } dd { (row.username) @if row.username_is_generated { " " span.quiet { "made up by the service" } } }
+                    dt { "Name" } dd { @match &row.name { Some(name) => (name), None => span.quiet { "not given" } } }
+                    dt { "Phone" } dd { (phone(row)) }
+                    dt { "Since" } dd { (moment_ago(row.created_at, now)) }
+                    @if let Some(at) = row.banned_at { dt { "Banned" } dd { (moment_ago(at, now)) (until(row.banned_until)) } }
+                    @if let Some(at) = row.muted_at { dt { "Muted" } dd { (moment_ago(at, now)) (until(row.muted_until)) } }
+                    dt { "Sessions" } dd {
+                        @match found.sessions {
+                            (count, Some(last)) => { (number(count)) ", last used " (moment_ago(last, now)) },
+                            (_, None) => span.quiet { "none" },
+                        }
+                    }
+                    dt { "Chat account" } dd { @if row.has_chat_account { "yes, in " (number(found.rooms)) " rooms" } @else { "no" } }
+                    @if let Some((points, exact, correct, settled)) = found.score {
+                        dt { "Score" } dd { (number(points.into())) " points, " (exact) " exact, " (correct) " right of " (settled) }
+                    }
+                    dt { "Coins" } dd { (number(found.balance)) }
+                }
+            }
+            @if viewer.may(Role::Moderator) { (restrict(viewer, row)) }
+        }
+        (table("Restrictions", &["When", "What", "Why", "By"], &restrictions, found.restrictions.is_empty(), "Nobody ever restricted them."))
+        (reports("What others reported of them", &found.about, true, now))
+        (reports("What they reported", &found.by, false, now))
+        (table("Coins that moved last", &["When", "What", "Remark", "#Coins", "#Balance"], &transactions, found.transactions.is_empty(), "None ever did."))
+        (super::audit::of_one("What operators did to them", recorded, now))
+    }
+}
+
+/// Durations to choose from, as `matchday users ban --for` takes them.
+const DURATIONS: [(&str, &str); 6] =
+    [("", "No end"), ("1h", "1 hour"), ("1d", "1 day"), ("7d", "7 days"), ("30d", "30 days"), ("365d", "365 days")];
+
+fn until(end: Option<OffsetDateTime>) -> Markup {
+    html! { @if let Some(end) = end { ", until " (moment(end)) } @else { ", without an end" } }
+}
+
+fn restrict(viewer: &Identity, row: &UserRow) -> Markup {
+    let ban =
+        if row.banned_at.is_some() { (Restriction::Unban, "Let them in again") } else { (Restriction::Ban, "Ban") };
+    let mute = if row.muted_at.is_some() {
+        (Restriction::Unmute, "Let them speak again")
+    } else {
+        (Restriction::Mute, "Mute")
+    };
+    html! {
+        section.card {
+            h2 { "Restrict them" }
+            p.quiet { "Who is banned is refused everywhere and taken out of all rooms. Who is muted can do all but speak in chat." }
+            form method="post" action={ "/console/users/" (row.id) "/restriction" } {
+                (mark(viewer))
+                (reason("reason", "Why; it is kept with your name"))
+                div {
+                    label for="for" { "Duration of a ban or mute" }
+                    select id="for" name="for" {
+                        @for (value, label) in DURATIONS { option value=(value) { (label) } }
+                    }
+                }
+                div.actions {
+                    @for (action, label) in [mute, ban] {
+                        button.strong[action == Restriction::Ban] type="submit" name="action" value=(action.name()) { (label) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn reports(caption: &str, reports: &[ReportRow], by_others: bool, now: OffsetDateTime) -> Markup {
+    let rows = html! { @for report in reports { tr {
+        td { (moment_ago(report.created_at, now)) }
+        td { @match &report.content { Some(content) => q { (said(content)) }, None => span.quiet { "not seen" } } }
+        td {
+            (report.reason)
+            @if by_others { " " span.quiet { "by " a href={ "/console/users/" (report.reporter_id) } { (report.reporter) } } }
+        }
+        td { (report.room) }
+        td { @match &report.resolution {
+            Some(resolution) => (resolution),
+            None => (badge(Tone::Busy, "open")),
+        } }
+    } } };
+    table(
+        caption,
+        &["When", "Message", "Why it was reported", "Room", "Resolution"],
+        &rows,
+        reports.is_empty(),
+        "Nothing.",
+    )
+}

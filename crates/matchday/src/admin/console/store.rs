@@ -1,0 +1,942 @@
+//! The SQL of the console: read models only, each with a limit.
+
+use scoring::Outcome;
+use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+use time::OffsetDateTime;
+use web::ids::{EventId, TeamId, TournamentId, UserId};
+
+use crate::{catalogue::matches::rules::Status, identity::phone::Phone};
+
+/// How many of a match's results, of a user's restrictions and the like are shown.
+const SHOWN: i64 = 20;
+/// Further ones are not counted: that there are so many is all an operator needs to know.
+pub(super) const COUNTED: i64 = 100_000;
+/// How many users are named who gain or lose by a correction.
+const NAMED: i64 = 5;
+
+/// Begins a look: it changes nothing, sees one state, and is over soon.
+pub(super) async fn begin_to_look(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+    db.begin_with("begin isolation level repeatable read read only; set local statement_timeout = '3s'").await
+}
+
+/// The same for what looks at every prediction of a match: a million take two seconds. Sorting them all would take
+/// longer, and the planner does not know how few different things are said. Nothing is compiled: that takes longer than it
+/// saves.
+pub(super) async fn begin_to_count(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+    db.begin_with(
+        "begin isolation level repeatable read read only; set local statement_timeout = '5s'; set local jit = off;
+         set local enable_sort = off; set local enable_mergejoin = off",
+    )
+    .await
+}
+
+/// The same for what looks at all of their wallets too. It takes longer, and can be done without.
+pub(super) async fn begin_to_pay(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+    db.begin_with(
+        "begin isolation level repeatable read read only; set local statement_timeout = '2500ms'; set local jit = off",
+    )
+    .await
+}
+
+/// What waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Backlog {
+    /// How many, up to a hundred thousand and one.
+    pub length: i64,
+    /// Since when the oldest waits.
+    pub oldest: Option<OffsetDateTime>,
+}
+
+pub(super) async fn outbox(connection: &mut PgConnection) -> sqlx::Result<Backlog> {
+    sqlx::query_as!(
+        Backlog,
+        r#"select (select count(*) from (select from outbox limit $1::bigint + 1) o) as "length!",
+                  (select created_at from outbox order by id limit 1) as oldest"#,
+        COUNTED,
+    )
+    .fetch_one(connection)
+    .await
+}
+
+pub(super) async fn outbox_by_subject(
+    connection: &mut PgConnection,
+) -> sqlx::Result<Vec<(String, i64, Option<OffsetDateTime>)>> {
+    let rows = sqlx::query!(
+        r#"select subject, count(*) as "count!", min(created_at) as oldest
+           from (select subject, created_at from outbox order by id limit $1) o
+           group by subject order by 2 desc, 1 limit $2"#,
+        COUNTED,
+        SHOWN,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.subject, row.count, row.oldest)).collect())
+}
+
+pub(super) async fn count_open_reports(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"select count(*) as "count!" from (select from reports where closed_at is null limit $1::bigint + 1) r"#,
+        COUNTED,
+    )
+    .fetch_one(connection)
+    .await
+}
+
+/// Which matches are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct MatchFilter {
+    /// Of this tournament.
+    pub tournament: Option<TournamentId>,
+    /// That start at this moment or later.
+    pub from: Option<OffsetDateTime>,
+    /// That start before.
+    pub until: Option<OffsetDateTime>,
+    /// After so many others.
+    pub offset: i64,
+}
+
+/// A match.
+#[derive(Clone, Debug)]
+pub struct MatchRow {
+    /// Which.
+    pub id: EventId,
+    /// Its tournament.
+    pub tournament_id: TournamentId,
+    /// What that is called.
+    pub tournament: String,
+    /// What the source calls it.
+    pub key: String,
+    /// The home team.
+    pub home_id: TeamId,
+    /// What it is called.
+    pub home: String,
+    /// The away team.
+    pub away_id: TeamId,
+    /// What it is called.
+    pub away: String,
+    /// When it starts.
+    pub start_time: OffsetDateTime,
+    /// Where.
+    pub venue: String,
+    /// What it is.
+    pub status: Status,
+    /// Goals of the home team.
+    pub home_score: Option<i32>,
+    /// Goals of the away team.
+    pub away_score: Option<i32>,
+    /// How many results it has had.
+    pub result_revision: i64,
+    /// By which rules it is predicted.
+    pub rules_version: i16,
+    /// When anything of it last changed.
+    pub updated_at: OffsetDateTime,
+    /// Whether its latest result is in all scores.
+    pub is_applied: bool,
+}
+
+impl MatchRow {
+    /// How it stands.
+    pub fn scores(&self) -> Option<(i32, i32)> {
+        self.home_score.zip(self.away_score)
+    }
+}
+
+pub(super) async fn matches(
+    connection: &mut PgConnection,
+    filter: &MatchFilter,
+    most: i64,
+) -> sqlx::Result<Vec<MatchRow>> {
+    sqlx::query_as!(
+        MatchRow,
+        r#"select e.id as "id: EventId", e.tournament_id as "tournament_id: TournamentId", t.name as tournament, e.key,
+                  e.home_team_id as "home_id: TeamId", h.name as home, e.away_team_id as "away_id: TeamId", a.name as away,
+                  e.start_time, e.venue, e.status as "status: Status", e.home_score, e.away_score, e.result_revision,
+                  e.rules_version, e.updated_at,
+                  not exists (select from event_results r where r.event_id = e.id and r.applied_at is null) as "is_applied!"
+           from events e
+           join tournaments t on t.id = e.tournament_id
+           join teams h on h.id = e.home_team_id
+           join teams a on a.id = e.away_team_id
+           where ($1::bigint is null or e.tournament_id = $1)
+             and ($2::timestamptz is null or e.start_time >= $2) and ($3::timestamptz is null or e.start_time < $3)
+           order by e.start_time, e.id limit $4 offset $5"#,
+        filter.tournament.map(|id| id.0),
+        filter.from,
+        filter.until,
+        most,
+        filter.offset,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+pub(super) async fn find_match(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Option<MatchRow>> {
+    sqlx::query_as!(
+        MatchRow,
+        r#"select e.id as "id: EventId", e.tournament_id as "tournament_id: TournamentId", t.name as tournament, e.key,
+                  e.home_team_id as "home_id: TeamId", h.name as home, e.away_team_id as "away_id: TeamId", a.name as away,
+                  e.start_time, e.venue, e.status as "status: Status", e.home_score, e.away_score, e.result_revision,
+                  e.rules_version, e.updated_at,
+                  not exists (select from event_results r where r.event_id = e.id and r.applied_at is null) as "is_applied!"
+           from events e
+           join tournaments t on t.id = e.tournament_id
+           join teams h on h.id = e.home_team_id
+           join teams a on a.id = e.away_team_id
+           where e.id = $1"#,
+        event.0,
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+/// A tournament.
+#[derive(Clone, Debug)]
+pub struct TournamentRow {
+    /// Which.
+    pub id: TournamentId,
+    /// What it is called.
+    pub name: String,
+}
+
+pub(super) async fn tournaments(connection: &mut PgConnection) -> sqlx::Result<Vec<TournamentRow>> {
+    sqlx::query_as!(
+        TournamentRow,
+        r#"select id as "id: TournamentId", name from tournaments order by name, id limit 500"#
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// A result that a match has had.
+#[derive(Clone, Debug)]
+pub struct ResultRow {
+    /// Which.
+    pub revision: i64,
+    /// Goals of the home team; none where nobody gains or loses.
+    pub home_score: Option<i32>,
+    /// Goals of the away team.
+    pub away_score: Option<i32>,
+    /// When it came.
+    pub recorded_at: OffsetDateTime,
+    /// When it was in all scores.
+    pub applied_at: Option<OffsetDateTime>,
+}
+
+pub(super) async fn results(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Vec<ResultRow>> {
+    sqlx::query_as!(
+        ResultRow,
+        "select revision, home_score, away_score, recorded_at, applied_at from event_results
+         where event_id = $1 order by revision desc limit $2",
+        event.0,
+        SHOWN,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// What is predicted of a match.
+#[derive(Clone, Copy, Debug)]
+pub struct Tally {
+    /// That the home team wins.
+    pub home: i64,
+    /// That nobody does.
+    pub draw: i64,
+    /// That the away team does.
+    pub away: i64,
+    /// How sure they are, added up in percent.
+    pub confidence: i64,
+}
+
+pub(super) async fn tally(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Tally> {
+    sqlx::query_as!(
+        Tally,
+        r#"select coalesce(sum(home), 0)::bigint as "home!", coalesce(sum(draw), 0)::bigint as "draw!",
+                  coalesce(sum(away), 0)::bigint as "away!", coalesce(sum(confidence), 0)::bigint as "confidence!"
+           from event_tallies where event_id = $1"#,
+        event.0,
+    )
+    .fetch_one(connection)
+    .await
+}
+
+/// How many lanes of a match have a result, in scores, boards and coins; and how many there are.
+pub(super) async fn lanes(connection: &mut PgConnection, event: EventId, revision: i64) -> sqlx::Result<(i64, i64)> {
+    let row = sqlx::query!(
+        r#"select count(*) filter (where least(revision, shown_revision, paid_revision) >= $2) as "done!", count(*) as "all!"
+           from score_lanes where event_id = $1"#,
+        event.0,
+        revision,
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok((row.done, row.all))
+}
+
+/// A chat room.
+#[derive(Clone, Debug)]
+pub struct RoomRow {
+    /// What it is called.
+    pub name: String,
+    /// What the homeserver calls it.
+    pub matrix_id: Option<String>,
+    /// Which of the match's own; none for a room that somebody opened.
+    pub stand: Option<i32>,
+    /// Whether only members see it.
+    pub is_private: bool,
+    /// Since when it is there.
+    pub opened_at: Option<OffsetDateTime>,
+    /// Whether the bot tells it what happens.
+    pub announces: bool,
+    /// How many are in it.
+    pub members: i64,
+    /// When something happened in it.
+    pub last_activity: Option<OffsetDateTime>,
+}
+
+pub(super) async fn rooms(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Vec<RoomRow>> {
+    sqlx::query_as!(
+        RoomRow,
+        r#"select r.name, r.matrix_id, r.stand, r.is_private, r.opened_at, r.announces,
+                  coalesce(a.member_count, 0) as "members!", a.last_activity as "last_activity?"
+           from rooms r left join room_activity a on a.room_id = r.id
+           where r.event_id = $1 order by r.stand nulls last, r.id limit $2"#,
+        event.0,
+        SHOWN,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// The feeds that a tournament comes from.
+pub(super) async fn feeds_of(connection: &mut PgConnection, tournament: TournamentId) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!("select name from feeds where tournament_id = $1 order by name limit $2", tournament.0, SHOWN)
+        .fetch_all(connection)
+        .await
+}
+
+/// A match as far as its scores go.
+pub(super) struct Frame {
+    rules_version: i16,
+    status: Status,
+    home_score: Option<i32>,
+    away_score: Option<i32>,
+    /// The latest result with a score, and before when it counts predictions.
+    result_home: Option<i32>,
+    result_away: Option<i32>,
+    counts_before: Option<OffsetDateTime>,
+    /// Before when a result would count them that came now.
+    would_count_before: OffsetDateTime,
+    /// What a point is worth, if that is fixed.
+    pub(super) rate: Option<i64>,
+}
+
+impl Frame {
+    /// What the match means for predictions now.
+    pub(super) fn outcome(&self) -> Outcome {
+        self.status.outcome(self.home_score.zip(self.away_score))
+    }
+
+    /// What is in the scores, or will be when all work is done.
+    fn result(&self) -> Option<(i32, i32)> {
+        self.result_home.zip(self.result_away)
+    }
+}
+
+pub(super) async fn frame(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Option<Frame>> {
+    sqlx::query_as!(
+        Frame,
+        r#"select e.rules_version, e.status as "status: Status", e.home_score, e.away_score,
+                  r.home_score as "result_home?", r.away_score as "result_away?",
+                  least(r.start_time, r.recorded_at) as "counts_before?",
+                  least(e.start_time, statement_timestamp()) as "would_count_before!",
+                  (select per_point from coin_rates c where c.event_id = e.id) as rate
+           from events e left join event_results r on r.event_id = e.id and r.revision = e.result_revision
+           where e.id = $1"#,
+        event.0,
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+/// What a correction would do to points.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effect {
+    /// How many predictions are counted by the result before or the one after.
+    pub users: i64,
+    /// How many have more points after it.
+    pub gaining: i64,
+    /// How many have fewer.
+    pub losing: i64,
+    /// All points before and after.
+    pub points: (i64, i64),
+    /// Scores that were right to the goal, before and after.
+    pub exact: (i64, i64),
+    /// Outcomes that were right, before and after.
+    pub correct: (i64, i64),
+    /// By how much the points grow that are worth coins: those above zero.
+    pub worth: i64,
+}
+
+/// Somebody who gains or loses by a correction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Who.
+    pub user: UserId,
+    /// What they are called.
+    pub username: String,
+    /// Their points of this match before.
+    pub before: i64,
+    /// And after.
+    pub after: i64,
+}
+
+/// What is told of everybody together (kind 0), of somebody who gains (1), or of somebody who loses (2).
+struct EffectRow {
+    kind: i32,
+    user_id: Option<UserId>,
+    username: Option<String>,
+    before: i64,
+    after: i64,
+    users: i64,
+    gaining: i64,
+    losing: i64,
+    exact_before: i64,
+    exact_after: i64,
+    correct_before: i64,
+    correct_after: i64,
+    worth: i64,
+}
+
+/// What a result with this score, or none, would do to points; and who gains and who loses most.
+pub(super) async fn effect(
+    connection: &mut PgConnection,
+    event: EventId,
+    frame: &Frame,
+    after: Option<(i32, i32)>,
+) -> sqlx::Result<(Effect, Vec<Moved>, Vec<Moved>)> {
+    let before = frame.result();
+    // What counts nothing may count it whenever it likes.
+    let moments = match (before.and(frame.counts_before), after) {
+        (Some(then), Some(_)) => (then, frame.would_count_before),
+        (Some(then), None) => (then, then),
+        (None, _) => (frame.would_count_before, frame.would_count_before),
+    };
+    let (before, after, rules) = (before.unzip(), after.unzip(), frame.rules_version);
+    let rows = if moments.0 == moments.1 {
+        sqlx::query_file_as!(
+            EffectRow,
+            "src/admin/console/effect_at_once.sql",
+            event.0,
+            rules,
+            moments.0,
+            before.0,
+            before.1,
+            after.0,
+            after.1,
+            NAMED,
+        )
+        .fetch_all(connection)
+        .await?
+    } else {
+        sqlx::query_file_as!(
+            EffectRow,
+            "src/admin/console/effect.sql",
+            event.0,
+            rules,
+            moments.0,
+            before.0,
+            before.1,
+            moments.1,
+            after.0,
+            after.1,
+            NAMED,
+        )
+        .fetch_all(connection)
+        .await?
+    };
+    let (mut effect, mut gainers, mut losers) = (Effect::default(), Vec::new(), Vec::new());
+    for row in rows {
+        let Some((user, username)) = row.user_id.zip(row.username) else {
+            effect = Effect {
+                users: row.users,
+                gaining: row.gaining,
+                losing: row.losing,
+                points: (row.before, row.after),
+                exact: (row.exact_before, row.exact_after),
+                correct: (row.correct_before, row.correct_after),
+                worth: row.worth,
+            };
+            continue;
+        };
+        let list = if row.kind == 1 { &mut gainers } else { &mut losers };
+        list.push(Moved { user, username, before: row.before, after: row.after });
+    }
+    gainers.sort_by_key(|moved: &Moved| (moved.before - moved.after, moved.user));
+    losers.sort_by_key(|moved: &Moved| (moved.after - moved.before, moved.user));
+    Ok((effect, gainers, losers))
+}
+
+/// What a correction would do to wallets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoinsEffect {
+    /// How many coins are given.
+    pub given: i64,
+    /// How many are taken back.
+    pub taken: i64,
+    /// To how many users.
+    pub gaining: i64,
+    /// From how many.
+    pub losing: i64,
+    /// How many should be taken back, but were spent.
+    pub written_off: i64,
+}
+
+pub(super) async fn coins_effect(
+    connection: &mut PgConnection,
+    event: EventId,
+    frame: &Frame,
+    after: Option<(i32, i32)>,
+    rate: i64,
+) -> sqlx::Result<CoinsEffect> {
+    let after = after.unzip();
+    sqlx::query_file_as!(
+        CoinsEffect,
+        "src/admin/console/coins_effect.sql",
+        event.0,
+        frame.rules_version,
+        frame.would_count_before,
+        after.0,
+        after.1,
+        rate,
+    )
+    .fetch_one(connection)
+    .await
+}
+
+/// An account, as far as operators see it.
+#[derive(Clone, Debug)]
+pub struct UserRow {
+    /// Who.
+    pub id: UserId,
+    /// What they are called.
+    pub username: String,
+    /// Whether the service made the username up, because the user chose none.
+    pub username_is_generated: bool,
+    /// What they say their name is.
+    pub name: Option<String>,
+    /// Their phone. It is shown in part.
+    pub phone: Option<Phone>,
+    /// Whether they have an account on the homeserver.
+    pub has_chat_account: bool,
+    /// Since when they are there.
+    pub created_at: OffsetDateTime,
+    /// Since when they may not use the service.
+    pub banned_at: Option<OffsetDateTime>,
+    /// When the ban ends, if it has an end.
+    pub banned_until: Option<OffsetDateTime>,
+    /// Since when they may not speak.
+    pub muted_at: Option<OffsetDateTime>,
+    /// When the mute ends, if it has an end.
+    pub muted_until: Option<OffsetDateTime>,
+}
+
+pub(super) async fn newest_users(
+    connection: &mut PgConnection,
+    below: Option<i64>,
+    most: i64,
+) -> sqlx::Result<Vec<UserRow>> {
+    sqlx::query_as!(
+        UserRow,
+        r#"select user_id as "id: UserId", username, username_is_generated, name, phone as "phone: Phone",
+                  has_chat_account, created_at, banned_at, banned_until, muted_at, muted_until
+           from users where user_id < coalesce($1, 9223372036854775807) order by user_id desc limit $2"#,
+        below,
+        most,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+pub(super) async fn users_by_id(connection: &mut PgConnection, user: UserId) -> sqlx::Result<Vec<UserRow>> {
+    sqlx::query_as!(
+        UserRow,
+        r#"select user_id as "id: UserId", username, username_is_generated, name, phone as "phone: Phone",
+                  has_chat_account, created_at, banned_at, banned_until, muted_at, muted_until
+           from users where user_id = $1"#,
+        user.0,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+pub(super) async fn user_of_phone(connection: &mut PgConnection, phone: &Phone) -> sqlx::Result<Option<UserId>> {
+    sqlx::query_scalar!(r#"select user_id as "id: UserId" from phone_claims where phone = $1"#, phone.as_str())
+        .fetch_optional(connection)
+        .await
+}
+
+/// Users of whom a name, also one that they had before, begins like this. Names are walked along their index from there on.
+pub(super) async fn users_named_from(
+    connection: &mut PgConnection,
+    name: &str,
+    most: i64,
+) -> sqlx::Result<Vec<UserRow>> {
+    sqlx::query_as!(
+        UserRow,
+        r#"select u.user_id as "id: UserId", u.username, username_is_generated, name, phone as "phone: Phone",
+                  has_chat_account, created_at, banned_at, banned_until, muted_at, muted_until
+           from (select username, user_id from username_claims where username >= $1 order by username limit $2) c
+           join users u on u.user_id = c.user_id
+           where starts_with(c.username, $1) order by c.username"#,
+        name,
+        most,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// How many sessions a user has, and when one was last used.
+pub(super) async fn sessions(
+    connection: &mut PgConnection,
+    user: UserId,
+    now: OffsetDateTime,
+) -> sqlx::Result<(i64, Option<OffsetDateTime>)> {
+    let row = sqlx::query!(
+        r#"select count(*) as "count!", max(last_used_at) as last_used
+           from sessions where user_id = $1 and expires_at > $2"#,
+        user.0,
+        now,
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok((row.count, row.last_used))
+}
+
+pub(super) async fn joined_rooms(connection: &mut PgConnection, user: UserId) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"select count(*) as "count!" from room_members where user_id = $1 and membership = 'join'"#,
+        user.0,
+    )
+    .fetch_one(connection)
+    .await
+}
+
+pub(super) async fn balance(connection: &mut PgConnection, user: UserId) -> sqlx::Result<i64> {
+    let balance = sqlx::query_scalar!("select balance from wallets where user_id = $1", user.0)
+        .fetch_optional(connection)
+        .await?;
+    Ok(balance.unwrap_or_default())
+}
+
+/// What moved coins.
+#[derive(Clone, Debug)]
+pub struct TransactionRow {
+    /// Why.
+    pub kind: String,
+    /// What the wallet gained.
+    pub amount: i64,
+    /// What it held afterwards.
+    pub balance: i64,
+    /// What it was for.
+    pub reason: Option<String>,
+    /// In an operator's words.
+    pub remark: Option<String>,
+    /// Who that was.
+    pub operator: Option<String>,
+    /// When.
+    pub created_at: OffsetDateTime,
+}
+
+pub(super) async fn transactions(connection: &mut PgConnection, user: UserId) -> sqlx::Result<Vec<TransactionRow>> {
+    sqlx::query_as!(
+        TransactionRow,
+        "select kind, amount, balance, reason, remark, operator, created_at from coin_transactions
+         where user_id = $1 order by number desc limit 10",
+        user.0,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// A user's points, exact scores, right outcomes and settled matches of all time.
+pub(super) async fn score(connection: &mut PgConnection, user: UserId) -> sqlx::Result<Option<(i32, i32, i32, i32)>> {
+    let row = sqlx::query!(
+        "select points, exact, correct, settled from user_scores where user_id = $1 and scope = 'all'",
+        user.0,
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(row.map(|row| (row.points, row.exact, row.correct, row.settled)))
+}
+
+/// What operators did to an account: action, reason, operator and when.
+pub(super) async fn restrictions(
+    connection: &mut PgConnection,
+    user: UserId,
+) -> sqlx::Result<Vec<(String, String, String, OffsetDateTime)>> {
+    let rows = sqlx::query!(
+        "select action, reason, operator, created_at from restrictions where user_id = $1 order by id desc limit $2",
+        user.0,
+        SHOWN,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.action, row.reason, row.operator, row.created_at)).collect())
+}
+
+/// A message that was reported.
+#[derive(Clone, Debug)]
+pub struct ReportRow {
+    /// Which.
+    pub id: i64,
+    /// Who reported it.
+    pub reporter_id: UserId,
+    /// What they are called.
+    pub reporter: String,
+    /// Where it was said.
+    pub room: String,
+    /// Why it was reported.
+    pub reason: String,
+    /// Who said it, as the homeserver calls them.
+    pub sender: Option<String>,
+    /// Who that is, if it is somebody of ours.
+    pub sender_id: Option<UserId>,
+    /// Since when they are banned.
+    pub sender_banned_at: Option<OffsetDateTime>,
+    /// Since when they are muted.
+    pub sender_muted_at: Option<OffsetDateTime>,
+    /// What was said.
+    pub content: Option<String>,
+    /// When it was said.
+    pub sent_at: Option<OffsetDateTime>,
+    /// When it was reported.
+    pub created_at: OffsetDateTime,
+    /// When it was closed.
+    pub closed_at: Option<OffsetDateTime>,
+    /// And how.
+    pub resolution: Option<String>,
+    /// Operator who closed it, where the query asks for that.
+    pub closed_by: Option<String>,
+}
+
+/// Open reports, the oldest first. The text of a message is searched as JSON has it: quotation marks in it are escaped.
+pub(super) async fn open_reports(
+    connection: &mut PgConnection,
+    server: &str,
+    text: Option<&str>,
+    most: i64,
+    offset: i64,
+) -> sqlx::Result<Vec<ReportRow>> {
+    sqlx::query_as!(
+        ReportRow,
+        r#"select p.id, p.user_id as "reporter_id: UserId", u.username as reporter, r.name as room, p.reason, p.sender,
+                  s.user_id as "sender_id?: UserId", s.banned_at as "sender_banned_at?", s.muted_at as "sender_muted_at?",
+                  p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
+                  null::text as closed_by
+           from (select p.* from reports p join users u on u.user_id = p.user_id
+                 where p.closed_at is null
+                   and ($4::text is null or '#' || p.id = $4 or position($4 in lower(concat_ws(' ',
+                         coalesce(substring(p.content from '"body": ?"((?:[^"\\]|\\.)*)"'), p.content),
+                         p.reason, p.resolution, p.sender, u.username))) > 0)
+                 order by p.created_at, p.id limit $2 offset $3) p
+           join users u on u.user_id = p.user_id
+           join rooms r on r.id = p.room_id
+           left join username_claims c on p.sender = '@' || c.username || ':' || $1
+                and c.username = split_part(substr(p.sender, 2), ':', 1)
+           left join users s on s.user_id = c.user_id
+           order by p.created_at, p.id"#,
+        server,
+        most,
+        offset,
+        text,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// Closed reports, the last closed first, with the operator who closed them.
+pub(super) async fn closed_reports(
+    connection: &mut PgConnection,
+    server: &str,
+    text: Option<&str>,
+    most: i64,
+    offset: i64,
+) -> sqlx::Result<Vec<ReportRow>> {
+    sqlx::query_as!(
+        ReportRow,
+        r#"select p.id, p.user_id as "reporter_id: UserId", u.username as reporter, r.name as room, p.reason, p.sender,
+                  s.user_id as "sender_id?: UserId", s.banned_at as "sender_banned_at?", s.muted_at as "sender_muted_at?",
+                  p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
+                  a.operator as "closed_by?"
+           from (select p.* from reports p join users u on u.user_id = p.user_id
+                 where p.closed_at is not null
+                   and ($4::text is null or '#' || p.id = $4 or position($4 in lower(concat_ws(' ',
+                         coalesce(substring(p.content from '"body": ?"((?:[^"\\]|\\.)*)"'), p.content),
+                         p.reason, p.resolution, p.sender, u.username))) > 0)
+                 order by p.closed_at desc, p.id desc limit $2 offset $3) p
+           join users u on u.user_id = p.user_id
+           join rooms r on r.id = p.room_id
+           left join username_claims c on p.sender = '@' || c.username || ':' || $1
+                and c.username = split_part(substr(p.sender, 2), ':', 1)
+           left join users s on s.user_id = c.user_id
+           left join lateral (select operator from operator_actions
+                              where target = 'report:' || p.id and action = 'report.close'
+                              order by id desc limit 1) a on true
+           order by p.closed_at desc, p.id desc"#,
+        server,
+        most,
+        offset,
+        text,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+pub(super) async fn open_report(
+    connection: &mut PgConnection,
+    server: &str,
+    id: i64,
+) -> sqlx::Result<Option<ReportRow>> {
+    sqlx::query_as!(
+        ReportRow,
+        r#"select p.id, p.user_id as "reporter_id: UserId", u.username as reporter, r.name as room, p.reason, p.sender,
+                  s.user_id as "sender_id?: UserId", s.banned_at as "sender_banned_at?", s.muted_at as "sender_muted_at?",
+                  p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
+                  null::text as closed_by
+           from reports p
+           join users u on u.user_id = p.user_id
+           join rooms r on r.id = p.room_id
+           left join username_claims c on p.sender = '@' || c.username || ':' || $1
+                and c.username = split_part(substr(p.sender, 2), ':', 1)
+           left join users s on s.user_id = c.user_id
+           where p.id = $2 and p.closed_at is null"#,
+        server,
+        id,
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+/// What was reported of somebody, the newest first.
+pub(super) async fn reports_about(connection: &mut PgConnection, sender: &str) -> sqlx::Result<Vec<ReportRow>> {
+    sqlx::query_as!(
+        ReportRow,
+        r#"select p.id, p.user_id as "reporter_id: UserId", u.username as reporter, r.name as room, p.reason, p.sender,
+                  null::bigint as "sender_id: UserId", null::timestamptz as sender_banned_at,
+                  null::timestamptz as sender_muted_at, p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
+                  null::text as closed_by
+           from reports p join users u on u.user_id = p.user_id join rooms r on r.id = p.room_id
+           where p.sender = $1 order by p.id desc limit $2"#,
+        sender,
+        SHOWN,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// What somebody reported, the newest first.
+pub(super) async fn reports_by(connection: &mut PgConnection, user: UserId) -> sqlx::Result<Vec<ReportRow>> {
+    sqlx::query_as!(
+        ReportRow,
+        r#"select p.id, p.user_id as "reporter_id: UserId", u.username as reporter, r.name as room, p.reason, p.sender,
+                  null::bigint as "sender_id: UserId", null::timestamptz as sender_banned_at,
+                  null::timestamptz as sender_muted_at, p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
+                  null::text as closed_by
+           from reports p join users u on u.user_id = p.user_id join rooms r on r.id = p.room_id
+           where p.user_id = $1 order by p.id desc limit $2"#,
+        user.0,
+        SHOWN,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// What became of the codes of a country: each in the last hour, and in the last day.
+#[derive(Clone, Debug)]
+pub struct CountryRow {
+    /// As in DE.
+    pub country: String,
+    /// Codes that were sent.
+    pub codes_hour: i64,
+    /// The same in a day.
+    pub codes_day: i64,
+    /// Phones that they were sent to.
+    pub phones_hour: i64,
+    /// The same in a day.
+    pub phones_day: i64,
+    /// Phones that sent one back.
+    pub verified_hour: i64,
+    /// The same in a day.
+    pub verified_day: i64,
+    /// Messages that were handed to providers for them: more than codes, where one failed and another was asked.
+    pub messages_hour: i64,
+    /// The same in a day.
+    pub messages_day: i64,
+}
+
+pub(super) async fn countries(
+    connection: &mut PgConnection,
+    hour: OffsetDateTime,
+    day: OffsetDateTime,
+) -> sqlx::Result<Vec<CountryRow>> {
+    sqlx::query_as!(
+        CountryRow,
+        r#"select c.country,
+                  count(*) filter (where c.created_at > $1) as "codes_hour!", count(*) as "codes_day!",
+                  count(distinct c.phone) filter (where c.created_at > $1) as "phones_hour!",
+                  count(distinct c.phone) as "phones_day!",
+                  count(distinct c.phone) filter (where c.consumed_at is not null and c.created_at > $1) as "verified_hour!",
+                  count(distinct c.phone) filter (where c.consumed_at is not null) as "verified_day!",
+                  coalesce(sum(l.messages) filter (where c.created_at > $1), 0)::bigint as "messages_hour!",
+                  coalesce(sum(l.messages), 0)::bigint as "messages_day!"
+           from codes c
+           cross join lateral (select count(*) as messages from sms_log l where l.code_id = c.id) l
+           where c.created_at > $2
+           group by c.country order by 2 desc, 3 desc, 1 limit 250"#,
+        hour,
+        day,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// What a provider did with messages: each in the last hour, and in the last day.
+#[derive(Clone, Debug)]
+pub struct ProviderRow {
+    /// Who.
+    pub provider: String,
+    /// Messages that it took.
+    pub sent_hour: i64,
+    /// The same in a day.
+    pub sent_day: i64,
+    /// Messages that it did not take, or that did not arrive.
+    pub failed_hour: i64,
+    /// The same in a day.
+    pub failed_day: i64,
+    /// Messages of which it reported that they arrived.
+    pub delivered_hour: i64,
+    /// The same in a day.
+    pub delivered_day: i64,
+}
+
+pub(super) async fn providers(
+    connection: &mut PgConnection,
+    hour: OffsetDateTime,
+    day: OffsetDateTime,
+) -> sqlx::Result<Vec<ProviderRow>> {
+    sqlx::query_as!(
+        ProviderRow,
+        r#"select provider,
+                  count(*) filter (where status = 'sent' and created_at > $1) as "sent_hour!",
+                  count(*) filter (where status = 'sent') as "sent_day!",
+                  count(*) filter (where status = 'failed' and created_at > $1) as "failed_hour!",
+                  count(*) filter (where status = 'failed') as "failed_day!",
+                  count(delivered_at) filter (where created_at > $1) as "delivered_hour!",
+                  count(delivered_at) as "delivered_day!"
+           from sms_log where created_at > $2 group by provider order by provider"#,
+        hour,
+        day,
+    )
+    .fetch_all(connection)
+    .await
+}

@@ -1,0 +1,862 @@
+mod access;
+mod tokens;
+
+use axum::body::Body;
+use http::{Method, Request, StatusCode, header};
+use platform::{clock::Clock as _, stream::Stream};
+use proptest::{
+    collection::vec,
+    prelude::*,
+    test_runner::{Config as ProptestConfig, TestCaseError, TestRunner},
+};
+use scoring::{Confidence, Forecast, Pick, Score as Goals};
+use serde_json::json;
+use time::Duration;
+use tokio::{runtime::Handle, task::block_in_place};
+use url::form_urlencoded;
+use web::ids::{EventId, UserId};
+
+use super::service::{Effect, Moved, Preview};
+use crate::{
+    catalogue::{fixtures::service::Correction, matches::rules::Status},
+    identity::operators::{
+        Operator,
+        service::{ActionFilter, Recorded},
+    },
+    testing::{Answer, MatchBuilder, TestApp, TestFixtures},
+};
+
+/// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
+const FAR: Duration = Duration::days(365 * 75);
+
+/// Outside development, where the console is off unless it is enabled.
+const STAGING: [(&str, &str); 2] = [("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "US")];
+
+/// The secret of the proxy in these tests.
+const SECRET: &str = "5f2c1d0e9b8a7f6e5d4c3b2a19080706";
+
+/// A console behind a proxy that proves itself by its secret.
+const BEHIND_PROXY: [(&str, &str); 7] = [
+    STAGING[0],
+    STAGING[1],
+    ("MATCHDAY_CONSOLE__ENABLED", "true"),
+    ("MATCHDAY_CONSOLE__PROXY_SECRETS", SECRET),
+    ("MATCHDAY_CONSOLE__VIEWERS", "staff"),
+    ("MATCHDAY_CONSOLE__MODERATORS", "moderators"),
+    ("MATCHDAY_CONSOLE__OPERATORS", "operators,user:root@example.org"),
+];
+
+const PAGES: [&str; 8] = [
+    "/console",
+    "/console/matches",
+    "/console/users",
+    "/console/reports",
+    "/console/sms",
+    "/console/queues",
+    "/console/feeds",
+    "/console/audit",
+];
+
+/// What everybody writes who wants to break a page.
+const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;";
+
+/// Headers of a proxy that has verified an operator of these groups.
+fn proxied<'a>(operator: &'a str, groups: &'a str) -> [(&'static str, &'a str); 3] {
+    [("x-console-secret", SECRET), ("x-forwarded-user", operator), ("x-forwarded-groups", groups)]
+}
+
+async fn get_with(app: &TestApp, path: &str, headers: &[(&str, &str)]) -> Answer {
+    let request = headers.iter().fold(Request::get(path), |request, (name, value)| request.header(*name, *value));
+    app.send_to_console(request.body(Body::empty()).expect("a request")).await
+}
+
+async fn get(app: &TestApp, path: &str) -> Answer {
+    get_with(app, path, &[]).await
+}
+
+fn text(answer: &Answer) -> String {
+    String::from_utf8(answer.bytes.clone()).expect("text")
+}
+
+/// A page as a developer sees it.
+async fn page(app: &TestApp, path: &str) -> String {
+    let answer = get(app, path).await;
+    let html = text(&answer);
+    assert_eq!(answer.status, StatusCode::OK, "{path}: {html}");
+    html
+}
+
+/// The mark of the forms on a page.
+fn mark_on(html: &str) -> String {
+    let (_, rest) = html.split_once("name=\"mark\" value=\"").expect("a form");
+    rest.split_once('"').expect("a value").0.to_owned()
+}
+
+async fn post(app: &TestApp, path: &str, fields: &[(&str, &str)], headers: &[(&str, &str)]) -> Answer {
+    let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+    let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    app.send_to_console(request.body(Body::from(body)).expect("a request")).await
+}
+
+/// Sends a form that stands on a page, as a developer; returns where the browser is sent on to.
+async fn send(app: &TestApp, on: &str, to: &str, fields: &[(&str, &str)]) -> String {
+    let mark = mark_on(&page(app, on).await);
+    let fields: Vec<(&str, &str)> = fields.iter().copied().chain([("mark", mark.as_str())]).collect();
+    let answer = post(app, to, &fields, &[("sec-fetch-site", "same-origin"), ("x-request-id", "req-7")]).await;
+    assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", text(&answer));
+    let place = answer.header("location").expect("a place").to_owned();
+    page(app, &place).await;
+    place
+}
+
+async fn recorded(app: &TestApp) -> Vec<Recorded> {
+    app.app.operators.recorded(&ActionFilter::default(), 100).await.expect("read")
+}
+
+async fn rename(app: &TestApp, user: UserId, name: &str) {
+    sqlx::query("update users set name = $2 where user_id = $1")
+        .bind(user)
+        .bind(name)
+        .execute(&app.app.core.db)
+        .await
+        .expect("renamed");
+}
+
+/// A room with a report in it of something that the sender said.
+async fn report(app: &TestApp, reporter: UserId, sender: &str, said: &str, reason: &str) -> i64 {
+    let room: i64 = sqlx::query_scalar(
+        "insert into rooms (alias, name, creator_id, created_at, made_until, opened_at)
+         values (md5(random()::text), $1, $2, now(), now(), now()) returning id",
+    )
+    .bind(format!("Room {HOSTILE}"))
+    .bind(reporter)
+    .fetch_one(&app.app.core.db)
+    .await
+    .expect("a room");
+    sqlx::query_scalar(
+        "insert into reports (user_id, room_id, event_id, reason, sender, sent_at, content, created_at)
+         values ($1, $2, '$said', $3, $4, $6, $5, $6) returning id",
+    )
+    .bind(reporter)
+    .bind(room)
+    .bind(reason)
+    .bind(sender)
+    .bind(json!({"msgtype": "m.text", "body": said}).to_string())
+    .bind(app.clock.now())
+    .fetch_one(&app.app.core.db)
+    .await
+    .expect("a report")
+}
+
+async fn username(app: &TestApp, user: UserId) -> String {
+    app.app.accounts.find(user).await.expect("read").expect("a user").username.to_string()
+}
+
+fn far<'f, 'a>(fixtures: &'f TestFixtures<'a>) -> MatchBuilder<'f, 'a> {
+    fixtures.a_match("m").starting_in(FAR)
+}
+
+fn forecast(goals: (i64, i64), with_score: bool, confidence: i64) -> Forecast {
+    let score = Goals::new(goals.0, goals.1).expect("a score");
+    let pick = match goals.0.cmp(&goals.1) {
+        std::cmp::Ordering::Greater => Pick::Home,
+        std::cmp::Ordering::Equal => Pick::Draw,
+        std::cmp::Ordering::Less => Pick::Away,
+    };
+    let confidence = Confidence::new(confidence).expect("a confidence");
+    Forecast::new(pick, with_score.then_some(score), confidence).expect("no contradiction")
+}
+
+#[tokio::test]
+async fn every_page_is_shown_and_safe() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(Duration::ZERO).at("finished", 2, 1).put().await;
+        let user = app.user().await;
+        for path in PAGES.into_iter().map(str::to_owned).chain([
+            format!("/console/matches/{event}"),
+            format!("/console/matches/{event}/correction?status=finished&home=1&away=1"),
+            format!("/console/users/{}", user.id),
+            format!("/console/matches?day=2026-11-20&tournament={event}&page=3"),
+            "/console?live=1".to_owned(),
+        ]) {
+            let answer = get(app, &path).await;
+            let html = text(&answer);
+            assert_eq!(answer.status, StatusCode::OK, "{path}: {html}");
+            assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"));
+            assert_eq!(answer.header("cache-control"), Some("no-store"));
+            let policy = answer.header("content-security-policy").expect("a policy");
+            assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+            assert!(html.contains("developer"), "{path} says who looks");
+            for never in ["<script", " style=\"", "http://", "https://", " onclick"] {
+                assert!(!html.contains(never), "{path} has {never}");
+            }
+            // Every field has a label.
+            for field in html.split("<input ").skip(1).filter(|field| !field.starts_with("type=\"hidden\"")) {
+                let id = field.split_once("id=\"").and_then(|(_, rest)| rest.split_once('"')).expect("an id").0;
+                assert!(html.contains(&format!("<label for=\"{id}\">")), "{path}: {id}");
+            }
+        }
+        let style = get(app, "/console/style.css").await;
+        assert_eq!((style.status, style.header("content-type")), (StatusCode::OK, Some("text/css; charset=utf-8")));
+        assert!(page(app, "/console/matches").await.contains("2:1"), "today's matches");
+        assert!(!page(app, "/console/matches?day=2026-11-19").await.contains("2:1"));
+        for nothing in ["/console/matches/999999", "/console/users/999999", "/console/matches/x", "/console/nowhere"] {
+            assert_eq!(get(app, nothing).await.status, StatusCode::NOT_FOUND, "{nothing}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_public_listener_has_no_console() {
+    TestApp::run(async |app| {
+        for path in PAGES.into_iter().chain(["/console/style.css"]) {
+            assert_eq!(app.anonymous(Method::GET, path).await.expect(404)["code"], "unknown_route", "{path}");
+        }
+        assert_eq!(app.anonymous(Method::POST, "/console/sms/open").await.expect(404)["code"], "unknown_route");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn private_listener_has_no_console() {
+    TestApp::run(async |app| {
+        for path in PAGES.into_iter().chain(["/console/style.css"]) {
+            let request = Request::get(path).header("x-forwarded-user", "ola").body(Body::empty()).expect("a request");
+            assert_eq!(app.send_privately(request).await.expect(404)["code"], "unknown_route", "{path}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn console_is_off_outside_development_unless_enabled() {
+    TestApp::run_with(&STAGING, async |app| assert!(!app.has_console())).await;
+    TestApp::run_with(&[("MATCHDAY_CONSOLE__ENABLED", "false")], async |app| assert!(!app.has_console())).await;
+    TestApp::run_with(&BEHIND_PROXY, async |app| assert!(app.has_console())).await;
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_get_pages() {
+    TestApp::run(async |app| {
+        for (path, status) in [
+            ("/console/nowhere", 404),
+            ("/console/users/1/nothing", 404),
+            ("/console/reports/1", 405),
+            ("/console/sms/open", 405),
+            ("/elsewhere", 404),
+            ("/metrics", 404),
+            ("/api/auth/events", 404),
+        ] {
+            let answer = get(app, path).await;
+            assert_eq!(answer.status.as_u16(), status, "{path}");
+            assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"), "{path}");
+            assert!(text(&answer).contains("Matchday console"), "{path}");
+        }
+        let start = get(app, "/").await;
+        assert_eq!((start.status.as_u16(), start.header("location")), (303, Some("/console")));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_form_that_is_not_ours_does_nothing() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let (on, to) = (format!("/console/users/{}", user.id), format!("/console/users/{}/restriction", user.id));
+        let mark = mark_on(&page(app, &on).await);
+        let with = |mark: &'static str| [("reason", "spam"), ("action", "ban"), ("mark", mark)];
+        for fields in [&with("")[..], &with("00"), &with("zz")[..2]] {
+            assert_eq!(post(app, &to, fields, &[]).await.status, StatusCode::FORBIDDEN);
+        }
+        let good = [("reason", "spam"), ("action", "ban"), ("mark", mark.as_str())];
+        // A form that another site has the browser send.
+        for site in ["cross-site", "same-site", "none"] {
+            let answer = post(app, &to, &good, &[("sec-fetch-site", site)]).await;
+            assert_eq!(answer.status, StatusCode::FORBIDDEN, "{site}");
+        }
+        // No reason, or no action.
+        for fields in [[("reason", "  "), good[1], good[2]], [good[0], ("action", "praise"), good[2]]] {
+            assert_eq!(post(app, &to, &fields, &[]).await.status, StatusCode::UNPROCESSABLE_ENTITY);
+        }
+        // And what only looks changes nothing.
+        assert_eq!(get(app, &format!("{to}?action=ban&reason=x&mark={mark}")).await.status, 405);
+        assert_eq!(recorded(app).await.len(), 0);
+        app.clock.advance(Duration::days(2));
+        assert_eq!(post(app, &to, &good, &[]).await.status, StatusCode::FORBIDDEN, "an old one");
+        assert!(app.app.accounts.find(user.id).await.expect("read").expect("a user").banned_at.is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_people_wrote_stays_text() {
+    TestApp::run(async |app| {
+        let (user, other) = (app.user().await, app.user().await);
+        rename(app, user.id, HOSTILE).await;
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(Duration::ZERO).at("finished", 2, 1).put().await;
+        for statement in ["update teams set name = $1 || id", "update tournaments set name = $1", "update events set venue = $1, key = $1"] {
+            sqlx::query(statement).bind(HOSTILE).execute(&app.app.core.db).await.expect("renamed");
+        }
+        sqlx::query("insert into feeds (name, tournament_id, polled_at, next_poll_at, failed_at, error, failures) select $1, id, now(), now(), now(), $1, 3 from tournaments")
+            .bind(HOSTILE).execute(&app.app.core.db).await.expect("a feed");
+        // Not even who may choose names can have such a one; but a page must not depend on that.
+        sqlx::query("with u as (select user_id from users where user_id = $1) update users set username = $2 where user_id in (select user_id from u)")
+            .bind(other.id).bind(HOSTILE).execute(&app.app.core.db).await.expect("renamed");
+        report(app, other.id, &format!("@{HOSTILE}:matchday.localhost"), HOSTILE, HOSTILE).await;
+        let hostile = Operator::new(HOSTILE, HOSTILE);
+        app.app.safety.restrict(user.id, crate::identity::accounts::restrictions::Restriction::Mute, &hostile).await.expect("muted");
+        sqlx::query("insert into sms_closures values ($1, now(), '2999-01-01T00:00:00Z', 40, 3, 1, 5)").bind(HOSTILE).execute(&app.app.core.db).await.expect("closed");
+        sqlx::query("insert into outbox (key, subject, payload) values ('x', $1, '{}')").bind(HOSTILE).execute(&app.app.core.db).await.expect("waits");
+        let mut seen = 0;
+        for path in PAGES.into_iter().map(str::to_owned).chain([
+            format!("/console/matches/{event}"),
+            format!("/console/matches/{event}/correction?status=finished&home=1&away=1"),
+            format!("/console/users/{}", user.id),
+            format!("/console/users/{}", other.id),
+            format!("/console/users?q={}", form_urlencoded::byte_serialize(HOSTILE.as_bytes()).collect::<String>()),
+            format!("/console/audit?operator={}", form_urlencoded::byte_serialize(HOSTILE.as_bytes()).collect::<String>()),
+        ]) {
+            let html = page(app, &path).await;
+            for never in ["<script", "<img", "onerror=alert(2)>\"", "\"'>"] {
+                assert!(!html.contains(never), "{path} has {never}: {html}");
+            }
+            seen += usize::from(html.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+        }
+        assert!(seen >= 11, "it was on {seen} pages");
+        // Nor as the word for what was done.
+        assert!(!page(app, "/console?told=%3Cb%3E").await.contains("<b>"));
+        app.told().await;
+    })
+    .await;
+    TestApp::run_with(&BEHIND_PROXY, async |app| {
+        for groups in ["staff", "strangers"] {
+            let html = text(&get_with(app, "/console", &proxied("<b>ola</b>", groups)).await);
+            assert!(html.contains("&lt;b&gt;ola&lt;/b&gt;") && !html.contains("<b>"), "{html}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn users_are_found_by_name_id_and_whole_phone_only() {
+    TestApp::run(async |app| {
+        let (user, _) = app.log_in("+491701234589").await;
+        let name = username(app, user.id).await;
+        let link = format!("href=\"/console/users/{}\"", user.id);
+        for (asked, is_found) in [
+            (name.clone(), true),
+            (name[..3].to_owned(), true),
+            (name.to_uppercase(), true),
+            (user.id.to_string(), true),
+            ("1234589".to_owned(), false),
+            ("nobody at all".to_owned(), false),
+        ] {
+            let place = send(app, "/console/users", "/console/users", &[("q", &asked)]).await;
+            assert_eq!(page(app, &place).await.contains(&link), is_found, "{asked}");
+        }
+        // No phone stands in an address, which browsers and proxies keep.
+        let place = send(app, "/console/users", "/console/users", &[("q", "+49 170 1234589")]).await;
+        assert_eq!(place, format!("/console/users/{}", user.id));
+        let mark = mark_on(&page(app, "/console/users").await);
+        for (part, status) in [("+4917012345", 404), ("+49", 422)] {
+            let answer = post(app, "/console/users", &[("q", part), ("mark", &mark)], &[]).await;
+            assert_eq!(answer.status.as_u16(), status, "{part}");
+        }
+        for path in ["/console/users".to_owned(), format!("/console/users/{}", user.id)] {
+            let html = page(app, &path).await;
+            assert!(html.contains("+49…89") && !html.contains("1701234589"), "{path}");
+        }
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn restricting_somebody_is_done_recorded_and_shown() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let (on, to) = (format!("/console/users/{}", user.id), format!("/console/users/{}/restriction", user.id));
+        for (action, word) in [("mute", "muted"), ("ban", "banned"), ("unmute", "unmute"), ("unban", "unban")] {
+            let place = send(app, &on, &to, &[("reason", "insults"), ("action", action)]).await;
+            assert_eq!(place, format!("{on}?told={action}"));
+            let html = page(app, &place).await;
+            assert!(html.contains(word) && html.contains("insults") && html.contains("req-7"), "{html}");
+        }
+        let actions: Vec<_> =
+            recorded(app).await.into_iter().map(|row| (row.action, row.operator, row.request_id)).collect();
+        let done = |action: &str| (action.to_owned(), "developer".to_owned(), Some("req-7".to_owned()));
+        assert_eq!(actions, [done("user.unban"), done("user.unmute"), done("user.ban"), done("user.mute")]);
+        // The record that the command line reads says the same.
+        let kept: Vec<(String, String)> = sqlx::query_as("select action, operator from restrictions order by id")
+            .fetch_all(&app.app.core.db)
+            .await
+            .expect("read");
+        assert_eq!(kept.first(), Some(&("mute".to_owned(), "developer".to_owned())));
+        let mark = mark_on(&page(app, &on).await);
+        let again = post(app, &to, &[("reason", "x"), ("action", "unban"), ("mark", &mark)], &[]).await;
+        assert_eq!(again.status, StatusCode::CONFLICT);
+        assert_eq!(recorded(app).await.len(), 4, "what was not done is not recorded");
+        // With an end.
+        let fields = [("reason", "insults"), ("action", "ban"), ("for", "7d")];
+        let html = page(app, &send(app, &on, &to, &fields).await).await;
+        assert!(html.contains("2026-11-27 15:00:00"), "{html}");
+        let account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
+        assert_eq!(account.banned_until, Some(app.clock.now() + Duration::days(7)));
+        let mark = mark_on(&page(app, &on).await);
+        let fields = [("reason", "x"), ("action", "ban"), ("for", "soon"), ("mark", mark.as_str())];
+        assert_eq!(post(app, &to, &fields, &[]).await.status, StatusCode::UNPROCESSABLE_ENTITY);
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reports_are_dealt_with() {
+    TestApp::run_with(&[("MATCHDAY_MATRIX__SERVER_NAME", "matchday.localhost")], async |app| {
+        let (reporter, rude) = (app.user().await, app.user().await);
+        let sender = format!("@{}:matchday.localhost", username(app, rude.id).await);
+        let first = report(app, reporter.id, &sender, "you fool", "insults").await;
+        let second = report(app, reporter.id, &sender, "you bigger fool", "insults again").await;
+        let third = report(app, reporter.id, "@somebody:elsewhere.example", "spam", "spam").await;
+        let html = page(app, "/console/reports").await;
+        for shown in ["you fool", "insults again", &sender, "@somebody:elsewhere.example", "no account here"] {
+            assert!(html.contains(shown), "{shown}");
+        }
+        let deal = async |id: i64, action: &str| {
+            send(
+                app,
+                "/console/reports",
+                &format!("/console/reports/{id}"),
+                &[("reason", "warned before"), ("action", action)],
+            )
+            .await
+        };
+        assert_eq!(deal(first, "ban").await, "/console/reports?told=dealt");
+        assert_eq!(deal(second, "ban").await, "/console/reports?told=dealt", "they are banned already");
+        let mark = mark_on(&page(app, "/console/reports").await);
+        let stranger = post(
+            app,
+            &format!("/console/reports/{third}"),
+            &[("reason", "x"), ("action", "ban"), ("mark", &mark)],
+            &[],
+        )
+        .await;
+        assert_eq!(stranger.status, StatusCode::CONFLICT);
+        assert_eq!(deal(third, "close").await, "/console/reports?told=closed");
+        assert!(page(app, "/console/reports").await.contains("no open reports"));
+        let actions: Vec<_> = recorded(app).await.into_iter().map(|row| (row.action, row.target)).collect();
+        let done = |action: &str, target: String| (action.to_owned(), target);
+        assert_eq!(
+            actions,
+            [
+                done("report.close", format!("report:{third}")),
+                done("report.close", format!("report:{second}")),
+                done("report.close", format!("report:{first}")),
+                done("user.ban", format!("user:{}", rude.id)),
+            ]
+        );
+        let about = page(app, &format!("/console/users/{}", rude.id)).await;
+        assert!(about.contains("you bigger fool") && about.contains("warned before"));
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn closed_reports_are_listed_and_found() {
+    TestApp::run_with(&[("MATCHDAY_MATRIX__SERVER_NAME", "matchday.localhost")], async |app| {
+        let (reporter, rude) = (app.user().await, app.user().await);
+        let sender = format!("@{}:matchday.localhost", username(app, rude.id).await);
+        let mut ids = Vec::new();
+        for number in 0..30 {
+            let id = report(app, reporter.id, &sender, &format!("Insult number {number}."), "rude").await;
+            let ola = Operator::new("ola@example.org", format!("Warned, case {number}."));
+            assert!(app.app.safety.close_report(id, &ola).await.expect("closed"));
+            app.clock.advance(Duration::MINUTE);
+            ids.push(id);
+        }
+        let open = report(app, reporter.id, "@other:elsewhere.example", "Still \"open\".", "spam").await;
+        let heading = |id: i64| format!("id=\"report-{id}\"");
+        let shown = async |query: &str| {
+            let html = page(app, &format!("/console/reports{query}")).await;
+            let found: Vec<i64> =
+                ids.iter().chain([&open]).copied().filter(|id| html.contains(&heading(*id))).collect();
+            (html, found)
+        };
+        assert_eq!(shown("").await.1, [open], "open ones by default");
+        let (html, first) = shown("?state=closed").await;
+        assert_eq!(first, ids[5..], "the last closed ones");
+        assert!(html.find(&heading(ids[29])) < html.find(&heading(ids[28])), "the last closed first");
+        assert!(
+            html.contains("Closed by <strong>ola@example.org</strong>") && html.contains("Warned, case 29."),
+            "{html}"
+        );
+        assert!(!html.contains("value=\"close\""), "a closed report cannot be closed");
+        assert!(html.contains("/console/reports?state=closed&amp;page=1\""), "{html}");
+        assert_eq!(shown("?state=closed&page=1").await.1, ids[..5]);
+        assert_eq!(shown("?state=closed&page=2").await.1, [0; 0]);
+        let name = username(app, rude.id).await;
+        for (query, expected) in [
+            ("?state=closed&q=NUMBER+7.".to_owned(), vec![ids[7]]),
+            ("?state=closed&q=case+12.".to_owned(), vec![ids[12]]),
+            (format!("?state=closed&q=%23{}", ids[3]), vec![ids[3]]),
+            ("?state=closed&q=msgtype".to_owned(), vec![]),
+            ("?state=closed&q=%25".to_owned(), vec![]),
+            (format!("?q=%23{open}"), vec![open]),
+            ("?q=elsewhere.example".to_owned(), vec![open]),
+            ("?q=number".to_owned(), vec![]),
+            (format!("?state=closed&q={name}&page=1"), ids[..5].to_vec()),
+            (format!("?q={}", username(app, reporter.id).await), vec![open]),
+        ] {
+            assert_eq!(shown(&query).await.1, expected, "{query}");
+        }
+        let (html, _) = shown(&format!("?state=closed&q={name}")).await;
+        assert!(html.contains(&format!("state=closed&amp;page=1&amp;q={name}")), "the next page has the same filter");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reading_a_whole_phone_number_is_recorded() {
+    TestApp::run(async |app| {
+        let (user, _) = app.log_in("+491701234589").await;
+        let ola = Operator::new("ola", "the carrier asks");
+        let phone = app.app.console.reveal_phone(user.id, &ola).await.expect("read").expect("a phone");
+        assert_eq!(phone.as_str(), "+491701234589");
+        let last = recorded(app).await.remove(0);
+        let expected = ("user.phone", format!("user:{}", user.id), "the carrier asks", "ola");
+        assert_eq!((last.action.as_str(), last.target, last.reason.as_str(), last.operator.as_str()), expected);
+        assert!(!last.details.to_string().contains("1701234589"));
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_closed_for_codes_is_opened() {
+    TestApp::run(async |app| {
+        sqlx::query("insert into sms_closures values ('GB', now(), '2999-01-01T00:00:00Z', 40, 3, 1, 5)")
+            .execute(&app.app.core.db)
+            .await
+            .expect("closed");
+        app.log_in("+14155550100").await;
+        let html = page(app, "/console/sms").await;
+        assert!(
+            html.contains("GB is limited") && html.contains("<th scope=\"row\">US") && html.contains("100 %"),
+            "{html}"
+        );
+        send(app, "/console/sms", "/console/sms/open", &[("reason", "a slow carrier"), ("prefix", "GB")]).await;
+        assert!(app.app.codes.closures().await.expect("read").is_empty());
+        let last = recorded(app).await.remove(0);
+        assert_eq!(
+            (last.action.as_str(), last.target.as_str(), last.reason.as_str()),
+            ("sms.open", "sms:GB", "a slow carrier")
+        );
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn queues_show_what_waits_and_what_was_given_up() {
+    TestApp::run(async |app| {
+        app.app.streams.ensure().await.expect("streams");
+        let letter = async_nats::jetstream::message::PublishMessage::build().payload("{}".into());
+        app.app.streams.send("dead.work.score.lane", letter).await.expect("sent").await.expect("stored");
+        sqlx::query("insert into outbox (key, subject, payload) values ('x', 'fact.event.changed', '{}')")
+            .execute(&app.app.core.db)
+            .await
+            .expect("waits");
+        let html = page(app, "/console/queues").await;
+        assert!(html.contains("fact.event.changed") && html.contains("work.score.lane"), "{html}");
+        assert!(!html.contains("/console/queues/replay"), "only webhooks can be sent again");
+        assert!(page(app, "/console").await.contains("1 dead letter<"));
+        let mark = mark_on(&page(app, &format!("/console/users/{}", app.user().await.id)).await);
+        let mine = post(app, "/console/queues/replay", &[("reason", "x"), ("letter", "1"), ("mark", &mark)], &[]).await;
+        assert_eq!(mine.status, StatusCode::CONFLICT, "not a webhook's");
+        assert_eq!(recorded(app).await[0].outcome, "failed");
+        app.app.streams.remove().await;
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn webhooks_that_were_given_up_are_sent_again() {
+    TestApp::run(async |app| {
+        app.app.streams.ensure().await.expect("streams");
+        let endpoint: i64 = sqlx::query_scalar(
+            "insert into webhook_endpoints (url, secret, key_version, created_at) values ('https://a.example/', 'x', 1, now()) returning id",
+        )
+        .fetch_one(&app.app.core.db)
+        .await
+        .expect("an endpoint");
+        for _ in 0..3 {
+            let letter = async_nats::jetstream::message::PublishMessage::build().payload("{}".into());
+            let subject = format!("dead.work.webhook.deliver.{endpoint}");
+            app.app.streams.send(&subject, letter).await.expect("sent").await.expect("stored");
+        }
+        let held = async || (app.app.streams.held(Stream::Work).await.expect("read"), app.app.streams.held(Stream::Dead).await.expect("read"));
+        assert_eq!(held().await, (0, 3));
+        let to = "/console/queues/replay";
+        send(app, "/console/queues", to, &[("reason", "they are back"), ("letter", "1")]).await;
+        assert_eq!(held().await, (1, 2));
+        let all = endpoint.to_string();
+        send(app, "/console/queues", to, &[("reason", "they are back"), ("endpoint", &all)]).await;
+        assert_eq!(held().await, (3, 0));
+        let actions: Vec<_> = recorded(app).await.into_iter().map(|row| (row.outcome, row.target, row.details)).collect();
+        assert_eq!(
+            actions,
+            [
+                ("done".to_owned(), format!("endpoint:{endpoint}"), json!({"replayed": 2})),
+                ("done".to_owned(), "webhooks".to_owned(), json!({"letters": [1], "replayed": 1})),
+            ]
+        );
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+/// Points, exact scores and right outcomes of all time, and coins.
+type Standing = (i32, i32, i32, i64);
+
+/// How everybody stands.
+async fn standing(app: &TestApp, users: &[UserId]) -> Vec<Standing> {
+    let mut standing = Vec::new();
+    for user in users {
+        let row: Standing = sqlx::query_as(
+            "select coalesce(s.points, 0), coalesce(s.exact, 0), coalesce(s.correct, 0), w.balance
+             from wallets w left join user_scores s on s.user_id = w.user_id and s.scope = 'all' where w.user_id = $1",
+        )
+        .bind(user)
+        .fetch_one(&app.app.core.db)
+        .await
+        .expect("a wallet");
+        standing.push(row);
+    }
+    standing
+}
+
+/// Goals, whether they are said or only who wins, and how sure somebody is.
+type Said = ((i64, i64), bool, i64);
+/// What a match becomes.
+type Outcome = (Status, Option<(i32, i32)>);
+
+/// Has a match begun two hours ago, and everybody said before that what they say of it.
+async fn begin(app: &TestApp, event: i64) {
+    for statement in [
+        "update predictions set created_at = now() - interval '3 hours', updated_at = now() - interval '3 hours' where event_id = $1",
+        "update events set start_time = now() - interval '2 hours' where id = $1",
+    ] {
+        sqlx::query(statement).bind(event).execute(&app.app.core.db).await.expect("begun");
+    }
+}
+
+/// Corrects a match as an operator does: looks what it would do, and confirms; twice, which does it once.
+async fn correct(app: &TestApp, event: i64, status: Status, scores: Option<(i32, i32)>) {
+    let (home, away) = scores.map(|(home, away)| (home.to_string(), away.to_string())).unwrap_or_default();
+    let path = format!("/console/matches/{event}/correction");
+    let html = page(app, &format!("{path}?status={status}&home={home}&away={away}")).await;
+    let hidden = |name: &str| {
+        let (_, rest) = html.split_once(&format!("name=\"{name}\" value=\"")).expect("a field");
+        rest.split_once('"').expect("a value").0.to_owned()
+    };
+    let (seen, mark) = (hidden("seen"), hidden("mark"));
+    let asked = [("status", status.name()), ("home", &home), ("away", &away)];
+    let fields: Vec<(&str, &str)> =
+        asked.into_iter().chain([("seen", seen.as_str()), ("mark", &mark), ("reason", "a late goal")]).collect();
+    let answer = post(app, &path, &fields, &[]).await;
+    assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", text(&answer));
+    let again = post(app, &path, &fields, &[]).await;
+    assert_eq!(again.status, StatusCode::CONFLICT, "sent twice it is done once");
+    app.told().await;
+    app.settle().await;
+}
+
+/// Holds what was said of a correction against what came of it.
+fn hold(preview: &Preview, users: &[UserId], before: &[Standing], after: &[Standing]) -> Result<(), TestCaseError> {
+    let changes: Vec<i64> = before.iter().zip(after).map(|(before, after)| i64::from(after.0 - before.0)).collect();
+    let wallets: Vec<i64> = before.iter().zip(after).map(|(before, after)| after.3 - before.3).collect();
+    let of = |sign: i64| i64::try_from(changes.iter().filter(|change| change.signum() == sign).count()).unwrap();
+    let sum = |read: fn(&Standing) -> i32| {
+        i64::from(after.iter().map(read).sum::<i32>() - before.iter().map(read).sum::<i32>())
+    };
+    let Effect { gaining, losing, points, exact, correct, .. } = preview.effect;
+    prop_assert_eq!((gaining, losing), (of(1), of(-1)));
+    prop_assert_eq!(points.1 - points.0, changes.iter().sum::<i64>());
+    prop_assert_eq!(exact.1 - exact.0, sum(|row| row.1));
+    prop_assert_eq!(correct.1 - correct.0, sum(|row| row.2));
+    let first = |moved: &[Moved]| moved.first().map(|moved| moved.after - moved.before);
+    prop_assert_eq!(first(&preview.gainers), changes.iter().copied().max().filter(|&most| most > 0));
+    prop_assert_eq!(first(&preview.losers), changes.iter().copied().min().filter(|&least| least < 0));
+    for moved in preview.gainers.iter().chain(&preview.losers) {
+        let at = users.iter().position(|&user| user == moved.user).expect("one of ours");
+        prop_assert_eq!(moved.after - moved.before, changes[at]);
+    }
+    let coins = preview.coins.as_ref().and_then(|coins| coins.exactly);
+    let given: i64 = wallets.iter().filter(|&&change| change > 0).sum();
+    let taken: i64 = -wallets.iter().filter(|&&change| change < 0).sum::<i64>();
+    prop_assert_eq!(coins.map_or((0, 0), |coins| (coins.given, coins.taken)), (given, taken));
+    Ok(())
+}
+
+/// Whatever a correction is said to do to points and coins is what it does.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_correction_would_do_is_what_it_does() {
+    let settings =
+        [("MATCHDAY_COINS__PER_POINT", "3"), ("MATCHDAY_SCORES__LANE_SIZE", "3"), ("MATCHDAY_COINS__WELCOME", "10")];
+    TestApp::run_with(&settings, async |app| {
+        let mut users = Vec::new();
+        for _ in 0..7 {
+            users.push(app.app.accounts.make_without_phone().await.expect("a user"));
+        }
+        // Goals small enough that some are right to the goal.
+        let said = vec(((0..4_i64, 0..4_i64), any::<bool>(), 0..=100_i64), users.len());
+        let result = prop_oneof![
+            6 => (Just(Status::Finished), (0..4_i32, 0..4_i32).prop_map(Some)),
+            1 => (Just(Status::Abandoned), Just(None)),
+            1 => (Just(Status::Live), (0..2_i32, 0..2_i32).prop_map(Some)),
+        ];
+        // Real matches have begun when they have a result; those that have not count predictions until it came.
+        let round = (said, vec(result, 2..5), any::<prop::sample::Index>(), any::<bool>());
+        let mut runner =
+            TestRunner::new(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() });
+        let corrected = std::cell::Cell::new(0);
+        let one = async |said: Vec<Said>, results: Vec<Outcome>, spender: UserId, has_begun: bool| {
+            let fixtures = app.fixtures();
+            let event = far(&fixtures).put().await;
+            for (&user, &(goals, with_score, confidence)) in users.iter().zip(&said) {
+                let forecast = forecast(goals, with_score, confidence);
+                app.app.predictions.save(user, EventId(event), forecast).await.expect("saved");
+            }
+            if has_begun {
+                begin(app, event).await;
+            }
+            for (status, scores) in results {
+                let wanted = Correction::new(status, scores).expect("possible");
+                let preview = app.app.console.preview(EventId(event), wanted).await.expect("read").expect("a match");
+                let found = app.app.console.find_match(EventId(event)).await.expect("read").expect("a match");
+                if (found.row.status, found.row.scores()) == (status, scores) {
+                    continue;
+                }
+                corrected.set(corrected.get() + 1);
+                let before = standing(app, &users).await;
+                correct(app, event, status, scores).await;
+                hold(&preview, &users, &before, &standing(app, &users).await)?;
+                // Somebody spends all they have: it cannot be taken back.
+                let balance = standing(app, &[spender]).await[0].3;
+                if balance > 0 {
+                    let body = json!({"amount": balance, "reason": "purchase"});
+                    app.login(spender).await.post("/api/auth/coins/deduct", body).await.expect(200);
+                }
+            }
+            Ok(())
+        };
+        let outcome = runner.run(&round, |(said, results, spender, has_begun)| {
+            let spender = users[spender.index(users.len())];
+            block_in_place(|| Handle::current().block_on(one(said, results, spender, has_begun)))
+        });
+        outcome.expect("what was said is what was done");
+        assert!(corrected.get() > 10, "{} corrections were made", corrected.get());
+        assert!(recorded(app).await.iter().all(|row| row.action == "event.correct"));
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_correction_is_what_an_import_would_do() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(Duration::ZERO).at("finished", 2, 1).put().await;
+        let on = format!("/console/matches/{event}/correction?status=finished&home=1&away=1");
+        let html = page(app, &on).await;
+        assert!(html.contains("Nothing is done yet") && html.contains("becomes"), "{html}");
+        assert_eq!(app.told().await.len(), 0, "looking tells nobody anything");
+        let (_, rest) = html.split_once("name=\"seen\" value=\"").expect("what was seen");
+        let seen = rest.split_once('"').expect("a value").0.to_owned();
+        let fields = [("status", "finished"), ("home", "1"), ("away", "1"), ("reason", "a late goal"), ("seen", &seen)];
+        send(app, &on, &format!("/console/matches/{event}/correction"), &fields).await;
+        let by_console = app.told().await;
+        // The same by a document, from the same state.
+        let other = app.fixtures();
+        let again = other.a_match("m").starting_in(Duration::ZERO).at("finished", 2, 1).put().await;
+        other.write(&[other.a_match("m").starting_in(Duration::ZERO).at("finished", 1, 1).json()]).await;
+        let by_import = app.told().await;
+        let subjects = |told: &[(String, serde_json::Value)]| told.iter().map(|(subject, _)| subject.clone()).collect::<Vec<_>>();
+        assert_eq!(subjects(&by_console), subjects(&by_import));
+        let state = async |event: i64| -> (String, Option<i32>, Option<i32>, i64, i64) {
+            sqlx::query_as("select status, home_score, away_score, result_revision, (select count(*) from event_results r where r.event_id = e.id) from events e where id = $1")
+                .bind(event).fetch_one(&app.app.core.db).await.expect("a match")
+        };
+        assert_eq!(state(event).await, state(again).await);
+        let last = recorded(app).await.remove(0);
+        assert_eq!((last.action.as_str(), last.target, last.reason.as_str()), ("event.correct", format!("event:{event}"), "a late goal"));
+        assert!(last.details["changes"][0].as_str().is_some_and(|change| change.contains("score 2:1 → 1:1")), "{}", last.details);
+        // Who looked before it changed does not change it back.
+        let mark = mark_on(&page(app, &on.replace("home=1", "home=7")).await);
+        let late = [("status", "finished"), ("home", "5"), ("away", "1"), ("reason", "x"), ("seen", &*seen), ("mark", &mark)];
+        let refused = post(app, &format!("/console/matches/{event}/correction"), &late, &[]).await;
+        assert_eq!(refused.status, StatusCode::CONFLICT);
+        // Nor does anybody make a match what it cannot be.
+        for nonsense in ["status=finished", "status=scheduled&home=1&away=0", "status=finished&home=1", "status=won&home=1&away=1", "status=finished&home=-1&away=1", "status=finished&home=1000&away=1"] {
+            let path = format!("/console/matches/{event}/correction?{nonsense}");
+            assert_eq!(get(app, &path).await.status, StatusCode::UNPROCESSABLE_ENTITY, "{nonsense}");
+        }
+        assert_eq!(get(app, &format!("/console/matches/{event}/correction?status=finished&home=1&away=1")).await.status, 409);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_a_few_look_at_once() {
+    TestApp::run(async |app| {
+        let places = app.app.console.places.clone();
+        let all = places.acquire_many_owned(3).await.expect("places");
+        let refused = get(app, "/console/feeds").await;
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text(&refused).contains("Others are looking"));
+        drop(all);
+        page(app, "/console/feeds").await;
+        assert_eq!(app.app.console.places.available_permits(), 3, "a place is given back");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn with_a_homeserver_chat_is_shown_and_rooms_are_compared() {
+    TestApp::run_with_chat(&[], async |app| {
+        assert!(page(app, "/console").await.contains("chat events set aside"));
+        let room = "!room:matchday.localhost";
+        let nonsense = json!({
+            "event_id": "$nonsense", "room_id": room, "type": "m.room.member", "sender": HOSTILE, "state_key": HOSTILE,
+            "origin_server_ts": 1_763_000_000_000_i64, "content": {"membership": "dancing"},
+        });
+        sqlx::query("insert into rooms (matrix_id, alias, name, creator_id, created_at, made_until) values ($1, 'a', 'A', 1, now(), now())")
+            .bind(room)
+            .execute(&app.app.core.db)
+            .await
+            .expect("a room");
+        app.push(&[nonsense]).await;
+        let queues = page(app, "/console/queues").await;
+        assert!(queues.contains("$nonsense") && !queues.contains("<script"), "{queues}");
+        let asked = "select at from mirror_marks where name = 'compare'";
+        let before: Option<time::OffsetDateTime> =
+            sqlx::query_scalar(asked).fetch_optional(&app.app.core.db).await.expect("read");
+        assert_eq!(before, None);
+        let to = "/console/queues/compare";
+        send(app, "/console/queues", to, &[("reason", "the homeserver was restored")]).await;
+        let after: Option<time::OffsetDateTime> =
+            sqlx::query_scalar(asked).fetch_optional(&app.app.core.db).await.expect("read");
+        assert_eq!(after, Some(app.clock.now()));
+        let actions: Vec<_> = recorded(app).await.into_iter().map(|row| (row.action, row.outcome)).collect();
+        assert_eq!(actions, [("mirror.compare".to_owned(), "done".to_owned())]);
+    })
+    .await;
+}

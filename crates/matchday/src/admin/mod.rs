@@ -1,0 +1,3 @@
+//! The operator console.
+
+pub mod console;

@@ -1,0 +1,186 @@
+//! The SQL of feeds.
+
+use std::collections::HashMap;
+
+use sqlx::{PgConnection, PgExecutor};
+use time::OffsetDateTime;
+use web::ids::TournamentId;
+
+use super::{
+    reading::{Known, KnownMatch, KnownTeam, Reading, SPORT},
+    rules::Fixture,
+};
+use crate::catalogue::matches::rules::Status;
+
+/// How a feed goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Its name.
+    pub name: String,
+    /// The tournament of its latest document.
+    pub tournament_id: Option<TournamentId>,
+    /// How that document was read.
+    pub basis: String,
+    /// What its source called that document.
+    pub etag: Option<String>,
+    /// SHA-256 of that document.
+    pub digest: Option<Vec<u8>>,
+    /// When it was last looked at.
+    pub polled_at: OffsetDateTime,
+    /// When that last went well.
+    pub succeeded_at: Option<OffsetDateTime>,
+    /// When that last brought something new.
+    pub changed_at: Option<OffsetDateTime>,
+    /// When it last failed.
+    pub failed_at: Option<OffsetDateTime>,
+    /// Why.
+    pub error: Option<String>,
+    /// How many times in a row it failed.
+    pub failures: i32,
+    /// When it is looked at again.
+    pub next_poll_at: OffsetDateTime,
+}
+
+/// All feeds that were ever looked at, by name.
+pub(super) async fn states(executor: impl PgExecutor<'_>) -> sqlx::Result<HashMap<String, State>> {
+    let states = sqlx::query_as!(
+        State,
+        r#"select name, tournament_id as "tournament_id: TournamentId", basis, etag, digest, polled_at, succeeded_at, changed_at,
+                  failed_at, error, failures, next_poll_at
+           from feeds"#,
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(states.into_iter().map(|state| (state.name.clone(), state)).collect())
+}
+
+/// Writes down how a feed goes.
+pub(super) async fn save(executor: impl PgExecutor<'_>, state: &State) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into feeds (name, tournament_id, basis, etag, digest, polled_at, succeeded_at, changed_at, failed_at, error,
+                            failures, next_poll_at)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+         on conflict (name) do update
+           set tournament_id = excluded.tournament_id, basis = excluded.basis, etag = excluded.etag,
+               digest = excluded.digest, polled_at = excluded.polled_at, succeeded_at = excluded.succeeded_at,
+               changed_at = excluded.changed_at, failed_at = excluded.failed_at, error = excluded.error,
+               failures = excluded.failures, next_poll_at = excluded.next_poll_at",
+        state.name,
+        state.tournament_id.map(|id| id.0),
+        state.basis,
+        state.etag,
+        state.digest,
+        state.polled_at,
+        state.succeeded_at,
+        state.changed_at,
+        state.failed_at,
+        state.error,
+        state.failures,
+        state.next_poll_at,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// The matches of a tournament that start between these moments.
+pub(super) async fn fixtures(
+    executor: impl PgExecutor<'_>,
+    tournament: TournamentId,
+    from: OffsetDateTime,
+    to: OffsetDateTime,
+) -> sqlx::Result<Vec<Fixture>> {
+    let rows = sqlx::query!(
+        "select start_time, status from events where tournament_id = $1 and start_time between $2 and $3",
+        tournament.0,
+        from,
+        to,
+    )
+    .fetch_all(executor)
+    .await?;
+    let status = |text: String| text.parse::<Status>().map_err(|error| sqlx::Error::Decode(error.into()));
+    rows.into_iter().map(|row| Ok(Fixture { start_time: row.start_time, status: status(row.status)? })).collect()
+}
+
+/// One process at a time gives slugs to a provider's teams, until it commits.
+pub(super) async fn lock_teams(connection: &mut PgConnection, provider: &str) -> sqlx::Result<()> {
+    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday feed teams ' || $1, 0))", provider)
+        .fetch_one(connection)
+        .await?;
+    Ok(())
+}
+
+/// The slugs that a provider's teams have, by the provider's ids.
+pub(super) async fn slugs(connection: &mut PgConnection, provider: &str) -> sqlx::Result<HashMap<String, String>> {
+    let rows = sqlx::query!("select external_id, slug from feed_teams where provider = $1", provider)
+        .fetch_all(connection)
+        .await?;
+    Ok(rows.into_iter().map(|row| (row.external_id, row.slug)).collect())
+}
+
+/// Gives teams their slugs, as (id, slug).
+pub(super) async fn claim_slugs(
+    connection: &mut PgConnection,
+    provider: &str,
+    claims: &[(&str, &str)],
+) -> sqlx::Result<()> {
+    let ids: Vec<&str> = claims.iter().map(|(id, _)| *id).collect();
+    let slugs: Vec<&str> = claims.iter().map(|(_, slug)| *slug).collect();
+    sqlx::query!(
+        "insert into feed_teams (provider, external_id, slug)
+         select $1, external_id, slug from unnest($2::text[], $3::text[]) as t (external_id, slug)",
+        provider,
+        &ids as &[&str],
+        &slugs as &[&str],
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// The teams with these slugs, whatever their sport.
+pub(super) async fn teams(executor: impl PgExecutor<'_>, slugs: &[&str]) -> sqlx::Result<HashMap<String, KnownTeam>> {
+    let rows = sqlx::query!(
+        "select t.slug, s.slug as sport, t.name, t.country, t.founded, t.logo
+         from teams t join sports s on s.id = t.sport_id where t.slug = any($1)",
+        slugs as &[&str],
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| {
+            let (sport, name, country, founded, logo) = (row.sport, row.name, row.country, row.founded, row.logo);
+            (row.slug, KnownTeam { sport, name, country, founded, logo })
+        })
+        .collect())
+}
+
+/// What is here already of what a reading speaks of.
+pub(super) async fn known(connection: &mut PgConnection, reading: &Reading) -> sqlx::Result<Known> {
+    let sport = sqlx::query_scalar!("select name from sports where slug = $1", SPORT.0)
+        .fetch_optional(&mut *connection)
+        .await?;
+    let tournament = sqlx::query!("select id, logo from tournaments where slug = $1", reading.tournament.slug)
+        .fetch_optional(&mut *connection)
+        .await?;
+    let slugs: Vec<&str> = reading.teams.iter().map(|team| team.slug.as_str()).collect();
+    let teams = teams(&mut *connection, &slugs).await?;
+    let keys: Vec<&str> = reading.matches.iter().map(|seen| seen.key.as_str()).collect();
+    let mut matches = HashMap::new();
+    if let Some(tournament) = &tournament {
+        let rows = sqlx::query!(
+            "select key, venue, status, home_score, away_score from events where tournament_id = $1 and key = any($2)",
+            tournament.id,
+            &keys as &[&str],
+        )
+        .fetch_all(connection)
+        .await?;
+        for row in rows {
+            let status = row.status.parse::<Status>().map_err(|error| sqlx::Error::Decode(error.into()))?;
+            let scores = row.home_score.zip(row.away_score);
+            matches.insert(row.key, KnownMatch { venue: row.venue, status, scores });
+        }
+    }
+    Ok(Known { sport, tournament_logo: tournament.and_then(|tournament| tournament.logo), teams, matches })
+}

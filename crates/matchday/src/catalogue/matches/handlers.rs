@@ -1,0 +1,262 @@
+//! HTTP for the catalogue.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State, response::Response};
+use bytes::Bytes;
+use serde::Serialize;
+use time::{Date, OffsetDateTime};
+use utoipa::{IntoParams, ToSchema};
+use web::{
+    ApiError, ErrorBody, Path, Query, Wanted,
+    fields::{FromQuery, from_parameters},
+    ids::{EventId, SportId, TeamId, TournamentId},
+    page_response,
+    paging::{PageMeta, Paging},
+};
+
+use super::{
+    rules::{PublicStatus, Status},
+    service::{Event, EventFilter, Events, PageError, Sport, Tournament},
+};
+use crate::identity::sessions::CurrentUser;
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct EventParameters {
+    /// Only matches of this tournament.
+    #[param(value_type = Option<i64>, minimum = 1)]
+    tournament_id: Option<TournamentId>,
+    /// Only matches of this team, at home or away.
+    #[param(value_type = Option<i64>, minimum = 1)]
+    team_id: Option<TeamId>,
+    /// Only matches that start on this UTC day.
+    #[param(value_type = Option<String>, format = Date, example = "2026-11-20")]
+    date: Option<Date>,
+    /// Only matches in this state.
+    status: Option<PublicStatus>,
+}
+
+from_parameters!(EventParameters { tournament_id, team_id, date, status });
+
+impl From<EventParameters> for EventFilter {
+    fn from(EventParameters { tournament_id, team_id, date, status }: EventParameters) -> Self {
+        Self { tournament_id, team_id, date, status }
+    }
+}
+
+impl FromQuery for PublicStatus {
+    const EXPECTED: &'static str = "must be scheduled, live or finished";
+
+    fn from_query(text: &str) -> Option<Self> {
+        match text {
+            "scheduled" => Some(Self::Scheduled),
+            "live" => Some(Self::Live),
+            "finished" => Some(Self::Finished),
+            _ => None,
+        }
+    }
+}
+
+fn page_failed(error: Arc<PageError>) -> ApiError {
+    match &*error {
+        PageError::Database(database) => ApiError::database(database).because(Arc::clone(&error)),
+        PageError::Render(_) => ApiError::internal(error),
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct EventList {
+    data: Vec<EventItem>,
+    meta: PageMeta,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct EventAnswer {
+    data: EventItem,
+}
+
+/// A match.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Event)]
+struct EventItem {
+    id: EventId,
+    tournament_id: TournamentId,
+    tournament: TournamentPart,
+    home_team: TeamPart,
+    away_team: TeamPart,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    start_time: OffsetDateTime,
+    status: PublicStatus,
+    /// What lies behind the status, as in `postponed`, which is shown as `scheduled`.
+    status_detail: Status,
+    #[schema(example = "Park")]
+    venue: String,
+    #[schema(required, example = 2)]
+    home_score: Option<i32>,
+    #[schema(required, example = 1)]
+    away_score: Option<i32>,
+    /// The match's chat room; null until it has one.
+    #[schema(required)]
+    chat_room_id: Option<String>,
+    #[schema(example = 1204)]
+    predictions_count: i64,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = EventTournament)]
+struct TournamentPart {
+    id: TournamentId,
+    #[schema(example = "Cup 2026")]
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String, example = "https://cdn.example.org/cup.png")]
+    logo: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = EventTeam)]
+struct TeamPart {
+    id: TeamId,
+    #[schema(example = "Rovers")]
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String, example = "https://cdn.example.org/rovers.png")]
+    logo: Option<String>,
+}
+
+impl From<(TeamId, String, Option<String>)> for TeamPart {
+    fn from((id, name, logo): (TeamId, String, Option<String>)) -> Self {
+        Self { id, name, logo }
+    }
+}
+
+impl From<Event> for EventItem {
+    fn from(event: Event) -> Self {
+        Self {
+            id: event.id,
+            tournament_id: event.tournament_id,
+            tournament: TournamentPart {
+                id: event.tournament_id,
+                name: event.tournament_name,
+                logo: event.tournament_logo,
+            },
+            home_team: event.home_team.into(),
+            away_team: event.away_team.into(),
+            start_time: event.start_time,
+            status: event.status.public(),
+            status_detail: event.status,
+            venue: event.venue,
+            home_score: event.home_score,
+            away_score: event.away_score,
+            chat_room_id: event.chat_room_id,
+            predictions_count: event.predictions_count,
+        }
+    }
+}
+
+/// List matches.
+///
+/// Live matches come first, the latest start first. Matches that can still be played follow, the earliest start first:
+/// scheduled and postponed ones that start later than three hours ago. All others come last, the latest start first. Matches
+/// with the same start are ordered by id. The list may lag a change by up to two seconds. It carries an `ETag`, so a request
+/// with `If-None-Match` costs a 304.
+#[utoipa::path(get, path = "/api/auth/events", tag = "Events", security(("token" = [])),
+    params(EventParameters, Paging),
+    responses(
+        (status = 200, body = EventList, headers(("ETag" = String, description = "A weak validator of the page"))),
+        (status = 304, description = "The page is as the `If-None-Match` says"),
+    ))]
+pub(super) async fn list_events(
+    State(events): State<Arc<Events>>,
+    _: CurrentUser,
+    Query((filter, paging)): Query<(EventParameters, Paging)>,
+    wanted: Wanted,
+) -> Result<Response, ApiError> {
+    let render = |events: Vec<Event>, total| {
+        let data = events.into_iter().map(EventItem::from).collect();
+        serde_json::to_vec(&EventList { data, meta: paging.meta(total) }).map(Bytes::from)
+    };
+    let page = events.page(filter.into(), paging, render).await.map_err(page_failed)?;
+    Ok(page_response(&page, &wanted))
+}
+
+/// Show one match.
+#[utoipa::path(get, path = "/api/auth/events/{event}", tag = "Events", security(("token" = [])),
+    params(("event" = EventId, Path, description = "As listed")),
+    responses(
+        (status = 200, body = EventAnswer),
+        (status = 404, description = "There is no such match", body = ErrorBody),
+    ))]
+pub(super) async fn get_event(
+    State(events): State<Arc<Events>>,
+    _: CurrentUser,
+    Path(id): Path<EventId>,
+) -> Result<Json<EventAnswer>, ApiError> {
+    let event = events.find(id).await?.ok_or_else(|| ApiError::not_found("The event"))?;
+    Ok(Json(EventAnswer { data: event.into() }))
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct TournamentList {
+    data: Vec<TournamentItem>,
+    meta: PageMeta,
+}
+
+/// A tournament.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Tournament)]
+struct TournamentItem {
+    id: TournamentId,
+    sport_id: SportId,
+    #[schema(example = "Cup 2026")]
+    name: String,
+    #[schema(example = "cup_2026")]
+    slug: String,
+    #[schema(required, example = "https://cdn.example.org/cup.png")]
+    logo: Option<String>,
+}
+
+/// List tournaments by name.
+#[utoipa::path(get, path = "/api/auth/tournaments", tag = "Events", security(("token" = [])),
+    params(Paging), responses((status = 200, body = TournamentList)))]
+pub(super) async fn list_tournaments(
+    State(events): State<Arc<Events>>,
+    _: CurrentUser,
+    Query(paging): Query<Paging>,
+) -> Result<Json<TournamentList>, ApiError> {
+    let (tournaments, total) = events.tournaments(paging).await?;
+    let item = |Tournament { id, sport_id, slug, name, logo }| TournamentItem { id, sport_id, name, slug, logo };
+    Ok(Json(TournamentList { data: tournaments.into_iter().map(item).collect(), meta: paging.meta(total) }))
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct SportList {
+    data: Vec<SportItem>,
+    meta: PageMeta,
+}
+
+/// A sport.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Sport)]
+struct SportItem {
+    id: SportId,
+    #[schema(example = "Football")]
+    name: String,
+    #[schema(example = "football")]
+    slug: String,
+}
+
+/// List sports by name.
+#[utoipa::path(get, path = "/api/auth/sports", tag = "Events", security(("token" = [])),
+    params(Paging), responses((status = 200, body = SportList)))]
+pub(super) async fn list_sports(
+    State(events): State<Arc<Events>>,
+    _: CurrentUser,
+    Query(paging): Query<Paging>,
+) -> Result<Json<SportList>, ApiError> {
+    let (sports, total) = events.sports(paging).await?;
+    let item = |Sport { id, slug, name }| SportItem { id, name, slug };
+    Ok(Json(SportList { data: sports.into_iter().map(item).collect(), meta: paging.meta(total) }))
+}

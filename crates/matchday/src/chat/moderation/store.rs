@@ -1,0 +1,279 @@
+//! The SQL of safety.
+
+use sqlx::{PgConnection, PgExecutor};
+use time::OffsetDateTime;
+use web::{
+    ids::{RoomId, UserId},
+    paging::Paging,
+};
+
+use super::service::Report;
+use crate::identity::accounts::restrictions::Term;
+
+/// Bans until then, or lets in again; returns whether that is a change. A ban that is over counts as none.
+pub(super) async fn set_banned(
+    connection: &mut PgConnection,
+    user: UserId,
+    ban: Option<Term>,
+    now: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let changed = sqlx::query!(
+        "update users
+         set banned_at = case when banned_until <= $4 or $2::timestamptz is null then $2 else coalesce(banned_at, $2) end,
+             banned_until = $3
+         where user_id = $1 and ((banned_at is null) <> ($2::timestamptz is null) or banned_until is distinct from $3)",
+        user.0,
+        ban.map(|ban| ban.since),
+        ban.and_then(|ban| ban.until),
+        now,
+    )
+    .execute(connection)
+    .await?;
+    Ok(changed.rows_affected() == 1)
+}
+
+/// Mutes until then, or lets speak again; returns whether that is a change. A mute that is over counts as none.
+pub(super) async fn set_muted(
+    connection: &mut PgConnection,
+    user: UserId,
+    mute: Option<Term>,
+    now: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let changed = sqlx::query!(
+        "update users
+         set muted_at = case when muted_until <= $4 or $2::timestamptz is null then $2 else coalesce(muted_at, $2) end,
+             muted_until = $3
+         where user_id = $1 and ((muted_at is null) <> ($2::timestamptz is null) or muted_until is distinct from $3)",
+        user.0,
+        mute.map(|mute| mute.since),
+        mute.and_then(|mute| mute.until),
+        now,
+    )
+    .execute(connection)
+    .await?;
+    Ok(changed.rows_affected() == 1)
+}
+
+/// Users with a ban or mute whose time is over, and that no worker has lifted yet.
+pub(super) async fn ended(executor: impl PgExecutor<'_>, now: OffsetDateTime, most: i64) -> sqlx::Result<Vec<UserId>> {
+    sqlx::query_scalar!(
+        r#"select user_id as "user_id!: UserId" from (
+             (select user_id from users where banned_until <= $1 order by banned_until limit $2)
+             union
+             (select user_id from users where muted_until <= $1 order by muted_until limit $2)) ended"#,
+        now,
+        most,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Lifts what is over of a user's ban and mute; returns whether the ban was, and whether the mute was.
+pub(super) async fn lift_ended(
+    connection: &mut PgConnection,
+    user: UserId,
+    now: OffsetDateTime,
+) -> sqlx::Result<(bool, bool)> {
+    let before = sqlx::query!(
+        r#"select coalesce(banned_until <= $2, false) as "ban!", coalesce(muted_until <= $2, false) as "mute!"
+           from users where user_id = $1"#,
+        user.0,
+        now,
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    sqlx::query!(
+        "update users set banned_at = case when $2 then null else banned_at end,
+                          banned_until = case when $2 then null else banned_until end,
+                          muted_at = case when $3 then null else muted_at end,
+                          muted_until = case when $3 then null else muted_until end
+         where user_id = $1 and ($2::bool or $3::bool)",
+        user.0,
+        before.ban,
+        before.mute,
+    )
+    .execute(connection)
+    .await?;
+    Ok((before.ban, before.mute))
+}
+
+/// How many phones are hashed under none of these keys, and so restrict nobody.
+pub(super) async fn count_phones_without_key(executor: impl PgExecutor<'_>, versions: &[i16]) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(r#"select count(*) as "count!" from restricted_phones where key_version <> all($1)"#, versions,)
+        .fetch_one(executor)
+        .await
+}
+
+/// Forgets some phones whose restrictions are over; returns how many.
+pub(super) async fn sweep_phones(executor: impl PgExecutor<'_>, now: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
+    let swept = sqlx::query!(
+        "delete from restricted_phones
+         where mac in (select mac from restricted_phones where ends_at <= $1 order by ends_at limit $2)",
+        now,
+        most,
+    )
+    .execute(executor)
+    .await?;
+    Ok(swept.rows_affected())
+}
+
+/// Erases sender and content of some reports whose time for that has come; returns how many.
+pub(super) async fn erase_reports(executor: impl PgExecutor<'_>, now: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
+    let erased = sqlx::query!(
+        "update reports set sender = null, content = null, erase_at = null
+         where id in (select id from reports where erase_at <= $1 order by erase_at limit $2)",
+        now,
+        most,
+    )
+    .execute(executor)
+    .await?;
+    Ok(erased.rows_affected())
+}
+
+/// Blocks somebody; returns whether they were not blocked before.
+pub(super) async fn block(
+    connection: &mut PgConnection,
+    user: UserId,
+    other: UserId,
+    now: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let blocked = sqlx::query!(
+        "insert into blocks (user_id, blocked_id, created_at) values ($1, $2, $3) on conflict do nothing",
+        user.0,
+        other.0,
+        now,
+    )
+    .execute(connection)
+    .await?;
+    Ok(blocked.rows_affected() == 1)
+}
+
+/// Unblocks somebody; returns whether they were blocked.
+pub(super) async fn unblock(connection: &mut PgConnection, user: UserId, other: UserId) -> sqlx::Result<bool> {
+    let unblocked = sqlx::query!("delete from blocks where user_id = $1 and blocked_id = $2", user.0, other.0)
+        .execute(connection)
+        .await?;
+    Ok(unblocked.rows_affected() == 1)
+}
+
+/// Whether a user does not want to meet another one.
+pub(crate) async fn has_blocked(executor: impl PgExecutor<'_>, user: UserId, other: UserId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select from blocks where user_id = $1 and blocked_id = $2) as "blocks!""#,
+        user.0,
+        other.0,
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// The rooms to which one user invited another, who did not answer yet.
+pub(super) async fn invitations_by(
+    connection: &mut PgConnection,
+    user: UserId,
+    sender: UserId,
+) -> sqlx::Result<Vec<RoomId>> {
+    sqlx::query_scalar!(
+        r#"select room_id as "room_id: RoomId" from room_members
+           where user_id = $1 and membership = 'invite' and invited_by = $2"#,
+        user.0,
+        sender.0,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+pub(super) async fn count_blocks(connection: &mut PgConnection, user: UserId) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(r#"select count(*) as "count!" from blocks where user_id = $1"#, user.0)
+        .fetch_one(connection)
+        .await
+}
+
+/// Whom a user has blocked and since when, the newest first.
+pub(super) async fn blocks(
+    connection: &mut PgConnection,
+    user: UserId,
+    paging: Paging,
+) -> sqlx::Result<Vec<(UserId, OffsetDateTime)>> {
+    let rows = sqlx::query!(
+        r#"select blocked_id as "id: UserId", created_at from blocks
+           where user_id = $1 order by created_at desc, blocked_id desc limit $2 offset $3"#,
+        user.0,
+        paging.limit(),
+        paging.offset(),
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.created_at)).collect())
+}
+
+/// What the homeserver had of a message.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Evidence {
+    pub(super) sender: Option<String>,
+    pub(super) sent_at: Option<OffsetDateTime>,
+    pub(super) content: Option<String>,
+}
+
+/// Keeps a report; returns whether there was none of this user about this message.
+pub(super) async fn report(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    room: RoomId,
+    event_id: &str,
+    reason: &str,
+    evidence: &Evidence,
+    now: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let kept = sqlx::query!(
+        "insert into reports (user_id, room_id, event_id, reason, sender, sent_at, content, created_at)
+         values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict (user_id, room_id, event_id) do nothing",
+        user.0,
+        room.0,
+        event_id,
+        reason,
+        evidence.sender,
+        evidence.sent_at,
+        // PostgreSQL keeps everything but this.
+        evidence.content.as_ref().map(|content| content.replace('\0', "")),
+        now,
+    )
+    .execute(executor)
+    .await?;
+    Ok(kept.rows_affected() == 1)
+}
+
+/// Reports that nobody has looked at, oldest first.
+pub(super) async fn open_reports(executor: impl PgExecutor<'_>, most: i64) -> sqlx::Result<Vec<Report>> {
+    sqlx::query_as!(
+        Report,
+        r#"select p.id, u.username as reporter, r.name as room, p.event_id, p.reason, p.sender, p.content, p.created_at
+           from reports p join users u on u.user_id = p.user_id join rooms r on r.id = p.room_id
+           where p.closed_at is null order by p.created_at, p.id limit $1"#,
+        most,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Closes a report. Of a sender who deleted their account, nothing is kept any longer.
+pub(super) async fn close_report(
+    executor: impl PgExecutor<'_>,
+    id: i64,
+    resolution: &str,
+    now: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let closed = sqlx::query!(
+        "update reports set closed_at = $2, resolution = $3,
+             sender = case when erase_at is null then sender end,
+             content = case when erase_at is null then content end,
+             erase_at = null
+         where id = $1 and closed_at is null",
+        id,
+        now,
+        resolution,
+    )
+    .execute(executor)
+    .await?;
+    Ok(closed.rows_affected() == 1)
+}

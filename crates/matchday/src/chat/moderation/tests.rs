@@ -1,0 +1,925 @@
+//! Most of it with the real homeserver.
+
+use Restriction::{Ban, Mute, Unban, Unmute};
+use axum::body::Body;
+use http::{Method, Request};
+use platform::{
+    clock::Clock as _,
+    stream::{Delivery, Failure},
+};
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+use time::Duration;
+use web::{ids::UserId, server::Answers as _};
+
+use super::service::{Report, SafetyError};
+use crate::{
+    chat::messages::{IGNORED, UNWANTED},
+    identity::{
+        accounts::{
+            restrictions::{CHANGED, RESTRICTED, Restriction},
+            service::{NAME_CHANGED, RENAMED},
+        },
+        operators::Operator,
+    },
+    testing::{Answer, TestApp, TestUser},
+};
+
+/// Somebody with an app and a chat client.
+struct Fan<'a> {
+    app: &'a TestApp,
+    user: TestUser<'a>,
+    /// What the chat client has from the login.
+    chat: Value,
+}
+
+impl<'a> Fan<'a> {
+    /// Each number is somebody else.
+    async fn new(app: &'a TestApp, number: u32) -> Self {
+        let (user, login) = app.log_in(&phone(number)).await;
+        Self { app, user, chat: login["matrix_credentials"].clone() }
+    }
+
+    fn matrix_id(&self) -> &str {
+        self.chat["user_id"].as_str().expect("an id")
+    }
+
+    /// Asks the homeserver as a chat client does, past the service; returns status and body.
+    async fn ask(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
+        let base = self.app.app.config.matrix.homeserver_url.as_ref().expect("a homeserver");
+        let url = base.join(&format!("_matrix/client/v3/{path}")).expect("a URL");
+        let token = self.chat["access_token"].as_str().expect("a token");
+        let request = self.app.web.request(method.clone(), url).bearer_auth(token);
+        let request = if method == Method::GET { request } else { request.json(&body) };
+        let answer = request.send().await.expect("an answer");
+        (answer.status().as_u16(), answer.json().await.expect("JSON"))
+    }
+
+    /// Says something in a room; returns the status, and what the message is called or why it was refused.
+    async fn say(&self, room: &str, words: &str) -> (u16, String) {
+        let path = format!("rooms/{room}/send/m.room.message/{}", crate::testing::unique("txn"));
+        let (status, body) = self.ask(Method::PUT, &path, json!({"msgtype": "m.text", "body": words})).await;
+        let told = if status == 200 { &body["event_id"] } else { &body["errcode"] };
+        (status, told.as_str().expect("a text").to_owned())
+    }
+
+    /// The member event of somebody in a room that this one is in.
+    async fn member_event(&self, room: &str, whom: &Fan<'_>) -> Value {
+        let path = format!("rooms/{room}/state/m.room.member/{}?format=event", whom.matrix_id());
+        let (status, body) = self.ask(Method::GET, &path, Value::Null).await;
+        assert_eq!(status, 200, "{body}");
+        body
+    }
+
+    /// What somebody is to a room that this one is in.
+    async fn sees(&self, room: &str, whom: &Fan<'_>) -> String {
+        self.member_event(room, whom).await["content"]["membership"].as_str().expect("a membership").to_owned()
+    }
+
+    /// Whom the homeserver hides from this one.
+    async fn ignored(&self) -> Vec<String> {
+        let path = format!("user/{}/account_data/m.ignored_user_list", self.matrix_id());
+        match self.ask(Method::GET, &path, Value::Null).await {
+            (404, _) => Vec::new(),
+            (_, list) => list["ignored_users"].as_object().expect("users").keys().cloned().collect(),
+        }
+    }
+
+    async fn open_room(&self, wish: Value) -> String {
+        let opened = self.user.post("/api/auth/chat-room", wish).await.expect(201);
+        opened["data"]["room_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Does something with a room through the service.
+    async fn post(&self, room: &str, action: &str, body: Value) -> Answer {
+        self.user.post(&format!("/api/auth/chat-rooms/{room}/{action}"), body).await
+    }
+
+    /// The names of the rooms that the service lists, and how many it says there are.
+    async fn lists(&self) -> (Vec<String>, i64) {
+        let list = self.user.get("/api/auth/chat-rooms").await.expect(200);
+        let names = list["data"].as_array().expect("a list").iter();
+        let names = names.map(|room| room["name"].as_str().expect("a name").to_owned()).collect();
+        (names, list["meta"]["total"].as_i64().expect("a number"))
+    }
+}
+
+fn phone(number: u32) -> String {
+    format!("+1415556{number:04}")
+}
+
+/// What the homeserver says to whoever is suspended there.
+fn suspended() -> (u16, String) {
+    (403, "M_USER_SUSPENDED".to_owned())
+}
+
+async fn restrict(app: &TestApp, user: UserId, restriction: Restriction) {
+    app.app.safety.restrict(user, restriction, &Operator::new("ola", "spam")).await.expect("done");
+}
+
+/// Does what was left to workers, each piece twice, as it may come twice; returns the other messages.
+async fn work(app: &TestApp) -> Vec<String> {
+    let mut others = Vec::new();
+    for (subject, payload) in app.told().await {
+        if subject.starts_with("work.") {
+            perform(app, &subject, &payload).await.expect("done");
+            perform(app, &subject, &payload).await.expect("done again");
+        } else {
+            others.push(subject);
+        }
+    }
+    others
+}
+
+async fn perform(app: &TestApp, subject: &str, payload: &Value) -> Result<(), Failure> {
+    let delivery = Delivery {
+        subject: subject.to_owned(),
+        id: None,
+        payload: payload.to_string().into_bytes().into(),
+        attempt: 1,
+    };
+    if subject.starts_with("work.room.") {
+        app.app.rooms.perform(delivery).await
+    } else {
+        app.app.chat_work.perform(delivery).await
+    }
+}
+
+/// Pushes an event as the homeserver does, and applies it.
+async fn push(app: &TestApp, event: &Value) {
+    // By then whatever the service did itself is no longer awaited.
+    app.clock.advance(Duration::minutes(2));
+    let token = app.app.config.matrix.hs_token.as_ref().expect("a token").inner().expose_secret();
+    let request = Request::put("/_matrix/app/v1/transactions/1").header("authorization", format!("Bearer {token}"));
+    let body = Body::from(json!({"events": [event]}).to_string());
+    let answer = crate::router::private(&app.app).answer(request.body(body).expect("a request")).await;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(app.app.mirror.apply_waiting().await.expect("applied"), 1);
+}
+
+/// A room that the homeserver knows nothing of.
+async fn put_room(app: &TestApp, creator: UserId, name: &str) -> String {
+    let matrix_id = format!("!{name}:matchday.localhost");
+    sqlx::query(
+        "with made as (
+           insert into rooms (matrix_id, alias, name, creator_id, created_at, made_until, opened_at)
+           values ($1, $2, $2, $3, now(), now(), now()) returning id)
+         insert into room_activity (room_id, last_activity, compared_at) select id, now(), now() from made",
+    )
+    .bind(&matrix_id)
+    .bind(name)
+    .bind(creator)
+    .execute(&app.app.core.db)
+    .await
+    .expect("written");
+    matrix_id
+}
+
+/// What is refused is refused as to somebody who is banned.
+#[track_caller]
+fn expect_banned(answer: Answer) {
+    assert_eq!(answer.expect(403)["code"], "account_suspended");
+}
+
+/// Every operation that takes a token, also where it need not be given. What a path names is there.
+fn secured(room: &str, user: UserId, event: i64, session: i64) -> Vec<(Method, String)> {
+    let api = serde_json::to_value(crate::router::description()).expect("JSON");
+    let mut found = Vec::new();
+    for (path, item) in api["paths"].as_object().expect("paths") {
+        for (method, operation) in item.as_object().expect("methods") {
+            if operation["security"].is_array() {
+                let part = |part: &str| match part {
+                    "{room}" => room.to_owned(),
+                    "{user}" => user.to_string(),
+                    "{event}" => event.to_string(),
+                    "{id}" => session.to_string(),
+                    part => part.to_owned(),
+                };
+                let filled = path.split('/').map(part).collect::<Vec<_>>().join("/");
+                assert!(!filled.contains('{'), "say above what to put into {path}");
+                found.push((Method::from_bytes(method.to_uppercase().as_bytes()).expect("a method"), filled));
+            }
+        }
+    }
+    assert!(found.len() >= 25, "{found:?}");
+    found
+}
+
+#[tokio::test]
+async fn a_ban_refuses_every_request_and_ends_with_nothing_lost() {
+    // So long that nothing is looked up a second time by itself.
+    TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "1h")], async |app| {
+        let event = app.fixtures().a_match("m").put().await;
+        let (other, banned) = (app.user().await, app.user().await);
+        let room = put_room(app, other.id, "derby").await;
+        let fresh = app.login(banned.id).await;
+        let sessions = banned.get("/api/auth/sessions").await.expect(200);
+        let session = sessions["data"][0]["id"].as_i64().expect("an id");
+        restrict(app, banned.id, Ban).await;
+        let told = app.told().await;
+        assert_eq!(told[0], (CHANGED.to_owned(), json!({"user_id": banned.id, "action": "ban"})));
+        assert_eq!(told[1], (RESTRICTED.to_owned(), json!({"user_id": banned.id})));
+        perform(app, &told[1].0, &told[1].1).await.expect("without chat there is nothing to do");
+        for (method, path) in secured(&room, other.id, event, session) {
+            for user in [&banned, &fresh] {
+                expect_banned(user.send(method.clone(), &path, Some("{}".to_owned())).await);
+                expect_banned(user.send(method.clone(), &format!("{path}?page=x"), None).await);
+            }
+        }
+        expect_banned(banned.get("/api/auth/nowhere").await);
+        other.get("/api/auth/me").await.expect(200);
+        restrict(app, banned.id, Unban).await;
+        for user in [&banned, &fresh] {
+            user.get("/api/auth/me").await.expect(200);
+        }
+        assert_eq!(work(app).await, [CHANGED], "and none of the refused requests told anybody anything");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn other_processes_hear_of_a_ban_and_of_its_end() {
+    TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "1h")], async |app| {
+        let user = app.user().await;
+        let elsewhere = app.process(app.app.config.clone()).await;
+        let public = crate::router::public(&elsewhere);
+        let ask = async || {
+            let request = Request::get("/api/auth/me").header("authorization", format!("Bearer {}", user.token));
+            public.answer(request.body(Body::empty()).expect("a request")).await.status().as_u16()
+        };
+        assert_eq!(ask().await, 200);
+        for (restriction, status) in [(Ban, 403), (Unban, 200)] {
+            restrict(app, user.id, restriction).await;
+            assert_ne!(ask().await, status, "it remembers what was so");
+            assert_eq!(work(app).await, [CHANGED]);
+            elsewhere.safety.heard();
+            assert_eq!(ask().await, status);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_is_banned_does_not_get_in_and_their_code_stays_good() {
+    TestApp::run(async |app| {
+        let (user, _) = app.log_in(&phone(1)).await;
+        restrict(app, user.id, Ban).await;
+        let code = app.code(&phone(1)).await;
+        let body = json!({"phone": phone(1), "code": code});
+        // More often than a wrong code may be tried.
+        for path in ["/api/code/verify", "/api/auth/login"].repeat(4) {
+            expect_banned(app.post(path, &body).await);
+        }
+        assert_eq!(user.get("/api/auth/me").await.status, 403);
+        let sessions = "select count(*) from sessions where user_id = $1";
+        let sessions: i64 =
+            sqlx::query_scalar(sessions).bind(user.id).fetch_one(&app.app.core.db).await.expect("counted");
+        assert_eq!(sessions, 1, "none was made");
+        restrict(app, user.id, Unban).await;
+        app.clock.advance(Duration::minutes(4));
+        let again = app.post("/api/code/verify", &body).await.expect(200);
+        assert_eq!(again["data"]["user"]["id"], json!(user.id));
+        app.post("/api/code/verify", &body).await.expect(401);
+        assert_eq!(work(app).await, [CHANGED, CHANGED]);
+    })
+    .await;
+}
+
+async fn restrict_for(app: &TestApp, user: UserId, restriction: Restriction, minutes: u64) {
+    let (length, operator) = (std::time::Duration::from_mins(minutes), Operator::new("ola", "spam"));
+    app.app.safety.restrict_for(user, restriction, Some(length), &operator).await.expect("done");
+}
+
+#[tokio::test]
+async fn timed_ban_ends_on_time_in_every_cache() {
+    // So long that nothing is looked up a second time by itself.
+    TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "1h")], async |app| {
+        let (user, _) = app.log_in(&phone(1)).await;
+        restrict_for(app, user.id, Ban, 60).await;
+        let refused = user.get("/api/auth/me").await.expect(403);
+        let expected = json!({
+            "message": "This account is suspended until 2026-11-20T16:00:00Z.", "code": "account_suspended",
+            "suspended_until": "2026-11-20T16:00:00Z",
+        });
+        assert_eq!(refused, expected);
+        let body = json!({"phone": phone(1), "code": app.code(&phone(1)).await});
+        assert_eq!(app.post("/api/code/verify", &body).await.expect(403), expected);
+        // A new end in place of the first.
+        restrict_for(app, user.id, Ban, 4).await;
+        assert_eq!(user.get("/api/auth/me").await.expect(403)["suspended_until"], "2026-11-20T15:04:00Z");
+        assert_eq!(work(app).await, [CHANGED, CHANGED]);
+
+        app.clock.advance(Duration::minutes(4) - Duration::SECOND);
+        expect_banned(user.get("/api/auth/me").await);
+        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 0);
+        app.clock.advance(Duration::SECOND);
+        user.get("/api/auth/me").await.expect(200);
+        app.post("/api/code/verify", &body).await.expect(200);
+        assert!(app.told().await.is_empty());
+        // A worker publishes that, once.
+        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 1);
+        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 0);
+        let told = app.told().await;
+        assert_eq!(told[0], (CHANGED.to_owned(), json!({"user_id": user.id, "action": "unban"})));
+        assert_eq!(told[1], (RESTRICTED.to_owned(), json!({"user_id": user.id})));
+        assert_eq!(told.len(), 2);
+        let kept: Vec<(String, String)> =
+            sqlx::query_as("select action, operator from restrictions where user_id = $1 order by id")
+                .bind(user.id)
+                .fetch_all(&app.app.core.db)
+                .await
+                .expect("read");
+        let expected = [("ban", "ola"), ("ban", "ola"), ("unban", "matchday")];
+        assert_eq!(kept, expected.map(|(action, operator)| (action.to_owned(), operator.to_owned())));
+        // It may begin anew.
+        restrict_for(app, user.id, Ban, 10).await;
+        expect_banned(user.get("/api/auth/me").await);
+        restrict(app, user.id, Unban).await;
+        user.get("/api/auth/me").await.expect(200);
+        for minutes in [0, 60 * 24 * 3_651] {
+            let (length, operator) = (std::time::Duration::from_mins(minutes), Operator::new("ola", "spam"));
+            let refused = app.app.safety.restrict_for(user.id, Ban, Some(length), &operator).await;
+            assert!(matches!(refused, Err(SafetyError::InvalidLength)), "{refused:?}");
+        }
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ban_begins_anew_though_worker_has_not_lifted_last_one() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        restrict_for(app, user.id, Ban, 10).await;
+        app.clock.advance(Duration::minutes(20));
+        user.get("/api/auth/me").await.expect(200);
+        restrict(app, user.id, Ban).await;
+        assert_eq!(user.get("/api/auth/me").await.expect(403).get("suspended_until"), None);
+        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 0);
+        let account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
+        assert_eq!(account.banned_at, Some(app.clock.now()));
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn timed_mute_ends_on_homeserver_too() {
+    TestApp::run_with_chat(&[], async |app| {
+        let fan = Fan::new(app, 60).await;
+        let room = fan.open_room(json!({"name": "Public"})).await;
+        restrict_for(app, fan.user.id, Mute, 10).await;
+        work(app).await;
+        assert_eq!(fan.say(&room, "one").await, suspended());
+        app.clock.advance(Duration::minutes(10));
+        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 1);
+        assert_eq!(work(app).await, [CHANGED]);
+        assert_eq!(fan.say(&room, "two").await.0, 200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_operators_do_is_done_once_and_kept() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let safety = &app.app.safety;
+        let me = user.get("/api/auth/me").await.expect(200);
+        let username = me["data"]["username"].as_str().expect("a name").to_owned();
+        assert_eq!(safety.user(&user.id.to_string()).await.expect("found"), user.id);
+        assert_eq!(safety.user(&username.to_uppercase()).await.expect("found"), user.id);
+        for nobody in ["999999999", "nobody_at_all", "", "' or true --"] {
+            assert!(matches!(safety.user(nobody).await, Err(SafetyError::NoSuchUser)), "{nobody}");
+        }
+        for (restriction, reason) in [(Ban, "insults"), (Mute, "spam"), (Unban, "a mistake"), (Unmute, "enough")] {
+            safety.restrict(user.id, restriction, &Operator::new("ola", reason)).await.expect("done");
+            let again = safety.restrict(user.id, restriction, &Operator::new("ida", "again")).await;
+            assert!(matches!(again, Err(SafetyError::AlreadySo)), "{restriction:?}: {again:?}");
+            app.clock.advance(Duration::hours(1));
+        }
+        for restriction in [Unban, Unmute] {
+            let nothing = safety.restrict(user.id, restriction, &Operator::new("ida", "again")).await;
+            assert!(matches!(nothing, Err(SafetyError::AlreadySo)), "{restriction:?}: {nothing:?}");
+        }
+        let nobody = safety.restrict(UserId(999_999_999), Ban, &Operator::new("ola", "insults")).await;
+        assert!(matches!(nobody, Err(SafetyError::NoSuchUser)), "{nobody:?}");
+        let rows: Vec<(String, String, String)> =
+            sqlx::query_as("select action, reason, operator from restrictions where user_id = $1 order by created_at")
+                .bind(user.id)
+                .fetch_all(&app.app.core.db)
+                .await
+                .expect("read");
+        let kept = [("ban", "insults"), ("mute", "spam"), ("unban", "a mistake"), ("unmute", "enough")];
+        assert_eq!(rows, kept.map(|(action, reason)| (action.to_owned(), reason.to_owned(), "ola".to_owned())));
+        assert_eq!(work(app).await, [CHANGED; 4], "what was so already is told to nobody");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_ban_takes_somebody_out_of_all_rooms_and_silences_them() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (ada, ben) = (Fan::new(app, 10).await, Fan::new(app, 11).await);
+        let public = ada.open_room(json!({"name": "Public"})).await;
+        let private = ada.open_room(json!({"name": "Private", "is_private": true})).await;
+        let asked = ada.open_room(json!({"name": "Asked", "is_private": true})).await;
+        let unseen = ada.open_room(json!({"name": "Unseen"})).await;
+        ben.post(&public, "join", json!({})).await.expect(200);
+        for room in [&private, &asked] {
+            ada.post(room, "invite", json!({"user_id": ben.user.id})).await.expect(200);
+        }
+        ben.post(&private, "join", json!({})).await.expect(200);
+        // By a chat client, and not heard of here yet.
+        assert_eq!(ben.ask(Method::POST, &format!("join/{unseen}"), json!({})).await.0, 200);
+        assert_eq!(ben.say(&public, "hello").await.0, 200);
+        let own = ben.ask(Method::POST, "createRoom", json!({"preset": "private_chat"})).await.1;
+        let own = own["room_id"].as_str().expect("a room").to_owned();
+
+        restrict(app, ben.user.id, Ban).await;
+        assert_eq!(work(app).await, [CHANGED]);
+        for room in [&public, &private, &asked, &unseen] {
+            assert_eq!(ada.sees(room, &ben).await, "leave", "{room}");
+        }
+        let list = ada.user.get("/api/auth/chat-rooms").await.expect(200);
+        for room in list["data"].as_array().expect("a list") {
+            assert_eq!(room["member_count"], 1, "{room}");
+        }
+        assert!(app.app.rooms.of_user(ben.user.id).await.expect("read").is_empty());
+        // Where nobody can take him out he is silent.
+        assert_eq!(ben.say(&own, "hello").await, suspended());
+        let (status, refused) = ben.ask(Method::POST, &format!("join/{public}"), json!({})).await;
+        assert_eq!((status, refused["errcode"].as_str()), (403, Some("M_USER_SUSPENDED")));
+        expect_banned(ben.post(&public, "join", json!({})).await);
+        // While he is banned nothing else lets him speak.
+        restrict(app, ben.user.id, Mute).await;
+        restrict(app, ben.user.id, Unmute).await;
+        work(app).await;
+        assert_eq!(ben.say(&own, "hello").await, suspended());
+
+        restrict(app, ben.user.id, Unban).await;
+        assert_eq!(work(app).await, [CHANGED]);
+        assert_eq!(ben.say(&own, "hello").await.0, 200);
+        ben.post(&public, "join", json!({})).await.expect(200);
+        assert_eq!(ben.say(&public, "hello again").await.0, 200);
+        ben.post(&private, "join", json!({})).await.expect(403);
+    })
+    .await;
+}
+
+/// Who whoami says it is, as a status.
+async fn whoami(fan: &Fan<'_>) -> u16 {
+    fan.ask(Method::GET, "account/whoami", Value::Null).await.0
+}
+
+#[tokio::test]
+async fn where_nobody_can_suspend_chat_devices_end_instead() {
+    TestApp::run_with_chat(&[("MATCHDAY_MATRIX__ADMIN_TOKEN", "")], async |app| {
+        let (ada, ben) = (Fan::new(app, 20).await, Fan::new(app, 21).await);
+        let ben_elsewhere = Fan::new(app, 21).await;
+        let room = ada.open_room(json!({"name": "Public"})).await;
+        ben.post(&room, "join", json!({})).await.expect(200);
+        restrict(app, ben.user.id, Ban).await;
+        assert_eq!(work(app).await, [CHANGED]);
+        assert_eq!((whoami(&ben).await, whoami(&ben_elsewhere).await, whoami(&ada).await), (401, 401, 200));
+        assert_eq!(ada.sees(&room, &ben).await, "leave");
+        restrict(app, ben.user.id, Unban).await;
+        assert_eq!(work(app).await, [CHANGED]);
+        let renew = async |fan: &Fan<'_>| fan.user.post("/api/auth/matrix-credentials", json!({})).await;
+        renew(&ben).await.expect(200);
+        work(app).await;
+
+        // Whoever is muted gets no new ones either, or would speak with them.
+        restrict(app, ada.user.id, Mute).await;
+        assert_eq!(work(app).await, [CHANGED]);
+        assert_eq!(whoami(&ada).await, 401);
+        assert_eq!(renew(&ada).await.expect(403)["code"], "muted");
+        let (again, login) = app.log_in(&phone(20)).await;
+        assert_eq!(login["matrix_credentials"], Value::Null);
+        again.get("/api/auth/me").await.expect(200);
+        restrict(app, ada.user.id, Unmute).await;
+        work(app).await;
+        let answer = renew(&ada).await.expect(200);
+        let ada = Fan { chat: answer["data"]["matrix_credentials"].clone(), ..ada };
+        work(app).await;
+        assert_eq!(ada.say(&room, "hello").await.0, 200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_is_muted_does_all_but_speak_in_chat() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (ada, ben) = (Fan::new(app, 30).await, Fan::new(app, 31).await);
+        let room = ada.open_room(json!({"name": "Public"})).await;
+        let other = ada.open_room(json!({"name": "Other"})).await;
+        ben.post(&room, "join", json!({})).await.expect(200);
+        restrict(app, ben.user.id, Mute).await;
+        let refused = async || {
+            for answer in [
+                ben.user.post("/api/auth/chat-room", json!({"name": "Mine"})).await,
+                ben.post(&other, "join", json!({})).await,
+                ben.post(&room, "invite", json!({"user_id": ada.user.id})).await,
+            ] {
+                assert_eq!(answer.expect(403)["code"], "muted");
+            }
+        };
+        // The service knows it at once, the homeserver when the work is done.
+        refused().await;
+        assert_eq!(work(app).await, [CHANGED]);
+        refused().await;
+        assert_eq!(ben.say(&room, "hello").await, suspended());
+        assert_eq!(ada.sees(&room, &ben).await, "join", "and stays where they are");
+        ben.user.get("/api/auth/me").await.expect(200);
+        ben.user.get("/api/auth/chat-rooms?joined=true").await.expect(200);
+        ben.user.post(&format!("/api/auth/blocks/{}", ada.user.id), json!({})).await.expect(200);
+        ben.user.delete(&format!("/api/auth/blocks/{}", ada.user.id)).await.expect(200);
+        let (again, login) = app.log_in(&phone(31)).await;
+        assert!(login["matrix_credentials"]["access_token"].is_string(), "who may not speak may read");
+        again.get("/api/auth/me").await.expect(200);
+        work(app).await;
+        ben.post(&room, "leave", json!({})).await.expect(200);
+        assert_eq!(ada.sees(&room, &ben).await, "leave");
+
+        restrict(app, ben.user.id, Unmute).await;
+        assert_eq!(work(app).await, [CHANGED]);
+        ben.post(&room, "join", json!({})).await.expect(200);
+        assert_eq!(ben.say(&room, "hello").await.0, 200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_several_restrictions_the_sum_counts_in_whatever_order_they_are_told() {
+    TestApp::run_with_chat(&[], async |app| {
+        let ben = Fan::new(app, 40).await;
+        let room = ben.open_room(json!({"name": "His own"})).await;
+        let acts = async |acts: &[Restriction]| {
+            for act in acts {
+                restrict(app, ben.user.id, *act).await;
+            }
+            let told = app.told().await.into_iter();
+            told.filter(|(subject, _)| subject == RESTRICTED).collect::<Vec<_>>()
+        };
+        let early = acts(&[Mute, Ban, Unban]).await;
+        assert_eq!(early.len(), 3);
+        for (subject, payload) in early.iter().rev() {
+            perform(app, subject, payload).await.expect("done");
+            assert_eq!(ben.say(&room, "hello").await, suspended(), "still muted, and not banned: he is in his room");
+        }
+        let late = acts(&[Unmute]).await;
+        for (subject, payload) in late.iter().chain(&early) {
+            perform(app, subject, payload).await.expect("done");
+            assert_eq!(ben.say(&room, "hello").await.0, 200);
+        }
+        acts(&[Ban, Mute]).await;
+        // Both were told, and the first of them lost for now.
+        perform(app, RESTRICTED, &json!({"user_id": ben.user.id})).await.expect("done");
+        assert_eq!(ben.say(&room, "hello").await.0, 403);
+        acts(&[Unban]).await;
+        perform(app, RESTRICTED, &json!({"user_id": ben.user.id})).await.expect("done");
+        let (_, refused) = ben.ask(Method::POST, &format!("join/{room}"), json!({})).await;
+        assert_eq!(refused["errcode"], "M_USER_SUSPENDED", "out, and still muted");
+    })
+    .await;
+}
+
+/// Neither another name nor a chat account that is made later is a way around it.
+#[tokio::test]
+async fn a_mute_goes_along_to_every_chat_account_of_theirs() {
+    TestApp::run_with_chat(&[], async |app| {
+        let ben = Fan::new(app, 50).await;
+        let room = ben.open_room(json!({"name": "His own"})).await;
+        restrict(app, ben.user.id, Mute).await;
+        work(app).await;
+        // What he is called is shown as soon as he may speak.
+        ben.user.post("/api/auth/update-user-info", json!({"name": "Ben"})).await.expect(200);
+        assert_eq!(app.told().await.into_iter().map(|(subject, _)| subject).collect::<Vec<_>>(), [NAME_CHANGED]);
+        perform(app, NAME_CHANGED, &json!({"user_id": ben.user.id})).await.expect("it waits for the end of the mute");
+
+        let generated = "update users set username_is_generated = true where user_id = $1";
+        sqlx::query(generated).bind(ben.user.id).execute(&app.app.core.db).await.expect("written");
+        let wanted = json!({"username": crate::testing::unique("ben")});
+        let saved = ben.user.post("/api/auth/update-user-info", wanted).await.expect(200);
+        let renamed = Fan { chat: saved["data"]["matrix_credentials"].clone(), ..ben };
+        assert!(work(app).await.is_empty());
+        assert_eq!(renamed.say(&room, "hello").await, suspended(), "a member by the new name, and as silent");
+        // Again, by a worker that was told late.
+        let name: String = sqlx::query_scalar("select username from users where user_id = $1")
+            .bind(renamed.user.id)
+            .fetch_one(&app.app.core.db)
+            .await
+            .expect("read");
+        let told = json!({"user_id": renamed.user.id, "from": crate::testing::unique("gone"), "to": name});
+        perform(app, RENAMED, &told).await.expect("done");
+        assert_eq!(renamed.say(&room, "hello").await, suspended());
+        restrict(app, renamed.user.id, Unmute).await;
+        work(app).await;
+        assert_eq!(renamed.say(&room, "hello").await.0, 200);
+        let (_, profile) = renamed.ask(Method::GET, &format!("profile/{}", renamed.matrix_id()), Value::Null).await;
+        assert_eq!(profile["displayname"], "Ben");
+
+        // Somebody who was muted before they had a chat account.
+        let late = app.user().await;
+        sqlx::query("update users set username = $2 where user_id = $1")
+            .bind(late.id)
+            .bind(crate::testing::unique("late"))
+            .execute(&app.app.core.db)
+            .await
+            .expect("written");
+        restrict(app, late.id, Mute).await;
+        work(app).await;
+        let answer = late.post("/api/auth/matrix-credentials", json!({})).await.expect(200);
+        let late = Fan { app, user: late, chat: answer["data"]["matrix_credentials"].clone() };
+        let (_, refused) = late.ask(Method::POST, &format!("join/{room}"), json!({})).await;
+        assert_eq!(refused["errcode"], "M_USER_SUSPENDED");
+        work(app).await;
+    })
+    .await;
+}
+
+async fn block(user: &TestUser<'_>, other: UserId) -> Answer {
+    user.post(&format!("/api/auth/blocks/{other}"), json!({})).await
+}
+
+async fn unblock(user: &TestUser<'_>, other: UserId) -> Answer {
+    user.delete(&format!("/api/auth/blocks/{other}")).await
+}
+
+#[tokio::test]
+async fn blocks_are_made_once_listed_and_lifted() {
+    TestApp::run(async |app| {
+        let (ada, ben, cleo) = (app.user().await, app.user().await, app.user().await);
+        assert_eq!(block(&ada, ada.id).await.invalid_fields(), ["user"]);
+        block(&ada, UserId(999_999_999)).await.expect(404);
+        block(&ada, UserId(-1)).await.expect(404);
+        ada.post("/api/auth/blocks/ben", json!({})).await.expect(404);
+        unblock(&ada, ben.id).await.expect(200);
+        assert!(app.told().await.is_empty());
+        block(&ada, ben.id).await.expect(200);
+        app.clock.advance(Duration::minutes(1));
+        block(&ada, cleo.id).await.expect(200);
+        app.clock.advance(Duration::minutes(1));
+        assert_eq!(block(&ada, ben.id).await.expect(200), json!({"message": "This user is blocked."}));
+        let told: Vec<_> = app.told().await.into_iter().map(|(subject, _)| subject).collect();
+        assert_eq!(told, [IGNORED, IGNORED], "what was so already is told to nobody");
+        let ben_is_called = ben.get("/api/auth/me").await.expect(200)["data"]["username"].clone();
+        let list = ada.get("/api/auth/blocks?per_page=1&page=2").await.expect(200);
+        assert_eq!(
+            list,
+            json!({
+                "data": [{"id": ben.id, "username": ben_is_called, "blocked_at": "2026-11-20T15:00:00Z"}],
+                "meta": {"current_page": 2, "last_page": 2, "per_page": 1, "total": 2},
+            }),
+            "the newest first"
+        );
+        assert_eq!(ada.get("/api/auth/blocks").await.expect(200)["data"][0]["id"], json!(cleo.id));
+        assert_eq!(ben.get("/api/auth/blocks").await.expect(200)["meta"]["total"], 0, "and the blocked learn nothing");
+        for _ in 0..2 {
+            unblock(&ada, ben.id).await.expect(200);
+        }
+        assert_eq!(ada.get("/api/auth/blocks").await.expect(200)["meta"]["total"], 1);
+        assert_eq!(app.told().await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nobody_blocks_more_than_a_thousand() {
+    TestApp::run(async |app| {
+        let (ada, ben, cleo) = (app.user().await, app.user().await, app.user().await);
+        sqlx::query("insert into blocks select $1, n, now() from generate_series(1000001, 1000999) n")
+            .bind(ada.id)
+            .execute(&app.app.core.db)
+            .await
+            .expect("written");
+        block(&ada, ben.id).await.expect(200);
+        assert_eq!(block(&ada, cleo.id).await.expect(409)["code"], "too_many_blocks");
+        block(&ada, ben.id).await.expect(200);
+        unblock(&ada, ben.id).await.expect(200);
+        block(&ada, cleo.id).await.expect(200);
+        assert_eq!(app.told().await.len(), 3);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_block_hides_rooms_and_predictions_but_not_what_they_add_up_to() {
+    TestApp::run_with_chat(&[], async |app| {
+        // Whether a match is open is told by the database's clock, which no test moves.
+        let event = app.fixtures().a_match("m").starting_in(Duration::days(365 * 75)).put().await;
+        let (ada, ben, cleo) = (Fan::new(app, 60).await, Fan::new(app, 61).await, Fan::new(app, 62).await);
+        let room = ada.open_room(json!({"name": "Ada's", "event_id": event})).await;
+        let bens = ben.open_room(json!({"name": "Ben's"})).await;
+        ben.post(&room, "join", json!({})).await.expect(200);
+        ada.post(&bens, "join", json!({})).await.expect(200);
+        for (fan, pick) in [(&ada, "home"), (&ben, "away")] {
+            let body = json!({"event_id": event, "prediction": pick, "confidence": 50});
+            fan.user.post("/api/auth/predictions", body).await.expect(201);
+        }
+        let predictions = async |viewer: &Fan<'_>| {
+            let mut seen = Vec::new();
+            for path in [format!("events/{event}"), format!("chat-rooms/{room}")] {
+                let list = viewer.user.get(&format!("/api/auth/{path}/predictions")).await.expect(200);
+                let meta = &list["meta"];
+                assert_eq!(meta["total_predictions"], 2, "{path}");
+                let away = [&meta["prediction_distribution"]["away"], &meta["away_predictions"]];
+                assert!(away.contains(&&json!(1)), "{path}: {meta}");
+                let whose = list["data"].as_array().expect("a list").iter().map(|item| item["user"]["id"].clone());
+                seen.push(whose.collect::<Vec<_>>());
+            }
+            assert_eq!(seen[0], seen[1], "of the match and of the room");
+            seen.swap_remove(0)
+        };
+        let (both, hers) = (vec![json!(ada.user.id), json!(ben.user.id)], vec![json!(ada.user.id)]);
+        assert_eq!((ada.lists().await.1, predictions(&ada).await), (2, both.clone()));
+        block(&ada.user, ben.user.id).await.expect(200);
+        assert_eq!(ada.lists().await, (vec!["Ada's".to_owned()], 1));
+        assert_eq!(ada.user.get("/api/auth/chat-rooms?joined=true").await.expect(200)["meta"]["total"], 1);
+        assert_eq!(predictions(&ada).await, hers);
+        // It is hers alone.
+        for fan in [&ben, &cleo] {
+            assert_eq!((fan.lists().await.1, predictions(fan).await), (2, both.clone()));
+        }
+        unblock(&ada.user, ben.user.id).await.expect(200);
+        assert_eq!((ada.lists().await.1, predictions(&ada).await), (2, both));
+        work(app).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn invitations_of_the_blocked_are_refused_whichever_way_they_come() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (ada, ben) = (Fan::new(app, 70).await, Fan::new(app, 71).await);
+        let room = ben.open_room(json!({"name": "Ben's", "is_private": true})).await;
+        let invite = async || ben.post(&room, "invite", json!({"user_id": ada.user.id})).await;
+        let by_chat = async || {
+            let path = format!("rooms/{room}/invite");
+            ben.ask(Method::POST, &path, json!({"user_id": ada.matrix_id()})).await.0
+        };
+        block(&ada.user, ben.user.id).await.expect(200);
+        assert_eq!(invite().await.expect(403)["code"], "invitation_refused");
+        work(app).await;
+        assert_eq!(ada.ignored().await, [ben.matrix_id()]);
+        assert_eq!(by_chat().await, 200);
+        push(app, &ben.member_event(&room, &ada).await).await;
+        let told = app.told().await;
+        assert_eq!(told.iter().map(|(subject, _)| subject.as_str()).collect::<Vec<_>>(), [UNWANTED]);
+        for _ in 0..2 {
+            perform(app, &told[0].0, &told[0].1).await.expect("done");
+        }
+        assert_eq!(ben.sees(&room, &ada).await, "leave");
+        assert!(app.app.rooms.of_user(ada.user.id).await.expect("read").is_empty());
+        // Those whom she has not blocked invite her as before, and so may he afterwards.
+        unblock(&ada.user, ben.user.id).await.expect(200);
+        work(app).await;
+        assert!(ada.ignored().await.is_empty());
+        assert_eq!(by_chat().await, 200);
+        push(app, &ben.member_event(&room, &ada).await).await;
+        assert!(app.told().await.is_empty());
+        assert_eq!(ada.lists().await, (vec!["Ben's".to_owned()], 1));
+        ada.post(&room, "leave", json!({})).await.expect(200);
+        invite().await.expect(200);
+        assert_eq!(ben.sees(&room, &ada).await, "invite");
+        // An invitation that is no longer there when the worker comes is nobody's business.
+        ada.post(&room, "join", json!({})).await.expect(200);
+        perform(app, &told[0].0, &told[0].1).await.expect("done");
+        assert_eq!(ben.sees(&room, &ada).await, "join");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn chat_hides_whom_somebody_blocks_in_whatever_order_it_is_told() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (ada, ben, cleo) = (Fan::new(app, 80).await, Fan::new(app, 81).await, Fan::new(app, 82).await);
+        // Hers, by a chat client.
+        let path = format!("user/{}/account_data/m.ignored_user_list", ada.matrix_id());
+        let list = json!({"ignored_users": {"@troll:elsewhere.example": {}}, "note": "mine"});
+        assert_eq!(ada.ask(Method::PUT, &path, list).await.0, 200);
+        for fan in [&ben, &cleo] {
+            block(&ada.user, fan.user.id).await.expect(200);
+        }
+        let told = app.told().await;
+        assert_eq!(told.len(), 2);
+        // Several workers are at it at once.
+        let (one, two) = tokio::join!(perform(app, &told[0].0, &told[0].1), perform(app, &told[1].0, &told[1].1));
+        one.and(two).expect("done");
+        assert_eq!(ada.ignored().await, [ben.matrix_id(), cleo.matrix_id(), "@troll:elsewhere.example"]);
+        unblock(&ada.user, ben.user.id).await.expect(200);
+        let lifted = app.told().await;
+        for (subject, payload) in [&lifted[0], &told[0]] {
+            perform(app, subject, payload).await.expect("done");
+            assert_eq!(ada.ignored().await, [cleo.matrix_id(), "@troll:elsewhere.example"], "what is so now counts");
+        }
+        let (_, list) = ada.ask(Method::GET, &path, Value::Null).await;
+        assert_eq!(list["note"], "mine");
+    })
+    .await;
+}
+
+async fn report(fan: &Fan<'_>, room: &str, message: &str) -> Answer {
+    fan.post(room, "reports", json!({"event_id": message, "reason": " insults "})).await
+}
+
+async fn open_reports(app: &TestApp) -> Vec<Report> {
+    app.app.safety.open_reports(100).await.expect("read")
+}
+
+#[tokio::test]
+async fn a_report_keeps_what_was_said_though_it_is_taken_back() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (ada, ben, cleo) = (Fan::new(app, 90).await, Fan::new(app, 91).await, Fan::new(app, 92).await);
+        let room = ada.open_room(json!({"name": "Public"})).await;
+        let other = ada.open_room(json!({"name": "Other"})).await;
+        let private = ada.open_room(json!({"name": "Private", "is_private": true})).await;
+        ben.post(&room, "join", json!({})).await.expect(200);
+        let (_, message) = ben.say(&room, "a bad\u{0} word").await;
+        let thanks = json!({"message": "Thank you. Somebody will look at it."});
+        assert_eq!(report(&cleo, &room, &message).await.expect(201), thanks, "no member, but it is a public room");
+        assert_eq!(report(&cleo, &room, &message).await.expect(200), thanks);
+        let redact = format!("rooms/{room}/redact/{message}/1");
+        assert_eq!(ben.ask(Method::PUT, &redact, json!({})).await.0, 200);
+        assert_eq!(report(&cleo, &room, &message).await.expect(200), thanks);
+        assert_eq!(report(&ada, &room, &message).await.status, 201, "each of them once");
+        let reports = open_reports(app).await;
+        assert_eq!(reports.len(), 2);
+        let first = &reports[0];
+        let cleo_is_called = cleo.user.get("/api/auth/me").await.expect(200)["data"]["username"].clone();
+        assert_eq!(json!(first.reporter), cleo_is_called);
+        assert_eq!((first.room.as_str(), &first.event_id, first.reason.as_str()), ("Public", &message, "insults"));
+        assert_eq!(first.sender.as_deref(), Some(ben.matrix_id()));
+        let content: Value = serde_json::from_str(first.content.as_deref().expect("kept")).expect("JSON");
+        assert_eq!(content["body"], "a bad\u{0} word");
+        assert_eq!(reports[1].content.as_deref(), Some("{}"), "what came too late finds nothing");
+
+        // Not of this room.
+        let (_, elsewhere) = ada.say(&other, "hello").await;
+        let (_, secret) = ada.say(&private, "hello").await;
+        for (room, message) in [(&room, elsewhere.as_str()), (&room, &secret), (&room, "$none"), (&room, "$a/b")] {
+            assert_eq!(report(&cleo, room, message).await.invalid_fields(), ["event_id"], "{message}");
+        }
+        assert_eq!(report(&cleo, &private, &secret).await.expect(403)["code"], "not_allowed");
+        ada.post(&private, "invite", json!({"user_id": cleo.user.id})).await.expect(200);
+        assert_eq!(report(&cleo, &private, &secret).await.status, 403, "who is only invited cannot read it");
+        report(&cleo, "!none:matchday.localhost", &message).await.expect(404);
+        for body in [json!({"event_id": message}), json!({"event_id": message, "reason": "x".repeat(501)})] {
+            assert_eq!(cleo.post(&room, "reports", body).await.invalid_fields(), ["reason"]);
+        }
+        assert_eq!(open_reports(app).await.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn while_the_homeserver_is_away_reports_are_kept_without_what_was_said() {
+    let away = [("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1")];
+    TestApp::run_with_chat(&away, async |app| {
+        let user = app.user().await;
+        let room = put_room(app, user.id, "derby").await;
+        let path = format!("/api/auth/chat-rooms/{room}/reports");
+        let body = json!({"event_id": "$some_message", "reason": "spam"});
+        user.post(&path, body.clone()).await.expect(201);
+        user.post(&path, body).await.expect(200);
+        let reports = open_reports(app).await;
+        assert_eq!((reports.len(), &reports[0].sender, &reports[0].content), (1, &None, &None));
+        // An operator is done with it.
+        let (safety, id) = (&app.app.safety, reports[0].id);
+        assert!(!safety.close_report(id + 1, &Operator::new("ola", "no such one")).await.expect("asked"));
+        assert!(safety.close_report(id, &Operator::new("ola", "banned")).await.expect("closed"));
+        assert!(!safety.close_report(id, &Operator::new("ola", "again")).await.expect("asked"));
+        assert!(open_reports(app).await.is_empty());
+        let kept: (String, bool) = sqlx::query_as("select resolution, closed_at = $1 from reports")
+            .bind(platform::clock::Clock::now(&*app.clock))
+            .fetch_one(&app.app.core.db)
+            .await
+            .expect("read");
+        assert_eq!(kept, ("banned".to_owned(), true));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn twenty_reports_at_once_and_then_one_a_minute() {
+    TestApp::run_with(&[("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "US")], async |app| {
+        let (ada, ben) = (app.user().await, app.user().await);
+        let room = put_room(app, ada.id, "derby").await;
+        let path = format!("/api/auth/chat-rooms/{room}/reports");
+        let send = async |user: &TestUser<'_>, number: u32| {
+            user.post(&path, json!({"event_id": format!("${number}"), "reason": "spam"})).await
+        };
+        for number in 0..20 {
+            let answer = send(&ada, number).await;
+            assert_eq!(answer.header("x-ratelimit-remaining"), Some((19 - number).to_string().as_str()));
+            answer.expect(201);
+        }
+        let refused = send(&ada, 20).await;
+        assert_eq!(refused.header("retry-after"), Some("60"));
+        assert_eq!(refused.expect(429)["code"], "rate_limited");
+        send(&ben, 20).await.expect(201);
+        app.clock.advance(Duration::minutes(1));
+        assert_eq!([send(&ada, 20).await.status.as_u16(), send(&ada, 21).await.status.as_u16()], [201, 429]);
+        assert_eq!(open_reports(app).await.len(), 22);
+    })
+    .await;
+}

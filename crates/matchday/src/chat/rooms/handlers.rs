@@ -1,0 +1,505 @@
+//! HTTP for rooms.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use axum::{
+    Json,
+    extract::{FromRef, FromRequestParts, State},
+    response::IntoResponse,
+};
+use http::{StatusCode, request::Parts};
+use serde::Serialize;
+use time::OffsetDateTime;
+use utoipa::{IntoParams, ToSchema};
+use web::{
+    ApiError, ErrorBody, Path, Query, ValidJson,
+    fields::{Body, FromBody, Search, from_body, from_parameters},
+    ids::{EventId, UserId},
+    limit_headers,
+    paging::{LongPaging, PageMeta, Paging},
+    permitted,
+};
+
+use super::{
+    rules::{RoomAddress, RoomName, Topic},
+    service::{Action, Invitee, ListedRoom, Room, RoomError, RoomFilter, Rooms, TopPredictor, Wish},
+};
+use crate::{
+    chat::membership_sync::Membership,
+    identity::{
+        sessions::{Authenticates, CurrentUser},
+        usernames::Username,
+    },
+};
+
+/// Sooner than that, chat is hardly back.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// The room in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path, names("room"))]
+pub(crate) struct RoomPath(
+    /// The homeserver's id of the room, percent-encoded or not.
+    #[param(value_type = String, example = "!auQboWavgiRMaylzYl:example.org")]
+    RoomAddress,
+);
+
+impl<S: Send + Sync> FromRequestParts<S> for RoomPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        Path::from_request_parts(parts, state).await.map(|Path(address)| Self(address))
+    }
+}
+
+/// A room that the caller may look into: any public one, or a private one they are a member of.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadableRoom {
+    /// Who looks.
+    pub(crate) user: CurrentUser,
+    /// The room.
+    pub(crate) room: Room,
+}
+
+impl<S: Authenticates> FromRequestParts<S> for ReadableRoom
+where
+    Rooms: FromRef<S>,
+{
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let user = CurrentUser::from_request_parts(parts, state).await?;
+        let RoomPath(address) = RoomPath::from_request_parts(parts, state).await?;
+        let room = Rooms::from_ref(state).find_readable(user.id, &address).await?;
+        Ok(Self { user, room })
+    }
+}
+
+impl From<RoomError> for ApiError {
+    fn from(error: RoomError) -> Self {
+        let forbidden = |code, message: &'static str| Self::new(StatusCode::FORBIDDEN, code, message);
+        match error {
+            RoomError::NotFound => Self::not_found("The room"),
+            RoomError::NoSuchEvent => Self::invalid_field("event_id", "must name an existing match"),
+            RoomError::NoSuchUser => Self::not_found("The user"),
+            RoomError::NotAllowed => forbidden("not_allowed", "This room is not open to you."),
+            RoomError::NotAMember => forbidden("not_a_member", "You are not a member of this room."),
+            RoomError::AlreadyMember => {
+                Self::new(StatusCode::CONFLICT, "already_a_member", "Already a member of this room.")
+            }
+            RoomError::Refused => forbidden("invitation_refused", "This user takes no invitations from you."),
+            RoomError::Muted => forbidden("muted", "You may not take part in chat at the moment."),
+            RoomError::Busy { retry_after } => {
+                let message = "The chat room is busy. Try again in a few seconds.";
+                Self::unavailable("room_busy", message).after(retry_after)
+            }
+            RoomError::Chat(reason) => {
+                tracing::warn!(reason, "chat is not available");
+                Self::unavailable("chat_unavailable", "Chat does not answer. Try again shortly.").after(RETRY_AFTER)
+            }
+            RoomError::Database(error) => error.into(),
+            RoomError::Message(error) => Self::internal(error),
+        }
+    }
+}
+
+#[derive(ToSchema)]
+#[schema(as = NewRoom)]
+pub(super) struct RoomWish {
+    #[schema(value_type = String, min_length = 1, max_length = 100, pattern = r"^[\t-\r ]*[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Derby talk")]
+    name: RoomName,
+    #[schema(value_type = Option<String>, max_length = 500, pattern = r"^[\t-\r ]*[^\x00-\x09\x0b-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Everything about the derby")]
+    topic: Option<Topic>,
+    /// The match it is about.
+    event_id: Option<EventId>,
+    /// Only those who are invited may come, and what is said is encrypted.
+    #[schema(default = false)]
+    is_private: Option<bool>,
+}
+
+from_body!(RoomWish { name, topic, event_id, is_private });
+
+impl From<RoomWish> for Wish {
+    fn from(wish: RoomWish) -> Self {
+        Self {
+            name: wish.name,
+            topic: wish.topic.unwrap_or_default(),
+            event_id: wish.event_id,
+            is_private: wish.is_private.unwrap_or(false),
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct RoomCreated {
+    #[schema(example = "The room is open.")]
+    message: &'static str,
+    data: RoomItem,
+}
+
+/// A room that was just opened.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ChatRoom)]
+struct RoomItem {
+    #[schema(example = "!auQboWavgiRMaylzYl:example.org")]
+    room_id: String,
+    #[schema(example = "Derby talk")]
+    name: String,
+    topic: String,
+    #[schema(required)]
+    event_id: Option<EventId>,
+    #[schema(required)]
+    creator_id: Option<UserId>,
+    is_encrypted: bool,
+    /// `public`, or `invite` where only those who are invited may come.
+    #[schema(example = "public")]
+    join_rule: &'static str,
+}
+
+impl From<Room> for RoomItem {
+    fn from(room: Room) -> Self {
+        Self {
+            room_id: room.matrix_id.unwrap_or_default(),
+            name: room.name,
+            topic: room.topic,
+            event_id: room.event_id,
+            creator_id: room.creator_id,
+            is_encrypted: room.is_private,
+            join_rule: if room.is_private { "invite" } else { "public" },
+        }
+    }
+}
+
+/// Open a room.
+///
+/// The caller has joined it when this answers. The same request again within a minute, or after a 503, goes on where the
+/// first one is, or answers the same room; no second one is made.
+#[utoipa::path(post, path = "/api/auth/chat-room", tag = "Chat rooms", security(("token" = [])),
+    request_body = RoomWish,
+    responses(
+        (status = 201, body = RoomCreated),
+        (status = 403, description = "The caller is muted (`muted`)", body = ErrorBody),
+        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
+        (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
+    ))]
+pub(super) async fn create_room(
+    State(rooms): State<Rooms>,
+    user: CurrentUser,
+    ValidJson(wish): ValidJson<RoomWish>,
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permitted(rooms.permit(Action::Create, user.id).await)?;
+    let created = rooms.create(user.id, &wish.into()).await;
+    if matches!(created, Err(RoomError::Chat(_))) {
+        rooms.give_back(Action::Create, user.id).await;
+    }
+    let room = created.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let answer = RoomCreated { message: "The room is open.", data: room.into() };
+    Ok((StatusCode::CREATED, limit_headers(limit), Json(answer)))
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RoomParameters {
+    /// With `true`, only rooms that the caller has joined.
+    joined: Option<bool>,
+    /// Only rooms of this match: its own, with all their stands, and those that fans opened.
+    #[param(value_type = Option<i64>, minimum = 1)]
+    event_id: Option<EventId>,
+    /// Only rooms with this in their name, in any case.
+    #[param(value_type = Option<String>, max_length = 100, pattern = r"^[^\x00]*$", example = "derby")]
+    search: Option<Search>,
+}
+
+from_parameters!(RoomParameters { joined, event_id, search });
+
+impl From<RoomParameters> for RoomFilter {
+    fn from(RoomParameters { joined, event_id, search }: RoomParameters) -> Self {
+        Self { joined: joined.unwrap_or(false), event_id, search }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct RoomList {
+    data: Vec<ListedItem>,
+    meta: PageMeta,
+}
+
+/// A room in a list.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ChatRoomListItem)]
+struct ListedItem {
+    #[schema(example = "!auQboWavgiRMaylzYl:example.org")]
+    room_id: String,
+    #[schema(example = "Derby talk")]
+    name: String,
+    topic: String,
+    #[schema(required)]
+    event_id: Option<EventId>,
+    #[schema(required)]
+    event: Option<RoomEvent>,
+    /// Which of the match's own rooms it is; null for a room that somebody opened.
+    #[schema(required, example = 1)]
+    stand: Option<i32>,
+    #[schema(example = 214)]
+    member_count: i64,
+    is_joined: bool,
+    is_encrypted: bool,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:21:07Z")]
+    last_activity: OffsetDateTime,
+}
+
+/// The match of a room.
+#[derive(Serialize, ToSchema)]
+struct RoomEvent {
+    id: EventId,
+    #[schema(example = "Rovers")]
+    home_team: String,
+    #[schema(example = "City")]
+    away_team: String,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    start_time: OffsetDateTime,
+}
+
+impl From<ListedRoom> for ListedItem {
+    fn from(room: ListedRoom) -> Self {
+        Self {
+            room_id: room.matrix_id,
+            name: room.name,
+            topic: room.topic,
+            event_id: room.event.as_ref().map(|(id, ..)| *id),
+            event: room.event.map(|(id, home_team, away_team, start_time)| RoomEvent {
+                id,
+                home_team,
+                away_team,
+                start_time,
+            }),
+            stand: room.stand,
+            member_count: room.member_count,
+            is_joined: room.is_joined,
+            is_encrypted: room.is_private,
+            last_activity: room.last_activity,
+        }
+    }
+}
+
+/// List rooms, the liveliest first.
+///
+/// Public rooms, and private ones that the caller has joined or is invited to. Rooms of users whom the caller has blocked
+/// are left out.
+#[utoipa::path(get, path = "/api/auth/chat-rooms", tag = "Chat rooms", security(("token" = [])),
+    params(RoomParameters, LongPaging), responses((status = 200, body = RoomList)))]
+pub(super) async fn list_rooms(
+    State(rooms): State<Rooms>,
+    user: CurrentUser,
+    Query((filter, paging)): Query<(RoomParameters, LongPaging)>,
+) -> Result<Json<RoomList>, ApiError> {
+    let paging = Paging::from(paging);
+    let (rooms, total) = rooms.list(user.id, &filter.into(), paging).await?;
+    Ok(Json(RoomList { data: rooms.into_iter().map(ListedItem::from).collect(), meta: paging.meta(total) }))
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct RoomJoined {
+    #[schema(example = "You have joined the room.")]
+    message: String,
+    data: RoomMembership,
+}
+
+/// What the caller is to a room now.
+#[derive(Serialize, ToSchema)]
+struct RoomMembership {
+    #[schema(example = "!auQboWavgiRMaylzYl:example.org")]
+    room_id: String,
+    #[schema(example = "join")]
+    membership: &'static str,
+}
+
+/// Join a room.
+///
+/// A match's own room holds only so many. When it is full, the caller joins another stand of the same match: `room_id`
+/// says which room it is, and `message` says so.
+#[utoipa::path(post, path = "/api/auth/chat-rooms/{room}/join", tag = "Chat rooms", security(("token" = [])),
+    params(RoomPath),
+    responses(
+        (status = 200, body = RoomJoined),
+        (status = 403, description = "A private room without an invitation or a room that the caller was banned from (`not_allowed`), or the caller is muted (`muted`)", body = ErrorBody),
+        (status = 404, description = "There is no such room", body = ErrorBody),
+        (status = 409, description = "The caller is a member already, for a match of any of its stands", body = ErrorBody),
+        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
+        (status = 503, description = "Too many are joining at this moment (`room_busy`), or chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
+    ))]
+pub(super) async fn join_room(
+    State(rooms): State<Rooms>,
+    user: CurrentUser,
+    RoomPath(address): RoomPath,
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permitted(rooms.permit(Action::Move, user.id).await)?;
+    let joined = rooms.join(user.id, &address).await;
+    if matches!(joined, Err(RoomError::Busy { .. })) {
+        rooms.give_back(Action::Move, user.id).await;
+    }
+    let joined = joined.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let message = match joined.other_stand {
+        None => "You have joined the room.".to_owned(),
+        Some(stand) => format!("That room is full: you have joined stand {stand} of the same match."),
+    };
+    let data = RoomMembership { room_id: joined.matrix_id, membership: Membership::Join.name() };
+    Ok((limit_headers(limit), Json(RoomJoined { message, data })))
+}
+
+/// Leave a room, or decline an invitation to it.
+///
+/// Whoever leaves a private room needs a new invitation to come back.
+#[utoipa::path(post, path = "/api/auth/chat-rooms/{room}/leave", tag = "Chat rooms", security(("token" = [])),
+    params(RoomPath),
+    responses(
+        (status = 200, body = RoomJoined),
+        (status = 403, description = "The caller is neither a member nor invited (`not_a_member`, `not_allowed`)", body = ErrorBody),
+        (status = 404, description = "There is no such room", body = ErrorBody),
+        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
+        (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
+    ))]
+pub(super) async fn leave_room(
+    State(rooms): State<Rooms>,
+    user: CurrentUser,
+    RoomPath(address): RoomPath,
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permitted(rooms.permit(Action::Move, user.id).await)?;
+    rooms.leave(user.id, &address).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let data = RoomMembership { room_id: address.to_string(), membership: Membership::Leave.name() };
+    Ok((limit_headers(limit), Json(RoomJoined { message: "You have left the room.".to_owned(), data })))
+}
+
+#[derive(ToSchema)]
+#[schema(as = Invitation)]
+pub(super) struct InvitationBody {
+    /// Whom to invite: by id, or by `username`.
+    user_id: Option<UserId>,
+    /// Whom to invite: by name, or by `user_id`.
+    #[schema(value_type = Option<String>, min_length = 3, max_length = 30, pattern = "^(?=.*[A-Za-z._])[A-Za-z0-9][A-Za-z0-9._]{1,28}[A-Za-z0-9]$", example = "swift_winger")]
+    username: Option<Username>,
+}
+
+from_body!(InvitationBody { user_id, username });
+
+impl FromBody for Invitee {
+    fn from_body(body: &mut Body) -> Option<Self> {
+        let InvitationBody { user_id, username } = InvitationBody::from_body(body)?;
+        match (user_id, username) {
+            (Some(id), None) => Some(Self::Id(id)),
+            (None, Some(name)) => Some(Self::Name(name)),
+            _ => body.fault("user_id", "or the username is required, and not both"),
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Invited {
+    #[schema(example = "The invitation is sent.")]
+    message: &'static str,
+    data: RoomMembership,
+}
+
+/// Invite somebody to a room.
+///
+/// In a private room its creator invites; in a public one every member may.
+#[utoipa::path(post, path = "/api/auth/chat-rooms/{room}/invite", tag = "Chat rooms", security(("token" = [])),
+    params(RoomPath), request_body = InvitationBody,
+    responses(
+        (status = 200, body = Invited),
+        (status = 403, description = "The caller is not a member (`not_a_member`), may not invite (`not_allowed`), is muted (`muted`), or is not heard by whom they invite (`invitation_refused`)", body = ErrorBody),
+        (status = 404, description = "There is no such room", body = ErrorBody),
+        (status = 409, description = "They are a member already", body = ErrorBody),
+        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
+        (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
+    ))]
+pub(super) async fn invite_to_room(
+    State(rooms): State<Rooms>,
+    user: CurrentUser,
+    RoomPath(address): RoomPath,
+    ValidJson(invitee): ValidJson<Invitee>,
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permitted(rooms.permit(Action::Invite, user.id).await)?;
+    let field = match &invitee {
+        Invitee::Id(_) => "user_id",
+        Invitee::Name(_) => "username",
+    };
+    rooms.invite(user.id, &address, &invitee).await.map_err(|error| {
+        let error = match error {
+            RoomError::NoSuchUser => ApiError::invalid_field(field, "must be that of a user"),
+            other => other.into(),
+        };
+        error.limited_by(limit)
+    })?;
+    let data = RoomMembership { room_id: address.to_string(), membership: Membership::Invite.name() };
+    Ok((limit_headers(limit), Json(Invited { message: "The invitation is sent.", data })))
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct StatsAnswer {
+    data: StatsItem,
+}
+
+/// What the members of a room are and do. All stands of a match are counted together.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ChatRoomMemberStats)]
+struct StatsItem {
+    #[schema(example = 214)]
+    total_members: i64,
+    /// Who spoke, predicted or joined in the last 7 days.
+    #[schema(example = 96)]
+    active_members: i64,
+    /// Of members, on the room's match.
+    #[schema(example = 120)]
+    predictions_made: i64,
+    /// Members by team, by the team's slug, and `neutral` for all others.
+    #[schema(example = json!({"rovers": 120, "city": 80, "neutral": 14}))]
+    team_distribution: BTreeMap<String, i64>,
+    /// Ten members by correct predictions, then accuracy, over all matches that are over.
+    top_predictors: Vec<PredictorItem>,
+}
+
+/// A member who is right often.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TopPredictor)]
+struct PredictorItem {
+    user_id: UserId,
+    #[schema(example = "swift_winger")]
+    username: String,
+    #[schema(example = 17)]
+    correct_predictions: i64,
+    /// From 0 to 1.
+    #[schema(example = 0.68)]
+    accuracy: f64,
+}
+
+/// Show what the members of a room are and do.
+#[utoipa::path(get, path = "/api/auth/chat-rooms/{room}/member-stats", tag = "Chat rooms", security(("token" = [])),
+    params(RoomPath),
+    responses(
+        (status = 200, body = StatsAnswer),
+        (status = 403, description = "A private room, and the caller is no member", body = ErrorBody),
+        (status = 404, description = "There is no such room", body = ErrorBody),
+    ))]
+pub(super) async fn get_member_stats(
+    State(rooms): State<Rooms>,
+    looked_at: ReadableRoom,
+) -> Result<Json<StatsAnswer>, ApiError> {
+    let stats = rooms.member_stats(looked_at.user.id, &looked_at.room).await?;
+    let predictor = |top: TopPredictor| PredictorItem {
+        user_id: top.user_id,
+        username: top.username,
+        correct_predictions: top.correct_predictions,
+        accuracy: top.accuracy,
+    };
+    let data = StatsItem {
+        total_members: stats.total_members,
+        active_members: stats.active_members,
+        predictions_made: stats.predictions_made,
+        team_distribution: stats.team_distribution,
+        top_predictors: stats.top_predictors.into_iter().map(predictor).collect(),
+    };
+    Ok(Json(StatsAnswer { data }))
+}

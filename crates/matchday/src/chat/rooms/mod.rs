@@ -1,0 +1,35 @@
+//! Chat rooms: a room for every match, with further stands when it is full, and rooms that fans open. They live on the
+//! homeserver, made by the service's bot; who may see and join them is decided here.
+
+mod handlers;
+mod line;
+pub mod making;
+mod rules;
+pub mod service;
+pub mod settings;
+mod stands;
+mod store;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use axum::extract::FromRef;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub(crate) use self::handlers::{ReadableRoom, RoomPath};
+pub use self::rules::RoomAddress;
+use self::service::Rooms;
+use crate::identity::sessions::Authenticates;
+
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Rooms: FromRef<S>,
+{
+    OpenApiRouter::new()
+        .routes(routes!(handlers::create_room))
+        .routes(routes!(handlers::list_rooms))
+        .routes(routes!(handlers::join_room))
+        .routes(routes!(handlers::leave_room))
+        .routes(routes!(handlers::invite_to_room))
+        .routes(routes!(handlers::get_member_stats))
+}

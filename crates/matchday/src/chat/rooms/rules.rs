@@ -1,0 +1,190 @@
+//! Names of rooms; no I/O.
+
+use std::{fmt, str::FromStr};
+
+use serde_json::Value;
+use time::{OffsetDateTime, macros::format_description};
+use web::fields::FromJson;
+
+use crate::catalogue::matches::rules::Status;
+
+/// What people call a room: 1 to 100 characters, none of them invisible controls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RoomName(String);
+
+impl RoomName {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromJson for RoomName {
+    const EXPECTED: &'static str = "must be a text of 1 to 100 characters";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let name = value.as_str()?.trim();
+        let fits = (1..=100).contains(&name.chars().count()) && !name.contains(char::is_control);
+        fits.then(|| Self(name.to_owned()))
+    }
+}
+
+/// What a room is about: up to 500 characters. Lines may be broken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Topic(String);
+
+impl Topic {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromJson for Topic {
+    const EXPECTED: &'static str = "must be a text of at most 500 characters";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let topic = value.as_str()?.trim();
+        let fits = topic.chars().count() <= 500 && !topic.contains(|c: char| c.is_control() && c != '\n');
+        fits.then(|| Self(topic.to_owned()))
+    }
+}
+
+/// The homeserver's id of a room, as paths name it: `!local:server`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoomAddress(String);
+
+impl RoomAddress {
+    /// As the homeserver says it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for RoomAddress {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (local, server) = text.strip_prefix('!').and_then(|rest| rest.split_once(':')).ok_or(())?;
+        let fits = !local.is_empty() && !server.is_empty() && text.len() <= 255 && !text.contains(char::is_control);
+        fits.then(|| Self(text.to_owned())).ok_or(())
+    }
+}
+
+impl fmt::Display for RoomAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a match's room says of the match.
+#[derive(Clone, Debug)]
+pub(super) struct MatchWords<'a> {
+    pub(super) home: &'a str,
+    pub(super) away: &'a str,
+    pub(super) tournament: &'a str,
+    pub(super) start_time: OffsetDateTime,
+    pub(super) status: Status,
+    pub(super) venue: &'a str,
+}
+
+impl MatchWords<'_> {
+    /// The room's name. The first stand is called as the match is.
+    pub(super) fn name(&self, stand: i32) -> String {
+        let name = format!("{} – {}", self.home, self.away);
+        if stand == 1 { name } else { format!("{name} · stand {stand}") }
+    }
+
+    /// What it is about: tournament, time, place.
+    pub(super) fn topic(&self) -> String {
+        let format = format_description!("[day padding:none] [month repr:long] [year], [hour]:[minute] UTC");
+        let when = match self.status {
+            Status::Postponed | Status::Cancelled => self.status.name().to_owned(),
+            _ => self.start_time.format(format).unwrap_or_default(),
+        };
+        let parts = [self.tournament, when.as_str(), self.venue];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn names_have_1_to_100_characters_and_topics_up_to_500() {
+        for (name, valid) in [
+            (json!("Derby talk"), true),
+            (json!("é".repeat(100)), true),
+            (json!("x".repeat(101)), false),
+            (json!(""), false),
+            (json!("   "), false),
+            (json!("a\u{0}b"), false),
+            (json!("two\nlines"), false),
+            (json!(5), false),
+        ] {
+            assert_eq!(RoomName::from_json(&name).is_some(), valid, "{name}");
+        }
+        for (topic, valid) in [
+            (json!(""), true),
+            (json!("two\nlines"), true),
+            (json!("x".repeat(500)), true),
+            (json!("x".repeat(501)), false),
+            (json!("a\u{0}b"), false),
+            (json!([]), false),
+        ] {
+            assert_eq!(Topic::from_json(&topic).is_some(), valid, "{topic}");
+        }
+        assert_eq!(RoomName::from_json(&json!("  Derby ")).expect("a name").as_str(), "Derby");
+    }
+
+    #[test]
+    fn an_address_is_what_the_homeserver_calls_a_room() {
+        for (text, valid) in [
+            ("!auQboWavgiRMaylzYl:example.org", true),
+            ("!a:example.org:8448", true),
+            ("garbage", false),
+            ("!a", false),
+            ("!:example.org", false),
+            ("!a:", false),
+            ("#a:example.org", false),
+            ("", false),
+            ("!a\u{0}:example.org", false),
+        ] {
+            assert_eq!(text.parse::<RoomAddress>().is_ok(), valid, "{text}");
+        }
+        assert!(format!("!{}:s", "a".repeat(253)).parse::<RoomAddress>().is_err());
+    }
+
+    fn words(status: Status, venue: &str) -> MatchWords<'_> {
+        MatchWords {
+            home: "Rovers",
+            away: "City",
+            tournament: "Cup 2026",
+            start_time: datetime!(2026-11-05 15:00 UTC),
+            status,
+            venue,
+        }
+    }
+
+    #[test]
+    fn a_matchs_room_is_named_and_described_from_the_match() {
+        let scheduled = words(Status::Scheduled, "Park");
+        assert_eq!(scheduled.name(1), "Rovers – City");
+        assert_eq!(scheduled.name(3), "Rovers – City · stand 3");
+        assert_eq!(scheduled.topic(), "Cup 2026 · 5 November 2026, 15:00 UTC · Park");
+        assert_eq!(words(Status::Postponed, "").topic(), "Cup 2026 · postponed");
+        assert_eq!(words(Status::Cancelled, "Park").topic(), "Cup 2026 · cancelled · Park");
+    }
+
+    proptest! {
+        #[test]
+        fn an_address_is_kept_to_the_letter(text in any::<String>()) {
+            if let Ok(address) = text.parse::<RoomAddress>() {
+                prop_assert_eq!(address.as_str(), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,659 @@
+//! The SQL of rooms.
+
+use sqlx::{PgConnection, PgExecutor};
+use time::OffsetDateTime;
+use web::{
+    fields::Search,
+    ids::{EventId, RoomId, TournamentId, UserId},
+    paging::Paging,
+};
+
+use super::service::{ListedRoom, MemberStats, Room, RoomFilter};
+use crate::chat::membership_sync::Membership;
+
+/// A room that is to be made.
+#[derive(Clone, Debug)]
+pub(super) struct NewRow<'a> {
+    pub(super) alias: &'a str,
+    pub(super) name: &'a str,
+    pub(super) topic: &'a str,
+    pub(super) event_id: Option<EventId>,
+    pub(super) stand: Option<i32>,
+    pub(super) creator_id: Option<UserId>,
+    pub(super) is_private: bool,
+}
+
+/// Plans rooms; those whose alias or stand is there already are left alone. Whoever makes one claims it first, unless it
+/// is claimed here until `made_until`.
+pub(super) async fn insert(
+    connection: &mut PgConnection,
+    rooms: &[NewRow<'_>],
+    now: OffsetDateTime,
+    made_until: OffsetDateTime,
+) -> sqlx::Result<Vec<Room>> {
+    let aliases: Vec<&str> = rooms.iter().map(|room| room.alias).collect();
+    let names: Vec<&str> = rooms.iter().map(|room| room.name).collect();
+    let topics: Vec<&str> = rooms.iter().map(|room| room.topic).collect();
+    let events: Vec<Option<i64>> = rooms.iter().map(|room| room.event_id.map(|id| id.0)).collect();
+    let stands: Vec<Option<i32>> = rooms.iter().map(|room| room.stand).collect();
+    let creators: Vec<Option<i64>> = rooms.iter().map(|room| room.creator_id.map(|id| id.0)).collect();
+    let private: Vec<bool> = rooms.iter().map(|room| room.is_private).collect();
+    let made = sqlx::query_as!(
+        Room,
+        r#"insert into rooms (alias, name, topic, event_id, stand, creator_id, is_private, created_at, made_until)
+           select alias, name, topic, event_id, stand, creator_id, is_private, $8, $9
+           from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::integer[], $6::bigint[], $7::boolean[])
+             as r (alias, name, topic, event_id, stand, creator_id, is_private)
+           on conflict do nothing
+           returning id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
+                     creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at"#,
+        &aliases as &[&str],
+        &names as &[&str],
+        &topics as &[&str],
+        &events as &[Option<i64>],
+        &stands as &[Option<i32>],
+        &creators as &[Option<i64>],
+        &private,
+        now,
+        made_until,
+    )
+    .fetch_all(&mut *connection)
+    .await?;
+    let ids: Vec<i64> = made.iter().map(|room| room.id.0).collect();
+    sqlx::query!(
+        "insert into room_activity (room_id, last_activity, compared_at) select unnest($1::bigint[]), $2, $2",
+        &ids,
+        now,
+    )
+    .execute(connection)
+    .await?;
+    Ok(made)
+}
+
+/// A room like this one that the same user asked for: one whose making is not done, or one that was opened since then.
+pub(super) async fn same_wish(
+    connection: &mut PgConnection,
+    like: &NewRow<'_>,
+    opened_since: OffsetDateTime,
+) -> sqlx::Result<Option<RoomId>> {
+    sqlx::query_scalar!(
+        r#"select id as "id: RoomId" from rooms
+           where creator_id = $1 and name = $2 and topic = $3 and event_id is not distinct from $4 and is_private = $5
+             and discarded_at is null and (opened_at is null or opened_at > $6)
+           order by id desc limit 1"#,
+        like.creator_id.map(|id| id.0),
+        like.name,
+        like.topic,
+        like.event_id.map(|id| id.0),
+        like.is_private,
+        opened_since,
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+/// Claims the making of a room; returns whether nobody else has it.
+pub(super) async fn claim(
+    executor: impl PgExecutor<'_>,
+    room: RoomId,
+    now: OffsetDateTime,
+    made_until: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let claimed = sqlx::query!(
+        "update rooms set made_until = $3
+         where id = $1 and opened_at is null and discarded_at is null and made_until <= $2",
+        room.0,
+        now,
+        made_until,
+    )
+    .execute(executor)
+    .await?;
+    Ok(claimed.rows_affected() == 1)
+}
+
+/// Gives the claim back that lasts until then. Another one's stays.
+pub(super) async fn release(
+    executor: impl PgExecutor<'_>,
+    room: RoomId,
+    made_until: OffsetDateTime,
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update rooms set made_until = $3 where id = $1 and made_until = $2 and opened_at is null",
+        room.0,
+        made_until,
+        now,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// Notes that the homeserver has the alias and no more, if that is not noted yet.
+pub(super) async fn note_half_made(
+    executor: impl PgExecutor<'_>,
+    room: RoomId,
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!("update rooms set half_made_at = coalesce(half_made_at, $2) where id = $1", room.0, now)
+        .execute(executor)
+        .await?;
+    Ok(())
+}
+
+/// Locks what changes with a room's members. Always before the room itself, as whoever applies pushes does.
+async fn lock_activity(connection: &mut PgConnection, room: RoomId) -> sqlx::Result<()> {
+    sqlx::query_scalar!("select room_id from room_activity where room_id = $1 for update", room.0)
+        .fetch_optional(connection)
+        .await?;
+    Ok(())
+}
+
+/// Writes down what the homeserver calls a room, before anything happens in it.
+pub(super) async fn set_matrix_id(executor: impl PgExecutor<'_>, room: RoomId, matrix_id: &str) -> sqlx::Result<()> {
+    sqlx::query!("update rooms set matrix_id = $2 where id = $1", room.0, matrix_id).execute(executor).await?;
+    Ok(())
+}
+
+/// Lets everybody see a room; returns whether they did not before.
+pub(super) async fn open(connection: &mut PgConnection, room: RoomId, now: OffsetDateTime) -> sqlx::Result<bool> {
+    lock_activity(connection, room).await?;
+    let opened = sqlx::query!(
+        "update rooms set opened_at = $2 where id = $1 and opened_at is null and discarded_at is null",
+        room.0,
+        now,
+    )
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query!(
+        "update room_activity set last_activity = greatest(last_activity, $2), compared_at = $2 where room_id = $1",
+        room.0,
+        now,
+    )
+    .execute(connection)
+    .await?;
+    Ok(opened.rows_affected() == 1)
+}
+
+pub(super) async fn get(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Result<Option<Room>> {
+    sqlx::query_as!(
+        Room,
+        r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
+                  creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at
+           from rooms where id = $1"#,
+        room.0,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// The room that the homeserver calls so, once it is open.
+pub(super) async fn find(executor: impl PgExecutor<'_>, matrix_id: &str) -> sqlx::Result<Option<Room>> {
+    sqlx::query_as!(
+        Room,
+        r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
+                  creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at
+           from rooms where matrix_id = $1 and opened_at is not null"#,
+        matrix_id,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// Rooms that somebody asked for, whose making came to nothing before then and is claimed by nobody; also those whose
+/// removal came to nothing.
+pub(super) async fn abandoned(
+    executor: impl PgExecutor<'_>,
+    before: OffsetDateTime,
+    now: OffsetDateTime,
+) -> sqlx::Result<Vec<RoomId>> {
+    sqlx::query_scalar!(
+        r#"select id as "id: RoomId" from rooms
+           where opened_at is null and stand is null and created_at < $1
+             and (made_until <= $2 or discarded_at is not null)
+           order by id limit 100"#,
+        before,
+        now,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Stands that were planned before a moment and are not open, and that nobody is making.
+pub(super) async fn unmade_stands(
+    connection: &mut PgConnection,
+    before: OffsetDateTime,
+    now: OffsetDateTime,
+) -> sqlx::Result<Vec<RoomId>> {
+    sqlx::query_scalar!(
+        r#"select id as "id: RoomId" from rooms
+           where opened_at is null and stand is not null and created_at < $1
+             and made_until <= $2 and discarded_at is null
+           order by id limit 1000"#,
+        before,
+        now,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// Decides that a room is removed: from now on nobody makes or opens it. Returns it, unless somebody was faster.
+pub(super) async fn discard(
+    executor: impl PgExecutor<'_>,
+    room: RoomId,
+    now: OffsetDateTime,
+) -> sqlx::Result<Option<Room>> {
+    sqlx::query_as!(
+        Room,
+        r#"update rooms set discarded_at = $2
+           where id = $1 and opened_at is null and (made_until <= $2 or discarded_at is not null)
+           returning id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
+                     creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at"#,
+        room.0,
+        now,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// Forgets a room that nobody ever saw.
+pub(super) async fn delete_discarded(connection: &mut PgConnection, room: RoomId) -> sqlx::Result<()> {
+    lock_activity(connection, room).await?;
+    sqlx::query!("delete from rooms where id = $1 and opened_at is null and discarded_at is not null", room.0)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// What a user is to a room.
+pub(super) async fn membership(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    room: RoomId,
+) -> sqlx::Result<Option<Membership>> {
+    let found =
+        sqlx::query_scalar!("select membership from room_members where user_id = $1 and room_id = $2", user.0, room.0,)
+            .fetch_optional(executor)
+            .await?;
+    found.map(|name| name.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))).transpose()
+}
+
+/// The rooms a user has joined, or is asked to join, as the homeserver knows them.
+pub(super) async fn of_user(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<(Room, Membership)>> {
+    let rows = sqlx::query!(
+        r#"select r.id as "id: RoomId", r.matrix_id, r.alias, r.name, r.topic, r.event_id as "event_id: EventId", r.stand,
+                  r.creator_id as "creator_id: UserId", r.is_private, r.created_at, r.opened_at, r.half_made_at, m.membership
+           from room_members m join rooms r on r.id = m.room_id
+           where m.user_id = $1 and m.membership in ('join', 'invite') and r.matrix_id is not null order by r.id"#,
+        user.0,
+    )
+    .fetch_all(executor)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let membership = row.membership.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+            let room = Room {
+                id: row.id,
+                matrix_id: row.matrix_id,
+                alias: row.alias,
+                name: row.name,
+                topic: row.topic,
+                event_id: row.event_id,
+                stand: row.stand,
+                creator_id: row.creator_id,
+                is_private: row.is_private,
+                created_at: row.created_at,
+                opened_at: row.opened_at,
+                half_made_at: row.half_made_at,
+            };
+            Ok((room, membership))
+        })
+        .collect()
+}
+
+/// A line of a list; without a room where there is only the total to be told.
+struct ListRow {
+    total: i64,
+    member_count: Option<i64>,
+    is_joined: Option<bool>,
+    last_activity: Option<OffsetDateTime>,
+    matrix_id: Option<String>,
+    name: Option<String>,
+    topic: Option<String>,
+    is_private: Option<bool>,
+    stand: Option<i32>,
+    event_id: Option<EventId>,
+    start_time: Option<OffsetDateTime>,
+    home_team: Option<String>,
+    away_team: Option<String>,
+}
+
+/// A page of the rooms that a user may see, the liveliest first, and how many there are: one query, however many rooms.
+///
+/// There are four of it, one for each way in which rooms are found. A statement that is used often is planned once, for
+/// whatever is asked, and one plan for all would be a bad one for most.
+pub(super) async fn list(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    filter: &RoomFilter,
+    paging: Paging,
+) -> sqlx::Result<(Vec<ListedRoom>, i64)> {
+    let (event, pattern) = (filter.event_id.map(|id| id.0), filter.search.as_ref().map(Search::pattern));
+    macro_rules! listed {
+        ($filters:tt) => {
+            sqlx::query_as!(
+                ListRow,
+                r#"with mine as materialized (
+                       select room_id, membership from room_members
+                       where user_id = $1 and membership in ('join', 'invite')
+                   ), matching as not materialized (
+                       select a.room_id as id, a.last_activity, a.member_count, m.membership is not distinct from 'join' as is_joined
+                       from rooms r join room_activity a on a.room_id = r.id left join mine m on m.room_id = r.id
+                       where r.opened_at is not null
+                         and (not r.is_private or m.room_id is not null)
+                         and (r.creator_id is null or r.creator_id <> all (
+                             array(select blocked_id from blocks where user_id = $1)))"#
+                    + $filters
+                    + r#"
+                   ), page as (
+                       select * from matching order by last_activity desc, id desc limit $5 offset $6
+                   )
+                   select (select count(*) from matching) as "total!", p.member_count as "member_count?",
+                          p.is_joined as "is_joined?", p.last_activity as "last_activity?",
+                          r.matrix_id, r.name as "name?", r.topic as "topic?", r.is_private as "is_private?", r.stand,
+                          e.id as "event_id?: EventId", e.start_time as "start_time?", h.name as "home_team?",
+                          w.name as "away_team?"
+                   from (select 1) as always
+                   left join page p on true
+                   left join rooms r on r.id = p.id
+                   left join events e on e.id = r.event_id
+                   left join teams h on h.id = e.home_team_id
+                   left join teams w on w.id = e.away_team_id
+                   order by p.last_activity desc, p.id desc"#,
+                user.0,
+                filter.joined,
+                event,
+                pattern,
+                paging.limit(),
+                paging.offset(),
+            )
+            .fetch_all(executor)
+            .await?
+        };
+    }
+    let rows = if filter.joined {
+        listed!(
+            " and $2 and m.membership = 'join' and ($3::bigint is null or r.event_id = $3)
+              and ($4::text is null or lower(r.name) like lower($4))"
+        )
+    } else if event.is_some() {
+        listed!(" and not $2 and r.event_id = $3 and ($4::text is null or lower(r.name) like lower($4))")
+    } else if pattern.is_some() {
+        listed!(" and not $2 and $3::bigint is null and lower(r.name) like lower($4)")
+    } else {
+        listed!(" and not $2 and $3::bigint is null and $4::text is null")
+    };
+    let total = rows.first().map_or(0, |row| row.total);
+    let listed = rows.into_iter().filter_map(|row| {
+        let event = row.event_id.and_then(|id| Some((id, row.home_team?, row.away_team?, row.start_time?)));
+        Some(ListedRoom {
+            matrix_id: row.matrix_id?,
+            name: row.name?,
+            topic: row.topic?,
+            event,
+            stand: row.stand,
+            member_count: row.member_count?,
+            is_joined: row.is_joined?,
+            is_private: row.is_private?,
+            last_activity: row.last_activity?,
+        })
+    });
+    Ok((listed.collect(), total))
+}
+
+/// A match and what its rooms are called after.
+pub(super) struct MatchRow {
+    pub(super) event_id: EventId,
+    pub(super) home: String,
+    pub(super) away: String,
+    pub(super) tournament: String,
+    pub(super) start_time: OffsetDateTime,
+    pub(super) status: String,
+    pub(super) venue: String,
+}
+
+/// Matches without a room; of one tournament, or of all.
+pub(super) async fn roomless_matches(
+    connection: &mut PgConnection,
+    tournament: Option<TournamentId>,
+    most: i64,
+) -> sqlx::Result<Vec<MatchRow>> {
+    sqlx::query_as!(
+        MatchRow,
+        r#"select e.id as "event_id: EventId", h.name as home, w.name as away, t.name as tournament, e.start_time,
+                  e.status, e.venue
+           from events e join teams h on h.id = e.home_team_id join teams w on w.id = e.away_team_id
+           join tournaments t on t.id = e.tournament_id
+           where ($1::bigint is null or e.tournament_id = $1)
+             and not exists (select from rooms r where r.event_id = e.id and r.stand = 1)
+           order by e.id limit $2"#,
+        tournament.map(|id| id.0),
+        most,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+pub(super) async fn a_match(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Option<MatchRow>> {
+    sqlx::query_as!(
+        MatchRow,
+        r#"select e.id as "event_id: EventId", h.name as home, w.name as away, t.name as tournament, e.start_time,
+                  e.status, e.venue
+           from events e join teams h on h.id = e.home_team_id join teams w on w.id = e.away_team_id
+           join tournaments t on t.id = e.tournament_id
+           where e.id = $1"#,
+        event.0,
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+/// A stand as it is called, and the match as it is.
+pub(super) struct StandRow {
+    pub(super) id: RoomId,
+    pub(super) stand: i32,
+    pub(super) name: String,
+    pub(super) topic: String,
+    pub(super) of: MatchRow,
+}
+
+/// The rooms of a tournament's matches, and of all matches of these teams.
+pub(super) async fn stands_of(
+    connection: &mut PgConnection,
+    tournament: TournamentId,
+    teams: &[i64],
+) -> sqlx::Result<Vec<StandRow>> {
+    let rows = sqlx::query!(
+        r#"select r.id as "id: RoomId", r.stand as "stand!", r.name, r.topic, e.id as "event_id: EventId",
+                  h.name as home, w.name as away, t.name as tournament, e.start_time, e.status, e.venue
+           from rooms r join events e on e.id = r.event_id
+           join teams h on h.id = e.home_team_id join teams w on w.id = e.away_team_id
+           join tournaments t on t.id = e.tournament_id
+           where r.stand is not null
+             and (e.tournament_id = $1 or e.home_team_id = any($2) or e.away_team_id = any($2))
+           order by r.id"#,
+        tournament.0,
+        teams,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| StandRow {
+            id: row.id,
+            stand: row.stand,
+            name: row.name,
+            topic: row.topic,
+            of: MatchRow {
+                event_id: row.event_id,
+                home: row.home,
+                away: row.away,
+                tournament: row.tournament,
+                start_time: row.start_time,
+                status: row.status,
+                venue: row.venue,
+            },
+        })
+        .collect())
+}
+
+pub(super) async fn rename(connection: &mut PgConnection, room: RoomId, name: &str, topic: &str) -> sqlx::Result<()> {
+    sqlx::query!("update rooms set name = $2, topic = $3 where id = $1", room.0, name, topic)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// The number of a match's last stand.
+pub(super) async fn last_stand(connection: &mut PgConnection, event: EventId) -> sqlx::Result<i32> {
+    sqlx::query_scalar!(r#"select coalesce(max(stand), 0) as "last!" from rooms where event_id = $1"#, event.0)
+        .fetch_one(connection)
+        .await
+}
+
+/// How many rooms of a tournament's matches are planned, and how many of them are open.
+pub(super) async fn progress(executor: impl PgExecutor<'_>, tournament: TournamentId) -> sqlx::Result<(i64, i64)> {
+    let row = sqlx::query!(
+        r#"select count(*) as "planned!", count(r.opened_at) as "open!"
+           from rooms r join events e on e.id = r.event_id where e.tournament_id = $1 and r.stand = 1"#,
+        tournament.0,
+    )
+    .fetch_one(executor)
+    .await?;
+    Ok((row.planned, row.open))
+}
+
+/// What members of a room are and do, as this user may see it: one query. A match's stands are counted together.
+pub(super) async fn member_stats(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    room: &Room,
+    active_since: OffsetDateTime,
+) -> sqlx::Result<MemberStats> {
+    let row = sqlx::query_file!(
+        "src/chat/rooms/member_stats.sql",
+        room.id.0,
+        room.event_id.map(|id| id.0),
+        room.stand.is_some(),
+        active_since,
+        user.0,
+    )
+    .fetch_one(executor)
+    .await?;
+    let json = |error: serde_json::Error| sqlx::Error::Decode(error.into());
+    Ok(MemberStats {
+        total_members: row.total_members,
+        active_members: row.active_members,
+        predictions_made: row.predictions_made,
+        team_distribution: serde_json::from_value(row.team_distribution).map_err(json)?,
+        top_predictors: serde_json::from_value(row.top_predictors).map_err(json)?,
+    })
+}
+
+/// One of a match's rooms, and how many places in it are taken.
+pub(super) struct Stand {
+    pub(super) room: RoomId,
+    pub(super) number: i32,
+    pub(super) taken: i64,
+}
+
+/// Places of one match are taken one after the other.
+pub(super) async fn lock_stands(connection: &mut PgConnection, event: EventId) -> sqlx::Result<()> {
+    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday stands', $1))", event.0)
+        .fetch_one(connection)
+        .await?;
+    Ok(())
+}
+
+pub(super) async fn is_in_a_stand(connection: &mut PgConnection, user: UserId, event: EventId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (
+             select from room_members m join rooms r on r.id = m.room_id
+             where m.user_id = $1 and m.membership = 'join' and r.event_id = $2 and r.stand is not null
+           ) as "is_in!""#,
+        user.0,
+        event.0,
+    )
+    .fetch_one(connection)
+    .await
+}
+
+pub(super) async fn kept_seat(
+    connection: &mut PgConnection,
+    user: UserId,
+    event: EventId,
+    now: OffsetDateTime,
+) -> sqlx::Result<Option<(RoomId, i32)>> {
+    let seat = sqlx::query!(
+        r#"select r.id as "id: RoomId", r.stand as "stand!"
+           from seats s join rooms r on r.id = s.room_id
+           where s.user_id = $1 and s.event_id = $2 and s.expires_at > $3"#,
+        user.0,
+        event.0,
+        now,
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(seat.map(|seat| (seat.id, seat.stand)))
+}
+
+/// A match's rooms in order, each with its members and those who are on their way in; but for those that a user is kept
+/// out of.
+pub(super) async fn stands(
+    connection: &mut PgConnection,
+    event: EventId,
+    user: UserId,
+    now: OffsetDateTime,
+) -> sqlx::Result<Vec<Stand>> {
+    sqlx::query_as!(
+        Stand,
+        r#"select r.id as "room: RoomId", r.stand as "number!",
+                  a.member_count + (select count(*) from seats s where s.room_id = r.id and s.expires_at > $2)
+                    as "taken!"
+           from rooms r join room_activity a on a.room_id = r.id
+           where r.event_id = $1 and r.stand is not null
+             and not exists (select from room_members m
+                             where m.user_id = $3 and m.room_id = r.id and m.membership = 'ban')
+           order by r.stand"#,
+        event.0,
+        now,
+        user.0,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+pub(super) async fn keep_seat(
+    connection: &mut PgConnection,
+    user: UserId,
+    event: EventId,
+    room: RoomId,
+    until: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into seats (user_id, event_id, room_id, expires_at) values ($1, $2, $3, $4)
+         on conflict (user_id, event_id) do update set room_id = excluded.room_id, expires_at = excluded.expires_at",
+        user.0,
+        event.0,
+        room.0,
+        until,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn free_seat(executor: impl PgExecutor<'_>, user: UserId, event: EventId) -> sqlx::Result<()> {
+    sqlx::query!("delete from seats where user_id = $1 and event_id = $2", user.0, event.0).execute(executor).await?;
+    Ok(())
+}

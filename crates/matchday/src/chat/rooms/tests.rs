@@ -1,0 +1,1027 @@
+//! With the real homeserver, whose pushes go elsewhere: what is read back here is what the service did itself, and what
+//! a comparison brought.
+
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use http::Method;
+use matrix_appservice::{HalfMade, NewRoom, RoomId as MatrixRoomId};
+use platform::{
+    clock::Clock as _,
+    stream::{Delivery, Failure},
+};
+use reqwest::Client;
+use serde_json::{Value, json};
+use web::ids::UserId;
+
+use super::making::{MOVED, OPENED, PLANNED};
+use crate::{
+    catalogue::matches::service::CREATED,
+    testing::{Answer, Receiver, Reply, TestApp, TestUser, test_config, unique},
+};
+
+/// Somebody with an app and a chat client.
+struct Fan<'a> {
+    user: TestUser<'a>,
+    matrix_id: String,
+    token: String,
+    base: url::Url,
+    web: Client,
+}
+
+impl<'a> Fan<'a> {
+    async fn new(app: &'a TestApp, number: u32) -> Self {
+        let (user, login) = app.log_in(&format!("+1415556{number:04}")).await;
+        let credentials = &login["matrix_credentials"];
+        let text = |field: &str| credentials[field].as_str().expect("credentials").to_owned();
+        let base = app.app.config.matrix.homeserver_url.clone().expect("a homeserver");
+        Self { user, matrix_id: text("user_id"), token: text("access_token"), base, web: app.web.clone() }
+    }
+
+    fn id(&self) -> UserId {
+        self.user.id
+    }
+
+    /// Calls the homeserver as a chat client does; returns status and body.
+    async fn chat(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
+        let url = self.base.join(&format!("_matrix/client/v3/{path}")).expect("a URL");
+        let mut request = self.web.request(method.clone(), url).bearer_auth(&self.token);
+        if method != Method::GET {
+            request = request.json(body);
+        }
+        let answer = request.send().await.expect("an answer");
+        (answer.status().as_u16(), answer.json().await.unwrap_or_default())
+    }
+
+    async fn state(&self, room: &str, kind: &str, key: &str) -> Value {
+        let (status, content) = self.chat(Method::GET, &format!("rooms/{room}/state/{kind}/{key}"), &json!({})).await;
+        assert_eq!(status, 200, "{kind}: {content}");
+        content
+    }
+
+    async fn create(&self, wish: Value) -> Answer {
+        self.user.post("/api/auth/chat-room", wish).await
+    }
+
+    async fn opens(&self, wish: Value) -> String {
+        self.create(wish).await.expect(201)["data"]["room_id"].as_str().expect("an id").to_owned()
+    }
+
+    async fn at(&self, room: &str, what: &str) -> Answer {
+        let path = format!("/api/auth/chat-rooms/{}/{what}", room.replace('!', "%21").replace(':', "%3A"));
+        match what {
+            "member-stats" | "predictions" => self.user.get(&path).await,
+            _ => self.user.post(&path, json!({})).await,
+        }
+    }
+
+    async fn invites(&self, room: &str, whom: Value) -> Answer {
+        self.user.post(&format!("/api/auth/chat-rooms/{room}/invite"), whom).await
+    }
+
+    async fn list(&self, query: &str) -> Vec<Value> {
+        let list = self.user.get(&format!("/api/auth/chat-rooms{query}")).await.expect(200);
+        list["data"].as_array().expect("a list").clone()
+    }
+
+    async fn sees(&self, room: &str) -> Option<Value> {
+        self.list("?per_page=100").await.into_iter().find(|item| item["room_id"] == room)
+    }
+}
+
+async fn perform(app: &TestApp, subject: &str, payload: &Value) -> Result<(), Failure> {
+    let delivery = Delivery {
+        subject: subject.to_owned(),
+        id: None,
+        payload: payload.to_string().into_bytes().into(),
+        attempt: 1,
+    };
+    match subject.split('.').nth(1) {
+        Some("room") => app.app.rooms.perform(delivery).await,
+        _ => app.app.chat_work.perform(delivery).await,
+    }
+}
+
+/// Does the work that was told, twice, as may happen; returns the other messages.
+async fn work(app: &TestApp) -> Vec<String> {
+    let mut others = Vec::new();
+    for (subject, payload) in app.told().await {
+        if subject.starts_with("work.") {
+            perform(app, &subject, &payload).await.expect("done");
+            perform(app, &subject, &payload).await.expect("done again");
+        } else {
+            others.push(subject);
+        }
+    }
+    others
+}
+
+/// The members that the homeserver has in a room, without the bot.
+async fn members(app: &TestApp, room: &str) -> Vec<(String, String)> {
+    let homeserver = app.app.chat.homeserver().expect("a homeserver");
+    let bot = homeserver.bot().expect("a bot");
+    let members = homeserver.members(&MatrixRoomId::parse(room).expect("a room")).await.expect("members");
+    let mut members: Vec<_> = members
+        .into_iter()
+        .filter(|member| member.user_id != bot)
+        .map(|member| (member.user_id.to_string(), format!("{:?}", member.membership).to_lowercase()))
+        .collect();
+    members.sort();
+    members
+}
+
+async fn match_with_a_room(app: &TestApp) -> i64 {
+    let fixtures = app.fixtures();
+    fixtures.write(&[fixtures.a_match("m").json()]).await;
+    work(app).await;
+    app.told().await;
+    sqlx::query_scalar("select event_id from rooms where opened_at is not null")
+        .fetch_one(&app.app.core.db)
+        .await
+        .expect("a match with a room")
+}
+
+async fn rooms_in_database(app: &TestApp) -> Vec<(Option<String>, bool)> {
+    sqlx::query_as("select matrix_id, opened_at is not null from rooms order by id")
+        .fetch_all(&app.app.core.db)
+        .await
+        .expect("the rooms")
+}
+
+#[tokio::test]
+async fn a_public_room_is_the_bots_and_its_creator_moderates_it() {
+    TestApp::run_with_chat(&[], async |app| {
+        let fan = Fan::new(app, 1).await;
+        let event = match_with_a_room(app).await;
+        let answer = fan.create(json!({"name": " Derby talk ", "topic": "t", "event_id": event})).await.expect(201);
+        let room = answer["data"]["room_id"].as_str().expect("an id").to_owned();
+        assert!(room.starts_with('!') && room.contains(':'), "{room}");
+        assert_eq!(
+            answer["data"],
+            json!({"room_id": room, "name": "Derby talk", "topic": "t", "event_id": event, "creator_id": fan.id(),
+                   "is_encrypted": false, "join_rule": "public"})
+        );
+        let bot = app.app.chat.homeserver().expect("a homeserver").bot().expect("a bot");
+        let create = fan.chat(Method::GET, &format!("rooms/{room}/state"), &json!({})).await.1;
+        let find = |kind: &str| {
+            let state = create.as_array().expect("a list").iter().find(|event| event["type"] == kind);
+            state.unwrap_or_else(|| panic!("no {kind}")).clone()
+        };
+        assert_eq!(find("m.room.create")["sender"], bot.as_str());
+        assert_eq!(find("m.room.create")["content"]["room_version"], "11");
+        let power = find("m.room.power_levels")["content"].clone();
+        assert_eq!((&power["users"][bot.as_str()], &power["users"][&fan.matrix_id]), (&json!(100), &json!(50)));
+        assert_eq!(find("m.room.join_rules")["content"]["join_rule"], "public");
+        assert!(!create.as_array().expect("a list").iter().any(|event| event["type"] == "m.room.encryption"));
+        assert_eq!(members(app, &room).await, [(fan.matrix_id.clone(), "join".to_owned())]);
+
+        let seen = fan.sees(&room).await.expect("listed");
+        assert_eq!(
+            (&seen["member_count"], &seen["is_joined"], &seen["stand"]),
+            (&json!(1), &json!(true), &Value::Null)
+        );
+        assert_eq!((&seen["event_id"], &seen["event"]["id"]), (&json!(event), &json!(event)));
+        assert!(seen["event"]["home_team"].as_str().is_some_and(|name| name.starts_with("Rovers")));
+        assert!(app.told().await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_private_room_is_for_those_who_are_invited() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (owner, stranger) = (Fan::new(app, 2).await, Fan::new(app, 3).await);
+        let answer = owner.create(json!({"name": "Secret", "is_private": true})).await.expect(201);
+        assert_eq!((&answer["data"]["join_rule"], &answer["data"]["is_encrypted"]), (&json!("invite"), &json!(true)));
+        assert_eq!((&answer["data"]["event_id"], &answer["data"]["topic"]), (&Value::Null, &json!("")));
+        let room = answer["data"]["room_id"].as_str().expect("an id").to_owned();
+        assert_eq!(owner.state(&room, "m.room.join_rules", "").await["join_rule"], "invite");
+        assert_eq!(owner.state(&room, "m.room.encryption", "").await["algorithm"], "m.megolm.v1.aes-sha2");
+
+        assert!(stranger.sees(&room).await.is_none());
+        for what in ["join", "leave", "member-stats", "predictions"] {
+            stranger.at(&room, what).await.expect(403);
+        }
+        stranger.invites(&room, json!({"user_id": stranger.id()})).await.expect(403);
+        let report = json!({"event_id": "$x", "reason": "spam"});
+        stranger.user.post(&format!("/api/auth/chat-rooms/{room}/reports"), report).await.expect(403);
+        let (status, _) = stranger.chat(Method::POST, &format!("rooms/{room}/join"), &json!({})).await;
+        assert_eq!(status, 403, "nor with a chat client");
+        assert_eq!(members(app, &room).await, [(owner.matrix_id.clone(), "join".to_owned())], "nothing happened there");
+
+        owner.invites(&room, json!({"user_id": stranger.id()})).await.expect(200);
+        let seen = stranger.sees(&room).await.expect("listed");
+        assert_eq!((&seen["is_joined"], &seen["member_count"]), (&json!(false), &json!(1)));
+        stranger.at(&room, "member-stats").await.expect(403);
+        owner.invites(&room, json!({"user_id": stranger.id()})).await.expect(200);
+        let joined = stranger.at(&room, "join").await.expect(200);
+        assert_eq!(joined["data"], json!({"room_id": room, "membership": "join"}));
+        stranger.at(&room, "join").await.expect(409);
+        stranger.at(&room, "member-stats").await.expect(200);
+        // Members who did not open it cannot invite.
+        let third = Fan::new(app, 4).await;
+        assert_eq!(stranger.invites(&room, json!({"user_id": third.id()})).await.expect(403)["code"], "not_allowed");
+
+        stranger.at(&room, "leave").await.expect(200);
+        assert!(stranger.sees(&room).await.is_none());
+        stranger.at(&room, "join").await.expect(403);
+        stranger.at(&room, "leave").await.expect(403);
+        assert_eq!(owner.sees(&room).await.expect("listed")["member_count"], 1);
+        // An invitation can be declined.
+        owner.invites(&room, json!({"user_id": third.id()})).await.expect(200);
+        third.at(&room, "leave").await.expect(200);
+        third.at(&room, "join").await.expect(403);
+        assert_eq!(members(app, &room).await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn invitations_name_somebody_by_id_or_by_name() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (owner, guest) = (Fan::new(app, 5).await, Fan::new(app, 6).await);
+        let room = owner.opens(json!({"name": "Open"})).await;
+        let name = guest.matrix_id.trim_start_matches('@').split(':').next().expect("a name").to_owned();
+        for (body, field) in [
+            (json!({}), "user_id"),
+            (json!({"user_id": guest.id(), "username": name}), "user_id"),
+            (json!({"user_id": 999_999}), "user_id"),
+            (json!({"user_id": 0}), "user_id"),
+            (json!({"username": "nobody_of_that_name"}), "username"),
+            (json!({"username": "!"}), "username"),
+        ] {
+            assert_eq!(owner.invites(&room, body.clone()).await.invalid_fields(), [field], "{body}");
+        }
+        assert_eq!(guest.invites(&room, json!({"user_id": owner.id()})).await.expect(403)["code"], "not_a_member");
+        owner.invites(&room, json!({"username": name.to_uppercase()})).await.expect(200);
+        assert!(members(app, &room).await.contains(&(guest.matrix_id.clone(), "invite".to_owned())));
+        guest.at(&room, "join").await.expect(200);
+        owner.invites(&room, json!({"username": name})).await.expect(409);
+        // In a public room every member may.
+        let third = Fan::new(app, 7).await;
+        guest.invites(&room, json!({"user_id": third.id()})).await.expect(200);
+
+        guest.user.post(&format!("/api/auth/blocks/{}", owner.id()), json!({})).await.expect(200);
+        let other = owner.opens(json!({"name": "Another"})).await;
+        assert_eq!(
+            owner.invites(&other, json!({"user_id": guest.id()})).await.expect(403)["code"],
+            "invitation_refused"
+        );
+        assert_eq!(members(app, &other).await.len(), 1);
+        work(app).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn joining_and_leaving_show_at_once_and_what_clients_do_after_a_comparison() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (owner, guest) = (Fan::new(app, 8).await, Fan::new(app, 9).await);
+        let room = owner.opens(json!({"name": "Open"})).await;
+        guest.at("!none:nowhere.test", "join").await.expect(404);
+        guest.at("garbage", "join").await.expect(404);
+        assert_eq!(guest.at(&room, "leave").await.expect(403)["code"], "not_a_member");
+        guest.at(&room, "join").await.expect(200);
+        let seen = guest.sees(&room).await.expect("listed");
+        assert_eq!((&seen["is_joined"], &seen["member_count"]), (&json!(true), &json!(2)));
+        assert_eq!(guest.at(&room, "join").await.expect(409)["code"], "already_a_member");
+        let left = guest.at(&room, "leave").await.expect(200);
+        assert_eq!(left["data"]["membership"], "leave");
+        let seen = guest.sees(&room).await.expect("listed");
+        assert_eq!((&seen["is_joined"], &seen["member_count"]), (&json!(false), &json!(1)));
+
+        // With clients, while nobody hears the pushes.
+        let third = Fan::new(app, 10).await;
+        assert_eq!(guest.chat(Method::POST, &format!("rooms/{room}/join"), &json!({})).await.0, 200);
+        assert_eq!(owner.chat(Method::POST, &format!("rooms/{room}/leave"), &json!({})).await.0, 200);
+        let invitation = json!({"user_id": third.matrix_id});
+        assert_eq!(guest.chat(Method::POST, &format!("rooms/{room}/invite"), &invitation).await.0, 200);
+        assert_eq!(guest.sees(&room).await.expect("listed")["is_joined"], false);
+        app.clock.advance(time::Duration::minutes(1));
+        app.app.mirror.ask_for_comparison().await.expect("asked");
+        app.clock.advance(time::Duration::seconds(1));
+        assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 1);
+        assert_eq!(app.app.mirror.compare_some().await.expect("nothing is due"), 0);
+        let seen = guest.sees(&room).await.expect("listed");
+        assert_eq!((&seen["is_joined"], &seen["member_count"]), (&json!(true), &json!(1)));
+        assert_eq!(owner.sees(&room).await.expect("listed")["is_joined"], false);
+        third.at(&room, "join").await.expect(200);
+        assert_eq!(third.sees(&room).await.expect("listed")["member_count"], 2);
+        // What happened here after the question is not undone by its answer; a count that went astray is put right.
+        app.clock.advance(time::Duration::seconds(1));
+        sqlx::query("update room_activity set member_count = 40").execute(&app.app.core.db).await.expect("astray");
+        app.app.mirror.ask_for_comparison().await.expect("asked");
+        app.clock.advance(time::Duration::seconds(1));
+        assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 1);
+        assert_eq!(third.sees(&room).await.expect("listed")["member_count"], 2);
+        // And every night; one that the homeserver does not know keeps no other from its turn.
+        app.clock.advance(time::Duration::days(1));
+        sqlx::raw_sql(
+            "insert into rooms (matrix_id, alias, name, creator_id, created_at, made_until, opened_at)
+               values ('!gone:nowhere.test', 'gone', 'Gone', 1, now(), now(), now());
+             insert into room_activity (room_id, last_activity, compared_at) select max(id), '2027-01-01', '2020-01-01' from rooms",
+        )
+        .execute(&app.app.core.db)
+        .await
+        .expect("a room");
+        assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 2);
+        assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 0);
+        let status = app.app.mirror.status().await.expect("a status");
+        assert!(status.compared_since.is_some_and(|since| since >= app.clock.now() - time::Duration::days(1)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_creation_that_came_to_nothing_goes_on_when_it_is_asked_for_again() {
+    let away = [("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1")];
+    TestApp::run_with_chat(&[], async |app| {
+        let fan = Fan::new(app, 11).await;
+        // The same service while the homeserver is away.
+        let lost = app.process(test_config(&away)).await;
+        let wish = super::service::Wish {
+            name: web::fields::FromJson::from_json(&json!("Derby")).expect("a name"),
+            topic: super::rules::Topic::default(),
+            event_id: None,
+            is_private: true,
+        };
+        lost.rooms.create(fan.id(), &wish).await.expect_err("it is away");
+        assert_eq!(rooms_in_database(app).await, [(None, false)]);
+        assert!(fan.list("").await.is_empty(), "nobody sees it");
+        // Or it died after the homeserver had made the room.
+        let alias: String =
+            sqlx::query_scalar("select alias from rooms").fetch_one(&app.app.core.db).await.expect("read");
+        let homeserver = app.app.chat.homeserver().expect("a homeserver");
+        homeserver.ensure_bot().await.expect("a bot");
+        let begun = NewRoom { alias: &alias, name: "Derby", topic: "", private: true, moderator: None };
+        let begun = homeserver.ensure_room(&begun, HalfMade::Wait).await.expect("made");
+
+        let wishes = json!({"name": "Derby", "is_private": true});
+        let room = fan.opens(wishes.clone()).await;
+        assert_eq!(room, begun.as_str(), "the one that was begun");
+        assert_eq!(members(app, &room).await, [(fan.matrix_id.clone(), "join".to_owned())]);
+        let power = fan.state(&room, "m.room.power_levels", "").await;
+        assert_eq!(power["users"][&fan.matrix_id], 50, "completed");
+        app.clock.advance(time::Duration::minutes(2));
+        assert_ne!(fan.opens(wishes).await, room, "one that has been open for a while is not opened again");
+        assert_eq!(rooms_in_database(app).await.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_creation_that_nobody_asks_for_again_leaves_nothing_behind() {
+    TestApp::run_with_chat(&[], async |app| {
+        let fan = Fan::new(app, 12).await;
+        let room = fan.opens(json!({"name": "Derby"})).await;
+        // As if the process had died before it could say so.
+        app.clock.advance(time::Duration::seconds(31));
+        sqlx::query("update rooms set opened_at = null").execute(&app.app.core.db).await.expect("written");
+        let alias: String =
+            sqlx::query_scalar("select alias from rooms").fetch_one(&app.app.core.db).await.expect("read");
+        assert_eq!(app.app.rooms.tidy().await.expect("tidied"), 0, "somebody may still ask again");
+        app.clock.advance(time::Duration::minutes(11));
+        // As if the one who tidies up had died over it: whoever asks now gets another one.
+        sqlx::query("update rooms set discarded_at = now()").execute(&app.app.core.db).await.expect("decided");
+        assert_ne!(fan.opens(json!({"name": "Derby"})).await, room);
+        assert_eq!(app.app.rooms.tidy().await.expect("tidied"), 1);
+        assert_eq!(rooms_in_database(app).await.len(), 1);
+        let homeserver = app.app.chat.homeserver().expect("a homeserver");
+        assert_eq!(homeserver.find_room(&alias).await.expect("asked"), None);
+        let (_, joined) = fan.chat(Method::GET, "joined_rooms", &json!({})).await;
+        let left = joined["joined_rooms"].as_array().expect("a list");
+        assert!(left.len() == 1 && left[0] != room.as_str(), "{left:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_same_wish_is_one_room_also_at_once_and_after_a_client_hung_up() {
+    TestApp::run_with_chat(&[], async |app| {
+        let fan = Fan::new(app, 13).await;
+        let wish = || fan.create(json!({"name": "Twice"}));
+        let (one, two) = tokio::join!(wish(), wish());
+        let (one, two) = (one.expect(201), two.expect(201));
+        assert_eq!(one["data"], two["data"], "a tap too many");
+        assert_eq!(wish().await.expect(201)["data"], one["data"], "an answer that got lost");
+        assert_eq!(rooms_in_database(app).await.len(), 1);
+        assert_eq!(members(app, one["data"]["room_id"].as_str().expect("an id")).await.len(), 1);
+        // Somebody hangs up before the homeserver has made it.
+        let hung_up =
+            tokio::time::timeout(std::time::Duration::from_millis(30), fan.create(json!({"name": "Third"}))).await;
+        assert!(hung_up.is_err(), "it cannot be as quick as that");
+        let third = fan.opens(json!({"name": "Third"})).await;
+        assert_eq!(rooms_in_database(app).await.len(), 2);
+        assert_eq!(fan.list("").await.len(), 2);
+        let (_, joined) = fan.chat(Method::GET, "joined_rooms", &json!({})).await;
+        assert_eq!(joined["joined_rooms"].as_array().map(Vec::len), Some(2), "{third}");
+        // Later it is another wish.
+        app.clock.advance(time::Duration::minutes(2));
+        assert_ne!(wish().await.expect(201)["data"]["room_id"], one["data"]["room_id"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_room_may_be_is_checked() {
+    TestApp::run_with_chat(&[], async |app| {
+        let fan = Fan::new(app, 14).await;
+        for (body, field) in [
+            (json!({}), "name"),
+            (json!({"name": ""}), "name"),
+            (json!({"name": 5}), "name"),
+            (json!({"name": "x".repeat(101)}), "name"),
+            (json!({"name": "n", "topic": "x".repeat(501)}), "topic"),
+            (json!({"name": "n", "event_id": "x"}), "event_id"),
+            (json!({"name": "n", "event_id": 2_147_483_647}), "event_id"),
+            (json!({"name": "n", "is_private": "maybe"}), "is_private"),
+        ] {
+            assert_eq!(fan.create(body.clone()).await.invalid_fields(), [field], "{body}");
+        }
+        for query in ["joined=perhaps", "event_id=x", "per_page=0", "page=0"] {
+            fan.user.get(&format!("/api/auth/chat-rooms?{query}")).await.expect(422);
+        }
+        assert!(rooms_in_database(app).await.is_empty());
+        let longest = json!({"name": "⚽".repeat(100), "topic": "⚽".repeat(500)});
+        let room = fan.opens(longest.clone()).await;
+        assert_eq!(fan.state(&room, "m.room.name", "").await["name"], longest["name"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lists_are_filtered_searched_and_paged() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (fan, other) = (Fan::new(app, 15).await, Fan::new(app, 16).await);
+        let event = app.fixtures().a_match("m").put().await;
+        app.told().await;
+        let mut rooms = Vec::new();
+        for (who, name, event) in [(&fan, "First 100%", Some(event)), (&fan, "Second", None), (&other, "Third_", None)]
+        {
+            app.clock.advance(time::Duration::minutes(1));
+            rooms.push(who.opens(json!({"name": name, "event_id": event})).await);
+        }
+        let ids = async |query: &str| -> Vec<String> {
+            let list = fan.list(query).await;
+            list.iter().map(|room| room["room_id"].as_str().expect("an id").to_owned()).collect()
+        };
+        let [first, second, third] = &rooms[..] else { panic!("three rooms") };
+        assert_eq!(ids("").await, [third, second, first].map(String::as_str));
+        assert_eq!(ids("?joined=true").await, [second, first].map(String::as_str));
+        assert_eq!(ids("?joined=false").await.len(), 3, "false filters nothing");
+        assert_eq!(ids(&format!("?event_id={event}")).await, [first.as_str()]);
+        assert_eq!(ids("?event_id=999999").await.len(), 0);
+        assert_eq!(ids("?search=SECO").await, [second.as_str()]);
+        assert_eq!(ids("?search=%25").await, [first.as_str()], "a wildcard is an ordinary character");
+        assert_eq!(ids("?search=_").await, [third.as_str()]);
+        assert_eq!(ids("?per_page=2").await, [third, second].map(String::as_str));
+        let beyond = fan.user.get("/api/auth/chat-rooms?per_page=2&page=9").await.expect(200);
+        assert_eq!(beyond, json!({"data": [], "meta": {"current_page": 9, "last_page": 2, "per_page": 2, "total": 3}}));
+        assert_eq!(fan.user.get("/api/auth/chat-rooms").await.expect(200)["meta"]["per_page"], 50);
+        // Somebody speaks in the oldest.
+        app.clock.advance(time::Duration::minutes(1));
+        let now = i64::try_from(app.clock.now().unix_timestamp_nanos() / 1_000_000).expect("now");
+        app.push(&[json!({"event_id": format!("${}", unique("e")), "room_id": first, "type": "m.room.message",
+            "sender": fan.matrix_id, "origin_server_ts": now, "content": {"body": "hello"}})])
+            .await;
+        assert_eq!(ids("").await, [first, third, second].map(String::as_str));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_match_has_a_room_that_is_called_after_it() {
+    TestApp::run_with_chat(&[], async |app| {
+        let fan = Fan::new(app, 17).await;
+        let fixtures = app.fixtures();
+        let report = fixtures.write(&[fixtures.a_match("m").json()]).await;
+        assert_eq!(report.rooms, 1);
+        let told = app.told().await;
+        let subjects: Vec<&str> = told.iter().map(|(subject, _)| subject.as_str()).collect();
+        assert_eq!(subjects, [CREATED, PLANNED]);
+        let listed = async || fan.user.get("/api/auth/events").await.expect(200)["data"][0].clone();
+        assert_eq!(listed().await["chat_room_id"], Value::Null, "it is only planned");
+        assert!(fan.list("").await.is_empty());
+        // Two workers take it at once.
+        let (one, two) = tokio::join!(perform(app, &told[1].0, &told[1].1), perform(app, &told[1].0, &told[1].1));
+        one.and(two).expect("made");
+        let opened = app.told().await;
+        assert_eq!(opened.len(), 1);
+        assert_eq!(opened[0].0, OPENED);
+        let room = listed().await["chat_room_id"].as_str().expect("a room").to_owned();
+        let rooms = fan.list("").await;
+        assert_eq!((rooms.len(), &rooms[0]["room_id"], &rooms[0]["stand"]), (1, &json!(room), &json!(1)));
+        assert_eq!(rooms[0]["name"], format!("Rovers {0} – City {0}", fixtures.tag));
+        assert_eq!(rooms[0]["topic"], format!("Cup {} · 20 November 2026, 17:00 UTC · Test Park", fixtures.tag));
+        assert_eq!((&rooms[0]["member_count"], &rooms[0]["is_encrypted"]), (&json!(0), &json!(false)));
+        assert_eq!(fixtures.write(&[fixtures.a_match("m").json()]).await.rooms, 0, "it has one");
+        assert!(app.told().await.is_empty());
+
+        // The match moves.
+        let moved = fixtures.a_match("m").starting_in(time::Duration::hours(26)).json();
+        fixtures.write(&[moved]).await;
+        assert!(app.app.rooms.plan_missing().await.expect("looked") == 0);
+        let told = app.told().await;
+        assert!(told.iter().any(|(subject, _)| subject == MOVED), "{told:?}");
+        for (subject, payload) in told.iter().filter(|(subject, _)| subject == MOVED) {
+            perform(app, subject, payload).await.expect("done");
+        }
+        assert!(fan.list("").await[0]["topic"].as_str().expect("a topic").contains("21 November 2026, 17:00 UTC"));
+        fan.at(&room, "join").await.expect(200);
+        let topic = fan.state(&room, "m.room.topic", "").await;
+        assert!(topic["topic"].as_str().expect("a topic").contains("21 November 2026, 17:00 UTC"), "{topic}");
+        // It is nobody's to rename.
+        let renamed = json!({"name": "Mine"});
+        assert_eq!(fan.chat(Method::PUT, &format!("rooms/{room}/state/m.room.name/"), &renamed).await.0, 403);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_room_whose_work_was_lost_is_planned_again() {
+    TestApp::run_with_chat(&[], async |app| {
+        let fixtures = app.fixtures();
+        fixtures.import(&[fixtures.a_match("m").json()]).await;
+        app.told().await; // and never done
+        let plan = async || app.app.rooms.plan_unmade().await.expect("planned");
+        assert_eq!(plan().await, 0, "it may be on its way");
+        app.clock.advance(time::Duration::minutes(11));
+        assert_eq!(plan().await, 1);
+        let told = app.told().await;
+        assert_eq!(told.iter().map(|(subject, _)| subject.as_str()).collect::<Vec<_>>(), [PLANNED]);
+        perform(app, &told[0].0, &told[0].1).await.expect("made");
+        assert_eq!(app.told().await[0].0, OPENED);
+        assert_eq!(plan().await, 0, "it is open");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn matches_from_before_there_was_chat_get_their_rooms() {
+    TestApp::run_with_chat(&[], async |app| {
+        let fixtures = app.fixtures();
+        fixtures.import(&[fixtures.a_match("m").json(), fixtures.a_match("n").json()]).await;
+        sqlx::query("delete from rooms").execute(&app.app.core.db).await.expect("none");
+        app.told().await;
+        assert_eq!(app.app.rooms.plan_missing().await.expect("planned"), 2);
+        assert_eq!(app.app.rooms.plan_missing().await.expect("planned"), 0);
+        assert_eq!(app.told().await.len(), 2);
+    })
+    .await;
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        assert_eq!(fixtures.import(&[fixtures.a_match("m").json()]).await.rooms, 0, "without chat there are none");
+        app.told().await;
+        let user = app.user().await;
+        assert_eq!(user.get("/api/auth/chat-rooms").await.expect(200)["data"], json!([]));
+        let refused = user.post("/api/auth/chat-room", json!({"name": "n"})).await;
+        assert_eq!(refused.expect(503)["code"], "chat_unavailable");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_room_opens_a_further_stand_of_the_same_match() {
+    TestApp::run_with_chat(&[("MATCHDAY_ROOMS__MATCH_CAPACITY", "2")], async |app| {
+        let event = match_with_a_room(app).await;
+        let mut fans = Vec::new();
+        for number in 20..27 {
+            fans.push(Fan::new(app, number).await);
+        }
+        let room = fans[0].list("").await[0]["room_id"].as_str().expect("a room").to_owned();
+        // All at once, and one of them twice.
+        let joins = fans.iter().chain([&fans[0]]).map(async |fan| {
+            loop {
+                let answer = fan.at(&room, "join").await;
+                // As a client does, but without waiting for whole seconds.
+                if !String::from_utf8_lossy(&answer.bytes).contains("room_busy") {
+                    return answer;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        let answers = futures_util::future::join_all(joins).await;
+        let mut placed: Vec<(String, String)> = Vec::new();
+        for answer in answers {
+            assert!([200, 409].contains(&answer.status.as_u16()), "{:?}", String::from_utf8_lossy(&answer.bytes));
+            if answer.status.as_u16() == 200 {
+                let body = answer.expect(200);
+                let text = |value: &Value| value.as_str().expect("a text").to_owned();
+                placed.push((text(&body["data"]["room_id"]), text(&body["message"])));
+            }
+        }
+        assert!(placed.len() >= 7, "everybody has a place");
+        for (at, message) in &placed {
+            assert_eq!(*at != room, message.contains("full"), "{message}");
+        }
+        let stands = fans[0].list(&format!("?event_id={event}")).await;
+        assert_eq!(stands.len(), 4);
+        let mut numbers: Vec<(i64, i64)> = stands
+            .iter()
+            .map(|stand| (stand["stand"].as_i64().expect("one"), stand["member_count"].as_i64().expect("a count")))
+            .collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [(1, 2), (2, 2), (3, 2), (4, 1)]);
+        let mut everybody = Vec::new();
+        for stand in &stands {
+            let members = members(app, stand["room_id"].as_str().expect("an id")).await;
+            assert_eq!(stand["member_count"], members.len());
+            everybody.extend(members.into_iter().map(|(who, _)| who));
+        }
+        everybody.sort();
+        everybody.dedup();
+        assert_eq!(everybody.len(), 7, "nobody is in two stands");
+        let second = stands.iter().find(|stand| stand["stand"] == 2).expect("one");
+        assert!(second["name"].as_str().expect("a name").ends_with("· stand 2"));
+        // A match shows its first room, wherever people are.
+        assert_eq!(fans[0].user.get("/api/auth/events").await.expect(200)["data"][0]["chat_room_id"], room.as_str());
+
+        // Who has a place in one stand is in the match, whichever stand they ask for.
+        for stand in &stands {
+            fans[3].at(stand["room_id"].as_str().expect("an id"), "join").await.expect(409);
+        }
+        for stand in &stands {
+            let stats = fans[3].at(stand["room_id"].as_str().expect("an id"), "member-stats").await.expect(200);
+            assert_eq!(stats["data"]["total_members"], 7, "the whole match is counted");
+        }
+        // A place that is free again is taken before a further stand is opened.
+        let first = stands.iter().find(|stand| stand["stand"] == 1).expect("one");
+        let in_first = members(app, first["room_id"].as_str().expect("an id")).await[0].0.clone();
+        let leaver = fans.iter().find(|fan| fan.matrix_id == in_first).expect("one of them");
+        leaver.at(&room, "leave").await.expect(200);
+        assert_eq!(leaver.at(&room, "join").await.expect(200)["data"]["room_id"], room.as_str());
+        let (late, later) = (Fan::new(app, 27).await, Fan::new(app, 28).await);
+        let fourth = stands.iter().find(|stand| stand["stand"] == 4).expect("one")["room_id"].clone();
+        assert_eq!(late.at(&room, "join").await.expect(200)["data"]["room_id"], fourth);
+        later.at(&room, "join").await.expect(200);
+        assert_eq!(later.list(&format!("?event_id={event}")).await.len(), 5);
+        work(app).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_place_is_kept_for_who_is_on_the_way_but_not_for_ever() {
+    TestApp::run_with_chat(&[("MATCHDAY_ROOMS__MATCH_CAPACITY", "1")], async |app| {
+        let event = match_with_a_room(app).await;
+        let (first, second, third) = (Fan::new(app, 30).await, Fan::new(app, 31).await, Fan::new(app, 32).await);
+        let room = first.list("").await[0]["room_id"].as_str().expect("a room").to_owned();
+        // As if the homeserver's answer had been lost.
+        sqlx::query("insert into seats (user_id, event_id, room_id, expires_at) select $1, $2, id, $3 from rooms")
+            .bind(first.id())
+            .bind(event)
+            .bind(app.clock.now() + time::Duration::minutes(1))
+            .execute(&app.app.core.db)
+            .await
+            .expect("a seat");
+        assert_ne!(second.at(&room, "join").await.expect(200)["data"]["room_id"], room.as_str());
+        app.clock.advance(time::Duration::minutes(2));
+        assert_eq!(third.at(&room, "join").await.expect(200)["data"]["room_id"], room.as_str());
+        assert_ne!(first.at(&room, "join").await.expect(200)["data"]["room_id"], room.as_str());
+        let seats: i64 =
+            sqlx::query_scalar("select count(*) from seats").fetch_one(&app.app.core.db).await.expect("read");
+        assert_eq!(seats, 0, "who has joined needs none");
+        work(app).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_the_homeserver_lists_go_on_and_joining_says_when_to_come_again() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (owner, guest) = (Fan::new(app, 33).await, Fan::new(app, 34).await);
+        let room = owner.opens(json!({"name": "Open"})).await;
+        let away = [("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1")];
+        let lost = crate::router::public(&app.process(test_config(&away)).await);
+        let send = async |method: &str, path: &str, body: &str| {
+            use web::server::Answers as _;
+            let request = http::Request::builder()
+                .method(method)
+                .uri(path)
+                .header("authorization", format!("Bearer {}", guest.user.token))
+                .body(axum::body::Body::from(body.to_owned()))
+                .expect("a request");
+            let answer = lost.answer(request).await;
+            (answer.status().as_u16(), answer.headers().contains_key("retry-after"))
+        };
+        for path in ["/api/auth/chat-rooms", &format!("/api/auth/chat-rooms/{room}/member-stats")] {
+            assert_eq!(send("GET", path, "").await, (200, false), "{path}");
+        }
+        for (path, body) in
+            [("/api/auth/chat-room".to_owned(), r#"{"name": "n"}"#), (format!("/api/auth/chat-rooms/{room}/join"), "")]
+        {
+            assert_eq!(send("POST", &path, body).await, (503, true), "{path}");
+        }
+        assert_eq!(guest.sees(&room).await.expect("listed")["member_count"], 1);
+        guest.at(&room, "join").await.expect(200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn another_name_is_in_the_same_rooms_with_the_same_say() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (fan, other) = (Fan::new(app, 35).await, Fan::new(app, 36).await);
+        let own = fan.opens(json!({"name": "Own", "is_private": true})).await;
+        let theirs = other.opens(json!({"name": "Theirs"})).await;
+        let asked = other.opens(json!({"name": "Asked", "is_private": true})).await;
+        fan.at(&theirs, "join").await.expect(200);
+        other.invites(&asked, json!({"user_id": fan.id()})).await.expect(200);
+        let (pest, witness) = (Fan::new(app, 37).await, Fan::new(app, 38).await);
+        fan.user.post(&format!("/api/auth/blocks/{}", pest.id()), json!({})).await.expect(200);
+        witness.user.post(&format!("/api/auth/blocks/{}", fan.id()), json!({})).await.expect(200);
+        sqlx::query("update users set username_is_generated = true where user_id = $1")
+            .bind(fan.id())
+            .execute(&app.app.core.db)
+            .await
+            .expect("written");
+        let name = unique("ada");
+        fan.user.post("/api/auth/update-user-info", json!({"username": name})).await.expect(200);
+        work(app).await;
+        let server = app.app.config.matrix.server_name.clone().expect("a name");
+        let new = format!("@{name}:{server}");
+        assert_eq!(members(app, &own).await, [(new.clone(), "join".to_owned())]);
+        let mut expected = vec![(new.clone(), "join".to_owned()), (other.matrix_id.clone(), "join".to_owned())];
+        expected.sort();
+        assert_eq!(members(app, &theirs).await, expected);
+        assert!(members(app, &asked).await.contains(&(new.clone(), "invite".to_owned())));
+        let (again, login) = app.log_in("+14155560035").await;
+        let moved = Fan {
+            user: again,
+            matrix_id: new.clone(),
+            token: login["matrix_credentials"]["access_token"].as_str().expect("a token").to_owned(),
+            base: fan.base.clone(),
+            web: fan.web.clone(),
+        };
+        assert_eq!(moved.state(&own, "m.room.power_levels", "").await["users"][&new], 50);
+        assert_eq!(moved.sees(&theirs).await.expect("listed")["member_count"], 2);
+        assert_eq!(moved.sees(&own).await.expect("listed")["is_joined"], true);
+        moved.at(&asked, "join").await.expect(200);
+        for (whose, whom) in [(&moved, &pest.matrix_id), (&witness, &new)] {
+            let path = format!("user/{}/account_data/m.ignored_user_list", whose.matrix_id);
+            let (_, list) = whose.chat(Method::GET, &path, &json!({})).await;
+            assert!(list["ignored_users"].get(whom).is_some(), "{list}");
+        }
+        app.told().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nobody_opens_or_joins_without_bound() {
+    let staging = [
+        ("MATCHDAY_ENV", "staging"),
+        ("MATCHDAY_SMS__COUNTRIES", "US"),
+        ("MATCHDAY_MATRIX__PUBLIC_URL", "https://chat.example.org"),
+        ("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1"),
+    ];
+    TestApp::run_with_chat(&staging, async |app| {
+        let user = app.user().await;
+        for _ in 0..12 {
+            let refused = user.post("/api/auth/chat-room", json!({"name": "n"})).await;
+            assert_eq!(refused.header("x-ratelimit-limit"), Some("10"));
+            // While chat is away, asking costs nothing.
+            refused.expect(503);
+        }
+        assert!(rooms_in_database(app).await.is_empty(), "nor does it leave anything behind");
+        for _ in 0..10 {
+            app.app.rooms.permit(super::service::Action::Create, user.id).await;
+        }
+        let refused = user.post("/api/auth/chat-room", json!({"name": "n"})).await;
+        assert_eq!(refused.header("retry-after"), Some("60"));
+        refused.expect(429);
+        for _ in 0..60 {
+            user.post("/api/auth/chat-rooms/!a:example.org/join", json!({})).await.expect(404);
+        }
+        user.post("/api/auth/chat-rooms/!a:example.org/leave", json!({})).await.expect(429);
+    })
+    .await;
+}
+
+/// A match's room with five members, one of whom left, and a stranger: no homeserver is needed to count them.
+async fn a_crowd<'a>(app: &'a TestApp, fixtures: &crate::testing::TestFixtures<'_>, event: i64) -> Vec<TestUser<'a>> {
+    let now = app.clock.now();
+    let old = now - time::Duration::days(8);
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+        "insert into rooms (matrix_id, alias, name, event_id, stand, created_at, made_until, opened_at)
+           values ('!stats:example.org', 'stats', 'Stats', {event}, 1, '{now}', '{now}', '{now}');
+         insert into room_activity (room_id, last_activity, compared_at) select id, '{now}', '{now}' from rooms;
+         insert into remote_members select id, '@ada:elsewhere.example', 'join', '{now}' from rooms"
+    )))
+    .execute(&app.app.core.db)
+    .await
+    .expect("a room");
+    let mut users = Vec::new();
+    for (team, active, membership) in [
+        (Some("rovers"), now, "join"),
+        (Some("city"), old, "join"),
+        (Some("albion"), old, "join"),
+        (None, old, "join"),
+        (Some("rovers"), now, "leave"),
+    ] {
+        let user = app.user().await;
+        if let Some(team) = team {
+            let id = fixtures.team_id(team).await;
+            user.post("/api/auth/teams/primary", json!({"team_id": id})).await.expect(200);
+        }
+        sqlx::query(
+            "insert into room_members (user_id, room_id, membership, active_at, changed_at) select $1, id, $2, $3, $3 from rooms",
+        )
+        .bind(user.id)
+        .bind(membership)
+        .bind(active)
+        .execute(&app.app.core.db)
+        .await
+        .expect("a member");
+        users.push(user);
+    }
+    users
+}
+
+#[tokio::test]
+async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_right() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let decade = time::Duration::days(3_650);
+        let event = fixtures.a_match("m").starting_in(decade).put().await;
+        let other = fixtures.a_match("n").between("albion", "wanderers").starting_in(decade).put().await;
+        let users = a_crowd(app, &fixtures, event).await;
+        let stats = async || {
+            let answer = users[0].get("/api/auth/chat-rooms/!stats:example.org/member-stats").await;
+            answer.expect(200)["data"].clone()
+        };
+        let distribution = json!({fixtures.slug("rovers"): 1, fixtures.slug("city"): 1, "neutral": 3});
+        assert_eq!(
+            stats().await,
+            json!({"total_members": 5, "active_members": 2, "predictions_made": 0, "top_predictors": [],
+                   "team_distribution": distribution})
+        );
+        let predict = async |at: usize, event: i64, pick: &str| {
+            let body = json!({"event_id": event, "prediction": pick});
+            users[at].post("/api/auth/predictions", body).await.expect(201);
+        };
+        for (at, pick) in [(0, "home"), (1, "away"), (4, "home")] {
+            predict(at, event, pick).await;
+        }
+        for (at, pick) in [(0, "draw"), (1, "home"), (2, "home"), (4, "home")] {
+            predict(at, other, pick).await;
+        }
+        // Who predicted the room's match is active too.
+        let now_stats = stats().await;
+        assert_eq!((&now_stats["predictions_made"], &now_stats["active_members"]), (&json!(2), &json!(3)));
+        assert_eq!(now_stats["top_predictors"], json!([]), "nothing is settled");
+        let list = users[2].get("/api/auth/chat-rooms/!stats:example.org/predictions").await.expect(200);
+        assert_eq!(list["data"].as_array().map(Vec::len), Some(2), "those of members");
+        assert_eq!(
+            list["meta"],
+            json!({"total_predictions": 2, "home_predictions": 1, "draw_predictions": 0, "away_predictions": 1,
+                   "next_cursor": null})
+        );
+
+        let results = [
+            fixtures.a_match("m").starting_in(decade).at("finished", 2, 1).json(),
+            fixtures.a_match("n").between("albion", "wanderers").starting_in(decade).at("finished", 1, 0).json(),
+        ];
+        fixtures.import(&results).await;
+        app.settle().await;
+        let top = stats().await["top_predictors"].clone();
+        let name = async |at: usize| app.app.accounts.find(users[at].id).await.expect("read").expect("one").username;
+        let line = async |at: usize, correct: i64, accuracy: f64| {
+            json!({"user_id": users[at].id, "username": name(at).await.as_str(), "correct_predictions": correct,
+                   "accuracy": accuracy})
+        };
+        // The third was right once of once; the other two once of twice.
+        assert_eq!(top, json!([line(2, 1, 1.0).await, line(0, 1, 0.5).await, line(1, 1, 0.5).await]));
+        // Users whom the caller blocked are not named, and still counted.
+        users[0].post(&format!("/api/auth/blocks/{}", users[2].id), json!({})).await.expect(200);
+        let without = stats().await;
+        assert_eq!(without["top_predictors"], json!([line(0, 1, 0.5).await, line(1, 1, 0.5).await]));
+        assert_eq!(without["total_members"], 5);
+        users[0].delete(&format!("/api/auth/blocks/{}", users[2].id)).await.expect(200);
+        app.told().await;
+        // An awarded match counts for nobody.
+        let awarded = fixtures.a_match("m").starting_in(decade).at("awarded", 3, 0).json();
+        fixtures.import(&[awarded, results[1].clone()]).await;
+        app.settle().await;
+        let top = stats().await["top_predictors"].clone();
+        assert_eq!(top, json!([line(1, 1, 1.0).await, line(2, 1, 1.0).await, line(0, 0, 0.0).await]));
+
+        // In a room without a match everybody's own team counts.
+        sqlx::query("update rooms set event_id = null, stand = null, creator_id = 1")
+            .execute(&app.app.core.db)
+            .await
+            .expect("no match");
+        assert_eq!(
+            stats().await["team_distribution"],
+            json!({fixtures.slug("rovers"): 1, fixtures.slug("city"): 1, fixtures.slug("albion"): 1, "neutral": 2})
+        );
+        assert_eq!(stats().await["predictions_made"], 0);
+        let list = users[2].get("/api/auth/chat-rooms/!stats:example.org/predictions").await.expect(200);
+        assert_eq!((&list["data"], &list["meta"]["total_predictions"]), (&json!([]), &json!(0)));
+    })
+    .await;
+}
+
+/// A homeserver that adds one member at a time, and takes this long for each.
+async fn slow_homeserver(takes: Duration) -> Receiver {
+    let free_at = Mutex::new(Instant::now());
+    Receiver::start(move |number, received| {
+        let reply = Reply::status(200).with("content-type", "application/json");
+        let reply = reply.saying(&json!({"event_id": format!("$join{number}")}).to_string());
+        if !received.path.contains("/state/m.room.member/") {
+            return reply;
+        }
+        let (mut free_at, now) = (free_at.lock().expect("not poisoned"), Instant::now());
+        *free_at = now.max(*free_at) + takes;
+        reply.after(*free_at - now)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn crowd_is_refused_fast_and_gets_in_when_it_retries() {
+    const CROWD: usize = 150;
+    let homeserver = slow_homeserver(Duration::from_millis(20)).await;
+    let url = homeserver.url.to_string();
+    TestApp::run_with(&[("MATCHDAY_MATRIX__HOMESERVER_URL", &url)], async |app| {
+        app.fixtures().a_match("m").put().await;
+        app.told().await;
+        sqlx::query("update rooms set matrix_id = '!derby:matchday.localhost', opened_at = now()")
+            .execute(&app.app.core.db)
+            .await
+            .expect("a room");
+        let mut users = Vec::new();
+        for _ in 0..CROWD {
+            users.push(app.user().await);
+        }
+        sqlx::query("update users set has_chat_account = true").execute(&app.app.core.db).await.expect("chat accounts");
+        // How long as many requests take that are refused without any line, on this machine as busy as it is.
+        let path = |what: &str| format!("/api/auth/chat-rooms/!derby:matchday.localhost/{what}");
+        let began = Instant::now();
+        let refusals = users.iter().map(async |user| user.post(&path("leave"), json!({})).await.expect(403));
+        futures_util::future::join_all(refusals).await;
+        let overhead = began.elapsed();
+
+        let (mut second, mut tries, mut longest) = (0, 0, Duration::ZERO);
+        let mut coming: Vec<(u64, usize)> = (0..CROWD).map(|user| (0, user)).collect();
+        while let Some(next) = coming.iter().map(|(at, _)| *at).min() {
+            app.clock.advance(time::Duration::seconds(i64::try_from(next - second).expect("seconds")));
+            second = next;
+            let now: Vec<usize> = coming.extract_if(.., |(at, _)| *at == next).map(|(_, user)| user).collect();
+            let joins = now.into_iter().map(async |user| {
+                let began = Instant::now();
+                let answer = users[user].post(&path("join"), json!({})).await;
+                (user, answer, began.elapsed())
+            });
+            for (user, answer, took) in futures_util::future::join_all(joins).await {
+                tries += 1;
+                if answer.status.as_u16() == 200 {
+                    continue;
+                }
+                longest = longest.max(took);
+                let wait: u64 = answer.header("retry-after").and_then(|wait| wait.parse().ok()).expect("a number");
+                let refused = answer.expect(503);
+                assert_eq!(refused["code"], "room_busy");
+                assert_eq!(refused["message"], "The chat room is busy. Try again in a few seconds.");
+                assert!((1..=76).contains(&wait), "{wait}");
+                coming.push((second + wait, user));
+            }
+            assert!(second < 120 && tries < 10 * CROWD, "{} are still outside", coming.len());
+        }
+        let members: i64 = sqlx::query_scalar("select member_count from room_activity")
+            .fetch_one(&app.app.core.db)
+            .await
+            .expect("counted");
+        assert_eq!(members, i64::try_from(CROWD).expect("a number"));
+        assert!(tries > CROWD, "nobody was refused");
+        let bound = Duration::from_secs(1) + 2 * overhead;
+        assert!(longest < bound, "a refusal took {longest:?}, with an overhead of {overhead:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn homeserver_that_is_down_is_not_a_busy_room() {
+    let homeserver = Receiver::start(|_, _| Reply::status(502)).await;
+    let url = homeserver.url.to_string();
+    TestApp::run_with(&[("MATCHDAY_MATRIX__HOMESERVER_URL", &url)], async |app| {
+        app.fixtures().a_match("m").put().await;
+        app.told().await;
+        sqlx::query("update rooms set matrix_id = '!derby:matchday.localhost', opened_at = now()")
+            .execute(&app.app.core.db)
+            .await
+            .expect("a room");
+        let user = app.user().await;
+        sqlx::query("update users set has_chat_account = true")
+            .execute(&app.app.core.db)
+            .await
+            .expect("a chat account");
+        for _ in 0..5 {
+            let refused = user.post("/api/auth/chat-rooms/!derby:matchday.localhost/join", json!({})).await;
+            assert_eq!(refused.expect(503)["code"], "chat_unavailable");
+        }
+    })
+    .await;
+}

@@ -1,0 +1,157 @@
+//! What workers do about rooms.
+
+use std::time::Duration;
+
+use matrix_appservice::Error as MatrixError;
+use platform::stream::{Delivery, Failure, Stream, WorkSpec};
+use web::ids::{RoomId, UserId};
+
+use super::{
+    making::{MOVED, PLANNED, RoomWork},
+    service::{Room, RoomError, Rooms, address_of},
+    store,
+};
+use crate::{
+    chat::{
+        membership_sync::{Membership, service::Told},
+        messages::{UNWANTED, Unwanted},
+    },
+    identity::usernames::Username,
+};
+
+impl Rooms {
+    /// The work that is left for workers.
+    pub fn work() -> WorkSpec {
+        WorkSpec {
+            // A homeserver may be away for a day, and all of this must be done when it is back.
+            attempts: 10_000,
+            longest_pause: Duration::from_secs(30),
+            at_once: 2,
+            ..WorkSpec::new("rooms", Stream::Work, "work.room.>")
+        }
+    }
+
+    /// Does a piece of that work. Doing it twice changes nothing.
+    pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
+        if self.inner.chat.homeserver().is_none() {
+            return Ok(());
+        }
+        let unreadable = |error: serde_json::Error| Failure::GiveUp(error.into());
+        let outcome = match delivery.subject.as_str() {
+            PLANNED => {
+                let RoomWork { room_id } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
+                self.made(room_id).await.map(|_| ())
+            }
+            MOVED => {
+                let RoomWork { room_id } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
+                self.describe(room_id).await
+            }
+            UNWANTED => {
+                let Unwanted { room_id, user_id } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
+                self.refuse(room_id, user_id).await
+            }
+            other => return Err(Failure::GiveUp(anyhow::anyhow!("nobody knows how to do {other}"))),
+        };
+        match outcome {
+            // Gone meanwhile.
+            Ok(()) | Err(RoomError::NotFound) => Ok(()),
+            // An operator has to see to it.
+            Err(error @ (RoomError::NotAllowed | RoomError::Muted)) => Err(Failure::GiveUp(error.into())),
+            Err(error) => Err(Failure::retry(error)),
+        }
+    }
+
+    /// Makes the new chat account of a user who has another name now what the old one was: a member of the same rooms.
+    pub async fn follow(&self, user: UserId, from: &Username) -> Result<(), RoomError> {
+        let inner = &*self.inner;
+        let homeserver = self.homeserver()?;
+        let account = inner.chat.account(user).await?;
+        let joined = match homeserver.joined_rooms(from.as_str()).await {
+            Err(MatrixError::NoSuchUser(_) | MatrixError::Deactivated(_)) => Vec::new(),
+            outcome => outcome?,
+        };
+        for matrix_id in joined {
+            // Not one of ours, such as a conversation of two.
+            let Some(room) = store::find(&inner.db, matrix_id.as_str()).await? else { continue };
+            let followed = async {
+                if room.is_private {
+                    homeserver.invite(&matrix_id, None, account.username.as_str()).await?;
+                }
+                if room.creator_id == Some(user) {
+                    homeserver.set_power_level(&matrix_id, account.username.as_str(), 50).await?;
+                }
+                self.enter_patiently(&account, &room, &matrix_id).await
+            };
+            Self::pass_over_refusals(room.id, followed.await)?;
+        }
+        for (room, membership) in store::of_user(&inner.db, user).await? {
+            if membership == Membership::Invite
+                && let Some(matrix_id) = &room.matrix_id
+            {
+                let invited = homeserver.invite(&address_of(matrix_id)?, None, account.username.as_str()).await;
+                Self::pass_over_refusals(room.id, invited.map(|_| ()).map_err(RoomError::from))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes somebody out of all rooms.
+    pub async fn expel(&self, user: UserId, reason: &str) -> Result<(), RoomError> {
+        let homeserver = self.homeserver()?;
+        let Some(account) = self.inner.accounts.find(user).await? else { return Ok(()) };
+        let matrix_user = homeserver.user_id(account.username.as_str())?;
+        let known = store::of_user(&self.inner.db, user).await?;
+        let mut rooms: Vec<Room> = known.into_iter().map(|(room, _)| room).collect();
+        // Also those that they joined by a chat client so lately that nobody here has heard of it.
+        let joined = match homeserver.joined_rooms(account.username.as_str()).await {
+            Err(MatrixError::NoSuchUser(_) | MatrixError::Deactivated(_)) => Vec::new(),
+            outcome => outcome?,
+        };
+        for matrix_id in joined {
+            if let Some(room) = store::find(&self.inner.db, matrix_id.as_str()).await?
+                && rooms.iter().all(|known| known.id != room.id)
+            {
+                rooms.push(room);
+            }
+        }
+        for room in rooms {
+            let matrix_id = address_of(room.matrix_id.as_deref().unwrap_or_default())?;
+            let expelled = async {
+                let event_id = homeserver.kick(&matrix_id, &matrix_user, reason).await?;
+                let told = Told {
+                    room: room.id,
+                    user,
+                    membership: Membership::Leave,
+                    event_id: event_id.as_ref().map(|id| id.as_str()),
+                    invited_by: None,
+                };
+                Ok(self.inner.mirror.note(told).await?)
+            };
+            Self::pass_over_refusals(room.id, expelled.await)?;
+        }
+        Ok(())
+    }
+
+    /// One room that refuses keeps nobody from being dealt with in the others.
+    fn pass_over_refusals(room: RoomId, outcome: Result<(), RoomError>) -> Result<(), RoomError> {
+        match outcome {
+            Err(error @ (RoomError::NotAllowed | RoomError::NotFound)) => {
+                tracing::error!(%error, room = room.0, "a room was passed over");
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Declines an invitation for whom it is for.
+    async fn refuse(&self, room: RoomId, user: UserId) -> Result<(), RoomError> {
+        let inner = &*self.inner;
+        let room = store::get(&inner.db, room).await?.ok_or(RoomError::NotFound)?;
+        if self.membership(user, room.id).await? != Some(Membership::Invite) {
+            return Ok(());
+        }
+        let account = inner.chat.account(user).await?;
+        let matrix_id = address_of(room.matrix_id.as_deref().unwrap_or_default())?;
+        self.take_out(&account, room.id, &matrix_id).await
+    }
+}

@@ -1,0 +1,464 @@
+use std::time::Duration;
+
+use axum::body::{Body, BodyDataStream};
+use futures_util::StreamExt as _;
+use http::{Request, StatusCode, header};
+use platform::stream::Stream;
+use serde_json::{Value, json};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use web::ids::EventId;
+
+use super::{
+    service::{Filter, Live},
+    tallies::{TALLY, Teller},
+};
+use crate::{
+    game::predictions::changes::Changes,
+    testing::{TestApp, TestUser, eventually},
+};
+
+/// Long enough for anything that must come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Follows the facts as a serving process does, until dropped.
+async fn follow(app: &TestApp) -> DropGuard {
+    app.app.streams.ensure().await.expect("streams");
+    let (live, closing) = (app.app.live.clone(), CancellationToken::new());
+    let guard = closing.clone().drop_guard();
+    tokio::spawn(async move { live.run(closing).await });
+    guard
+}
+
+/// A client of the stream.
+struct Client {
+    words: BodyDataStream,
+    heard: String,
+    last_id: Option<String>,
+}
+
+#[derive(Debug)]
+struct Event {
+    id: Option<String>,
+    name: String,
+    data: Value,
+}
+
+fn request(user: &TestUser<'_>, query: &str, after: Option<&str>) -> Request<Body> {
+    let mut request = Request::get(format!("/api/auth/stream{query}"))
+        .header(header::AUTHORIZATION, format!("Bearer {}", user.token));
+    if let Some(after) = after {
+        request = request.header("last-event-id", after);
+    }
+    request.body(Body::empty()).expect("a request")
+}
+
+impl Client {
+    /// Opens the stream and waits until it speaks, so that nothing that happens from now on is missed.
+    async fn open(app: &TestApp, user: &TestUser<'_>, query: &str, after: Option<&str>) -> Self {
+        let answer = app.open(request(user, query, after)).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert_eq!(answer.headers()[header::CONTENT_TYPE], "text/event-stream");
+        let words = answer.into_body().into_data_stream();
+        let mut client = Self { words, heard: String::new(), last_id: after.map(str::to_owned) };
+        if after.is_none() {
+            assert!(client.block().await.expect("a first word").starts_with("id: "));
+        }
+        client
+    }
+
+    /// The next block of lines; `None` at the end.
+    async fn block(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = self.heard.find("\n\n") {
+                let block: String = self.heard.drain(..end + 2).collect();
+                if let Some(id) = block.lines().find_map(|line| line.strip_prefix("id: ")) {
+                    self.last_id = Some(id.to_owned());
+                }
+                return Some(block);
+            }
+            let words = tokio::time::timeout(PATIENCE, self.words.next()).await.expect("words within the patience")?;
+            self.heard.push_str(std::str::from_utf8(&words.expect("words")).expect("UTF-8"));
+        }
+    }
+
+    /// The next event; heartbeats are passed over. `None` at the end.
+    async fn event(&mut self) -> Option<Event> {
+        loop {
+            let block = self.block().await?;
+            let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+            if let Some(data) = field("data: ") {
+                return Some(Event {
+                    id: field("id: "),
+                    name: field("event: ").expect("a name"),
+                    data: serde_json::from_str(&data).expect("JSON"),
+                });
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Event {
+        self.event().await.expect("the stream goes on")
+    }
+}
+
+async fn predict(user: &TestUser<'_>, event: i64) {
+    let body = json!({"event_id": event, "prediction": "home", "score_prediction": {"home": 1, "away": 0}});
+    user.post("/api/auth/predictions", body).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_goal_reaches_whoever_wants_to_hear_of_the_match() {
+    TestApp::run(async |app| {
+        let (fixtures, user, other) = (app.fixtures(), app.user().await, app.user().await);
+        let event = fixtures.a_match("m").put().await;
+        let elsewhere = fixtures.a_match("n").between("albion", "wanderers").put().await;
+        let _following = follow(app).await;
+        let mut all = Client::open(app, &user, "", None).await;
+        let mut one = Client::open(app, &user, &format!("?event_id={event}"), None).await;
+        let mut mine = Client::open(app, &other, "?mine=true", None).await;
+        predict(&other, event).await;
+
+        fixtures.write(&[fixtures.a_match("n").between("albion", "wanderers").at("live", 0, 0).json()]).await;
+        fixtures.write(&[fixtures.a_match("m").at("live", 0, 0).json()]).await;
+        fixtures.write(&[fixtures.a_match("m").at("live", 1, 0).json()]).await;
+        app.relay().await;
+
+        let first = all.next().await;
+        assert_eq!((first.name.as_str(), &first.data["event_id"]), ("event", &json!(elsewhere)));
+        for client in [&mut all, &mut one, &mut mine] {
+            let kick_off = client.next().await;
+            assert_eq!(kick_off.data["event_id"], event);
+            assert_eq!(
+                (&kick_off.data["status"], &kick_off.data["changed"]),
+                (&json!("live"), &json!(["status", "score"]))
+            );
+            let goal = client.next().await;
+            assert_eq!((&goal.data["home_score"], &goal.data["changed"]), (&json!(1), &json!(["score"])));
+            assert!(goal.id.is_some());
+        }
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_comes_back_misses_nothing_and_hears_nothing_twice() {
+    TestApp::run(async |app| {
+        let (fixtures, user) = (app.fixtures(), app.user().await);
+        fixtures.a_match("m").put().await;
+        let _following = follow(app).await;
+        let mut client = Client::open(app, &user, "", None).await;
+        let goal = async |home: i32| {
+            fixtures.write(&[fixtures.a_match("m").at("live", home, 0).json()]).await;
+            app.relay().await;
+        };
+        goal(0).await;
+        goal(1).await;
+        assert_eq!(client.next().await.data["home_score"], 0);
+        let after = client.last_id.clone().expect("an id");
+        drop(client);
+        goal(2).await;
+        goal(3).await;
+        let mut client = Client::open(app, &user, "", Some(&after)).await;
+        for expected in 1..=3 {
+            assert_eq!(client.next().await.data["home_score"], expected);
+        }
+        goal(4).await;
+        assert_eq!(client.next().await.data["home_score"], 4);
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_not_at_hand_any_more_is_read_from_nats() {
+    TestApp::run(async |app| {
+        let (fixtures, user) = (app.fixtures(), app.user().await);
+        fixtures.a_match("m").put().await;
+        let _following = follow(app).await;
+        let mut client = Client::open(app, &user, "", None).await;
+        fixtures.write(&[fixtures.a_match("m").at("live", 0, 0).json()]).await;
+        app.relay().await;
+        client.next().await;
+        let after = client.last_id.clone().expect("an id");
+        // More than a process keeps.
+        let mut sent = Vec::new();
+        for number in 0..2_500 {
+            let tally = json!({"event_id": 1, "tournament_id": 1, "home": number, "draw": 0, "away": 0, "average_confidence": 0.0});
+            let message = async_nats::jetstream::message::PublishMessage::build().payload(tally.to_string().into());
+            sent.push(app.app.streams.send(TALLY, message).await.expect("sent"));
+        }
+        for stored in sent {
+            stored.await.expect("stored");
+        }
+        // Followed up to the last, so that the first is surely not at hand.
+        let mut last = Client::open(app, &user, "", None).await;
+        while last.last_id == Some(after.clone()) {
+            last = Client::open(app, &user, "", None).await;
+        }
+        let mut back = Client::open(app, &user, "", Some(&after)).await;
+        for number in 0..2_500 {
+            assert_eq!(back.next().await.data["prediction_distribution"]["home"], number);
+        }
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_place_that_is_none_begins_anew() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let _following = follow(app).await;
+        let now = Client::open(app, &user, "", None).await.last_id.expect("an id");
+        let (made, sequence) = now.split_once('-').expect("two numbers");
+        let later: u64 = sequence.parse::<u64>().expect("a number") + 1;
+        for gone in [format!("{made}-{later}"), format!("12-{sequence}")] {
+            let mut client = Client::open(app, &user, "", Some(&gone)).await;
+            let event = client.next().await;
+            assert_eq!((event.name.as_str(), event.id.as_deref()), ("reset", Some(now.as_str())), "{gone}");
+        }
+        for nonsense in ["x", "1", "-", "1-2-3", "１-2"] {
+            let answer = app.open(request(&user, "", Some(nonsense))).await;
+            assert_eq!(answer.status(), StatusCode::UNPROCESSABLE_ENTITY, "{nonsense}");
+        }
+        assert_eq!(user.get("/api/auth/stream?mine=perhaps&event_id=x").await.invalid_fields(), ["event_id", "mine"]);
+        assert_eq!(user.get("/api/auth/stream?last_event_id=x").await.invalid_fields(), ["last_event_id"]);
+        user.get("/api/auth/stream?room_id=!nowhere:example.org").await.expect(404);
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_result_tells_everybody_their_own_points_and_then_their_rank() {
+    TestApp::run_with_database_clock(&[], async |app| {
+        let (fixtures, right, wrong, silent) = (app.fixtures(), app.user().await, app.user().await, app.user().await);
+        let event = fixtures.a_match("m").put().await;
+        predict(&right, event).await;
+        let body = json!({"event_id": event, "prediction": "away"});
+        wrong.post("/api/auth/predictions", body).await.expect(201);
+        let _following = follow(app).await;
+        let mut clients = Vec::new();
+        for user in [&right, &wrong, &silent] {
+            clients.push(Client::open(app, user, "", None).await);
+        }
+        let before = clients[0].last_id.clone().expect("an id");
+        app.advance_database(time::Duration::hours(3)).await;
+        fixtures.write(&[fixtures.a_match("m").at("finished", 1, 0).json()]).await;
+        let told = app.told().await;
+        for (subject, payload) in told {
+            if subject.starts_with("fact.") {
+                let message =
+                    async_nats::jetstream::message::PublishMessage::build().payload(payload.to_string().into());
+                app.app.streams.send(&subject, message).await.expect("sent").await.expect("stored");
+            }
+        }
+        for (client, points) in clients.iter_mut().zip([Some(40), Some(0), None]) {
+            assert_eq!(client.next().await.name, "event");
+            let result = client.next().await;
+            assert_eq!((result.name.as_str(), &result.data["corrected"]), ("result", &json!(false)));
+            if let Some(points) = points {
+                // The part before it has no id: whoever is cut off in between hears both again.
+                assert_eq!(result.id, None);
+                let own = client.next().await;
+                assert_eq!((own.name.as_str(), &own.data["points_earned"]), ("points", &json!(points)));
+                assert!(own.id.is_some());
+            }
+        }
+        for progress in app.app.scores.in_progress().await.expect("read") {
+            for lane in app.app.scores.plan(progress.event).await.expect("planned") {
+                app.app.scores.apply(progress.event, lane.number).await.expect("applied");
+            }
+        }
+        assert_eq!(app.relay().await, ["fact.scores.updated"]);
+        for (client, rank) in clients.iter_mut().zip([1, 2]) {
+            let told = client.next().await;
+            assert_eq!((told.name.as_str(), &told.data["rank"], &told.data["of"]), ("rank", &json!(rank), &json!(2)));
+        }
+        // Whoever was away meanwhile is told the same.
+        let mut back = Client::open(app, &wrong, "?mine=true", Some(&before)).await;
+        let names: Vec<String> =
+            [back.next().await, back.next().await, back.next().await].map(|event| event.name).into();
+        assert_eq!(names, ["event", "result", "points"]);
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_does_not_keep_up_is_sent_away_and_can_go_on() {
+    TestApp::run_with(&[("MATCHDAY_STREAM__BEHIND", "4")], async |app| {
+        let (fixtures, user) = (app.fixtures(), app.user().await);
+        fixtures.a_match("m").put().await;
+        let _following = follow(app).await;
+        let mut slow = Client::open(app, &user, "", None).await;
+        for home in 0..20 {
+            fixtures.write(&[fixtures.a_match("m").at("live", home, 0).json()]).await;
+        }
+        app.relay().await;
+        // The others keep up, so all of it has been told.
+        eventually("all is told", async || {
+            let mut quick = Client::open(app, &user, "", None).await;
+            quick.last_id.take() != slow.last_id
+        })
+        .await;
+        let mut heard = Vec::new();
+        let score = |event: &Event| event.data["home_score"].as_i64().expect("a score");
+        while let Some(event) = slow.event().await {
+            heard.push(score(&event));
+        }
+        assert!(heard.len() < 20, "nobody reads so far behind");
+        let after = slow.last_id.clone().expect("an id");
+        let mut back = Client::open(app, &user, "", Some(&after)).await;
+        while heard.len() < 20 {
+            heard.push(score(&back.next().await));
+        }
+        assert_eq!(heard, (0..20).collect::<Vec<_>>());
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_that_ends_ends_its_stream() {
+    let changes = [("MATCHDAY_STREAM__HEARTBEAT", "50ms"), ("MATCHDAY_SESSIONS__CACHE_FOR", "10ms")];
+    TestApp::run_with(&changes, async |app| {
+        let user = app.user().await;
+        let _following = follow(app).await;
+        let mut client = Client::open(app, &user, "", None).await;
+        // It beats as long as nothing happens.
+        assert!(client.block().await.expect("a beat").starts_with("id: "));
+        user.post("/api/auth/logout", json!({})).await.expect(200);
+        app.told().await;
+        while client.block().await.is_some() {}
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn there_is_a_bound_on_listeners_and_on_those_of_a_user() {
+    let changes = [("MATCHDAY_STREAM__MAX_LISTENERS", "3"), ("MATCHDAY_STREAM__MAX_PER_USER", "2")];
+    TestApp::run_with(&changes, async |app| {
+        let (user, other) = (app.user().await, app.user().await);
+        let _following = follow(app).await;
+        let first = Client::open(app, &user, "", None).await;
+        let second = Client::open(app, &user, "", None).await;
+        assert_eq!(user.get("/api/auth/stream").await.expect(429)["code"], "too_many_streams");
+        let third = Client::open(app, &other, "", None).await;
+        assert_eq!(other.get("/api/auth/stream").await.expect(503)["code"], "overloaded");
+        drop((first, third));
+        let _again = Client::open(app, &user, "", None).await;
+        drop(second);
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_nats_there_is_no_stream_and_it_says_so() {
+    TestApp::run(async |app| {
+        // Nobody follows anything here.
+        let user = app.user().await;
+        assert_eq!(user.get("/api/auth/stream").await.expect(503)["code"], "stream_unavailable");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tallies_are_told_once_a_second_and_the_last_one_is_true() {
+    TestApp::run(async |app| {
+        let (fixtures, users) = (app.fixtures(), [app.user().await, app.user().await]);
+        let event = fixtures.a_match("m").put().await;
+        app.app.streams.ensure().await.expect("streams");
+        // Two processes, as it were: each has its own writers, and so its own changes.
+        let teller = |changes| Teller {
+            db: app.app.core.db.clone(),
+            streams: app.app.streams.clone(),
+            changes,
+            clock: app.clock.clone(),
+        };
+        let (here, elsewhere) = (teller(app.app.predictions.changes().clone()), teller(Changes::default()));
+        let tallies = async || {
+            let told = app.app.streams.replay(Stream::Facts).await.expect("read");
+            let totals = told.iter().filter(|(subject, _)| subject == TALLY).map(|(_, payload)| {
+                let tally: Value = serde_json::from_slice(payload).expect("JSON");
+                tally["home"].as_i64().expect("a number")
+            });
+            totals.collect::<Vec<_>>()
+        };
+        predict(&users[0], event).await;
+        here.tell().await;
+        predict(&users[1], event).await;
+        here.changes.take();
+        elsewhere.changes.note([EventId(event)]);
+        elsewhere.tell().await;
+        assert_eq!(tallies().await, [1], "the second was told within the same second");
+        app.clock.advance(time::Duration::SECOND);
+        elsewhere.tell().await;
+        here.tell().await;
+        assert_eq!(tallies().await, [1, 2]);
+        app.clock.advance(time::Duration::SECOND);
+        elsewhere.tell().await;
+        assert_eq!(tallies().await, [1, 2], "nothing changed");
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_that_was_made_anew_sends_everybody_away() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let guard = follow(app).await;
+        let mut client = Client::open(app, &user, "", None).await;
+        let before = client.last_id.clone().expect("an id");
+        drop(guard);
+        app.app.streams.remove().await;
+        let _following = follow(app).await;
+        assert!(client.event().await.is_none());
+        let mut back = Client::open(app, &user, "", Some(&before)).await;
+        assert_eq!(back.next().await.name, "reset");
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_process_that_is_started_again_has_what_happened_before_at_hand() {
+    TestApp::run(async |app| {
+        let (fixtures, user) = (app.fixtures(), app.user().await);
+        fixtures.a_match("m").put().await;
+        let guard = follow(app).await;
+        let client = Client::open(app, &user, "", None).await;
+        let before = client.last_id.clone().expect("an id").parse().expect("a position");
+        drop((client, guard));
+        fixtures.write(&[fixtures.a_match("m").at("live", 1, 0).json()]).await;
+        app.relay().await;
+        let parts = &app.app;
+        let again = Live::new(
+            parts.streams.clone(),
+            parts.predictions.clone(),
+            parts.leaderboards.clone(),
+            parts.sessions.clone(),
+            &parts.config.stream,
+        );
+        let closing = CancellationToken::new();
+        let _closed = closing.clone().drop_guard();
+        let running = again.clone();
+        let until = closing.clone();
+        tokio::spawn(async move { running.run(until).await });
+        let mut listener = again
+            .listen(user.id, user.token.clone().into(), Filter::default(), Some(before), closing)
+            .await
+            .expect("listening");
+        let mut words = String::new();
+        while !words.contains("\"home_score\":1") {
+            let next = tokio::time::timeout(PATIENCE, listener.next()).await.expect("in time").expect("words");
+            words.push_str(std::str::from_utf8(&next).expect("UTF-8"));
+        }
+        app.app.streams.remove().await;
+    })
+    .await;
+}

@@ -1,0 +1,6 @@
+//! How facts reach apps, fans and rooms: live stream, webhooks, notifications, announcements.
+
+pub mod announcements;
+pub mod live;
+pub mod notifications;
+pub mod webhooks;

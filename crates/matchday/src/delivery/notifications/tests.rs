@@ -1,0 +1,554 @@
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
+};
+
+use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::Method;
+use platform::{
+    clock::Clock as _,
+    standard_webhooks::SigningSecret,
+    stream::{Delivery, Failure, Stream},
+};
+use serde_json::{Value, json};
+use time::Duration;
+use web::ids::UserId;
+
+use super::{push, work::BATCH};
+use crate::{
+    identity::{accounts::restrictions::Restriction, operators::Operator},
+    testing::{Receiver, Reply, SeededRandom, TestApp, TestFixtures, TestUser},
+};
+
+const SETTINGS: &str = "/api/auth/me/notifications";
+const PUSH: &str = "/api/auth/me/notifications/push";
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+const VAPID: [(&str, &str); 3] = [
+    ("MATCHDAY_NOTIFICATIONS__VAPID_PRIVATE_KEY", "q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94"),
+    ("MATCHDAY_NOTIFICATIONS__VAPID_SUBJECT", "mailto:ops@example.org"),
+    ("MATCHDAY_NOTIFICATIONS__TIMEOUT", "1s"),
+];
+/// What belongs to it.
+const PUBLIC: &str = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
+
+/// A browser of somebody's.
+struct Browser {
+    private: PrivateKey,
+    public: String,
+    auth: [u8; 16],
+}
+
+impl Browser {
+    fn new(seed: u64) -> Self {
+        let (private, public) = push::make_key(&SeededRandom::new(seed)).expect("a key");
+        let private = URL_SAFE_NO_PAD.decode(private).expect("base64");
+        let private = PrivateKey::from_private_key(&ECDH_P256, &private).expect("a key");
+        Self { private, public, auth: [u8::try_from(seed % 256).expect("a byte"); 16] }
+    }
+
+    /// What it gives the page.
+    fn subscription(&self, endpoint: &str) -> Value {
+        json!({"endpoint": endpoint, "expirationTime": null,
+               "keys": {"p256dh": self.public, "auth": URL_SAFE_NO_PAD.encode(self.auth)}})
+    }
+
+    fn read(&self, body: &[u8]) -> Value {
+        serde_json::from_slice(&push::decrypt(&self.private, &self.auth, body)).expect("JSON")
+    }
+}
+
+/// Runs a test with streams of its own.
+async fn with_streams(changes: &[(&str, &str)], test: impl AsyncFnOnce(&TestApp)) {
+    TestApp::run_with(changes, async |app| {
+        app.app.streams.ensure().await.expect("streams");
+        test(app).await;
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+/// The same with browsers and a hook.
+async fn with_hook(hook: &Receiver, test: impl AsyncFnOnce(&TestApp)) {
+    let changes = [
+        ("MATCHDAY_NOTIFICATIONS__HOOK_URL", hook.url.as_str()),
+        ("MATCHDAY_NOTIFICATIONS__HOOK_SECRET", SECRET),
+        ("MATCHDAY_NOTIFICATIONS__TIMEOUT", "1s"),
+    ];
+    with_streams(&changes, test).await;
+}
+
+/// Plans all there is to plan; returns how many batches there are.
+async fn plan(app: &TestApp) -> usize {
+    let mut planned = 0;
+    loop {
+        match app.app.notifications.plan().await.expect("planned") {
+            0 => return planned,
+            batches => planned += batches,
+        }
+    }
+}
+
+async fn batches(app: &TestApp) -> Vec<Delivery> {
+    let work = app.app.streams.replay(Stream::Work).await.expect("read");
+    let delivery = |(subject, payload)| Delivery { subject, id: None, payload, attempt: 1 };
+    work.into_iter().filter(|(subject, _)| subject == BATCH).map(delivery).collect()
+}
+
+/// Does all batches that are on the queue, and leaves them there; returns whether some were not done.
+async fn work(app: &TestApp) -> bool {
+    let mut again = false;
+    for batch in batches(app).await {
+        match app.app.notifications.perform(batch).await {
+            Ok(()) => {}
+            Err(Failure::Retry { .. }) => again = true,
+            Err(Failure::GiveUp(error)) => panic!("{error:#}"),
+        }
+    }
+    again
+}
+
+/// A user who calls a team their own, and has a browser.
+async fn fan<'a>(app: &'a TestApp, fixtures: &TestFixtures<'_>, team: &str, endpoint: &str) -> (TestUser<'a>, Browser) {
+    let user = app.user().await;
+    let team = fixtures.team_id(team).await;
+    user.post("/api/auth/teams/primary", json!({"team_id": team})).await.expect(200);
+    let browser = Browser::new(user.id.0.unsigned_abs());
+    user.post(PUSH, browser.subscription(endpoint)).await.expect(200);
+    (user, browser)
+}
+
+/// So many users without a browser, all of them fans of a team.
+async fn crowd(app: &TestApp, team: i64, fans: i64) -> Vec<i64> {
+    let users: Vec<i64> = sqlx::query_scalar(
+        "insert into users (created_at, username) select now(), 'crowd' || n from generate_series(1, $1) n returning user_id",
+    )
+    .bind(fans)
+    .fetch_all(&app.app.core.db)
+    .await
+    .expect("users");
+    sqlx::query("insert into user_teams (user_id, rank, team_id) select unnest($1::bigint[]), 0, $2")
+        .bind(&users)
+        .bind(team)
+        .execute(&app.app.core.db)
+        .await
+        .expect("fans");
+    users
+}
+
+/// How often the hook was told of each user.
+fn told(hook: &Receiver) -> BTreeMap<i64, usize> {
+    let mut told = BTreeMap::new();
+    for received in hook.seen() {
+        for user in received.json()["data"]["user_ids"].as_array().expect("users") {
+            *told.entry(user.as_i64().expect("an id")).or_default() += 1;
+        }
+    }
+    told
+}
+
+async fn claims(app: &TestApp) -> i64 {
+    sqlx::query_scalar("select count(*) from reminders").fetch_one(&app.app.core.db).await.expect("read")
+}
+
+#[tokio::test]
+async fn settings_change_by_what_is_named() {
+    TestApp::run_with(&VAPID, async |app| {
+        let user = app.user().await;
+        let get = async || user.get(SETTINGS).await.expect(200)["data"].clone();
+        assert_eq!(
+            get().await,
+            json!({"reminders": true, "quiet_hours": null, "push": [], "vapid_public_key": PUBLIC}),
+            "to begin with"
+        );
+        let put = async |body: Value| user.send(Method::PUT, SETTINGS, Some(body.to_string())).await;
+        let night = json!({"from": "22:00", "until": "08:00", "time_zone": "Europe/Berlin"});
+        let saved =
+            put(json!({"quiet_hours": {"from": "22:00", "until": "08:00", "time_zone": "europe/berlin"}})).await;
+        assert_eq!(saved.expect(200)["data"]["quiet_hours"], night, "under its own name");
+        assert_eq!(put(json!({"reminders": false})).await.expect(200)["data"]["quiet_hours"], night);
+        assert_eq!((get().await["reminders"].clone(), get().await["quiet_hours"].clone()), (json!(false), night));
+        put(json!({"reminders": null, "colour": "blue"})).await.expect(200);
+        assert_eq!(get().await["reminders"], false);
+        put(json!({"quiet_hours": null})).await.expect(200);
+        assert_eq!((get().await["reminders"].clone(), get().await["quiet_hours"].clone()), (json!(false), Value::Null));
+        for quiet in [
+            json!("night"),
+            json!({}),
+            json!({"from": "22:00", "until": "08:00"}),
+            json!({"from": "22:00", "until": "22:00", "time_zone": "UTC"}),
+            json!({"from": "24:00", "until": "08:00", "time_zone": "UTC"}),
+            json!({"from": "22:00", "until": "08:00", "time_zone": "Moon/Tranquility"}),
+            json!({"from": 22, "until": 8, "time_zone": "UTC"}),
+        ] {
+            let answer = put(json!({"quiet_hours": quiet, "reminders": true})).await;
+            assert_eq!(answer.invalid_fields(), ["quiet_hours"], "{quiet}");
+        }
+        let both = put(json!({"quiet_hours": 5, "reminders": "yes"})).await;
+        assert_eq!(both.invalid_fields(), ["quiet_hours", "reminders"]);
+        assert_eq!(get().await["reminders"], false, "what is refused changes nothing");
+        let other = app.user().await;
+        assert_eq!(other.get(SETTINGS).await.expect(200)["data"]["reminders"], true, "everybody has their own");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn browsers_are_added_replaced_and_removed() {
+    TestApp::run_with(&VAPID, async |app| {
+        let (user, other) = (app.user().await, app.user().await);
+        let list = async |who: &TestUser<'_>| who.get(SETTINGS).await.expect(200)["data"]["push"].clone();
+        let hosts = async || {
+            let hosts = list(&user).await;
+            hosts.as_array().expect("a list").iter().map(|one| one["host"].to_string()).collect::<Vec<_>>()
+        };
+        let added =
+            user.post(PUSH, Browser::new(1).subscription("https://push.example.org/send/secret")).await.expect(200);
+        assert_eq!(
+            added["data"],
+            json!({"id": added["data"]["id"], "host": "push.example.org", "created_at": "2026-11-20T15:00:00Z"})
+        );
+        assert_eq!(list(&user).await, json!([added["data"]]));
+        let keys = async || -> Vec<u8> {
+            sqlx::query_scalar("select auth from push_subscriptions").fetch_one(&app.app.core.db).await.expect("one")
+        };
+        assert_eq!(keys().await, [1; 16]);
+        let again =
+            user.post(PUSH, Browser::new(2).subscription("https://push.example.org/send/secret")).await.expect(200);
+        assert_eq!((&again["data"]["id"], keys().await), (&added["data"]["id"], vec![2; 16]), "replaced");
+        // The same browser, used by somebody else too.
+        other.post(PUSH, Browser::new(2).subscription("https://push.example.org/send/secret")).await.expect(200);
+        for number in 0..10 {
+            app.clock.advance(Duration::seconds(1));
+            let endpoint = format!("https://push{number}.example.org/");
+            user.post(PUSH, Browser::new(3).subscription(&endpoint)).await.expect(200);
+        }
+        let expected: Vec<String> = (0..10).map(|number| format!("\"push{number}.example.org\"")).collect();
+        assert_eq!(hosts().await, expected, "ten at most, and the oldest goes");
+        let first = list(&user).await[0]["id"].clone();
+        other.delete(&format!("{PUSH}/{first}")).await.expect(404);
+        user.delete(&format!("{PUSH}/{first}")).await.expect(200);
+        user.delete(&format!("{PUSH}/{first}")).await.expect(404);
+        user.delete(&format!("{PUSH}/x")).await.expect(404);
+        assert_eq!(hosts().await.len(), 9);
+        let good = Browser::new(9).subscription("https://push.example.org/");
+        for (field, value) in [
+            ("endpoint", json!("push.example.org")),
+            ("endpoint", json!("mailto:ada@example.org")),
+            ("endpoint", json!("ftp://push.example.org/")),
+            ("endpoint", json!("https://ada:secret@push.example.org/")),
+            ("endpoint", json!(format!("https://push.example.org/{}", "x".repeat(1_000)))),
+            ("endpoint", Value::Null),
+            ("keys", json!({})),
+            ("keys", json!({"p256dh": good["keys"]["p256dh"], "auth": "AAAA"})),
+            ("keys", json!({"p256dh": good["keys"]["auth"], "auth": good["keys"]["auth"]})),
+            ("keys", Value::Null),
+        ] {
+            let mut body = good.clone();
+            body[field] = value.clone();
+            assert_eq!(user.post(PUSH, body).await.invalid_fields(), [field], "{value}");
+        }
+        assert_eq!(user.post(PUSH, json!({})).await.invalid_fields(), ["endpoint", "keys"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_a_key_no_browser_can_be_notified_and_outside_development_not_every_address() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        assert_eq!(user.get(SETTINGS).await.expect(200)["data"]["vapid_public_key"], Value::Null);
+        let refused = user.post(PUSH, Browser::new(1).subscription("https://push.example.org/")).await;
+        assert_eq!(refused.expect(409)["code"], "push_unavailable");
+    })
+    .await;
+    let staging = [("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "DE")];
+    TestApp::run_with(&[VAPID.as_slice(), &staging].concat(), async |app| {
+        let user = app.user().await;
+        for endpoint in ["http://push.example.org/", "https://127.0.0.1/", "https://localhost/", "https://[fd00::1]/"] {
+            let refused = user.post(PUSH, Browser::new(1).subscription(endpoint)).await;
+            assert_eq!(refused.invalid_fields(), ["endpoint"], "{endpoint}");
+        }
+        for service in [
+            "https://fcm.googleapis.com/fcm/send/abc",
+            "https://updates.push.services.mozilla.com/wpush/v2/abc",
+            "https://web.push.apple.com/abc",
+            "https://wns2-par02p.notify.windows.com/w/?token=abc",
+        ] {
+            user.post(PUSH, Browser::new(1).subscription(service)).await.expect(200);
+        }
+        for other in [
+            "https://push.example.org/",
+            "https://fcm.googleapis.com:8443/",
+            "https://fcm.googleapis.com.example.org/",
+            "https://evilpush.apple.com/",
+        ] {
+            let refused = user.post(PUSH, Browser::new(1).subscription(other)).await.expect(422);
+            let message = "The endpoint must be an address of a push service that this server supports.";
+            assert_eq!(refused["errors"]["endpoint"], json!([message]), "{other}");
+        }
+    })
+    .await;
+    let own = [("MATCHDAY_NOTIFICATIONS__PUSH_SERVICES", "*.example.org")];
+    TestApp::run_with(&[VAPID.as_slice(), &staging, &own].concat(), async |app| {
+        let user = app.user().await;
+        user.post(PUSH, Browser::new(1).subscription("https://push.example.org/")).await.expect(200);
+        let refused = user.post(PUSH, Browser::new(1).subscription("https://web.push.apple.com/abc")).await;
+        assert_eq!(refused.invalid_fields(), ["endpoint"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn fans_who_have_said_nothing_are_reminded_in_their_browsers() {
+    with_streams(&VAPID, async |app| {
+        let service = Receiver::start(|_, _| Reply::status(201)).await;
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(Duration::minutes(50)).put().await;
+        let endpoint = |name: &str| service.url.join(name).expect("an address").to_string();
+        let (home, home_browser) = fan(app, &fixtures, "rovers", &endpoint("home")).await;
+        // A fan of both, and in second place; with two browsers.
+        let (both, _) = fan(app, &fixtures, "wanderers", &endpoint("both")).await;
+        let others = [fixtures.team_id("city").await, fixtures.team_id("rovers").await];
+        both.post("/api/auth/teams/other", json!({"team_ids": others})).await.expect(200);
+        both.post(PUSH, Browser::new(77).subscription(&endpoint("both-too"))).await.expect(200);
+        let (predicted, _) = fan(app, &fixtures, "rovers", &endpoint("predicted")).await;
+        predicted.post("/api/auth/predictions", json!({"event_id": event, "prediction": "home"})).await.expect(201);
+        let (unwilling, _) = fan(app, &fixtures, "rovers", &endpoint("unwilling")).await;
+        unwilling.send(Method::PUT, SETTINGS, Some(json!({"reminders": false}).to_string())).await.expect(200);
+        let quiet = async |user: &TestUser<'_>, from: &str, until: &str, zone: &str| {
+            let hours = json!({"quiet_hours": {"from": from, "until": until, "time_zone": zone}});
+            user.send(Method::PUT, SETTINGS, Some(hours.to_string())).await.expect(200);
+        };
+        // It is 15:00 in London and 16:00 in Berlin.
+        let (asleep, _) = fan(app, &fixtures, "city", &endpoint("asleep")).await;
+        quiet(&asleep, "15:30", "16:30", "Europe/Berlin").await;
+        let (awake, _) = fan(app, &fixtures, "city", &endpoint("awake")).await;
+        quiet(&awake, "15:30", "16:30", "Europe/London").await;
+        fan(app, &fixtures, "albion", &endpoint("elsewhere")).await;
+        let (banned, _) = fan(app, &fixtures, "city", &endpoint("banned")).await;
+        app.app.safety.restrict(banned.id, Restriction::Ban, &Operator::new("ola", "spam")).await.expect("banned");
+        app.told().await;
+        let without = app.user().await;
+        without.post("/api/auth/teams/primary", json!({"team_id": fixtures.team_id("city").await})).await.expect(200);
+
+        assert_eq!(plan(app).await, 1);
+        assert!(!work(app).await);
+        let seen = service.seen();
+        let mut paths: Vec<&str> = seen.iter().map(|received| received.path.as_str()).collect();
+        paths.sort_unstable();
+        assert_eq!(paths, ["/awake", "/both", "/both-too", "/home"]);
+        let one = seen.iter().find(|received| received.path == "/home").expect("told");
+        assert_eq!(
+            home_browser.read(&one.body),
+            json!({"type": "reminder.due", "data": {
+                "event_id": event, "tournament_id": 1, "start_time": "2026-11-20T15:50:00Z",
+                "home_team": {"id": fixtures.team_id("rovers").await, "name": format!("Rovers {}", fixtures.tag)},
+                "away_team": {"id": fixtures.team_id("city").await, "name": format!("City {}", fixtures.tag)}}})
+        );
+        assert_eq!((one.header("content-encoding"), one.header("ttl")), ("aes128gcm", "3000"));
+        assert_eq!((one.header("topic"), one.header("urgency")), (format!("reminder-{event}").as_str(), "normal"));
+        assert!(one.header("authorization").ends_with(&format!(", k={PUBLIC}")), "{}", one.header("authorization"));
+        assert!(!one.body.windows(6).any(|part| part == b"Rovers"));
+        assert_eq!(claims(app).await, 3, "of those who were told, and nobody else");
+
+        assert_eq!(plan(app).await, 0, "it is planned once");
+        assert!(!work(app).await);
+        assert_eq!(service.seen().len(), 4, "and done once, however often it comes");
+        let _ = home;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nobody_is_reminded_too_early_or_too_late_or_of_what_is_put_off() {
+    let hook = Receiver::start(|_, _| Reply::status(200)).await;
+    with_hook(&hook, async |app| {
+        let fixtures = app.fixtures();
+        let at = |key: &str, minutes| fixtures.a_match(key).starting_in(Duration::minutes(minutes));
+        let event = at("m", 61).put().await;
+        let fan = crowd(app, fixtures.team_id("rovers").await, 1).await[0];
+        assert_eq!(plan(app).await, 0, "too early");
+        app.clock.advance(Duration::minutes(1));
+        assert_eq!(plan(app).await, 1);
+        // Put off after it was planned; the entry counts from now, so the kick-off itself stays.
+        fixtures.import(&[at("m", 60).being("postponed").json()]).await;
+        work(app).await;
+        assert!(hook.seen().is_empty(), "postponed");
+        // It is to be played after all, later.
+        fixtures.import(&[at("m", 180).json()]).await;
+        assert_eq!(plan(app).await, 0);
+        work(app).await;
+        assert!(hook.seen().is_empty(), "what was planned for another time is nothing");
+        app.clock.advance(Duration::hours(2));
+        assert_eq!(plan(app).await, 1);
+        app.clock.advance(Duration::minutes(60));
+        work(app).await;
+        assert!(hook.seen().is_empty(), "it has begun");
+        // Moved once more; now it is told, and not again when it is moved again.
+        fixtures.import(&[at("m", 30).json()]).await;
+        assert_eq!(plan(app).await, 1);
+        work(app).await;
+        assert_eq!(told(&hook), BTreeMap::from([(fan, 1)]));
+        fixtures.import(&[at("m", 50).json()]).await;
+        assert_eq!(plan(app).await, 1);
+        work(app).await;
+        assert_eq!(told(&hook), BTreeMap::from([(fan, 1)]), "once a match");
+        let received = &hook.seen()[0];
+        let signature = SigningSecret::parse(SECRET).expect("a secret").sign(
+            received.header("webhook-id"),
+            app.clock.now(),
+            &received.body,
+        );
+        assert_eq!(received.header("webhook-signature"), signature);
+        let body = received.json();
+        assert_eq!((&body["type"], &body["data"]["event_id"]), (&json!("reminder.due"), &json!(event)));
+        assert_eq!(body["data"]["user_ids"], json!([fan]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_predicts_before_their_turn_is_left_alone() {
+    let hook = Receiver::start(|_, _| Reply::status(200)).await;
+    with_hook(&hook, async |app| {
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(Duration::minutes(30)).put().await;
+        let (quick, slow) = (app.user().await, app.user().await);
+        for user in [&quick, &slow] {
+            user.post("/api/auth/teams/primary", json!({"team_id": fixtures.team_id("city").await})).await.expect(200);
+        }
+        assert_eq!(plan(app).await, 1);
+        quick.post("/api/auth/predictions", json!({"event_id": event, "prediction": "away"})).await.expect(201);
+        work(app).await;
+        assert_eq!(told(&hook), BTreeMap::from([(slow.id.0, 1)]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_browser_that_is_gone_is_forgotten_and_one_that_is_busy_is_tried_again() {
+    with_streams(&VAPID, async |app| {
+        let status = Arc::new(AtomicU16::new(503));
+        let now = Arc::clone(&status);
+        let service = Receiver::start(move |_, received| match received.path.as_str() {
+            "/gone" => Reply::status(410),
+            "/lost" => Reply::status(404),
+            "/refused" => Reply::status(403),
+            "/silent" => Reply::never(),
+            _ => Reply::status(now.load(Ordering::SeqCst)),
+        })
+        .await;
+        let fixtures = app.fixtures();
+        fixtures.a_match("m").starting_in(Duration::minutes(30)).put().await;
+        let endpoint = |name: &str| service.url.join(name).expect("an address").to_string();
+        for name in ["gone", "lost", "refused", "silent", "busy"] {
+            fan(app, &fixtures, "rovers", &endpoint(name)).await;
+        }
+        let count = |name: &str| service.seen().iter().filter(|received| received.path == name).count();
+        assert_eq!(plan(app).await, 1);
+        assert!(work(app).await, "one is to be tried again");
+        let left: Vec<String> = sqlx::query_scalar("select endpoint from push_subscriptions order by id")
+            .fetch_all(&app.app.core.db)
+            .await
+            .expect("read");
+        assert_eq!(left, [endpoint("refused"), endpoint("silent"), endpoint("busy")]);
+        assert_eq!(claims(app).await, 4, "only of the one who surely got nothing is it given back");
+        assert!(work(app).await);
+        status.store(201, Ordering::SeqCst);
+        assert!(!work(app).await);
+        assert!(!work(app).await);
+        assert_eq!(count("/busy"), 3, "until it was taken");
+        assert_eq!(["/gone", "/lost", "/refused", "/silent"].map(count), [1; 4], "never twice");
+        assert_eq!(claims(app).await, 5);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_is_told_again_of_the_same_people() {
+    let answers = [500, 429, 200];
+    let hook = Receiver::start(move |before, _| Reply::status(answers[before.min(2)])).await;
+    with_hook(&hook, async |app| {
+        let fixtures = app.fixtures();
+        fixtures.a_match("m").starting_in(Duration::minutes(30)).put().await;
+        let fans = crowd(app, fixtures.team_id("rovers").await, 3).await;
+        assert_eq!(plan(app).await, 1);
+        assert!(work(app).await && work(app).await && !work(app).await && !work(app).await);
+        let told: Vec<Value> = hook.seen().iter().map(|received| received.json()["data"]["user_ids"].clone()).collect();
+        assert_eq!(told, vec![json!(fans); 3]);
+    })
+    .await;
+    // Where nobody knows, nothing is sent again.
+    let silent = Receiver::start(|_, _| Reply::never()).await;
+    with_hook(&silent, async |app| {
+        let fixtures = app.fixtures();
+        fixtures.a_match("m").starting_in(Duration::minutes(30)).put().await;
+        crowd(app, fixtures.team_id("rovers").await, 3).await;
+        assert_eq!(plan(app).await, 1);
+        assert!(!work(app).await && !work(app).await);
+        assert_eq!(silent.seen().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn however_many_plan_and_work_each_of_a_crowd_is_told_once() {
+    let hook = Receiver::start(|_, _| Reply::status(200)).await;
+    with_hook(&hook, async |app| {
+        let fixtures = app.fixtures();
+        fixtures.a_match("m").starting_in(Duration::minutes(30)).put().await;
+        fixtures.a_match("n").between("albion", "rovers").starting_in(Duration::minutes(40)).put().await;
+        let rovers = crowd(app, fixtures.team_id("rovers").await, 2_600).await;
+        // Every tenth is a fan of both teams of the first match.
+        sqlx::query("insert into user_teams (user_id, rank, team_id) select user_id, 1, $1 from user_teams where user_id % 10 = 0")
+            .bind(fixtures.team_id("city").await)
+            .execute(&app.app.core.db)
+            .await
+            .expect("fans");
+        let (a, b, c) = tokio::join!(plan(app), plan(app), plan(app));
+        assert!(a + b + c >= 12, "some batches may have been planned by several: {a} {b} {c}");
+        let batches = batches(app).await;
+        let users = |batch: &Delivery| {
+            let batch: Value = serde_json::from_slice(&batch.payload).expect("JSON");
+            (batch["event_id"].as_i64(), batch["after"].as_i64().expect("a user"), batch["until"].as_i64().expect("a user"))
+        };
+        assert!(batches.iter().map(users).all(|(_, after, until)| until - after <= 500), "none is large");
+        let planned: std::collections::BTreeSet<_> = batches.iter().map(users).collect();
+        assert_eq!(planned.len(), batches.len(), "none is on the queue twice");
+        let working = (0..4).flat_map(|_| batches.iter().cloned()).map(|batch| async {
+            app.app.notifications.perform(batch).await.expect("done");
+        });
+        futures_util::future::join_all(working).await;
+        let told = told(&hook);
+        assert_eq!(told.len(), rovers.len());
+        assert!(told.values().all(|times| *times == 2), "once of each match");
+        assert!(hook.seen().iter().all(|one| one.json()["data"]["user_ids"].as_array().expect("users").len() <= 100));
+        assert_eq!(claims(app).await, 5_200);
+
+        app.clock.advance(Duration::days(29));
+        assert_eq!(app.app.notifications.sweep().await.expect("swept"), 0);
+        app.clock.advance(Duration::days(2));
+        assert_eq!(app.app.notifications.sweep().await.expect("swept"), 5_200 + 2);
+        assert_eq!(claims(app).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_a_way_nothing_is_planned() {
+    with_streams(&[], async |app| {
+        let fixtures = app.fixtures();
+        fixtures.a_match("m").starting_in(Duration::minutes(30)).put().await;
+        crowd(app, fixtures.team_id("rovers").await, 3).await;
+        assert_eq!(plan(app).await, 0);
+        assert!(batches(app).await.is_empty());
+        let unknown = UserId(99);
+        assert!(app.app.notifications.settings(unknown).await.expect("read").reminders);
+    })
+    .await;
+}

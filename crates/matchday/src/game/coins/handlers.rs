@@ -1,0 +1,333 @@
+//! HTTP for coins.
+
+use axum::{Json, extract::State, response::IntoResponse};
+use http::StatusCode;
+use platform::batches::BatchError;
+use serde::Serialize;
+use serde_json::Value;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use utoipa::ToSchema;
+use web::{
+    ApiError, ErrorBody, Query, ValidJson,
+    fields::{FromJson, from_body, whole_number},
+    ids::EventId,
+    limit_headers,
+    paging::CursorPaging,
+    permitted,
+};
+
+use super::{
+    ledger::{Posted, Refusal},
+    rules::{self, CoinAmount, Kind, Reason, Reference},
+    service::{ClaimError, Claimed, Coins, DeductError, Deduction, Overview, Transaction},
+};
+use crate::identity::{idempotency::RequestKey, sessions::CurrentUser};
+
+#[derive(ToSchema)]
+pub(super) struct DeductionBody {
+    #[schema(value_type = i64, minimum = 1, maximum = 1_000_000_000, example = 25)]
+    amount: CoinAmount,
+    /// What the coins are spent on. The operator may allow some reasons only.
+    #[schema(
+        value_type = String,
+        min_length = 1,
+        max_length = 64,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]+$",
+        example = "purchase"
+    )]
+    reason: Reason,
+    /// What the app calls it. A deduction happens once for a reason and a reference: whoever repeats it gets the first
+    /// answer, and another amount is refused.
+    #[schema(
+        value_type = Option<String>,
+        min_length = 1,
+        max_length = 128,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]+$",
+        example = "order-4711"
+    )]
+    reference_id: Option<Reference>,
+}
+
+from_body!(DeductionBody { amount, reason, reference_id });
+
+impl FromJson for CoinAmount {
+    const EXPECTED: &'static str = "must be a whole number from 1 to 1000000000";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        whole_number(value).and_then(Self::new)
+    }
+}
+
+impl FromJson for Reference {
+    const EXPECTED: &'static str = "must be a text of 1 to 128 characters without control characters";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_str().and_then(Self::parse)
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct CoinsDeducted {
+    #[schema(example = "The coins were deducted.")]
+    message: &'static str,
+    data: DeductionItem,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = CoinDeduction)]
+struct DeductionItem {
+    #[schema(minimum = 0, example = 150)]
+    previous_balance: i64,
+    #[schema(minimum = 1, example = 25)]
+    amount_deducted: i64,
+    #[schema(minimum = 0, example = 125)]
+    new_balance: i64,
+    #[schema(example = "txn_01a1f978-b580-7c21-9d6b-3f5a1b2c4d5e")]
+    transaction_id: String,
+}
+
+impl From<Posted> for DeductionItem {
+    fn from(posted: Posted) -> Self {
+        Self {
+            previous_balance: posted.balance - posted.amount,
+            amount_deducted: -posted.amount,
+            new_balance: posted.balance,
+            transaction_id: posted.id.to_string(),
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct DailyCoinsClaimed {
+    #[schema(example = "The daily coins are yours.")]
+    message: &'static str,
+    data: ClaimItem,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = DailyCoinClaim)]
+struct ClaimItem {
+    /// All of it, the part for the streak included.
+    #[schema(example = 60)]
+    coins_awarded: i64,
+    #[schema(minimum = 0, example = 210)]
+    new_balance: i64,
+    /// The next midnight UTC.
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-21T00:00:00Z")]
+    next_claim_at: OffsetDateTime,
+    /// How many days in a row, this one included.
+    #[schema(minimum = 1, example = 2)]
+    streak_days: i32,
+    /// The part that is for the streak.
+    #[schema(minimum = 0, example = 10)]
+    streak_bonus: i64,
+}
+
+impl From<Claimed> for ClaimItem {
+    fn from(claimed: Claimed) -> Self {
+        Self {
+            coins_awarded: claimed.coins,
+            new_balance: claimed.balance,
+            next_claim_at: rules::next_midnight(claimed.day),
+            streak_days: claimed.streak_days,
+            streak_bonus: claimed.bonus,
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct CoinOverview {
+    data: CoinsItem,
+    meta: HistoryMeta,
+}
+
+/// How the caller stands.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Coins)]
+struct CoinsItem {
+    #[schema(minimum = 0, example = 125)]
+    balance: i64,
+    streak: StreakItem,
+    /// What moved, the newest first.
+    history: Vec<TransactionItem>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = CoinStreak)]
+struct StreakItem {
+    /// Days in a row on which the daily coins were claimed, up to today or yesterday; 0 once one was missed.
+    #[schema(minimum = 0, example = 2)]
+    days: i32,
+    /// Whether today's were.
+    claimed_today: bool,
+    /// When the next ones can be claimed: now, or the next midnight UTC.
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-21T00:00:00Z")]
+    next_claim_at: OffsetDateTime,
+    /// How many they will be, if no day is missed.
+    #[schema(example = 70)]
+    next_coins: i64,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = CoinTransaction)]
+struct TransactionItem {
+    #[schema(example = "txn_01a1f978-b580-7c21-9d6b-3f5a1b2c4d5e")]
+    transaction_id: String,
+    kind: Kind,
+    /// What came in; below zero what went out.
+    #[schema(example = -25)]
+    amount: i64,
+    /// What there was afterwards.
+    #[schema(minimum = 0, example = 125)]
+    balance: i64,
+    /// What for, if that was said.
+    #[schema(required, example = "purchase")]
+    reason: Option<String>,
+    #[schema(required, example = "order-4711")]
+    reference_id: Option<String>,
+    /// Of a reversal: the transaction that it takes back, wholly or in part.
+    #[schema(required)]
+    reverses: Option<String>,
+    /// Of coins for points: the match.
+    #[schema(required)]
+    event_id: Option<EventId>,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    created_at: OffsetDateTime,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = CoinHistoryMeta)]
+struct HistoryMeta {
+    /// Where the rest of the history begins; null at its end.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
+impl From<Transaction> for TransactionItem {
+    fn from(transaction: Transaction) -> Self {
+        Self {
+            transaction_id: transaction.id.to_string(),
+            kind: transaction.kind,
+            amount: transaction.amount,
+            balance: transaction.balance,
+            reason: transaction.reason,
+            reference_id: transaction.reference,
+            reverses: transaction.reverses.map(|id| id.to_string()),
+            event_id: transaction.event,
+            created_at: transaction.created_at,
+        }
+    }
+}
+
+impl From<Overview> for CoinOverview {
+    fn from(overview: Overview) -> Self {
+        let streak = StreakItem {
+            days: overview.streak_days,
+            claimed_today: overview.claimed_today,
+            next_claim_at: overview.next_claim_at,
+            next_coins: overview.next_coins,
+        };
+        let history = overview.history.into_iter().map(TransactionItem::from).collect();
+        Self {
+            data: CoinsItem { balance: overview.balance, streak, history },
+            meta: HistoryMeta { next_cursor: overview.next.map(|cursor| cursor.to_string()) },
+        }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Insufficient { balance } => Self::new(
+                StatusCode::BAD_REQUEST,
+                "insufficient_balance",
+                format!("There are only {balance} coins in the wallet."),
+            ),
+            Refusal::OtherAmount => Self::invalid_field("reference_id", "was used for another amount"),
+            Refusal::OtherRequest => {
+                Self::invalid_field("idempotency_key", "was used for another request").called("idempotency_key_reused")
+            }
+            Refusal::Full => Self::new(StatusCode::BAD_REQUEST, "wallet_full", "The wallet cannot hold more coins."),
+        }
+    }
+}
+
+impl From<DeductError> for ApiError {
+    fn from(error: DeductError) -> Self {
+        match error {
+            DeductError::UnknownReason { allowed } => {
+                let allowed: Vec<&str> = allowed.iter().map(Reason::as_str).collect();
+                Self::invalid_field("reason", &format!("must be one of: {}", allowed.join(", ")))
+            }
+            DeductError::Refused(refusal) => refusal.into(),
+            DeductError::Failed(BatchError::Overloaded) => {
+                Self::unavailable("overloaded", "Too many coins are being spent at this moment. Try again shortly.")
+            }
+            DeductError::Failed(BatchError::Database(error)) => Self::database(&error).because(error),
+        }
+    }
+}
+
+impl From<ClaimError> for ApiError {
+    fn from(error: ClaimError) -> Self {
+        match error {
+            ClaimError::AlreadyClaimed { next } => {
+                let next = next.format(&Rfc3339).unwrap_or_default();
+                let message = format!("Today's coins were claimed already. The next ones can be claimed at {next}.");
+                Self::new(StatusCode::BAD_REQUEST, "already_claimed", message)
+            }
+            ClaimError::Refused(refusal) => refusal.into(),
+            ClaimError::Database(error) => error.into(),
+        }
+    }
+}
+
+/// Spend coins on a purchase or a wager.
+#[utoipa::path(post, path = "/api/auth/coins/deduct", tag = "Coins", security(("token" = [])),
+    request_body = DeductionBody,
+    responses(
+        (status = 200, body = CoinsDeducted),
+        (status = 400, description = "The body is not JSON, or there are not so many coins", body = ErrorBody),
+    ))]
+pub(super) async fn deduct_coins(
+    State(coins): State<Coins>,
+    user: CurrentUser,
+    request: Option<RequestKey>,
+    ValidJson(DeductionBody { amount, reason, reference_id }): ValidJson<DeductionBody>,
+) -> Result<Json<CoinsDeducted>, ApiError> {
+    let deduction = Deduction { amount, reason, reference: reference_id, request };
+    let posted = coins.deduct(user.id, deduction).await?;
+    Ok(Json(CoinsDeducted { message: "The coins were deducted.", data: posted.into() }))
+}
+
+/// Claim the daily coins.
+#[utoipa::path(post, path = "/api/auth/daily-coins", tag = "Coins", security(("token" = [])),
+    responses(
+        (status = 200, body = DailyCoinsClaimed),
+        (status = 400, description = "Today's coins were claimed already", body = ErrorBody),
+        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+    ))]
+pub(super) async fn claim_daily_coins(
+    State(coins): State<Coins>,
+    user: CurrentUser,
+    request: Option<RequestKey>,
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permitted(coins.take_claim(user.id).await)?;
+    let claimed = coins.claim(user.id, request).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let body = DailyCoinsClaimed { message: "The daily coins are yours.", data: claimed.into() };
+    Ok((limit_headers(limit), Json(body)))
+}
+
+/// The caller's coins, streak and history.
+#[utoipa::path(get, path = "/api/auth/coins", tag = "Coins", security(("token" = [])),
+    params(CursorPaging), responses((status = 200, body = CoinOverview)))]
+pub(super) async fn get_coins(
+    State(coins): State<Coins>,
+    user: CurrentUser,
+    Query(paging): Query<CursorPaging>,
+) -> Result<Json<CoinOverview>, ApiError> {
+    Ok(Json(coins.overview(user.id, paging).await?.into()))
+}

@@ -1,0 +1,30 @@
+//! Coins: a ledger of everything that came into wallets and went out of them, the daily bonus, and what an operator does
+//! about both.
+
+pub mod audit;
+mod handlers;
+pub mod ledger;
+pub mod payouts;
+pub mod rules;
+pub mod service;
+pub mod settings;
+mod store;
+#[cfg(test)]
+mod tests;
+mod writers;
+
+use axum::extract::FromRef;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use self::service::Coins;
+use crate::identity::sessions::Authenticates;
+
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Coins: FromRef<S>,
+{
+    OpenApiRouter::new()
+        .routes(routes!(handlers::deduct_coins))
+        .routes(routes!(handlers::claim_daily_coins))
+        .routes(routes!(handlers::get_coins))
+}

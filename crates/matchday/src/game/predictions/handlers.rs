@@ -1,0 +1,759 @@
+//! HTTP for predictions.
+
+use axum::{Json, extract::State};
+use http::StatusCode;
+use scoring::{
+    Bin, Calibration, Confidence, Forecast, Outcome, Pick, PointsPart, PredictionState, Preview, Score, explain,
+};
+use serde::Serialize;
+use serde_json::Value;
+use time::OffsetDateTime;
+use utoipa::{IntoParams, ToSchema};
+use web::{
+    ApiError, ErrorBody, Path, Query, ValidJson,
+    fields::{
+        Body, Faulty, FromBody, FromJson, FromParameters, FromQuery, Parameters, from_body, from_parameters,
+        whole_number,
+    },
+    ids::{EventId, PredictionId, UserId},
+    paging::{Cursor, CursorPaging},
+};
+
+use super::service::{Filter, Listed, Own, OwnFilter, Prediction, Predictions, RoomView, SaveError, Summary, View};
+use crate::{
+    catalogue::matches::rules::{PublicStatus, Status},
+    chat::rooms::{ReadableRoom, RoomPath},
+    identity::sessions::CurrentUser,
+};
+
+#[derive(ToSchema)]
+#[schema(as = PredictionBody)]
+pub(super) struct SubmissionBody {
+    #[schema(value_type = EventId)]
+    event_id: Result<EventId, Faulty>,
+    #[schema(value_type = Pick)]
+    prediction: Result<Parsed<Pick>, Faulty>,
+    /// Must agree with the prediction; left out or null, the prediction has none.
+    #[schema(value_type = Option<Score>)]
+    score_prediction: Result<Option<Parsed<Score>>, Faulty>,
+    /// How sure the caller is, in percent. It adds to the points of a right prediction and takes from those of a wrong
+    /// one.
+    #[schema(value_type = Option<i16>, minimum = 0, maximum = 100, default = 0, example = 75)]
+    confidence: Result<Option<Parsed<Confidence>>, Faulty>,
+}
+
+from_body!(SubmissionBody { event_id, prediction, score_prediction, confidence });
+
+/// What is predicted of which match.
+pub(super) struct Submission {
+    event_id: EventId,
+    forecast: Forecast,
+}
+
+impl FromBody for Submission {
+    fn from_body(body: &mut Body) -> Option<Self> {
+        let SubmissionBody { event_id, prediction, score_prediction, confidence } = SubmissionBody::from_body(body)?;
+        // A contradiction is reported also beside a faulty match or confidence.
+        let confidence = confidence.ok().flatten().map(Parsed::into_inner).unwrap_or_default();
+        let score = score_prediction.ok()?.map(Parsed::into_inner);
+        let forecast = Forecast::new(prediction.ok()?.into_inner(), score, confidence)
+            .or_else(|| body.fault("score_prediction", "contradicts the prediction"));
+        Some(Self { event_id: event_id.ok()?, forecast: forecast? })
+    }
+}
+
+/// A value of a `scoring` type, read from a request. The wrapper lets this feature implement the parsing traits: neither
+/// they nor the types are its own.
+pub(super) struct Parsed<T>(T);
+
+impl<T> Parsed<T> {
+    fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl FromJson for Parsed<Pick> {
+    const EXPECTED: &'static str = <Self as FromQuery>::EXPECTED;
+
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_str().and_then(Self::from_query)
+    }
+}
+
+impl FromQuery for Parsed<Pick> {
+    const EXPECTED: &'static str = "must be home, draw or away";
+
+    fn from_query(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self)
+    }
+}
+
+impl FromJson for Parsed<Score> {
+    const EXPECTED: &'static str = "must have home and away, whole numbers from 0 to 99";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let goals = |side| whole_number(value.as_object()?.get(side)?);
+        Score::new(goals("home")?, goals("away")?).map(Self)
+    }
+}
+
+impl FromJson for Parsed<Confidence> {
+    const EXPECTED: &'static str = "must be a whole number from 0 to 100";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        whole_number(value).and_then(Confidence::new).map(Self)
+    }
+}
+
+impl FromQuery for Parsed<Confidence> {
+    const EXPECTED: &'static str = <Self as FromJson>::EXPECTED;
+
+    fn from_query(text: &str) -> Option<Self> {
+        text.parse().ok().and_then(Confidence::new).map(Self)
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct PredictionSaved {
+    #[schema(example = "Prediction saved.")]
+    message: &'static str,
+    data: PredictionItem,
+}
+
+/// A prediction of the caller.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Prediction)]
+struct PredictionItem {
+    id: PredictionId,
+    user_id: UserId,
+    event_id: EventId,
+    prediction: Pick,
+    #[schema(required)]
+    score_prediction: Option<Score>,
+    #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
+    confidence: Confidence,
+    /// Null until the match has a result, and for good if it will have none or the prediction came too late. A corrected
+    /// result corrects it.
+    #[schema(required, minimum = -20, maximum = 60)]
+    points_earned: Option<i32>,
+    /// When the caller first predicted the match.
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    created_at: OffsetDateTime,
+}
+
+impl From<SaveError> for ApiError {
+    fn from(error: SaveError) -> Self {
+        match error {
+            SaveError::NoSuchEvent => Self::not_found("The event"),
+            SaveError::Closed(status) => closed(status),
+            SaveError::Overloaded => {
+                Self::unavailable("overloaded", "Too many predictions arrive at this moment. Try again shortly.")
+            }
+            SaveError::Database(error) => Self::database(&error).because(error),
+        }
+    }
+}
+
+/// A refusal that says what became of the match.
+fn closed(status: Status) -> ApiError {
+    let (code, message) = match status {
+        Status::Scheduled | Status::Live | Status::Suspended => {
+            ("event_started", "This match has started. Predictions are closed.")
+        }
+        Status::Postponed => {
+            ("event_postponed", "This match was postponed. Predictions are closed until it has a new date.")
+        }
+        Status::Cancelled => ("event_cancelled", "This match was cancelled. Predictions are closed."),
+        Status::Finished | Status::Abandoned | Status::Awarded => {
+            ("event_finished", "This match is over. Predictions are closed.")
+        }
+    };
+    ApiError::new(StatusCode::BAD_REQUEST, code, message)
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct FilterParameters {
+    /// Only the prediction of this user.
+    #[param(value_type = Option<i64>, minimum = 1)]
+    user_id: Option<UserId>,
+    /// Only predictions that say this.
+    #[param(value_type = Option<Pick>)]
+    prediction: Option<Parsed<Pick>>,
+}
+
+from_parameters!(FilterParameters { user_id, prediction });
+
+impl From<FilterParameters> for Filter {
+    fn from(FilterParameters { user_id, prediction }: FilterParameters) -> Self {
+        Self { user_id, prediction: prediction.map(Parsed::into_inner) }
+    }
+}
+
+/// Predictions of one match.
+#[derive(Serialize, ToSchema)]
+pub(super) struct PredictionList {
+    data: Vec<ListedItem>,
+    meta: PredictionMeta,
+}
+
+impl PredictionList {
+    /// The answer with some of a match's predictions.
+    fn new(listed: Vec<Listed>, next: Option<Cursor>, summary: Summary) -> Self {
+        let meta = PredictionMeta {
+            total_predictions: summary.total(),
+            prediction_distribution: Distribution { home: summary.home, draw: summary.draw, away: summary.away },
+            average_confidence: summary.average_confidence,
+            next_cursor: next.map(|cursor| cursor.to_string()),
+        };
+        Self { data: listed.into_iter().map(ListedItem::from).collect(), meta }
+    }
+}
+
+/// A prediction as everybody sees it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ListedPrediction)]
+struct ListedItem {
+    id: PredictionId,
+    user: PredictorItem,
+    prediction: Pick,
+    #[schema(required)]
+    score_prediction: Option<Score>,
+    #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
+    confidence: Confidence,
+    /// Null until the match has a result, and for good if it will have none or the prediction came too late. A corrected
+    /// result corrects it.
+    #[schema(required, minimum = -20, maximum = 60, example = 49)]
+    points_earned: Option<i32>,
+    /// When the user first predicted the match.
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    created_at: OffsetDateTime,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Predictor)]
+struct PredictorItem {
+    id: UserId,
+    #[schema(example = "swift_winger")]
+    username: String,
+    #[schema(required, example = "Ada Obi")]
+    name: Option<String>,
+}
+
+impl From<Listed> for ListedItem {
+    fn from(Listed { prediction, username, name }: Listed) -> Self {
+        Self {
+            id: prediction.id,
+            user: PredictorItem { id: prediction.user_id, username, name },
+            prediction: prediction.forecast.pick(),
+            score_prediction: prediction.forecast.score(),
+            confidence: prediction.forecast.confidence(),
+            points_earned: prediction.points(),
+            created_at: prediction.created_at,
+        }
+    }
+}
+
+/// Speaks of all predictions of the match, whatever the filter.
+#[derive(Serialize, ToSchema)]
+struct PredictionMeta {
+    #[schema(example = 1204)]
+    total_predictions: i64,
+    prediction_distribution: Distribution,
+    /// In percent; 0 without predictions.
+    #[schema(example = 62.5)]
+    average_confidence: f64,
+    /// Where the list goes on; null at its end.
+    #[schema(required, example = "AAAAAAAAAGQ")]
+    next_cursor: Option<String>,
+}
+
+/// How many say what.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PredictionDistribution, example = json!({"home": 700, "draw": 204, "away": 300}))]
+pub(crate) struct Distribution {
+    pub(crate) home: i64,
+    pub(crate) draw: i64,
+    pub(crate) away: i64,
+}
+
+/// Predict a match, in place of what the caller predicted before.
+///
+/// Possible until the match starts. A prediction that is replaced keeps its id; what is left out of the new one is
+/// empty.
+#[utoipa::path(post, path = "/api/auth/predictions", tag = "Predictions", security(("token" = [])),
+    request_body = SubmissionBody,
+    responses(
+        (status = 200, description = "It replaced the caller's earlier one", body = PredictionSaved),
+        (status = 201, description = "It is the caller's first of this match", body = PredictionSaved),
+        (status = 400, description = "Predictions for the match are closed (`event_started`, `event_postponed`, `event_cancelled` or `event_finished`), or the body is not JSON", body = ErrorBody),
+        (status = 404, description = "There is no such match", body = ErrorBody),
+    ))]
+pub(super) async fn save_prediction(
+    State(predictions): State<Predictions>,
+    user: CurrentUser,
+    ValidJson(Submission { event_id, forecast }): ValidJson<Submission>,
+) -> Result<(StatusCode, Json<PredictionSaved>), ApiError> {
+    let saved = predictions.save(user.id, event_id, forecast).await?;
+    let (status, message) = if saved.is_new {
+        (StatusCode::CREATED, "Prediction saved.")
+    } else {
+        (StatusCode::OK, "Prediction replaced.")
+    };
+    let data = PredictionItem {
+        id: saved.id,
+        user_id: user.id,
+        event_id,
+        prediction: forecast.pick(),
+        score_prediction: forecast.score(),
+        confidence: forecast.confidence(),
+        points_earned: None,
+        created_at: saved.created_at,
+    };
+    Ok((status, Json(PredictionSaved { message, data })))
+}
+
+/// List the predictions of a match, those of the oldest accounts first.
+#[utoipa::path(get, path = "/api/auth/events/{event}/predictions", tag = "Predictions", security(("token" = [])),
+    params(("event" = EventId, Path, description = "As listed"), FilterParameters, CursorPaging),
+    responses(
+        (status = 200, body = PredictionList),
+        (status = 404, description = "There is no such match", body = ErrorBody),
+    ))]
+pub(super) async fn list_event_predictions(
+    State(predictions): State<Predictions>,
+    user: CurrentUser,
+    Path(event): Path<EventId>,
+    Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
+) -> Result<Json<PredictionList>, ApiError> {
+    let summary = predictions.summary(event, None).await?.ok_or_else(|| ApiError::not_found("The event"))?;
+    let view = View { viewer: user.id, room: None };
+    let (listed, next) = predictions.list(event, view, filter.into(), paging).await?;
+    Ok(Json(PredictionList::new(listed, next, summary)))
+}
+
+/// Predictions of a room's members on its match.
+#[derive(Serialize, ToSchema)]
+pub(super) struct RoomPredictionList {
+    data: Vec<ListedItem>,
+    meta: RoomPredictionMeta,
+}
+
+/// Speaks of all predictions of the room, whatever the filter.
+#[derive(Serialize, ToSchema)]
+struct RoomPredictionMeta {
+    #[schema(example = 120)]
+    total_predictions: i64,
+    #[schema(example = 70)]
+    home_predictions: i64,
+    #[schema(example = 20)]
+    draw_predictions: i64,
+    #[schema(example = 30)]
+    away_predictions: i64,
+    /// Where the list goes on; null at its end.
+    #[schema(required, example = "AAAAAAAAAGQ")]
+    next_cursor: Option<String>,
+}
+
+/// List the predictions of a room's members on its match, those of the oldest accounts first.
+///
+/// All stands of a match are one crowd. A room without a match has none.
+#[utoipa::path(get, path = "/api/auth/chat-rooms/{room}/predictions", tag = "Predictions", security(("token" = [])),
+    params(RoomPath, FilterParameters, CursorPaging),
+    responses(
+        (status = 200, body = RoomPredictionList),
+        (status = 403, description = "A private room, and the caller is no member", body = ErrorBody),
+        (status = 404, description = "There is no such room", body = ErrorBody),
+    ))]
+pub(super) async fn list_room_predictions(
+    State(predictions): State<Predictions>,
+    looked_at: ReadableRoom,
+    Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
+) -> Result<Json<RoomPredictionList>, ApiError> {
+    let ReadableRoom { user, room } = looked_at;
+    let (listed, next, summary) = match room.event_id {
+        None => (Vec::new(), None, Summary::default()),
+        Some(event) => {
+            let of = RoomView { id: room.id, with_all_stands: room.stand.is_some() };
+            let summary = predictions.summary(event, Some(of)).await?.unwrap_or_default();
+            let view = View { viewer: user.id, room: Some(of) };
+            let (listed, next) = predictions.list(event, view, filter.into(), paging).await?;
+            (listed, next, summary)
+        }
+    };
+    let meta = RoomPredictionMeta {
+        total_predictions: summary.total(),
+        home_predictions: summary.home,
+        draw_predictions: summary.draw,
+        away_predictions: summary.away,
+        next_cursor: next.map(|cursor| cursor.to_string()),
+    };
+    Ok(Json(RoomPredictionList { data: listed.into_iter().map(ListedItem::from).collect(), meta }))
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct OwnParameters {
+    /// Only those of matches that still take predictions (`open`), or have a result (`settled`).
+    #[param(inline)]
+    status: Option<OwnFilter>,
+}
+
+from_parameters!(OwnParameters { status });
+
+impl FromQuery for OwnFilter {
+    const EXPECTED: &'static str = "must be open or settled";
+
+    fn from_query(text: &str) -> Option<Self> {
+        match text {
+            "open" => Some(Self::Open),
+            "settled" => Some(Self::Settled),
+            _ => None,
+        }
+    }
+}
+
+/// Predictions of the caller.
+#[derive(Serialize, ToSchema)]
+pub(super) struct OwnPredictionList {
+    data: Vec<OwnItem>,
+    meta: OwnPredictionMeta,
+}
+
+/// A prediction of the caller, with its match.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnPrediction)]
+struct OwnItem {
+    #[serde(flatten)]
+    prediction: PredictionItem,
+    /// When the caller said this.
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    updated_at: OffsetDateTime,
+    event: PredictedEventItem,
+}
+
+/// What a prediction speaks of.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PredictedEvent)]
+struct PredictedEventItem {
+    id: EventId,
+    #[schema(example = "Rovers")]
+    home_team: String,
+    #[schema(example = "City")]
+    away_team: String,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    start_time: OffsetDateTime,
+    status: PublicStatus,
+    #[schema(required, example = 2)]
+    home_score: Option<i32>,
+    #[schema(required, example = 1)]
+    away_score: Option<i32>,
+}
+
+impl From<&Prediction> for PredictionItem {
+    fn from(prediction: &Prediction) -> Self {
+        Self {
+            id: prediction.id,
+            user_id: prediction.user_id,
+            event_id: prediction.event_id,
+            prediction: prediction.forecast.pick(),
+            score_prediction: prediction.forecast.score(),
+            confidence: prediction.forecast.confidence(),
+            points_earned: prediction.points(),
+            created_at: prediction.created_at,
+        }
+    }
+}
+
+impl From<Own> for OwnItem {
+    fn from(Own { prediction, event }: Own) -> Self {
+        Self {
+            prediction: PredictionItem::from(&prediction),
+            updated_at: prediction.updated_at,
+            event: PredictedEventItem {
+                id: prediction.event_id,
+                home_team: event.home_team,
+                away_team: event.away_team,
+                start_time: event.start_time,
+                status: event.status.public(),
+                home_score: event.home_score,
+                away_score: event.away_score,
+            },
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+struct OwnPredictionMeta {
+    /// Where the list goes on; null at its end.
+    #[schema(required, example = "AAAAAAAAAGQ")]
+    next_cursor: Option<String>,
+}
+
+/// List the caller's own predictions, the newest first.
+#[utoipa::path(get, path = "/api/auth/predictions", tag = "Predictions", security(("token" = [])),
+    params(OwnParameters, CursorPaging),
+    responses((status = 200, body = OwnPredictionList)))]
+pub(super) async fn list_own_predictions(
+    State(predictions): State<Predictions>,
+    user: CurrentUser,
+    Query((wanted, paging)): Query<(OwnParameters, CursorPaging)>,
+) -> Result<Json<OwnPredictionList>, ApiError> {
+    let (own, next) = predictions.own(user.id, wanted.status, paging).await?;
+    let meta = OwnPredictionMeta { next_cursor: next.map(|cursor| cursor.to_string()) };
+    Ok(Json(OwnPredictionList { data: own.into_iter().map(OwnItem::from).collect(), meta }))
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct ExplanationAnswer {
+    data: ExplanationItem,
+}
+
+/// What a prediction of the caller earned, and why.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PredictionExplanation)]
+struct ExplanationItem {
+    id: PredictionId,
+    event_id: EventId,
+    prediction: Pick,
+    #[schema(required)]
+    score_prediction: Option<Score>,
+    #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
+    confidence: Confidence,
+    state: PredictionState,
+    /// Null while the match has none, or if it will not have any.
+    #[schema(required)]
+    result: Option<ResultItem>,
+    /// Null unless the state is `settled`.
+    #[schema(required, minimum = -20, maximum = 60, example = 49)]
+    points_earned: Option<i32>,
+    /// By which rules. A match keeps those it was announced under.
+    #[schema(example = 1)]
+    rules_version: i16,
+    /// The points part by part; they add up to `points_earned`. Empty unless the state is `settled`.
+    parts: Vec<PointsPart>,
+}
+
+/// How a match ended.
+#[derive(Serialize, ToSchema)]
+#[schema(as = MatchResult)]
+struct ResultItem {
+    #[schema(example = 2)]
+    home: i32,
+    #[schema(example = 1)]
+    away: i32,
+}
+
+impl From<Prediction> for ExplanationItem {
+    fn from(prediction: Prediction) -> Self {
+        let forecast = prediction.forecast;
+        let points_earned = prediction.points();
+        Self {
+            id: prediction.id,
+            event_id: prediction.event_id,
+            prediction: forecast.pick(),
+            score_prediction: forecast.score(),
+            confidence: forecast.confidence(),
+            state: prediction.state(),
+            result: match prediction.outcome {
+                Outcome::Result { home, away } => Some(ResultItem { home, away }),
+                Outcome::Open | Outcome::Void => None,
+            },
+            points_earned,
+            rules_version: prediction.rules.number(),
+            parts: points_earned.map(|_| explain(forecast, prediction.rules, prediction.outcome)).unwrap_or_default(),
+        }
+    }
+}
+
+/// Explain what one of the caller's own predictions earned.
+#[utoipa::path(get, path = "/api/auth/predictions/{id}/explanation", tag = "Predictions", security(("token" = [])),
+    params(("id" = PredictionId, Path, description = "As listed")),
+    responses(
+        (status = 200, body = ExplanationAnswer),
+        (status = 404, description = "There is no such prediction, or it is somebody else's", body = ErrorBody),
+    ))]
+pub(super) async fn explain_prediction(
+    State(predictions): State<Predictions>,
+    user: CurrentUser,
+    Path(id): Path<PredictionId>,
+) -> Result<Json<ExplanationAnswer>, ApiError> {
+    let prediction = predictions.find_own(user.id, id).await?;
+    let prediction = prediction.ok_or_else(|| ApiError::not_found("The prediction"))?;
+    Ok(Json(ExplanationAnswer { data: prediction.into() }))
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PreviewParameters {
+    /// Who wins.
+    #[param(value_type = Pick)]
+    prediction: Result<Parsed<Pick>, Faulty>,
+    /// Goals of the home team; with `away`, and in agreement with the prediction.
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 99, example = 2)]
+    home: Result<Option<Goals>, Faulty>,
+    /// Goals of the away team; with `home`.
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 99, example = 1)]
+    away: Result<Option<Goals>, Faulty>,
+    /// How sure, in percent.
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 100, default = 0, example = 75)]
+    confidence: Result<Option<Parsed<Confidence>>, Faulty>,
+}
+
+from_parameters!(PreviewParameters { prediction, home, away, confidence });
+
+/// Goals of one side in a query.
+struct Goals(i64);
+
+impl FromQuery for Goals {
+    const EXPECTED: &'static str = "must be a whole number from 0 to 99";
+
+    fn from_query(text: &str) -> Option<Self> {
+        let goals = text.parse().ok()?;
+        Score::new(goals, 0).map(|_| Self(goals))
+    }
+}
+
+impl FromParameters for Parsed<Forecast> {
+    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+        let given = PreviewParameters::from_parameters(parameters)?;
+        let score = match (given.home.ok()?, given.away.ok()?) {
+            (Some(Goals(home)), Some(Goals(away))) => Score::new(home, away),
+            (None, None) => None,
+            (Some(_), None) => return parameters.fault("away", "is required with home"),
+            (None, Some(_)) => return parameters.fault("home", "is required with away"),
+        };
+        // A contradiction is reported also beside a faulty confidence.
+        let confidence = given.confidence.ok().flatten().map(Parsed::into_inner).unwrap_or_default();
+        Forecast::new(given.prediction.ok()?.into_inner(), score, confidence).map(Self).or_else(|| {
+            for side in ["home", "away"] {
+                parameters.fault::<Self>(side, "contradicts the prediction");
+            }
+            None
+        })
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct PreviewAnswer {
+    data: PreviewItem,
+}
+
+/// What a prediction would earn.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PointsPreview)]
+struct PreviewItem {
+    /// By which rules.
+    #[schema(example = 1)]
+    rules_version: i16,
+    /// If the outcome is right.
+    #[schema(example = 39)]
+    right: i32,
+    /// If the goal difference is right too; null without a score, and for a draw.
+    #[schema(required, example = 49)]
+    goal_difference: Option<i32>,
+    /// If every goal is right; null without a score.
+    #[schema(required, example = 59)]
+    exact_score: Option<i32>,
+    /// If the outcome is wrong: 0, or below.
+    #[schema(example = -11)]
+    wrong: i32,
+}
+
+/// Show what a prediction of a match would earn.
+///
+/// Nothing is saved. It says the same whether the match still takes predictions or not.
+#[utoipa::path(get, path = "/api/auth/events/{event}/points-preview", tag = "Predictions", security(("token" = [])),
+    params(("event" = EventId, Path, description = "As listed"), PreviewParameters),
+    responses(
+        (status = 200, body = PreviewAnswer),
+        (status = 404, description = "There is no such match", body = ErrorBody),
+    ))]
+pub(super) async fn preview_points(
+    State(predictions): State<Predictions>,
+    _: CurrentUser,
+    Path(event): Path<EventId>,
+    Query(Parsed(forecast)): Query<Parsed<Forecast>>,
+) -> Result<Json<PreviewAnswer>, ApiError> {
+    let preview = predictions.preview(event, forecast).await?.ok_or_else(|| ApiError::not_found("The event"))?;
+    let Preview { rules, right, goal_difference, exact_score, wrong } = preview;
+    let data = PreviewItem { rules_version: rules.number(), right, goal_difference, exact_score, wrong };
+    Ok(Json(PreviewAnswer { data }))
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct CalibrationAnswer {
+    data: CalibrationItem,
+}
+
+/// How sure the caller was, against how often they were right.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Calibration)]
+struct CalibrationItem {
+    /// How many predictions of matches with a result the caller made in time.
+    #[schema(example = 42)]
+    settled: u32,
+    /// How many of them were without confidence, and are in no bin.
+    #[schema(example = 5)]
+    without_stake: u32,
+    /// By confidence: 1 to 10 percent, 11 to 20, and so on.
+    bins: Vec<BinItem>,
+}
+
+/// Predictions that were about as sure.
+#[derive(Serialize, ToSchema)]
+#[schema(as = CalibrationBin)]
+struct BinItem {
+    /// The least confidence, in percent.
+    #[schema(example = 71)]
+    from: i16,
+    /// The greatest.
+    #[schema(example = 80)]
+    to: i16,
+    #[schema(example = 8)]
+    count: u32,
+    /// How many of them said the right outcome.
+    #[schema(example = 6)]
+    right: u32,
+    /// In percent; null of an empty bin.
+    #[schema(required, example = 76.5)]
+    average_confidence: Option<f64>,
+    /// Which part was right, from 0 to 1; null of an empty bin. Of somebody who knows how sure they are it is about a
+    /// hundredth of the average confidence.
+    #[schema(required, minimum = 0, maximum = 1, example = 0.75)]
+    hit_rate: Option<f64>,
+}
+
+impl From<Calibration> for CalibrationItem {
+    fn from(calibration: Calibration) -> Self {
+        let Calibration { settled, without_stake, bins } = calibration;
+        Self { settled, without_stake, bins: bins.iter().map(BinItem::from).collect() }
+    }
+}
+
+impl From<&Bin> for BinItem {
+    fn from(bin: &Bin) -> Self {
+        Self {
+            from: bin.from,
+            to: bin.to,
+            count: bin.count,
+            right: bin.right,
+            average_confidence: bin.average_confidence(),
+            hit_rate: bin.hit_rate(),
+        }
+    }
+}
+
+/// Show how sure the caller was, against how often they were right.
+#[utoipa::path(get, path = "/api/auth/me/calibration", tag = "Predictions", security(("token" = [])),
+    responses((status = 200, body = CalibrationAnswer)))]
+pub(super) async fn get_calibration(
+    State(predictions): State<Predictions>,
+    user: CurrentUser,
+) -> Result<Json<CalibrationAnswer>, ApiError> {
+    Ok(Json(CalibrationAnswer { data: predictions.calibration(user.id).await?.into() }))
+}

@@ -1,0 +1,33 @@
+//! Predictions: what users say of matches before they start, and what it earns them once they are over.
+
+pub mod changes;
+mod handlers;
+#[cfg(test)]
+mod lifecycle;
+pub mod service;
+pub mod settings;
+mod store;
+#[cfg(test)]
+mod tests;
+mod writers;
+
+use axum::extract::FromRef;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub(crate) use self::handlers::Distribution;
+use self::service::Predictions;
+use crate::{chat::rooms::service::Rooms, identity::sessions::Authenticates};
+
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Predictions: FromRef<S>,
+    Rooms: FromRef<S>,
+{
+    OpenApiRouter::new()
+        .routes(routes!(handlers::save_prediction, handlers::list_own_predictions))
+        .routes(routes!(handlers::explain_prediction))
+        .routes(routes!(handlers::preview_points))
+        .routes(routes!(handlers::get_calibration))
+        .routes(routes!(handlers::list_event_predictions))
+        .routes(routes!(handlers::list_room_predictions))
+}

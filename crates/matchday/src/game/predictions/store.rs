@@ -1,0 +1,610 @@
+//! The SQL of predictions.
+
+use std::collections::{HashMap, HashSet};
+
+use scoring::{Confidence, Forecast, Pick, RulesVersion, Score};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Postgres, Transaction};
+use time::OffsetDateTime;
+use web::{
+    ids::{EventId, PredictionId, UserId},
+    paging::Cursor,
+};
+
+use super::service::{Listed, Own, OwnFilter, PredictedEvent, Prediction, RoomView, Saved, Summary};
+use crate::catalogue::matches::{
+    gates,
+    rules::{Status, UnknownStatus},
+};
+
+/// A prediction to be written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) user: UserId,
+    pub(super) event: EventId,
+    pub(super) forecast: Forecast,
+}
+
+impl Entry {
+    pub(super) fn key(&self) -> (UserId, EventId) {
+        (self.user, self.event)
+    }
+}
+
+/// A prediction that is about to be replaced.
+pub(super) struct Earlier {
+    pub(super) user: UserId,
+    pub(super) event: EventId,
+    pub(super) saved: Saved,
+    pub(super) forecast: Forecast,
+    /// When its match was found open for the word that replaces it.
+    now: OffsetDateTime,
+}
+
+impl Earlier {
+    pub(super) fn key(&self) -> (UserId, EventId) {
+        (self.user, self.event)
+    }
+}
+
+/// A difference to what a match's predictions say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    home: i64,
+    draw: i64,
+    away: i64,
+    confidence: i64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, forecast: Forecast) {
+        self.change(forecast, 1);
+    }
+
+    pub(super) fn remove(&mut self, forecast: Forecast) {
+        self.change(forecast, -1);
+    }
+
+    fn change(&mut self, forecast: Forecast, by: i64) {
+        match forecast.pick() {
+            Pick::Home => self.home += by,
+            Pick::Draw => self.draw += by,
+            Pick::Away => self.away += by,
+        }
+        self.confidence += by * i64::from(forecast.confidence().percent());
+    }
+}
+
+/// Begins a transaction that holds the gates of these matches open: whoever wants to write that one started, or starts
+/// at another time, waits for its end (see [`gates::close`]). Both in one message, because a lone prediction waits for
+/// every answer.
+pub(super) async fn begin_at_gates<'c>(
+    connection: &'c mut PgConnection,
+    events: &[EventId],
+) -> sqlx::Result<Transaction<'c, Postgres>> {
+    connection.begin_with(AssertSqlSafe(format!("begin; {}", gates::hold_open(events)))).await
+}
+
+/// Writes the predictions of users who have none yet, of matches that are open, and returns those it wrote. The time is
+/// the database's, because there is only one of it, and it is the same that the predictions carry: what was written
+/// before the start is told from what was written after it by that alone. It is taken after the gates were passed.
+pub(super) async fn insert(
+    connection: &mut PgConnection,
+    entries: &[Entry],
+) -> sqlx::Result<HashMap<(UserId, EventId), Saved>> {
+    let columns = Columns::of(entries);
+    let rows = sqlx::query!(
+        r#"insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
+           select n.user_id, n.event_id, n.prediction, n.home_goals, n.away_goals, n.confidence, 1,
+                  statement_timestamp(), statement_timestamp()
+           from unnest($1::bigint[], $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::smallint[])
+             as n (user_id, event_id, prediction, home_goals, away_goals, confidence)
+           join events e on e.id = n.event_id
+           where accepts_predictions(e, statement_timestamp())
+           order by n.user_id, n.event_id
+           on conflict (user_id, event_id) do nothing
+           returning user_id as "user_id: UserId", event_id as "event_id: EventId", id as "id: PredictionId", created_at"#,
+        &columns.users,
+        &columns.events,
+        &columns.picks as &[&str],
+        &columns.home_goals as &[Option<i16>],
+        &columns.away_goals as &[Option<i16>],
+        &columns.confidences,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| ((row.user_id, row.event_id), Saved { id: row.id, created_at: row.created_at, is_new: true }))
+        .collect())
+}
+
+/// Writes one prediction of a user who has none yet, counts it and commits, by one message; `None` where it is not such a
+/// one, or the match is not open.
+pub(super) async fn insert_alone(
+    connection: &mut PgConnection,
+    slot: i16,
+    entry: &Entry,
+) -> sqlx::Result<Option<Saved>> {
+    let forecast = entry.forecast;
+    sqlx::query_as!(
+        Saved,
+        r#"select id as "id!: PredictionId", created_at as "created_at!", true as "is_new!"
+           from insert_alone($1, $2, $3, $4, $5, $6, $7, $8, $9)"#,
+        gates::CLASS,
+        gates::gate(entry.event),
+        slot,
+        entry.user.0,
+        entry.event.0,
+        forecast.pick().name(),
+        forecast.score().map(Score::home),
+        forecast.score().map(Score::away),
+        forecast.confidence().percent(),
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+/// Finds and holds the predictions that these would replace, of matches that are open.
+pub(super) async fn hold_earlier(connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Vec<Earlier>> {
+    let columns = Columns::of(entries);
+    let rows = sqlx::query!(
+        r#"select p.user_id as "user_id: UserId", p.event_id as "event_id: EventId", p.id as "id: PredictionId",
+                  p.prediction, p.home_goals, p.away_goals, p.confidence, p.created_at, statement_timestamp() as "now!"
+           from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
+           join predictions p on p.user_id = n.user_id and p.event_id = n.event_id
+           join events e on e.id = p.event_id
+           where accepts_predictions(e, statement_timestamp())
+           order by p.user_id, p.event_id
+           for update of p"#,
+        &columns.users,
+        &columns.events,
+    )
+    .fetch_all(connection)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let forecast = read_forecast(&row.prediction, row.home_goals.zip(row.away_goals), row.confidence)?;
+            let saved = Saved { id: row.id, created_at: row.created_at, is_new: false };
+            Ok(Earlier { user: row.user_id, event: row.event_id, saved, forecast, now: row.now })
+        })
+        .collect()
+}
+
+/// Keeps what is about to be replaced.
+pub(super) async fn keep_earlier(connection: &mut PgConnection, earlier: &[Earlier]) -> sqlx::Result<()> {
+    if earlier.is_empty() {
+        return Ok(());
+    }
+    let users: Vec<i64> = earlier.iter().map(|earlier| earlier.user.0).collect();
+    let events: Vec<i64> = earlier.iter().map(|earlier| earlier.event.0).collect();
+    sqlx::query!(
+        "insert into prediction_revisions (user_id, event_id, revision, prediction, home_goals, away_goals, confidence, made_at)
+         select p.user_id, p.event_id, p.revision, p.prediction, p.home_goals, p.away_goals, p.confidence, p.updated_at
+         from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
+         join predictions p on p.user_id = n.user_id and p.event_id = n.event_id",
+        &users,
+        &events,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Puts new predictions in place of the earlier ones that were found.
+pub(super) async fn replace(connection: &mut PgConnection, entries: &[Entry], earlier: &[Earlier]) -> sqlx::Result<()> {
+    let Some(now) = earlier.first().map(|earlier| earlier.now) else { return Ok(()) };
+    let found: HashSet<_> = earlier.iter().map(Earlier::key).collect();
+    let entries: Vec<Entry> = entries.iter().filter(|entry| found.contains(&entry.key())).copied().collect();
+    let columns = Columns::of(&entries);
+    sqlx::query!(
+        "update predictions p
+         set prediction = n.prediction, home_goals = n.home_goals, away_goals = n.away_goals, confidence = n.confidence,
+             revision = p.revision + 1, updated_at = $7
+         from unnest($1::bigint[], $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::smallint[])
+           as n (user_id, event_id, prediction, home_goals, away_goals, confidence)
+         where p.user_id = n.user_id and p.event_id = n.event_id",
+        &columns.users,
+        &columns.events,
+        &columns.picks as &[&str],
+        &columns.home_goals as &[Option<i16>],
+        &columns.away_goals as &[Option<i16>],
+        &columns.confidences,
+        now,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// The statuses of those of these matches that exist.
+pub(super) async fn statuses(
+    connection: &mut PgConnection,
+    events: &[EventId],
+) -> sqlx::Result<HashMap<EventId, Status>> {
+    let ids: Vec<i64> = events.iter().map(|event| event.0).collect();
+    let found = sqlx::query!(r#"select id as "id: EventId", status from events where id = any($1)"#, &ids)
+        .fetch_all(connection)
+        .await?;
+    found.into_iter().map(|row| Ok((row.id, read_status(&row.status)?))).collect()
+}
+
+/// Counts what a batch changed, in the slot of its writer.
+pub(super) async fn add_to_tallies(
+    connection: &mut PgConnection,
+    slot: i16,
+    tallies: &HashMap<EventId, Tally>,
+) -> sqlx::Result<()> {
+    if tallies.is_empty() {
+        return Ok(());
+    }
+    let mut tallies: Vec<(EventId, Tally)> = tallies.iter().map(|(&event, &tally)| (event, tally)).collect();
+    // Writers that share a slot take its rows in the same order.
+    tallies.sort_unstable_by_key(|&(event, _)| event);
+    let column = |read: &dyn Fn(&(EventId, Tally)) -> i64| tallies.iter().map(read).collect::<Vec<_>>();
+    sqlx::query!(
+        "insert into event_tallies (event_id, slot, home, draw, away, confidence)
+         select event_id, $1, home, draw, away, confidence
+         from unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+           as t (event_id, home, draw, away, confidence)
+         on conflict (event_id, slot) do update
+           set home = event_tallies.home + excluded.home, draw = event_tallies.draw + excluded.draw,
+               away = event_tallies.away + excluded.away, confidence = event_tallies.confidence + excluded.confidence",
+        slot,
+        &column(&|(event, _)| event.0),
+        &column(&|(_, tally)| tally.home),
+        &column(&|(_, tally)| tally.draw),
+        &column(&|(_, tally)| tally.away),
+        &column(&|(_, tally)| tally.confidence),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Entries as the columns that `unnest` takes.
+struct Columns {
+    users: Vec<i64>,
+    events: Vec<i64>,
+    picks: Vec<&'static str>,
+    home_goals: Vec<Option<i16>>,
+    away_goals: Vec<Option<i16>>,
+    confidences: Vec<i16>,
+}
+
+impl Columns {
+    fn of(entries: &[Entry]) -> Self {
+        Self {
+            users: entries.iter().map(|entry| entry.user.0).collect(),
+            events: entries.iter().map(|entry| entry.event.0).collect(),
+            picks: entries.iter().map(|entry| entry.forecast.pick().name()).collect(),
+            home_goals: entries.iter().map(|entry| entry.forecast.score().map(Score::home)).collect(),
+            away_goals: entries.iter().map(|entry| entry.forecast.score().map(Score::away)).collect(),
+            confidences: entries.iter().map(|entry| entry.forecast.confidence().percent()).collect(),
+        }
+    }
+}
+
+/// A forecast as it is stored.
+fn read_forecast(pick: &str, goals: Option<(i16, i16)>, confidence: i16) -> sqlx::Result<Forecast> {
+    let pick = pick.parse::<Pick>().map_err(|error| sqlx::Error::Decode(error.into()))?;
+    let score = goals.and_then(|(home, away)| Score::new(home.into(), away.into()));
+    Confidence::new(confidence.into())
+        .and_then(|confidence| Forecast::new(pick, score, confidence))
+        .ok_or_else(|| sqlx::Error::Decode("a prediction contradicts itself".into()))
+}
+
+/// Reads predictions as they count when the match begins (see `predictions_as_of`). Takes further columns, the rest of the
+/// statement, and its values; `stored!` turns each row into a [`Stored`]. It is a macro because checked queries take
+/// literals only.
+macro_rules! predictions {
+    ($columns:tt, $rest:tt, $($value:expr),+ $(,)?) => {
+        sqlx::query!(
+            r#"select p.id as "id!: PredictionId", p.user_id as "user_id!: UserId", e.id as "event_id: EventId",
+                      p.prediction as "prediction!", p.home_goals, p.away_goals, p.confidence as "confidence!",
+                      p.created_at as "created_at!", p.updated_at as "updated_at!", p.is_in_time as "is_in_time!",
+                      e.rules_version, e.status, e.home_score, e.away_score"#
+                + $columns
+                + " from events e cross join lateral predictions_as_of(e.id, e.start_time) p "
+                + $rest,
+            $($value),+
+        )
+    };
+}
+
+/// The part of a row of `predictions!` that all of them have.
+macro_rules! stored {
+    ($row:ident) => {
+        Stored {
+            id: $row.id,
+            user_id: $row.user_id,
+            event_id: $row.event_id,
+            prediction: $row.prediction,
+            goals: $row.home_goals.zip($row.away_goals),
+            confidence: $row.confidence,
+            created_at: $row.created_at,
+            updated_at: $row.updated_at,
+            is_in_time: $row.is_in_time,
+            rules_version: $row.rules_version,
+            status: $row.status,
+            scores: $row.home_score.zip($row.away_score),
+        }
+    };
+}
+
+/// A prediction as it is read; what has rules is still plain.
+struct Stored {
+    id: PredictionId,
+    user_id: UserId,
+    event_id: EventId,
+    prediction: String,
+    goals: Option<(i16, i16)>,
+    confidence: i16,
+    created_at: OffsetDateTime,
+    updated_at: OffsetDateTime,
+    is_in_time: bool,
+    rules_version: i16,
+    status: String,
+    scores: Option<(i32, i32)>,
+}
+
+impl TryFrom<Stored> for Prediction {
+    type Error = sqlx::Error;
+
+    fn try_from(stored: Stored) -> Result<Self, sqlx::Error> {
+        let status = read_status(&stored.status)?;
+        Ok(Self {
+            id: stored.id,
+            user_id: stored.user_id,
+            event_id: stored.event_id,
+            forecast: read_forecast(&stored.prediction, stored.goals, stored.confidence)?,
+            created_at: stored.created_at,
+            updated_at: stored.updated_at,
+            is_in_time: stored.is_in_time,
+            rules: read_rules(stored.rules_version)?,
+            outcome: status.outcome(stored.scores),
+        })
+    }
+}
+
+fn read_status(name: &str) -> sqlx::Result<Status> {
+    name.parse().map_err(|error: UnknownStatus| sqlx::Error::Decode(error.into()))
+}
+
+fn read_rules(version: i16) -> sqlx::Result<RulesVersion> {
+    RulesVersion::try_from(version).map_err(|error| sqlx::Error::Decode(error.into()))
+}
+
+/// Whom a user does not want to meet.
+pub(super) async fn blocked(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!("select blocked_id from blocks where user_id = $1", user.0).fetch_all(executor).await
+}
+
+/// Whether somebody could still copy what is said of a match.
+pub(super) async fn is_to_come(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<bool> {
+    let is_to_come = sqlx::query_scalar!(
+        r#"select e.status = 'postponed' or accepts_predictions(e, statement_timestamp()) as "is_to_come!"
+           from events e where e.id = $1"#,
+        event.0,
+    )
+    .fetch_optional(executor)
+    .await?;
+    Ok(is_to_come.unwrap_or_default())
+}
+
+/// The first predictions of a match after the cursor, by user; but for those of the unseen.
+pub(super) async fn list(
+    executor: impl PgExecutor<'_>,
+    event: EventId,
+    unseen: &[i64],
+    pick: Option<Pick>,
+    after: Option<Cursor>,
+    limit: i64,
+) -> sqlx::Result<Vec<Listed>> {
+    let rows = predictions!(
+        ", u.username, u.name",
+        "join users u on u.user_id = p.user_id
+         where e.id = $1
+           and p.user_id > $2
+           and ($3::text is null or p.prediction = $3)
+           and p.user_id <> all($4::bigint[])
+         order by p.user_id
+         limit $5",
+        event.0,
+        after.map_or(0, Cursor::id),
+        pick.map(Pick::name),
+        unseen,
+        limit,
+    )
+    .fetch_all(executor)
+    .await?;
+    rows.into_iter()
+        .map(|row| Ok(Listed { prediction: stored!(row).try_into()?, username: row.username, name: row.name }))
+        .collect()
+}
+
+/// The same of a room's members. It begins with them: they are few, whatever the match has.
+pub(super) async fn list_of_room(
+    executor: impl PgExecutor<'_>,
+    event: EventId,
+    room: RoomView,
+    unseen: &[i64],
+    pick: Option<Pick>,
+    after: Option<Cursor>,
+    limit: i64,
+) -> sqlx::Result<Vec<Listed>> {
+    let rows = predictions!(
+        ", u.username, u.name",
+        "join users u on u.user_id = p.user_id
+         where e.id = $1
+           and p.user_id = any(array(
+             select m.user_id from room_members m join rooms r on r.id = m.room_id
+             where m.membership = 'join' and m.user_id > $2
+               and (r.id = $6 or ($7 and r.event_id = $1 and r.stand is not null))))
+           and ($3::text is null or p.prediction = $3)
+           and p.user_id <> all($4::bigint[])
+         order by p.user_id
+         limit $5",
+        event.0,
+        after.map_or(0, Cursor::id),
+        pick.map(Pick::name),
+        unseen,
+        limit,
+        room.id.0,
+        room.with_all_stands,
+    )
+    .fetch_all(executor)
+    .await?;
+    rows.into_iter()
+        .map(|row| Ok(Listed { prediction: stored!(row).try_into()?, username: row.username, name: row.name }))
+        .collect()
+}
+
+/// What one user said of a match, if a list with this filter shows it. A query of its own, because only a plan that knows
+/// the user goes straight to the row.
+pub(super) async fn list_of_user(
+    executor: impl PgExecutor<'_>,
+    event: EventId,
+    user: UserId,
+    room: Option<RoomView>,
+    pick: Option<Pick>,
+) -> sqlx::Result<Option<Listed>> {
+    let row = predictions!(
+        ", u.username, u.name",
+        "join users u on u.user_id = p.user_id
+         where p.user_id = $1 and e.id = $2
+           and ($3::text is null or p.prediction = $3)
+           and ($4::bigint is null or exists (
+             select from room_members m join rooms r on r.id = m.room_id
+             where m.user_id = p.user_id and m.membership = 'join'
+               and (r.id = $4 or ($5 and r.event_id = $2 and r.stand is not null))))",
+        user.0,
+        event.0,
+        pick.map(Pick::name),
+        room.map(|room| room.id.0),
+        room.is_some_and(|room| room.with_all_stands),
+    )
+    .fetch_optional(executor)
+    .await?;
+    row.map(|row| Ok(Listed { prediction: stored!(row).try_into()?, username: row.username, name: row.name }))
+        .transpose()
+}
+
+/// All predictions of a match, as they were counted when they were made.
+pub(super) async fn summary(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Option<Summary>> {
+    sqlx::query_as!(
+        Summary,
+        r#"select coalesce(sum(t.home), 0)::bigint as "home!",
+                  coalesce(sum(t.draw), 0)::bigint as "draw!",
+                  coalesce(sum(t.away), 0)::bigint as "away!",
+                  coalesce(sum(t.confidence) / nullif(sum(t.home + t.draw + t.away), 0), 0)::double precision
+                    as "average_confidence!"
+           from events e left join event_tallies t on t.event_id = e.id
+           where e.id = $1
+           group by e.id"#,
+        event.0,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// All predictions of a room's members on a match.
+pub(super) async fn summary_of_room(
+    executor: impl PgExecutor<'_>,
+    event: EventId,
+    room: RoomView,
+) -> sqlx::Result<Summary> {
+    sqlx::query_as!(
+        Summary,
+        r#"select count(*) filter (where p.prediction = 'home') as "home!",
+                  count(*) filter (where p.prediction = 'draw') as "draw!",
+                  count(*) filter (where p.prediction = 'away') as "away!",
+                  coalesce(avg(p.confidence), 0)::double precision as "average_confidence!"
+           from predictions p
+           where p.event_id = $1 and p.user_id = any(array(
+             select m.user_id from room_members m join rooms r on r.id = m.room_id
+             where m.membership = 'join' and (r.id = $2 or ($3 and r.event_id = $1 and r.stand is not null))))"#,
+        event.0,
+        room.id.0,
+        room.with_all_stands,
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// By which rules the predictions of a match earn points; `None` if there is no such match.
+pub(super) async fn rules_of(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Option<RulesVersion>> {
+    let version =
+        sqlx::query_scalar!("select rules_version from events where id = $1", event.0).fetch_optional(executor).await?;
+    version.map(read_rules).transpose()
+}
+
+/// The first of a user's own predictions after the cursor, the newest first. A user's rows are few and lie together, so
+/// they are sorted when they are read. They go by their time: ids are handed out to connections in advance, so a later
+/// prediction can have a lower one.
+pub(super) async fn own(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    filter: Option<OwnFilter>,
+    after: Option<Cursor>,
+    limit: i64,
+) -> sqlx::Result<Vec<Own>> {
+    let rows = predictions!(
+        ", e.start_time, h.name as home_team, a.name as away_team",
+        "join teams h on h.id = e.home_team_id
+         join teams a on a.id = e.away_team_id
+         where p.user_id = $1
+           and ($2::bigint is null or (p.created_at, p.id) <
+                (select c.created_at, c.id from predictions c where c.user_id = $1 and c.id = $2))
+           and (not $3 or accepts_predictions(e, statement_timestamp()))
+           and (not $4 or e.status = 'finished')
+         order by p.created_at desc, p.id desc
+         limit $5",
+        user.0,
+        after.map(Cursor::id),
+        filter == Some(OwnFilter::Open),
+        filter == Some(OwnFilter::Settled),
+        limit,
+    )
+    .fetch_all(executor)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let event = PredictedEvent {
+                home_team: row.home_team,
+                away_team: row.away_team,
+                start_time: row.start_time,
+                status: read_status(&row.status)?,
+                home_score: row.home_score,
+                away_score: row.away_score,
+            };
+            Ok(Own { prediction: stored!(row).try_into()?, event })
+        })
+        .collect()
+}
+
+/// One of a user's own predictions.
+pub(super) async fn find_own(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    id: PredictionId,
+) -> sqlx::Result<Option<Prediction>> {
+    let row = predictions!("", "where p.user_id = $1 and p.id = $2", user.0, id.0).fetch_optional(executor).await?;
+    row.map(|row| stored!(row).try_into()).transpose()
+}
+
+/// What some users said of a match, those who did.
+pub(super) async fn of_users(
+    executor: impl PgExecutor<'_>,
+    event: EventId,
+    users: &[UserId],
+) -> sqlx::Result<Vec<Prediction>> {
+    let users: Vec<i64> = users.iter().map(|user| user.0).collect();
+    let rows = predictions!("", "where p.user_id = any($1) and e.id = $2", &users, event.0).fetch_all(executor).await?;
+    rows.into_iter().map(|row| stored!(row).try_into()).collect()
+}
+
+/// The user's own predictions of matches with a result.
+pub(super) async fn settled(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<Prediction>> {
+    let rows = predictions!("", "where p.user_id = $1 and e.status = 'finished'", user.0).fetch_all(executor).await?;
+    rows.into_iter().map(|row| stored!(row).try_into()).collect()
+}

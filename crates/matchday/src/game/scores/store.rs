@@ -1,0 +1,632 @@
+//! The SQL of scores.
+
+use scoring::Outcome;
+use sqlx::{Executor as _, PgConnection, PgExecutor, PgPool, Postgres, Transaction};
+use time::OffsetDateTime;
+use web::ids::{EventId, TournamentId, UserId};
+
+use super::{
+    rules::Score,
+    service::{Difference, Progress},
+};
+use crate::chat::rooms::service::Room;
+
+/// Makes every plan of a transaction walk along an index by user, so that lanes of several matches take rows in the same
+/// order; and what the planner knows of a table that has just grown by a million rows is not worth much. Nothing is
+/// compiled: that takes longer than running what it would speed up.
+const ALONG_USERS: &str = "set local statement_timeout = '60s'; set local enable_hashjoin = off;
+    set local enable_mergejoin = off; set local enable_seqscan = off; set local enable_bitmapscan = off;
+    set local max_parallel_workers_per_gather = 0; set local jit = off";
+
+/// A slice of the users of a match.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane {
+    pub(super) event: EventId,
+    /// Which.
+    pub number: i32,
+    pub(super) from_user: i64,
+    pub(super) until_user: i64,
+    /// Which result is in its scores.
+    pub(super) revision: i64,
+    /// Which should be.
+    pub(super) wanted: i64,
+}
+
+/// A result as far as scores know it.
+pub(super) struct StoredResult {
+    pub(super) revision: i64,
+    scores: Option<(i32, i32)>,
+}
+
+impl StoredResult {
+    /// Whether anybody gains or loses by it.
+    pub(super) fn has_points(&self) -> bool {
+        self.scores.is_some()
+    }
+}
+
+/// One plan of a match at a time.
+pub(super) async fn lock_plan(connection: &mut PgConnection, event: EventId) -> sqlx::Result<()> {
+    // Cutting lanes reads all predictions of the match, however many there are.
+    sqlx::query!("set local statement_timeout = 0").execute(&mut *connection).await?;
+    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday scores', $1))", event.0)
+        .fetch_one(connection)
+        .await?;
+    Ok(())
+}
+
+pub(super) async fn latest_result(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Option<StoredResult>> {
+    let row = sqlx::query!(
+        "select revision, home_score, away_score from event_results where event_id = $1 order by revision desc limit 1",
+        event.0,
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(row.map(|row| StoredResult { revision: row.revision, scores: row.home_score.zip(row.away_score) }))
+}
+
+/// Whether anything of a match is in any score. Its lanes stay as they are until the transaction ends.
+pub(super) async fn is_in_scores(connection: &mut PgConnection, event: EventId) -> sqlx::Result<bool> {
+    let lanes = sqlx::query_scalar!(
+        r#"select exists (select from event_results r where r.event_id = l.event_id and r.revision = l.revision
+                                                        and r.home_score is not null) as "is_in!"
+           from score_lanes l where l.event_id = $1 order by l.lane for update"#,
+        event.0,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(lanes.contains(&true))
+}
+
+/// Cuts all users into lanes so that each has as many predictions of a match.
+pub(super) async fn cut_lanes(connection: &mut PgConnection, event: EventId, size: i64) -> sqlx::Result<()> {
+    sqlx::query!("delete from score_lanes where event_id = $1", event.0).execute(&mut *connection).await?;
+    // The first user of every lane but the first one. The least and the greatest number there is stand for all that may
+    // still come.
+    sqlx::query!(
+        "insert into score_lanes (event_id, lane, from_user, until_user, revision, shown_revision)
+         select $1, row_number() over (order by cut), cut,
+                lead(cut, 1, 9223372036854775807) over (order by cut), 0, 0
+         from (select -9223372036854775808 as cut
+               union all
+               select user_id from (select user_id, row_number() over (order by user_id) as position
+                                    from predictions where event_id = $1) p
+               where position % $2 = 0) c",
+        event.0,
+        size,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// The lanes of a match that do not have, or do not show, a result yet.
+pub(super) async fn lanes_behind(
+    connection: &mut PgConnection,
+    event: EventId,
+    revision: i64,
+) -> sqlx::Result<Vec<Lane>> {
+    sqlx::query_as!(
+        Lane,
+        r#"select event_id as "event: EventId", lane as number, from_user, until_user, revision, $2::bigint as "wanted!"
+           from score_lanes
+           where event_id = $1 and (revision < $2 or shown_revision < $2 or paid_revision < $2) order by lane"#,
+        event.0,
+        revision,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// Finds a lane, and keeps others from it until the transaction ends.
+pub(super) async fn hold_lane(connection: &mut PgConnection, event: EventId, lane: i32) -> sqlx::Result<Option<Lane>> {
+    connection.execute(ALONG_USERS).await?;
+    sqlx::query_as!(
+        Lane,
+        r#"select event_id as "event: EventId", lane as number, from_user, until_user, revision, revision as "wanted!"
+           from score_lanes where event_id = $1 and lane = $2 for update"#,
+        event.0,
+        lane,
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+/// The tables that a result counts for; `None` if nobody gains or loses by it.
+pub(super) async fn tables_of_result(
+    connection: &mut PgConnection,
+    event: EventId,
+    revision: i64,
+) -> sqlx::Result<Option<Vec<String>>> {
+    sqlx::query_scalar!(
+        r#"select score_scopes(e.tournament_id, r.start_time) as "scopes!"
+           from event_results r join events e on e.id = r.event_id
+           where r.event_id = $1 and r.revision = $2 and r.home_score is not null"#,
+        event.0,
+        revision,
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+/// Takes what a result is worth to a lane's users out of their scores.
+pub(super) async fn take_result_back(
+    connection: &mut PgConnection,
+    lane: &Lane,
+    revision: i64,
+    tables: &[String],
+) -> sqlx::Result<()> {
+    add(connection, lane, revision, -1, tables).await?;
+    Ok(())
+}
+
+/// Adds what a result is worth to a lane's users to their scores, and returns what these are now; `None` if some have no
+/// score in a table yet. Changing rows that are there is the usual case, and cheaper than asking for each whether it is.
+pub(super) async fn add_result(
+    connection: &mut PgConnection,
+    lane: &Lane,
+    revision: i64,
+    tables: &[String],
+) -> sqlx::Result<Option<Vec<ScoreRow>>> {
+    let scores = add(connection, lane, revision, 1, tables).await?;
+    let predictions = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from predictions where event_id = $1 and user_id >= $2 and user_id < $3"#,
+        lane.event.0,
+        lane.from_user,
+        lane.until_user,
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok((scores.len() as u64 == predictions.unsigned_abs() * tables.len() as u64).then_some(scores))
+}
+
+/// The same, also for those who have no score in a table yet.
+pub(super) async fn put_result(
+    connection: &mut PgConnection,
+    lane: &Lane,
+    revision: i64,
+    tables: &[String],
+) -> sqlx::Result<Vec<ScoreRow>> {
+    sqlx::query_file_as!(
+        ScoreRow,
+        "src/game/scores/put_result.sql",
+        lane.event.0,
+        lane.from_user,
+        lane.until_user,
+        revision,
+        tables,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+async fn add(
+    connection: &mut PgConnection,
+    lane: &Lane,
+    revision: i64,
+    sign: i32,
+    tables: &[String],
+) -> sqlx::Result<Vec<ScoreRow>> {
+    sqlx::query_file_as!(
+        ScoreRow,
+        "src/game/scores/add_result.sql",
+        lane.event.0,
+        lane.from_user,
+        lane.until_user,
+        revision,
+        sign,
+        tables,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// The transaction, as the rows that it writes name it.
+pub(super) async fn transaction(connection: &mut PgConnection) -> sqlx::Result<String> {
+    sqlx::query_scalar!(r#"select (pg_current_xact_id()::xid)::text as "transaction!""#).fetch_one(connection).await
+}
+
+/// Says which result is in a lane's scores.
+pub(super) async fn set_lane(connection: &mut PgConnection, lane: &Lane, revision: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update score_lanes set revision = $3 where event_id = $1 and lane = $2",
+        lane.event.0,
+        lane.number,
+        revision,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Keeps others from a lane until the transaction ends; returns whether its users are still to be paid by this result: it
+/// is in their scores, it is the match's latest one, and nobody has done it.
+pub(super) async fn hold_to_pay(connection: &mut PgConnection, lane: &Lane, revision: i64) -> sqlx::Result<bool> {
+    connection.execute(ALONG_USERS).await?;
+    let paid = sqlx::query_scalar!(
+        "select paid_revision from score_lanes where event_id = $1 and lane = $2 and from_user = $3 and until_user = $4
+         and revision = $5 for update",
+        lane.event.0,
+        lane.number,
+        lane.from_user,
+        lane.until_user,
+        revision,
+    )
+    .fetch_optional(&mut *connection)
+    .await?;
+    // Asked after the lane was got: a result that is written while it is held is paid after this one.
+    let latest = latest_result(connection, lane.event).await?;
+    Ok(paid.is_some_and(|paid| paid < revision) && latest.is_some_and(|latest| latest.revision == revision))
+}
+
+/// Says which result a lane's users were paid by.
+pub(super) async fn set_paid(connection: &mut PgConnection, lane: &Lane, revision: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update score_lanes set paid_revision = $3 where event_id = $1 and lane = $2",
+        lane.event.0,
+        lane.number,
+        revision,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Says which result a lane's scores show in the leaderboards.
+pub(super) async fn set_shown(db: &PgPool, lane: &Lane, revision: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update score_lanes set shown_revision = $3 where event_id = $1 and lane = $2 and shown_revision < $3",
+        lane.event.0,
+        lane.number,
+        revision,
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Takes note of the results up to this one that every lane of their match has. Whoever finishes the last lane sees all of
+/// them done. A later result, of which the caller does not know, may not even be planned yet. Returns the latest of those
+/// that were noted now.
+pub(super) async fn mark_applied(
+    connection: &mut PgConnection,
+    event: EventId,
+    revision: i64,
+) -> sqlx::Result<Option<i64>> {
+    let applied = sqlx::query_scalar!(
+        "update event_results set applied_at = statement_timestamp()
+         where event_id = $1 and applied_at is null and revision <= $2
+           and not exists (select from score_lanes l where l.event_id = $1
+                           and (l.revision < event_results.revision or l.shown_revision < event_results.revision
+                                or l.paid_revision < event_results.revision))
+         returning revision",
+        event.0,
+        revision,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(applied.into_iter().max())
+}
+
+/// Matches with a result that should be in all scores by now. Each is named once now, and again after twice the time if
+/// that did not help.
+pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<EventId>> {
+    let mut events = sqlx::query_scalar!(
+        r#"update event_results
+           set look_again_at = statement_timestamp() + (statement_timestamp() - recorded_at)
+           where applied_at is null and look_again_at < statement_timestamp()
+           returning event_id as "event_id: EventId""#,
+    )
+    .fetch_all(connection)
+    .await?;
+    events.sort_unstable();
+    events.dedup();
+    Ok(events)
+}
+
+/// Every lane of a match.
+pub(super) async fn lanes(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Vec<i32>> {
+    sqlx::query_scalar!("select lane from score_lanes where event_id = $1 order by lane", event.0)
+        .fetch_all(executor)
+        .await
+}
+
+/// Whether there is such a match.
+pub(super) async fn event_exists(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(r#"select exists (select from events where id = $1) as "exists!""#, event.0)
+        .fetch_one(executor)
+        .await
+}
+
+/// The greatest id of a user who has a score or a prediction; 0 without any.
+pub(super) async fn last_user(executor: impl PgExecutor<'_>) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"select greatest((select max(user_id) from user_scores), (select max(user_id) from predictions), 0) as "last!""#
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// Begins a transaction that sees one state of the database from its first look to its last, and fails where somebody
+/// changed meanwhile what it wants to write.
+pub(super) async fn begin_at_one_moment(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+    db.begin_with("begin isolation level repeatable read; set local statement_timeout = 0").await
+}
+
+/// The scores of these users that are not what they should be.
+pub(super) async fn differences(
+    connection: &mut PgConnection,
+    from_user: i64,
+    until_user: i64,
+) -> sqlx::Result<Vec<Difference>> {
+    let rows =
+        sqlx::query_file!("src/game/scores/differences.sql", from_user, until_user).fetch_all(connection).await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Difference {
+            user: row.user_id,
+            scope: row.scope,
+            expected: Score { points: row.points, exact: row.exact, correct: row.correct, settled: row.settled },
+            found: Score {
+                points: row.found_points,
+                exact: row.found_exact,
+                correct: row.found_correct,
+                settled: row.found_settled,
+            },
+        })
+        .collect())
+}
+
+/// The tables that these users are in.
+pub(super) async fn scopes_of_users(
+    executor: impl PgExecutor<'_>,
+    from_user: i64,
+    until_user: i64,
+) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!(
+        "select distinct scope from user_scores where user_id >= $1 and user_id < $2",
+        from_user,
+        until_user,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Sets scores to what they should be.
+pub(super) async fn repair(connection: &mut PgConnection, differences: &[Difference]) -> sqlx::Result<()> {
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let users: Vec<i64> = differences.iter().map(|difference| difference.user.0).collect();
+    let scopes: Vec<&str> = differences.iter().map(|difference| difference.scope.as_str()).collect();
+    let column = |read: &dyn Fn(&Score) -> i32| {
+        differences.iter().map(|difference| read(&difference.expected)).collect::<Vec<_>>()
+    };
+    sqlx::query!(
+        "insert into user_scores (user_id, scope, points, exact, correct, settled)
+         select user_id, scope, points, exact, correct, settled
+         from unnest($1::bigint[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::integer[])
+           as s (user_id, scope, points, exact, correct, settled)
+         order by user_id, scope
+         on conflict (user_id, scope) do update
+           set points = excluded.points, exact = excluded.exact, correct = excluded.correct, settled = excluded.settled",
+        &users,
+        &scopes as &[&str],
+        &column(&|score| score.points),
+        &column(&|score| score.exact),
+        &column(&|score| score.correct),
+        &column(&|score| score.settled),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn in_progress(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<Progress>> {
+    sqlx::query_as!(
+        Progress,
+        r#"select r.event_id as "event: EventId", r.revision, r.recorded_at,
+                  count(l.lane) as "lanes!",
+                  count(l.lane) filter (where l.revision >= r.revision and l.shown_revision >= r.revision
+                                          and l.paid_revision >= r.revision) as "done!"
+           from event_results r
+           join events e on e.id = r.event_id and e.result_revision = r.revision
+           left join score_lanes l on l.event_id = r.event_id
+           where r.applied_at is null
+           group by r.event_id, r.revision, r.recorded_at
+           order by r.recorded_at, r.event_id"#,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+// What leaderboards read.
+
+/// A user's score in one of the tables that were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ScoreRow {
+    /// Which of them, from 1.
+    pub(super) scope: i32,
+    pub(super) user_id: i64,
+    pub(super) points: i32,
+    pub(super) exact: i32,
+    pub(super) correct: i32,
+    pub(super) settled: i32,
+}
+
+impl ScoreRow {
+    /// Where it stands: in which table, and whose it is.
+    pub(super) fn place(&self) -> (i32, i64) {
+        (self.scope, self.user_id)
+    }
+
+    /// Which of the tables, from 0.
+    pub(super) fn scope_index(&self) -> usize {
+        usize::try_from(self.scope - 1).unwrap_or(usize::MAX)
+    }
+}
+
+/// The scores of a match's predictors in some tables: those with ids from one up to another.
+pub(super) async fn scores_of_predictors(
+    executor: impl PgExecutor<'_>,
+    scopes: &[String],
+    event: EventId,
+    from_user: i64,
+    until_user: i64,
+) -> sqlx::Result<Vec<ScoreRow>> {
+    sqlx::query_as!(
+        ScoreRow,
+        r#"select array_position($1, s.scope) as "scope!", s.user_id, s.points, s.exact, s.correct, s.settled
+           from predictions p cross join lateral (
+               select * from user_scores where user_id = p.user_id and scope = any($1)
+               -- Keeps it a look-up for each of them, whatever the planner believes: all scores are many more.
+               offset 0
+           ) s
+           where p.event_id = $2 and p.user_id >= $3 and p.user_id < $4"#,
+        scopes,
+        event.0,
+        from_user,
+        until_user,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Whether somebody else has written scores of these since a transaction wrote all of them.
+pub(super) async fn were_changed_after(
+    executor: impl PgExecutor<'_>,
+    transaction: &str,
+    scopes: &[String],
+    event: EventId,
+    from_user: i64,
+    until_user: i64,
+) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (
+               select from predictions p cross join lateral (
+                   select xmin from user_scores where user_id = p.user_id and scope = any($2) offset 0
+               ) s
+               where p.event_id = $3 and p.user_id >= $4 and p.user_id < $5 and s.xmin <> $1::text::xid) as "changed!""#,
+        transaction,
+        scopes,
+        event.0,
+        from_user,
+        until_user,
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// The scores of one table by user: those with ids from one up to another, but no more than so many.
+pub(super) async fn scores_from(
+    executor: impl PgExecutor<'_>,
+    scope: &str,
+    from_user: i64,
+    until_user: i64,
+    most: i64,
+) -> sqlx::Result<Vec<ScoreRow>> {
+    sqlx::query_as!(
+        ScoreRow,
+        r#"select 1 as "scope!", user_id, points, exact, correct, settled
+           from user_scores where scope = $1 and user_id >= $2 and user_id < $3 order by user_id limit $4"#,
+        scope,
+        from_user,
+        until_user,
+        most,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// The tables in which a match has been counted, by any of the results it has had.
+pub(super) async fn scopes_of_match(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!(
+        r#"select distinct unnest(score_scopes(e.tournament_id, r.start_time)) as "scope!"
+           from event_results r join events e on e.id = r.event_id
+           where r.event_id = $1 and r.home_score is not null order by 1"#,
+        event.0,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Somebody on a leaderboard, as others see them.
+pub(super) struct Player {
+    pub(super) user_id: UserId,
+    pub(super) username: String,
+    pub(super) name: Option<String>,
+    pub(super) settled: Option<i32>,
+}
+
+/// Who these users are, and how many of their predictions a table counts; without those whom the viewer has blocked.
+pub(super) async fn players(
+    executor: impl PgExecutor<'_>,
+    users: &[i64],
+    scope: &str,
+    viewer: UserId,
+) -> sqlx::Result<Vec<Player>> {
+    sqlx::query_as!(
+        Player,
+        r#"select u.user_id as "user_id: UserId", u.username, u.name, s.settled as "settled?"
+           from users u left join user_scores s on s.user_id = u.user_id and s.scope = $2
+           where u.user_id = any($1)
+             and not exists (select from blocks b where b.user_id = $3 and b.blocked_id = u.user_id)"#,
+        users,
+        scope,
+        viewer.0,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+pub(super) async fn is_tournament(executor: impl PgExecutor<'_>, tournament: TournamentId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(r#"select exists (select from tournaments where id = $1) as "is_one!""#, tournament.0)
+        .fetch_one(executor)
+        .await
+}
+
+/// A user's points in a table.
+pub(super) async fn points(executor: impl PgExecutor<'_>, user: UserId, scope: &str) -> sqlx::Result<Option<i32>> {
+    sqlx::query_scalar!("select points from user_scores where user_id = $1 and scope = $2", user.0, scope)
+        .fetch_optional(executor)
+        .await
+}
+
+/// A line of a room's table; without a user where there is only the total to be told.
+pub(super) struct RoomLine {
+    pub(super) total: i64,
+    pub(super) position: Option<i64>,
+    pub(super) own_position: Option<i64>,
+    pub(super) rank: Option<i64>,
+    pub(super) user_id: Option<UserId>,
+    pub(super) username: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) points: Option<i32>,
+    pub(super) exact: Option<i32>,
+    pub(super) correct: Option<i32>,
+    pub(super) settled: Option<i32>,
+}
+
+/// The first of a table among a room's members, the viewer, and as many neighbours before and after: one query.
+pub(super) async fn room_board(
+    executor: impl PgExecutor<'_>,
+    room: &Room,
+    scope: &str,
+    viewer: UserId,
+    top: i64,
+    neighbours: i64,
+) -> sqlx::Result<Vec<RoomLine>> {
+    sqlx::query_file_as!(
+        RoomLine,
+        "src/game/scores/room_board.sql",
+        room.id.0,
+        room.event_id.map(|id| id.0),
+        room.stand.is_some(),
+        scope,
+        viewer.0,
+        top,
+        neighbours,
+    )
+    .fetch_all(executor)
+    .await
+}

@@ -1,0 +1,10 @@
+//! What accounts ask of higher domains.
+
+use futures_util::future::BoxFuture;
+use sqlx::PgConnection;
+use web::ids::UserId;
+
+/// Takes part in making an account, in the transaction that makes it.
+pub trait Welcome: Send + Sync {
+    fn welcome_in<'a>(&'a self, connection: &'a mut PgConnection, user: UserId) -> BoxFuture<'a, sqlx::Result<()>>;
+}

@@ -1,0 +1,68 @@
+//! Accounts in responses.
+
+use iso_day::option as day;
+use serde::Serialize;
+use time::{Date, OffsetDateTime};
+use utoipa::ToSchema;
+use web::{ApiError, ids::UserId};
+
+use super::service::{Account, ChangeError};
+
+/// An account, as its owner sees it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = User)]
+pub(crate) struct UserItem {
+    id: UserId,
+    #[schema(required, example = "+14155550100")]
+    phone: Option<String>,
+    #[schema(example = "swift_winger")]
+    username: String,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    created_at: OffsetDateTime,
+    #[schema(required, example = "Ada Obi")]
+    name: Option<String>,
+    #[schema(required, example = "ada@example.org")]
+    email: Option<String>,
+    #[serde(with = "day")]
+    #[schema(required, value_type = Option<String>, format = Date, example = "1990-02-28")]
+    date_of_birth: Option<Date>,
+    /// Whether the username was made up by the service. Then it can be replaced, once.
+    username_is_generated: bool,
+}
+
+time::serde::format_description!(iso_day, Date, "[year]-[month]-[day]");
+
+impl From<Account> for UserItem {
+    fn from(account: Account) -> Self {
+        Self {
+            id: account.id,
+            phone: account.phone.map(|phone| phone.as_str().to_owned()),
+            username: account.username.to_string(),
+            created_at: account.created_at,
+            name: account.name,
+            email: account.email,
+            date_of_birth: account.date_of_birth,
+            username_is_generated: account.username_is_generated,
+        }
+    }
+}
+
+impl From<ChangeError> for ApiError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::NoSuchAccount => Self::unauthenticated(),
+            ChangeError::UsernameTaken => Self::invalid_field("username", "is taken"),
+            ChangeError::UsernameChosen => Self::invalid_field("username", "was chosen already and stays"),
+            ChangeError::TooYoung { minimum_age: 0 } => {
+                Self::invalid_field("date_of_birth", "must be a date in the past")
+            }
+            ChangeError::TooYoung { minimum_age } => {
+                let message = format!("must be a date in the past, at least {minimum_age} years ago");
+                Self::invalid_field("date_of_birth", &message)
+            }
+            ChangeError::Database(error) => error.into(),
+            ChangeError::Message(_) => Self::internal(error),
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The SQL of accounts.
+
+use std::collections::{HashMap, HashSet};
+
+use sqlx::{PgConnection, PgExecutor};
+use time::{Date, OffsetDateTime};
+use web::ids::UserId;
+
+use super::{
+    restrictions::{PhoneMac, Term, Terms},
+    service::Account,
+};
+use crate::identity::{phone::Phone, usernames::Username};
+
+/// Makes changes of one user's rows take turns, until the transaction ends. Returns whether there is such a user.
+pub(crate) async fn lock(connection: &mut PgConnection, user: UserId) -> sqlx::Result<bool> {
+    let found = sqlx::query_scalar!("select user_id from users where user_id = $1 for no key update", user.0)
+        .fetch_optional(connection)
+        .await?;
+    Ok(found.is_some())
+}
+
+/// An id for a user who is about to be made.
+pub(super) async fn next_id(connection: &mut PgConnection) -> sqlx::Result<UserId> {
+    sqlx::query_scalar!(r#"select nextval(pg_get_serial_sequence('users', 'user_id')) as "id!""#)
+        .fetch_one(connection)
+        .await
+        .map(UserId)
+}
+
+pub(super) async fn insert(connection: &mut PgConnection, account: &Account) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into users (user_id, created_at, username, username_is_generated, phone, phone_verified_at)
+         overriding system value
+         values ($1, $2, $3, $4, $5, case when $5::text is null then null else $2::timestamptz end)",
+        account.id.0,
+        account.created_at,
+        account.username.as_str(),
+        account.username_is_generated,
+        account.phone.as_ref().map(Phone::as_str),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// The account as it is at `now`: a ban or mute whose time is over is none, whether or not a worker has lifted it yet.
+pub(crate) async fn find(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    now: OffsetDateTime,
+) -> sqlx::Result<Option<Account>> {
+    sqlx::query_as!(
+        Account,
+        r#"select user_id as "id: UserId", created_at, username as "username: Username", username_is_generated,
+                  phone as "phone: Phone", name, email, date_of_birth, has_chat_account,
+                  case when banned_until <= $2 then null else banned_at end as banned_at,
+                  case when banned_until <= $2 then null else banned_until end as banned_until,
+                  case when muted_until <= $2 then null else muted_at end as muted_at,
+                  case when muted_until <= $2 then null else muted_until end as muted_until
+           from users where user_id = $1 and deleted_at is null"#,
+        user.0,
+        now,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// Who is behind some usernames.
+pub(crate) struct Behind {
+    /// Whose they are now. A name that somebody once had is nobody's.
+    pub(crate) users: HashMap<String, UserId>,
+    /// Those whose owners are gone for good.
+    pub(crate) departed: HashSet<String>,
+}
+
+/// Who is behind these usernames. Claims and users lie apart, so this is two questions.
+pub(crate) async fn behind(connection: &mut PgConnection, usernames: &[&str]) -> sqlx::Result<Behind> {
+    let claims =
+        sqlx::query!("select username, user_id from username_claims where username = any($1)", usernames as &[&str])
+            .fetch_all(&mut *connection)
+            .await?;
+    let owners: Vec<i64> = claims.iter().map(|claim| claim.user_id).collect();
+    let rows = sqlx::query!(r#"select user_id as "id: UserId", username from users where user_id = any($1)"#, &owners)
+        .fetch_all(connection)
+        .await?;
+    let asked: HashSet<&str> = usernames.iter().copied().collect();
+    let users = rows.into_iter().filter(|row| asked.contains(row.username.as_str()));
+    Ok(Behind {
+        users: users.map(|row| (row.username, row.id)).collect(),
+        // Leaving takes the claim's owner out.
+        departed: claims.into_iter().filter(|claim| claim.user_id == 0).map(|claim| claim.username).collect(),
+    })
+}
+
+/// What these users are called.
+pub(crate) async fn usernames(connection: &mut PgConnection, users: &[i64]) -> sqlx::Result<HashMap<UserId, String>> {
+    let rows = sqlx::query!(r#"select user_id as "id: UserId", username from users where user_id = any($1)"#, users)
+        .fetch_all(connection)
+        .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.username)).collect())
+}
+
+/// Takes note that the homeserver's account of that name is ours, unless the name is another one by now.
+pub(super) async fn note_chat_account(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    username: &Username,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update users set has_chat_account = true where user_id = $1 and username = $2",
+        user.0,
+        username.as_str(),
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// Lets a user replace a username once more, unless chat works with it after all.
+pub(super) async fn allow_another_username(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    username: &Username,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update users set username_is_generated = true where user_id = $1 and username = $2 and not has_chat_account",
+        user.0,
+        username.as_str(),
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// The account that a phone logs in to. It stays that account's as long as the account is locked.
+pub(crate) async fn phone_owner(connection: &mut PgConnection, phone: &Phone) -> sqlx::Result<Option<UserId>> {
+    sqlx::query_scalar!(r#"select user_id as "user_id: UserId" from phone_claims where phone = $1"#, phone.as_str(),)
+        .fetch_optional(connection)
+        .await
+}
+
+/// Claims a phone; returns whether it was free. A claim that another transaction is making is waited for.
+pub(crate) async fn claim_phone(
+    connection: &mut PgConnection,
+    phone: &Phone,
+    user: UserId,
+    now: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let claimed = sqlx::query!(
+        "insert into phone_claims (phone, user_id, claimed_at) values ($1, $2, $3)
+         on conflict (phone) do nothing returning phone",
+        phone.as_str(),
+        user.0,
+        now,
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(claimed.is_some())
+}
+
+/// Claims a phone for a user who is about to be made; returns their id, or `None` if the phone is taken.
+pub(super) async fn claim_phone_for_new(
+    connection: &mut PgConnection,
+    phone: &Phone,
+    now: OffsetDateTime,
+) -> sqlx::Result<Option<UserId>> {
+    sqlx::query_scalar!(
+        r#"insert into phone_claims (phone, user_id, claimed_at)
+           values ($1, nextval(pg_get_serial_sequence('users', 'user_id')), $2)
+           on conflict (phone) do nothing returning user_id as "user_id: UserId""#,
+        phone.as_str(),
+        now,
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+pub(crate) async fn release_phone(connection: &mut PgConnection, phone: &Phone, user: UserId) -> sqlx::Result<()> {
+    sqlx::query!("delete from phone_claims where phone = $1 and user_id = $2", phone.as_str(), user.0)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn set_phone(
+    connection: &mut PgConnection,
+    user: UserId,
+    phone: &Phone,
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update users set phone = $2, phone_verified_at = $3 where user_id = $1",
+        user.0,
+        phone.as_str(),
+        now,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Leaves an account without a phone: another account has it.
+pub(crate) async fn clear_phone(connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
+    sqlx::query!("update users set phone = null, phone_verified_at = null where user_id = $1", user.0)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+pub(super) async fn set_username(connection: &mut PgConnection, user: UserId, username: &Username) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update users set username = $2, username_is_generated = false, has_chat_account = false where user_id = $1",
+        user.0,
+        username.as_str(),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn set_profile(
+    connection: &mut PgConnection,
+    user: UserId,
+    name: Option<&str>,
+    email: Option<&str>,
+    date_of_birth: Option<Date>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update users set name = $2, email = $3, date_of_birth = $4 where user_id = $1",
+        user.0,
+        name,
+        email,
+        date_of_birth,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Sets both at once.
+pub(crate) async fn set_terms(connection: &mut PgConnection, user: UserId, terms: Terms) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update users set banned_at = $2, banned_until = $3, muted_at = $4, muted_until = $5 where user_id = $1",
+        user.0,
+        terms.ban.map(|ban| ban.since),
+        terms.ban.and_then(|ban| ban.until),
+        terms.mute.map(|mute| mute.since),
+        terms.mute.and_then(|mute| mute.until),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// A restriction as the user's history has it.
+pub(crate) struct Noted<'a> {
+    pub(crate) action: &'a str,
+    pub(crate) reason: &'a str,
+    pub(crate) operator: &'a str,
+    pub(crate) until: Option<OffsetDateTime>,
+}
+
+pub(crate) async fn note_restriction(
+    connection: &mut PgConnection,
+    user: UserId,
+    noted: &Noted<'_>,
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into restrictions (user_id, action, reason, operator, created_at, until) values ($1, $2, $3, $4, $5, $6)",
+        user.0,
+        noted.action,
+        noted.reason,
+        noted.operator,
+        now,
+        noted.until,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Keeps the restrictions of an account with the hash of a phone.
+pub(crate) async fn keep_phone(
+    connection: &mut PgConnection,
+    user: UserId,
+    phone: PhoneMac,
+    terms: Terms,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into restricted_phones (mac, key_version, user_id, banned_at, banned_until, muted_at, muted_until)
+         values ($1, $2, $3, $4, $5, $6, $7)
+         on conflict (mac) do update set user_id = excluded.user_id,
+             banned_at = excluded.banned_at, banned_until = excluded.banned_until,
+             muted_at = excluded.muted_at, muted_until = excluded.muted_until",
+        &phone.mac[..],
+        phone.key_version,
+        user.0,
+        terms.ban.map(|ban| ban.since),
+        terms.ban.and_then(|ban| ban.until),
+        terms.mute.map(|mute| mute.since),
+        terms.mute.and_then(|mute| mute.until),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Forgets a phone under these hashes.
+pub(crate) async fn forget_phone(connection: &mut PgConnection, macs: &[PhoneMac]) -> sqlx::Result<()> {
+    sqlx::query!("delete from restricted_phones where mac = any($1)", &bytes(macs)).execute(connection).await?;
+    Ok(())
+}
+
+fn bytes(macs: &[PhoneMac]) -> Vec<Vec<u8>> {
+    macs.iter().map(|phone| phone.mac.to_vec()).collect()
+}
+
+/// The restrictions that follow a phone, under whichever key its hash was made.
+pub(crate) async fn terms_of_phone(connection: &mut PgConnection, macs: &[PhoneMac]) -> sqlx::Result<Terms> {
+    let rows = sqlx::query!(
+        "select banned_at, banned_until, muted_at, muted_until from restricted_phones where mac = any($1)",
+        &bytes(macs),
+    )
+    .fetch_all(connection)
+    .await?;
+    let term = |since: Option<OffsetDateTime>, until| since.map(|since| Term { since, until });
+    Ok(rows.into_iter().fold(Terms::default(), |terms, row| {
+        let (ban, mute) = (term(row.banned_at, row.banned_until), term(row.muted_at, row.muted_until));
+        terms.longer(Terms { ban, mute })
+    }))
+}
+
+/// Gives the phones that an account has released, and the one that it has, the account's restrictions.
+pub(crate) async fn update_phones(
+    connection: &mut PgConnection,
+    user: UserId,
+    macs: &[PhoneMac],
+    terms: Terms,
+) -> sqlx::Result<()> {
+    if terms == Terms::default() {
+        sqlx::query!("delete from restricted_phones where user_id = $1 or mac = any($2)", user.0, &bytes(macs))
+            .execute(connection)
+            .await?;
+        return Ok(());
+    }
+    sqlx::query!(
+        "update restricted_phones set banned_at = $3, banned_until = $4, muted_at = $5, muted_until = $6
+         where user_id = $1 or mac = any($2)",
+        user.0,
+        &bytes(macs),
+        terms.ban.map(|ban| ban.since),
+        terms.ban.and_then(|ban| ban.until),
+        terms.mute.map(|mute| mute.since),
+        terms.mute.and_then(|mute| mute.until),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! HTTP for phones.
+
+use axum::{Json, extract::State, response::IntoResponse};
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use utoipa::ToSchema;
+use web::{ApiError, ClientNetwork, ErrorBody, ValidJson, fields::from_body, limit_headers, permitted, retry_after};
+
+use super::service::{BeginError, Phones, UndoCode, UndoError, VerifyError};
+use crate::identity::{
+    accounts::restrictions::RestrictError,
+    codes::{Code, PhoneBody, service::GuessPermit},
+    phone::Phone,
+    sessions::CurrentUser,
+    sms::templates::Language,
+};
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct VerificationBegun {
+    #[schema(example = "A code was sent.")]
+    message: &'static str,
+    data: BegunItem,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = PendingVerification)]
+struct BegunItem {
+    /// For how many seconds the code is valid.
+    #[schema(example = 300)]
+    expires_in: u64,
+    #[schema(example = "+14155550100")]
+    phone: String,
+    /// `codes_limited` while a limit that many callers share is used up: the code may not arrive. `Retry-After` says
+    /// when to ask again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String, example = "codes_limited")]
+    notice: Option<&'static str>,
+}
+
+#[derive(ToSchema)]
+pub(super) struct PhoneProof {
+    /// The phone that the code was sent to.
+    #[schema(value_type = String, pattern = r"^[ ().-]*\+[ ().-]*[1-9]([ ().-]*[0-9]){6,14}[ ().-]*$", max_length = 40, example = "+14155550100")]
+    phone: Phone,
+    #[schema(value_type = String, pattern = "^[0-9]{6}$", example = "271828")]
+    code: Code,
+}
+
+from_body!(PhoneProof { phone, code });
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct PhoneVerified {
+    #[schema(example = "The phone was verified.")]
+    message: &'static str,
+    data: VerifiedItem,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = VerifiedPhone)]
+struct VerifiedItem {
+    verified: bool,
+    #[schema(example = "+14155550100")]
+    phone: String,
+}
+
+#[derive(ToSchema)]
+pub(super) struct Undo {
+    /// The code from the text message to the old phone. Case, spaces and dashes are ignored.
+    #[schema(value_type = String, max_length = 64, pattern = "^[ -]*[1-9A-NP-TV-Za-np-tv-z]([ -]*[0-9A-TV-Za-tv-z]){16,27}[ -]*$", example = "1A-0123-4567-89AB-CDYZ")]
+    code: UndoCode,
+}
+
+from_body!(Undo { code });
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct MoveUndone {
+    #[schema(example = "Your account is back on this number, and all sessions were ended. Log in again.")]
+    message: &'static str,
+    data: UndoneItem,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = UndonePhoneMove)]
+struct UndoneItem {
+    /// The phone to log in with.
+    #[schema(example = "+14155550100")]
+    phone: String,
+}
+
+fn proof_needed() -> ApiError {
+    ApiError::invalid_field("phone", "cannot be changed yet: verify your current phone first, or log in again")
+        .called("proof_required")
+}
+
+impl From<BeginError> for ApiError {
+    fn from(error: BeginError) -> Self {
+        match error {
+            BeginError::ProofNeeded => proof_needed(),
+            BeginError::Request(error) => error.into(),
+            BeginError::Database(error) => error.into(),
+        }
+    }
+}
+
+impl From<VerifyError> for ApiError {
+    fn from(error: VerifyError) -> Self {
+        match error {
+            VerifyError::OtherPhone => Self::invalid_field("phone", "is not the one that the code was sent to"),
+            VerifyError::PhoneTaken => Self::invalid_field("phone", "belongs to another account"),
+            VerifyError::ProofNeeded => proof_needed(),
+            VerifyError::Code(error) => error.into(),
+            VerifyError::Session(error) => error.into(),
+            VerifyError::Restrictions(RestrictError::Message(error)) => Self::internal(error),
+            VerifyError::Database(error) | VerifyError::Restrictions(RestrictError::Database(error)) => error.into(),
+        }
+    }
+}
+
+impl From<UndoError> for ApiError {
+    fn from(error: UndoError) -> Self {
+        match error {
+            UndoError::NotGood => Self::new(StatusCode::UNAUTHORIZED, "invalid_code", "Wrong or expired code."),
+            UndoError::PhoneTaken => {
+                Self::new(StatusCode::CONFLICT, "phone_taken", "The phone number belongs to another account now.")
+            }
+            UndoError::Session(error) => error.into(),
+            UndoError::Restrictions(RestrictError::Message(error)) => Self::internal(error),
+            UndoError::Database(error) | UndoError::Restrictions(RestrictError::Database(error)) => error.into(),
+        }
+    }
+}
+
+/// Begin to verify a phone: the caller's own again, or another one to move to.
+///
+/// Moving needs a recent proof of the current phone: a login less than ten minutes ago, or the current phone verified
+/// with this endpoint less than ten minutes ago. Otherwise the response is 422 with the code `proof_required`.
+#[utoipa::path(post, path = "/api/auth/verify-phone/initiate", tag = "Account", security(("token" = [])),
+    request_body = PhoneBody,
+    responses(
+        (status = 200, body = VerificationBegun),
+        (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
+    ))]
+pub(super) async fn initiate_verification(
+    State(phones): State<Phones>,
+    user: CurrentUser,
+    network: ClientNetwork,
+    headers: HeaderMap,
+    ValidJson(PhoneBody { phone }): ValidJson<PhoneBody>,
+) -> Result<impl IntoResponse, ApiError> {
+    let sent = phones.begin_verification(user, &phone, network, Language::of(&headers)).await?;
+    let data =
+        BegunItem { expires_in: sent.expires_in.as_secs(), phone: phone.as_str().to_owned(), notice: sent.notice() };
+    let body = VerificationBegun { message: sent.message("A code was sent."), data };
+    Ok((limit_headers(sent.limit), retry_after(sent.limited_for), Json(body)))
+}
+
+/// Verify a phone with the code that was sent to it.
+///
+/// Another phone than the caller's becomes theirs. Their other sessions end then, and the old phone gets a text with a
+/// code that undoes the move for 72 hours.
+#[utoipa::path(post, path = "/api/auth/verify-phone", tag = "Account", security(("token" = [])),
+    request_body = PhoneProof,
+    responses(
+        (status = 200, body = PhoneVerified),
+        (status = 401, description = "The token is not valid, or the code is wrong, expired or used up", body = ErrorBody),
+        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+    ))]
+pub(super) async fn verify_phone(
+    State(phones): State<Phones>,
+    user: CurrentUser,
+    permit: GuessPermit,
+    headers: HeaderMap,
+    body: Result<ValidJson<PhoneProof>, ApiError>,
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permit.limit;
+    let ValidJson(PhoneProof { phone, code }) = body.map_err(|error| error.limited_by(limit))?;
+    let verified = phones.verify(user, &phone, &code, permit, Language::of(&headers)).await;
+    verified.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let data = VerifiedItem { verified: true, phone: phone.as_str().to_owned() };
+    Ok((limit_headers(limit), Json(PhoneVerified { message: "The phone was verified.", data })))
+}
+
+/// Undo moving an account to another phone.
+///
+/// With the code that the old phone got. The account goes back to the old phone, and all its sessions end.
+#[utoipa::path(post, path = "/api/phone/undo-move", tag = "Login", request_body = Undo,
+    responses(
+        (status = 200, body = MoveUndone),
+        (status = 401, description = "The code is wrong, expired or used up", body = ErrorBody),
+        (status = 409, description = "The old phone belongs to another account that is older than the move", body = ErrorBody),
+        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+    ))]
+pub(super) async fn undo_phone_move(
+    State(phones): State<Phones>,
+    permit: GuessPermit,
+    body: Result<ValidJson<Undo>, ApiError>,
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permitted(permit.limit)?;
+    let ValidJson(Undo { code }) = body.map_err(|error| error.limited_by(limit))?;
+    let phone = phones.undo(&code).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let message = "Your account is back on this number, and all sessions were ended. Log in again.";
+    let data = UndoneItem { phone: phone.as_str().to_owned() };
+    Ok((limit_headers(limit), Json(MoveUndone { message, data })))
+}

@@ -1,0 +1,109 @@
+//! HTTP for sessions.
+
+use axum::{Json, extract::State, response::IntoResponse};
+use serde::Serialize;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+use web::{
+    ApiError, ErrorBody, NO_STORE, Path, Query,
+    ids::SessionId,
+    paging::{PageMeta, Paging},
+};
+
+use super::service::{Session, SessionError, Sessions};
+use crate::identity::sessions::CurrentUser;
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Done {
+    #[schema(example = "Logged out.")]
+    message: &'static str,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct SessionList {
+    data: Vec<SessionItem>,
+    meta: PageMeta,
+}
+
+/// One of the caller's sessions.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Session)]
+struct SessionItem {
+    id: SessionId,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    created_at: OffsetDateTime,
+    /// To within five minutes.
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:00:00Z")]
+    last_used_at: OffsetDateTime,
+    /// When it ends if it is not used again.
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-12-20T15:00:00Z")]
+    expires_at: OffsetDateTime,
+    /// Whether it is the session of this very request.
+    current: bool,
+    /// What the client said of itself when it logged in.
+    #[schema(example = "MatchdayApp/2.1 (Android 16)")]
+    user_agent: String,
+}
+
+impl From<SessionError> for ApiError {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Database(error) => error.into(),
+            other => Self::internal(other),
+        }
+    }
+}
+
+/// End this session.
+#[utoipa::path(post, path = "/api/auth/logout", tag = "Sessions", security(("token" = [])),
+    responses((status = 200, description = "The token is not good any more", body = Done)))]
+pub(super) async fn log_out(
+    State(sessions): State<Sessions>,
+    user: CurrentUser,
+) -> Result<impl IntoResponse, ApiError> {
+    sessions.end(user.id, user.session).await?;
+    // Only another session could be given this answer again, which would think that it had ended.
+    Ok(([NO_STORE], Json(Done { message: "Logged out." })))
+}
+
+/// List the caller's sessions, newest first.
+#[utoipa::path(get, path = "/api/auth/sessions", tag = "Sessions", security(("token" = [])),
+    params(Paging), responses((status = 200, body = SessionList)))]
+pub(super) async fn list_sessions(
+    State(sessions): State<Sessions>,
+    user: CurrentUser,
+    Query(paging): Query<Paging>,
+) -> Result<Json<SessionList>, ApiError> {
+    let (sessions, total) = sessions.list(user.id, paging).await?;
+    let item = |session: Session| SessionItem {
+        current: session.id == user.session,
+        id: session.id,
+        created_at: session.created_at,
+        last_used_at: session.last_used_at,
+        expires_at: session.expires_at,
+        user_agent: session.user_agent,
+    };
+    Ok(Json(SessionList { data: sessions.into_iter().map(item).collect(), meta: paging.meta(total) }))
+}
+
+/// End one of the caller's sessions.
+#[utoipa::path(delete, path = "/api/auth/sessions/{id}", tag = "Sessions", security(("token" = [])),
+    params(("id" = SessionId, Path, description = "As listed")),
+    responses(
+        (status = 200, description = "Its token is not good any more", body = Done),
+        (status = 404, description = "The caller has no such session", body = ErrorBody),
+    ))]
+pub(super) async fn end_session(
+    State(sessions): State<Sessions>,
+    user: CurrentUser,
+    Path(id): Path<SessionId>,
+) -> Result<Json<Done>, ApiError> {
+    if sessions.end(user.id, id).await? {
+        Ok(Json(Done { message: "The session was ended." }))
+    } else {
+        Err(ApiError::not_found("The session"))
+    }
+}
