@@ -25,12 +25,12 @@ use web::{
 
 use crate::{
     admin::console::{self, ConsoleState, service::Console},
-    catalogue::{feeds::service::Feeds, fixtures::service::Fixtures, matches::service::Events, teams::service::Teams},
+    catalogue::{feeds::service::Feeds, fixtures::service::Fixtures, matches::service::Matches, teams::service::Teams},
     chat::{
         self,
         accounts::{service::Chat, work::ChatWork},
-        membership_sync::service::Mirror,
-        moderation::service::Safety,
+        membership_sync::service::MembershipSync,
+        moderation::service::Moderation,
         rooms::service::Rooms,
     },
     config::Config,
@@ -42,16 +42,16 @@ use crate::{
     game::{
         coins::{payouts::Payouts, service::Coins},
         predictions::service::Predictions,
-        scores::{boards::Boards, leaderboard::Leaderboards, service::Scores},
+        scores::{leaderboard::Leaderboards, leaderboard_cache::LeaderboardCache, service::Scores},
     },
     identity::{
-        account_deletion::service::Leaving,
+        account_deletion::service::AccountDeletion,
         accounts::{restrictions::RestrictedPhones, service::Accounts},
         codes::service::Codes,
         idempotency::service::Idempotency,
         login::service::Login,
         operators::service::Operators,
-        phone_moves::service::Phones,
+        phone_moves::service::PhoneMoves,
         sessions::{Authenticates, service::Sessions, user_limit::UserLimit},
         sms::service::Sms,
         usernames::service::Usernames,
@@ -75,24 +75,24 @@ pub struct Services {
     pub codes: Codes,
     pub usernames: Usernames,
     pub accounts: Accounts,
-    pub phones: Phones,
+    pub phone_moves: PhoneMoves,
     pub chat: Chat,
     pub chat_work: ChatWork,
-    pub mirror: Mirror,
+    pub membership_sync: MembershipSync,
     pub rooms: Rooms,
-    pub safety: Safety,
+    pub moderation: Moderation,
     pub login: Login,
     pub sessions: Sessions,
-    pub leaving: Leaving,
+    pub account_deletion: AccountDeletion,
     pub idempotency: Idempotency,
-    pub events: Arc<Events>,
+    pub matches: Arc<Matches>,
     pub teams: Teams,
     pub fixtures: Fixtures,
     pub feeds: Feeds,
     pub coins: Coins,
     pub predictions: Predictions,
     pub scores: Scores,
-    pub boards: Boards,
+    pub leaderboard_cache: LeaderboardCache,
     pub leaderboards: Leaderboards,
     pub live: Live,
     pub announcements: Announcements,
@@ -161,7 +161,7 @@ impl App {
             sessions: sessions.clone(),
             chat: Arc::new(chat.clone()),
         };
-        let phones = Phones {
+        let phone_moves = PhoneMoves {
             core: core.clone(),
             accounts: accounts.clone(),
             codes: codes.clone(),
@@ -169,26 +169,26 @@ impl App {
             sms: sms.clone(),
             undo_url: config.accounts.undo_url.clone(),
         };
-        let events = Arc::new(Events::new(&core, &config.pages));
-        let mirror = Mirror::new(&core, chat.clone(), matrix);
+        let matches = Arc::new(Matches::new(&core, &config.pages));
+        let membership_sync = MembershipSync::new(&core, chat.clone(), matrix);
         let rooms = Rooms::new(
             &core,
             &config.rooms,
             matrix.timeout,
             chat.clone(),
-            mirror.clone(),
+            membership_sync.clone(),
             accounts.clone(),
-            events.clone(),
+            matches.clone(),
         );
         let chat_work =
             ChatWork { db: core.db.clone(), chat: chat.clone(), rooms: rooms.clone(), accounts: accounts.clone() };
-        let safety = Safety::new(&core, chat.clone(), accounts.clone(), sessions.clone(), restricted_phones);
-        let fixtures = Fixtures::new(&core, events.clone(), Arc::new(rooms.clone()));
-        let predictions = Predictions::new(&core, &events, &config.predictions);
-        let boards = Boards::new(&core, redis.clone(), &config.redis.prefix);
-        let leaderboards = Leaderboards::new(&core, boards.clone());
+        let moderation = Moderation::new(&core, chat.clone(), accounts.clone(), sessions.clone(), restricted_phones);
+        let fixtures = Fixtures::new(&core, matches.clone(), Arc::new(rooms.clone()));
+        let predictions = Predictions::new(&core, &matches, &config.predictions);
+        let leaderboard_cache = LeaderboardCache::new(&core, redis.clone(), &config.redis.prefix);
+        let leaderboards = Leaderboards::new(&core, leaderboard_cache.clone());
         let payouts = Payouts::new(&core, config.coins.per_point);
-        let scores = Scores::new(&core, streams.clone(), boards.clone(), payouts, &config.scores);
+        let scores = Scores::new(&core, streams.clone(), leaderboard_cache.clone(), payouts, &config.scores);
         let live =
             Live::new(streams.clone(), predictions.clone(), leaderboards.clone(), sessions.clone(), &config.stream);
         let announcements = Announcements {
@@ -197,11 +197,11 @@ impl App {
             predictions: predictions.clone(),
             are_wanted: config.rooms.announcements,
         };
-        let leaving = Leaving::new(
+        let account_deletion = AccountDeletion::new(
             &core,
             login.clone(),
-            phones.clone(),
-            Arc::new(mirror.clone()),
+            phone_moves.clone(),
+            Arc::new(membership_sync.clone()),
             homeserver,
             matrix.server_name.clone(),
         );
@@ -233,21 +233,21 @@ impl App {
             codes,
             usernames,
             accounts,
-            phones,
+            phone_moves,
             chat,
             chat_work,
-            mirror,
+            membership_sync,
             rooms,
-            safety,
+            moderation,
             login,
             sessions,
-            leaving,
-            events,
+            account_deletion,
+            matches,
             fixtures,
             coins,
             predictions,
             scores,
-            boards,
+            leaderboard_cache,
             leaderboards,
             live,
             announcements,
@@ -267,9 +267,9 @@ impl App {
             feeds: self.feeds.clone(),
             fixtures: self.fixtures.clone(),
             live: self.live.clone(),
-            mirror: self.mirror.clone(),
+            membership_sync: self.membership_sync.clone(),
             operators: self.operators.clone(),
-            safety: self.safety.clone(),
+            moderation: self.moderation.clone(),
             scores: self.scores.clone(),
             webhooks: self.webhooks.clone(),
             has_chat: self.config.matrix.homeserver_url.is_some(),
@@ -341,17 +341,17 @@ services! {
     checks: Checks,
     codes: Codes,
     coins: Coins,
-    events: Arc<Events>,
+    matches: Arc<Matches>,
     idempotency: Idempotency,
     leaderboards: Leaderboards,
-    leaving: Leaving,
+    account_deletion: AccountDeletion,
     live: Live,
     login: Login,
     notifications: Notifications,
-    phones: Phones,
+    phone_moves: PhoneMoves,
     predictions: Predictions,
     rooms: Rooms,
-    safety: Safety,
+    moderation: Moderation,
     sessions: Sessions,
     shutdown: Shutdown,
     sms: Sms,

@@ -26,7 +26,7 @@ use matchday::{
         document::{Document, Fault},
         service::{Counts, ImportError, Mode, Report},
     },
-    chat::moderation::service::{Report as MessageReport, SafetyError},
+    chat::moderation::service::{ModerationError, Report as MessageReport},
     config::{Config, Loaded, reference},
     identity::{accounts::restrictions::Restriction, codes::service::Closure, operators::Operator, phone::Phone},
     router, tasks,
@@ -208,7 +208,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Feeds(command) => feeds::feeds(config, command).await,
             Command::Users(command) => restrict(config, command).await,
             Command::Reports(command) => reports(config, command).await,
-            Command::Mirror(command) => mirror(config, command).await,
+            Command::MembershipSync(command) => mirror(config, command).await,
             Command::Scores(command) => scores::scores(config, command).await,
             Command::Coins(command) => coins::coins(config, command).await,
             Command::Rooms(command) => rooms::rooms(config, command).await,
@@ -528,10 +528,10 @@ async fn restrict(config: Config, command: UsersCommand) -> anyhow::Result<()> {
     let app = App::connect(config).await?;
     check_schema(&app).await?;
     let named = &arguments.user;
-    let user = app.safety.user(named).await.with_context(|| named.clone())?;
+    let user = app.moderation.user(named).await.with_context(|| named.clone())?;
     let operator = Operator::new(&arguments.operator, &arguments.reason);
-    match app.safety.restrict_for(user, restriction, length, &operator).await {
-        Err(SafetyError::AlreadySo) => bail!("{named} (user {user}) is {so}"),
+    match app.moderation.restrict_for(user, restriction, length, &operator).await {
+        Err(ModerationError::AlreadySo) => bail!("{named} (user {user}) is {so}"),
         outcome => outcome?,
     }
     let time = length.map(|length| format!(" for {}", length.show())).unwrap_or_default();
@@ -543,14 +543,14 @@ async fn reports(config: Config, command: ReportsCommand) -> anyhow::Result<()> 
     check_schema(&app).await?;
     match command {
         ReportsCommand::List => {
-            let reports = app.safety.open_reports(100).await?;
+            let reports = app.moderation.open_reports(100).await?;
             if reports.is_empty() {
                 return print("there are no open reports");
             }
             print(&reports.iter().map(report_lines).collect::<Vec<_>>().join("\n"))
         }
         ReportsCommand::Close { id, resolution, operator } => {
-            if !app.safety.close_report(id, &Operator::new(operator, resolution)).await? {
+            if !app.moderation.close_report(id, &Operator::new(operator, resolution)).await? {
                 bail!("there is no open report {id}: `matchday reports list` lists them");
             }
             print(&format!("report {id} is closed"))
@@ -586,11 +586,11 @@ async fn mirror(config: Config, command: MirrorCommand) -> anyhow::Result<()> {
     }
     match command {
         MirrorCommand::Compare(by) => {
-            app.mirror.ask_for_comparison_by(&by.operator()).await?;
+            app.membership_sync.ask_for_comparison_by(&by.operator()).await?;
             print("workers compare all rooms with the homeserver now; `matchday mirror status` says how far they are")
         }
         MirrorCommand::Status => {
-            let status = app.mirror.status().await?;
+            let status = app.membership_sync.status().await?;
             let time = |at: Option<OffsetDateTime>| {
                 at.and_then(|at| at.replace_nanosecond(0).ok()?.format(&Rfc3339).ok())
                     .unwrap_or_else(|| "never".to_owned())
@@ -604,7 +604,7 @@ async fn mirror(config: Config, command: MirrorCommand) -> anyhow::Result<()> {
                 format!("all rooms compared since: {}", time(status.compared_since)),
                 format!("set aside: {}", counted_events(status.set_aside)),
             ];
-            for event in app.mirror.set_aside(20).await? {
+            for event in app.membership_sync.set_aside(20).await? {
                 lines.push(format!(
                     "  {} {} {} from {}: {}",
                     time(Some(event.received_at)),

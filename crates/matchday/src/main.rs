@@ -58,7 +58,7 @@ enum Command {
     Reports(commands::ReportsCommand),
     /// How well the service knows what happens in chat.
     #[command(subcommand)]
-    Mirror(commands::MirrorCommand),
+    MembershipSync(commands::MirrorCommand),
     /// How far results are in the scores, and putting scores right.
     #[command(subcommand)]
     Scores(commands::ScoresCommand),

@@ -31,7 +31,7 @@ use crate::{
     delivery::{
         live::{
             self,
-            told::{StreamMatch, StreamPoints, StreamRank, StreamResult, StreamTally},
+            payloads::{StreamMatch, StreamPoints, StreamRank, StreamResult, StreamTally},
         },
         notifications,
     },
@@ -180,7 +180,7 @@ pub fn private(app: &App) -> Edge {
     let router = health()
         .0
         .route("/metrics", get(|| std::future::ready(telemetry::metrics().render())))
-        .merge(membership_sync::private_routes(app.mirror.clone()))
+        .merge(membership_sync::private_routes(app.membership_sync.clone()))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method);
     let paths = ["/healthz", "/readyz", "/metrics"].into_iter().chain(membership_sync::PRIVATE_PATHS);

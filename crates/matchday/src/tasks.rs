@@ -88,13 +88,13 @@ pub fn work(app: &App) {
     webhooks(app, &closing);
     reminders(app, &closing);
     departures(app, &closing);
-    let safety = app.safety.clone();
+    let safety = app.moderation.clone();
     app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || match safety.lift_ended().await {
         Ok(0) => {}
         Ok(users) => tracing::info!(users, "restrictions ended"),
         Err(error) => tracing::warn!(%error, "restrictions whose time is over were not lifted"),
     }));
-    let phones = app.phones.clone();
+    let phones = app.phone_moves.clone();
     app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
         if let Err(error) = phones.tell_old_phones().await {
             tracing::warn!(%error, "phone move notices not checked");
@@ -113,13 +113,13 @@ pub fn work(app: &App) {
 /// Ends deleted accounts in chat. Devices have a task of their own: redactions take minutes, and no chat token may outlive
 /// its account for so long.
 fn departures(app: &App, closing: &CancellationToken) {
-    let leaving = app.leaving.clone();
+    let leaving = app.account_deletion.clone();
     app.shutdown.spawn(every(Duration::from_millis(500), closing.clone(), async move || {
         if let Err(error) = leaving.end_due_devices().await {
             tracing::warn!(%error, "chat devices of deleted accounts were not looked for");
         }
     }));
-    let leaving = app.leaving.clone();
+    let leaving = app.account_deletion.clone();
     app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
         if let Err(error) = leaving.finish_due().await {
             tracing::warn!(%error, "deleted accounts that chat still has were not looked for");
@@ -249,7 +249,7 @@ fn mirror(app: &App, closing: &CancellationToken) {
     if app.config.matrix.homeserver_url.is_none() {
         return;
     }
-    let (watching, closing_watch) = (app.mirror.clone(), closing.clone());
+    let (watching, closing_watch) = (app.membership_sync.clone(), closing.clone());
     app.shutdown.spawn(async move { watching.watch(closing_watch).await });
     app.shutdown.spawn(apply_pushes(app.clone(), closing.clone()));
     app.shutdown.spawn(compare_rooms(app.clone(), closing.clone()));
@@ -284,7 +284,7 @@ async fn plan_rooms(app: &App) {
 /// Applies what the homeserver pushed: at once what came to this process, soon what came to one without workers.
 async fn apply_pushes(app: App, closing: CancellationToken) {
     loop {
-        let pause = match app.mirror.apply_waiting().await {
+        let pause = match app.membership_sync.apply_waiting().await {
             Ok(_) => Duration::from_millis(500),
             Err(error) => {
                 tracing::warn!(%error, "what the homeserver pushed waits");
@@ -293,7 +293,7 @@ async fn apply_pushes(app: App, closing: CancellationToken) {
         };
         tokio::select! {
             () = closing.cancelled() => return,
-            () = app.mirror.arrived() => {}
+            () = app.membership_sync.arrived() => {}
             () = tokio::time::sleep(pause) => {}
         }
     }
@@ -319,7 +319,7 @@ async fn compare_rooms(app: App, closing: CancellationToken) {
 async fn compare(app: &App, lease: &Lease) {
     loop {
         let compared = match lease.hold(&app.core.db).await {
-            Ok(true) => app.mirror.compare_some().await,
+            Ok(true) => app.membership_sync.compare_some().await,
             Ok(false) => return,
             Err(error) => Err(error),
         };
@@ -335,12 +335,12 @@ async fn compare(app: &App, lease: &Lease) {
 async fn sweep(app: &App) {
     let sessions = app.sessions.sweep().await.map_err(|error| error.to_string());
     let codes = app.codes.sweep().await.map_err(|error| error.to_string());
-    let moves = app.phones.sweep().await.map_err(|error| error.to_string());
+    let moves = app.phone_moves.sweep().await.map_err(|error| error.to_string());
     let messages = app.sms.sweep().await.map_err(|error| error.to_string());
-    let pushes = app.mirror.sweep().await.map_err(|error| error.to_string());
+    let pushes = app.membership_sync.sweep().await.map_err(|error| error.to_string());
     let keys = app.idempotency.sweep().await.map_err(|error| error.to_string());
     let reminders = app.notifications.sweep().await.map_err(|error| error.to_string());
-    let moderation = app.safety.sweep().await.map_err(|error| error.to_string());
+    let moderation = app.moderation.sweep().await.map_err(|error| error.to_string());
     let swept = [
         ("sessions", sessions),
         ("codes", codes),
@@ -395,12 +395,12 @@ async fn hear_until_closing(app: &App, closing: &CancellationToken) -> Result<()
                 // Only once the subscriptions stand again is nothing missed any more.
                 app.streams.settled().await;
                 app.sessions.forget_all();
-                app.events.mark_stale();
+                app.matches.mark_stale();
             }
             Some(message) = revocations.next() => app.sessions.heard(&message.payload),
-            Some(_) = changes.next() => app.events.mark_stale(),
-            Some(_) = catalogue.next() => app.events.mark_stale(),
-            Some(_) = restrictions.next() => app.safety.heard(),
+            Some(_) = changes.next() => app.matches.mark_stale(),
+            Some(_) = catalogue.next() => app.matches.mark_stale(),
+            Some(_) = restrictions.next() => app.moderation.heard(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Writing in batches, for what everybody does in the same few minutes.
 //!
-//! Each lane has a bounded channel and one writer. The writer takes all that is waiting, writes it in one transaction,
+//! Each shard has a bounded channel and one writer. The writer takes all that is waiting, writes it in one transaction,
 //! and answers each request after the commit. There is no timer: while one batch commits, the next one gathers, so a lone
 //! request waits for nobody.
 
@@ -17,7 +17,7 @@ use futures_util::FutureExt as _;
 use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{database, lanes::lane_of};
+use super::{database, shards::shard_of};
 
 /// The most rows of one batch. More would not make a row cheaper, and everybody in it would wait longer.
 const BATCH: usize = 500;
@@ -25,7 +25,7 @@ const BATCH: usize = 500;
 /// How many entries with the same key may wait. Each needs a batch of its own.
 const SAME_KEY: usize = 32;
 
-/// How a lane's entries are written.
+/// How a shard's entries are written.
 pub trait Write: Send + Sync + 'static {
     /// What is to be written.
     type Entry: Clone + Send + Sync + 'static;
@@ -73,12 +73,12 @@ pub enum BatchError {
 
 /// The way to the writers. They end when the last of these is dropped, after they have written what was waiting.
 pub struct Batches<W: Write> {
-    lanes: Arc<[mpsc::Sender<Request<W>>]>,
+    shards: Arc<[mpsc::Sender<Request<W>>]>,
 }
 
 impl<W: Write> Clone for Batches<W> {
     fn clone(&self) -> Self {
-        Self { lanes: Arc::clone(&self.lanes) }
+        Self { shards: Arc::clone(&self.shards) }
     }
 }
 
@@ -94,20 +94,20 @@ impl<W: Write> Batches<W> {
     /// of theirs may take so long.
     pub fn start(db: &PgPool, timeout: Duration, queue: usize, writers: Vec<W>) -> Self {
         let db = database::writers(db, u32::try_from(writers.len()).unwrap_or(u32::MAX), timeout);
-        let lanes = writers.into_iter().map(|write| {
+        let shards = writers.into_iter().map(|write| {
             let (sender, requests) = mpsc::channel(queue);
             let patience = timeout + Duration::from_secs(2);
             tokio::spawn(Writer { db: db.clone(), connection: None, patience, write }.run(requests));
             sender
         });
-        Self { lanes: lanes.collect() }
+        Self { shards: shards.collect() }
     }
 
     /// Has an entry of this user written. It is committed when this returns an outcome.
     pub async fn write(&self, user: i64, entry: W::Entry) -> Result<W::Outcome, BatchError> {
         let (answer, answered) = oneshot::channel();
-        let lane = &self.lanes[lane_of(user, self.lanes.len())];
-        lane.try_send(Request { user, entry, answer }).map_err(|_| BatchError::Overloaded)?;
+        let shard = &self.shards[shard_of(user, self.shards.len())];
+        shard.try_send(Request { user, entry, answer }).map_err(|_| BatchError::Overloaded)?;
         answered.await.unwrap_or(Err(BatchError::Overloaded))
     }
 }
@@ -414,7 +414,7 @@ mod tests {
             })
             .await;
             let rest = [2, 3, 4].map(&write);
-            eventually("the others wait", async || batches.lanes[0].capacity() == 7).await;
+            eventually("the others wait", async || batches.shards[0].capacity() == 7).await;
             scripted.gate.add_permits(100);
             assert_eq!(first.await.expect("ended"), Some(1));
             let mut outcomes = Vec::new();

@@ -37,7 +37,7 @@ struct Readiness {
     status: &'static str,
     /// `up` or `down`, by part. Without PostgreSQL the process is not ready; without any other it serves what it can.
     #[schema(value_type = BTreeMap<String, String>, example = json!({"postgres": "up", "redis": "up", "nats": "up", "homeserver": "up"}))]
-    parts: Parts,
+    parts: States,
 }
 
 /// `/healthz` and `/readyz`.
@@ -73,7 +73,7 @@ async fn get_readiness(State(checks): State<Checks>, State(shutdown): State<Shut
     (code, Json(Readiness { status, parts }))
 }
 
-pub type Parts = BTreeMap<&'static str, &'static str>;
+pub type States = BTreeMap<&'static str, &'static str>;
 
 /// The state of each part as it was a moment ago. Readiness is open to all and answered under any load, so answering
 /// must cost nothing: a running process asks its parts once a second in the background.
@@ -82,7 +82,7 @@ pub struct Checks(Arc<Inner>);
 
 struct Inner {
     dependencies: Dependencies,
-    last: Mutex<Option<(Instant, Parts)>>,
+    last: Mutex<Option<(Instant, States)>>,
 }
 
 impl Checks {
@@ -94,7 +94,7 @@ impl Checks {
     /// Checks every dependency, and logs those whose state changed.
     pub async fn refresh(&self) {
         let checked = self.0.dependencies.check().await;
-        let parts: Parts = checked.iter().map(|checked| (checked.dependency, checked.word())).collect();
+        let parts: States = checked.iter().map(|checked| (checked.dependency, checked.word())).collect();
         for (&part, &word) in &parts {
             metrics::gauge!("matchday_part_up", "part" => part).set(f64::from(word == "up"));
         }
@@ -120,7 +120,7 @@ impl Checks {
     }
 
     /// What is known, asking only where nothing is, or where it is old because nobody asks in the background.
-    pub async fn recent(&self) -> Parts {
+    pub async fn recent(&self) -> States {
         let known = || self.0.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match known() {
             Some((when, parts)) if when.elapsed() < Duration::from_secs(5) => parts,

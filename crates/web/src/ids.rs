@@ -2,12 +2,12 @@
 
 /// Declares a newtype over `bigint` that is at least 1 wherever it was parsed.
 macro_rules! id {
-    ($($(#[doc = $doc:literal])* $name:ident),* $(,)?) => {$(
+    ($($(#[doc = $doc:literal])* $name:ident $(as $schema:ident)?),* $(,)?) => {$(
         $(#[doc = $doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize, sqlx::Type, utoipa::ToSchema)]
         #[serde(transparent)]
         #[sqlx(transparent)]
-        #[schema(value_type = i64, minimum = 1)]
+        #[schema($(as = $schema,)? value_type = i64, minimum = 1)]
         pub struct $name(pub i64);
 
         impl std::fmt::Display for $name {
@@ -56,7 +56,7 @@ id! {
     /// A team.
     TeamId,
     /// A match.
-    EventId,
+    MatchId as EventId,
     /// What a user predicts of a match.
     PredictionId,
     /// A chat room, as this service counts them. Apps know it by the homeserver's id.

@@ -63,7 +63,7 @@ pub(super) async fn coins(config: Config, command: CoinsCommand) -> anyhow::Resu
 }
 
 async fn grant(app: &App, wish: MovementArguments, reference: Option<&Reference>) -> anyhow::Result<()> {
-    let user = app.safety.user(&wish.user).await.with_context(|| wish.user.clone())?;
+    let user = app.moderation.user(&wish.user).await.with_context(|| wish.user.clone())?;
     let granted = app.coins.grant(user, wish.amount, &wish.reason, reference, &wish.operator).await;
     let (granted, is_new) = granted.map_err(|error| match error {
         OperatorError::Refused(Refusal::OtherAmount) => {
@@ -81,7 +81,7 @@ async fn grant(app: &App, wish: MovementArguments, reference: Option<&Reference>
 }
 
 async fn reverse(app: &App, wish: MovementArguments, transaction: Option<TransactionId>) -> anyhow::Result<()> {
-    let user = app.safety.user(&wish.user).await.with_context(|| wish.user.clone())?;
+    let user = app.moderation.user(&wish.user).await.with_context(|| wish.user.clone())?;
     let reversed = app.coins.reverse(user, wish.amount, transaction, &wish.reason, &wish.operator).await;
     let (meant, reversed) = reversed.map_err(|error| match error {
         OperatorError::Ambiguous(candidates) => {
@@ -132,7 +132,7 @@ async fn audit(app: &App) -> anyhow::Result<()> {
     let mut failed = None;
     let audited = app.coins.audit(progress, |difference| {
         found += 1;
-        // Told at once: an audit of millions takes a while, and the first difference is what matters.
+        // ConfirmedMembership at once: an audit of millions takes a while, and the first difference is what matters.
         if failed.is_none() {
             failed = bar.suspend(|| print(&line(&difference))).err();
         }

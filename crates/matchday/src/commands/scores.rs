@@ -13,7 +13,7 @@ use matchday::{
 };
 use serde_json::json;
 use time::format_description::well_known::Rfc3339;
-use web::ids::EventId;
+use web::ids::MatchId;
 
 use super::{By, check_schema, print, progress_bar};
 
@@ -67,7 +67,7 @@ pub(super) async fn scores(config: Config, command: ScoresCommand) -> anyhow::Re
         }
         ScoresCommand::Rerun { event, by } => {
             let bar = progress_bar(0, "lanes");
-            let found = app.scores.rerun(EventId(event), |done, lanes| {
+            let found = app.scores.rerun(MatchId(event), |done, lanes| {
                 bar.set_length(lanes as u64);
                 bar.set_position(done as u64);
             });
@@ -76,7 +76,7 @@ pub(super) async fn scores(config: Config, command: ScoresCommand) -> anyhow::Re
             let found = found.context("scores are in step as far as they could be; run it again")?;
             bar.finish_and_clear();
             match found {
-                Rerun::NoSuchEvent => bail!("there is no match {event}; GET /api/auth/events lists them"),
+                Rerun::NoSuchMatch => bail!("there is no match {event}; GET /api/auth/events lists them"),
                 Rerun::NothingToDo => print(&format!("match {event} has no result that anybody gains or loses by")),
                 Rerun::Done => print(&format!("the result of match {event} is in all scores")),
             }

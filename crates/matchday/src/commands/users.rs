@@ -31,7 +31,7 @@ pub(super) async fn show(config: Config, arguments: ShowArguments) -> anyhow::Re
     let app = App::connect(config).await?;
     check_schema(&app).await?;
     let named = &arguments.user;
-    let user = app.safety.user(named).await.with_context(|| named.clone())?;
+    let user = app.moderation.user(named).await.with_context(|| named.clone())?;
     let server = app.config.matrix.server_name.as_deref();
     let chat_name = |username: &str| server.map(|server| format!("@{username}:{server}"));
     let Some(found) = app.console.find_user(user, chat_name).await? else { bail!("{named}: there is no such user") };

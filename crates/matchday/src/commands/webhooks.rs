@@ -11,7 +11,7 @@ use matchday::{
     },
     identity::operators::service::Deed,
 };
-use platform::outward::Answer;
+use platform::outbound_http::Answer;
 use serde_json::json;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use url::Url;

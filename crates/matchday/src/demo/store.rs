@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use sqlx::PgExecutor;
 use time::{Duration, OffsetDateTime};
-use web::ids::{EventId, UserId};
+use web::ids::{MatchId, UserId};
 
 use crate::catalogue::matches::rules::{Status, UnknownStatus};
 
 /// A match of the demo as it stands.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
-    pub(super) id: EventId,
+    pub(super) id: MatchId,
     pub(super) key: String,
     pub(super) start_time: OffsetDateTime,
     pub(super) status: Status,
@@ -28,7 +28,7 @@ pub(super) async fn has_users(executor: impl PgExecutor<'_>) -> sqlx::Result<boo
 /// The matches of a tournament in the order of their keys.
 pub(super) async fn matches(executor: impl PgExecutor<'_>, tournament: &str) -> sqlx::Result<Vec<Stored>> {
     let rows = sqlx::query!(
-        r#"select e.id as "id: EventId", e.key, e.start_time, e.status, e.home_score, e.away_score,
+        r#"select e.id as "id: MatchId", e.key, e.start_time, e.status, e.home_score, e.away_score,
                   r.matrix_id as "room?"
            from events e join tournaments t on t.id = e.tournament_id
            left join rooms r on r.event_id = e.id and r.stand = 1 and r.opened_at is not null
@@ -58,7 +58,7 @@ pub(super) async fn fans(executor: impl PgExecutor<'_>, usernames: &[&str]) -> s
 }
 
 /// Makes predictions of a match as old as they must be to have been made in time. In a real service nobody can do this.
-pub(super) async fn backdate(executor: impl PgExecutor<'_>, event: EventId, to: OffsetDateTime) -> sqlx::Result<()> {
+pub(super) async fn backdate(executor: impl PgExecutor<'_>, event: MatchId, to: OffsetDateTime) -> sqlx::Result<()> {
     // One after the other, as people come.
     let between = Duration::minutes(1);
     sqlx::query!(

@@ -23,7 +23,7 @@ use sqlx::{
 use time::macros::datetime;
 use web::{
     Edge, PEER,
-    ids::{EventId, UserId},
+    ids::{MatchId, UserId},
     server::Answers as _,
 };
 
@@ -188,8 +188,8 @@ impl TestApp {
     /// Brings the scores in step with a match's result, and sees that this is told once.
     pub async fn settle_match(&self, event: i64) {
         let scores = &self.app.scores;
-        for lane in scores.plan(EventId(event)).await.expect("planned") {
-            scores.apply(EventId(event), lane.number).await.expect("applied");
+        for lane in scores.plan(MatchId(event)).await.expect("planned") {
+            scores.apply(MatchId(event), lane.number).await.expect("applied");
         }
         let told: Vec<i64> =
             sqlx::query_scalar("delete from outbox where subject = $1 returning (payload->>'event_id')::bigint")
@@ -254,7 +254,7 @@ impl TestApp {
             .body(Body::from(json!({"events": events}).to_string()))
             .expect("a request");
         assert_eq!(self.send_privately(request).await.expect(200), json!({}));
-        self.app.mirror.apply_waiting().await.expect("applied");
+        self.app.membership_sync.apply_waiting().await.expect("applied");
     }
 
     /// Another process on the same database, with this configuration.

@@ -9,8 +9,8 @@ use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 
 use crate::{
+    dependencies::{Directory, disk::Disk, postgres::Postgres},
     load::{Crowd, causes},
-    parts::{Directory, disk::Disk, postgres::Postgres},
     stage::{client::within, process::get, proof::held},
 };
 

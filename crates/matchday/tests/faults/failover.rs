@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{load::Crowd, parts::cluster::Cluster, stage::proof::held};
+use crate::{dependencies::cluster::Cluster, load::Crowd, stage::proof::held};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "nightly: takes a minute, and Patroni, etcd and HAProxy, which dev/proof-parts installs"]

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use sqlx::{PgPool, postgres::PgConnectOptions};
 
 use crate::{
+    dependencies::proxy::{Proxy, Wire},
     load::Crowd,
-    parts::proxy::{Proxy, Wire},
     stage::{
         client::{Client, PATIENCE, within},
         process::get,

@@ -5,14 +5,14 @@
 #[path = "../stage/mod.rs"]
 mod stage;
 
-mod boards;
+mod dependencies;
 mod disk;
 mod failover;
 mod homeserver;
+mod leaderboards;
 mod load;
 mod match_day;
 mod nats;
-mod parts;
 mod postgres;
 mod redis;
 mod sms;

@@ -12,7 +12,7 @@ use matchday::testing::with_database;
 use serde_json::Value;
 
 use crate::{
-    parts::nats::Nats,
+    dependencies::nats::Nats,
     stage::{
         client::{Client, Homeserver, Person, shows, within},
         process::{Process, Setting},

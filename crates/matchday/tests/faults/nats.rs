@@ -7,9 +7,9 @@ use serde_json::json;
 use sqlx::{PgPool, postgres::PgConnectOptions};
 
 use crate::{
-    boards,
+    dependencies::nats::Nats,
+    leaderboards,
     load::Crowd,
-    parts::nats::Nats,
     stage::{
         client::within,
         process::{Process, Setting, get},
@@ -48,33 +48,33 @@ async fn killed_and_started_again_under_load() {
     with_database(async |owner| {
         let mut nats = Nats::alone().await;
         let setting = setting_with(&nats, &owner);
-        let crowd = Crowd::gather_without_first(&setting, &owner, 8, boards::WITH_RESULTS).await;
-        boards::add_players(&owner).await;
+        let crowd = Crowd::gather_without_first(&setting, &owner, 8, leaderboards::WITH_RESULTS).await;
+        leaderboards::add_players(&owner).await;
         let service = setting.start(&["serve"]);
         let token = &crowd.fans[0].token;
-        boards::import(&setting, &[(2, 1)]);
-        boards::settled(&owner, Duration::from_secs(30)).await;
+        leaderboards::import(&setting, &[(2, 1)]);
+        leaderboards::settled(&owner, Duration::from_secs(30)).await;
         let load = crowd.start(&service);
         load.gets_on(100, Duration::from_secs(20)).await;
         nats.kill_all();
         let killed = Instant::now();
-        boards::import(&setting, &[(2, 1), (0, 0)]);
+        leaderboards::import(&setting, &[(2, 1), (0, 0)]);
         serves_without(&service, token).await;
         load.gets_on(200, Duration::from_secs(20)).await;
         let messages = waiting(&owner).await;
         assert!(messages > 0, "what cannot be sent waits");
         let away = killed.elapsed();
         nats.start_again().await;
-        let settled = boards::settled(&owner, Duration::from_mins(1)).await;
-        boards::add_up(&setting, &owner).await;
-        assert_eq!(boards::shown(&service, token).await.expect("a board"), boards::expected(&owner).await);
+        let settled = leaderboards::settled(&owner, Duration::from_mins(1)).await;
+        leaderboards::add_up(&setting, &owner).await;
+        assert_eq!(leaderboards::shown(&service, token).await.expect("a board"), leaderboards::expected(&owner).await);
         let outcome = load.finish(&service, &setting, &owner).await;
         held(
             "faults",
             "NATS killed (-9) and started again, under load, with a result imported meanwhile",
             &format!(
                 "{outcome}, the slowest after {:.1?}, {}; away for {away:.1?}, and {messages} messages waited; {settled:.1?} \
-                 after it was back the result was in all scores and on the boards, and its coins were paid once",
+                 after it was back the result was in all scores and on the leaderboards, and its coins were paid once",
                 outcome.slowest,
                 outcome.refused()
             ),
@@ -89,16 +89,16 @@ async fn paused_under_load() {
     with_database(async |owner| {
         let nats = Nats::alone().await;
         let setting = setting_with(&nats, &owner);
-        let crowd = Crowd::gather_without_first(&setting, &owner, 8, boards::WITH_RESULTS).await;
-        boards::add_players(&owner).await;
+        let crowd = Crowd::gather_without_first(&setting, &owner, 8, leaderboards::WITH_RESULTS).await;
+        leaderboards::add_players(&owner).await;
         let service = setting.start(&["serve"]);
-        boards::import(&setting, &[(2, 1)]);
-        boards::settled(&owner, Duration::from_secs(30)).await;
+        leaderboards::import(&setting, &[(2, 1)]);
+        leaderboards::settled(&owner, Duration::from_secs(30)).await;
         let load = crowd.start(&service);
         load.gets_on(100, Duration::from_secs(20)).await;
         nats.signal("STOP");
         let paused = Instant::now();
-        boards::import(&setting, &[(2, 1), (0, 0)]);
+        leaderboards::import(&setting, &[(2, 1), (0, 0)]);
         while paused.elapsed() < Duration::from_secs(10) {
             load.gets_on(50, Duration::from_secs(10)).await;
             for path in ["/api/auth/events", "/api/auth/me", "/api/auth/leaderboards"] {
@@ -108,8 +108,8 @@ async fn paused_under_load() {
         let messages = waiting(&owner).await;
         assert!(messages > 0, "what cannot be sent waits");
         nats.signal("CONT");
-        let settled = boards::settled(&owner, Duration::from_mins(1)).await;
-        boards::add_up(&setting, &owner).await;
+        let settled = leaderboards::settled(&owner, Duration::from_mins(1)).await;
+        leaderboards::add_up(&setting, &owner).await;
         let outcome = load.finish(&service, &setting, &owner).await;
         held(
             "faults",
@@ -131,34 +131,34 @@ async fn a_cluster_loses_a_server_and_then_all_of_them_under_load() {
     with_database(async |owner| {
         let mut nats = Nats::cluster().await;
         let setting = setting_with(&nats, &owner).with("MATCHDAY_NATS__REPLICAS", "3");
-        let crowd = Crowd::gather_without_first(&setting, &owner, 8, boards::WITH_RESULTS).await;
-        boards::add_players(&owner).await;
+        let crowd = Crowd::gather_without_first(&setting, &owner, 8, leaderboards::WITH_RESULTS).await;
+        leaderboards::add_players(&owner).await;
         let service = setting.start(&["serve"]);
         let token = &crowd.fans[0].token;
-        boards::import(&setting, &[(2, 1)]);
-        boards::settled(&owner, Duration::from_mins(1)).await;
+        leaderboards::import(&setting, &[(2, 1)]);
+        leaderboards::settled(&owner, Duration::from_mins(1)).await;
         let load = crowd.start(&service);
         load.gets_on(100, Duration::from_secs(20)).await;
 
         // The one that the service was told of, and began with.
         nats.kill(0);
         let killed = Instant::now();
-        boards::import(&setting, &[(2, 1), (0, 0)]);
-        boards::settled(&owner, Duration::from_mins(1)).await;
+        leaderboards::import(&setting, &[(2, 1), (0, 0)]);
+        leaderboards::settled(&owner, Duration::from_mins(1)).await;
         let with_two = killed.elapsed();
-        boards::add_up(&setting, &owner).await;
+        leaderboards::add_up(&setting, &owner).await;
         nats.start_again().await;
 
         nats.kill_all();
         let killed = Instant::now();
-        boards::import(&setting, &[(2, 1), (0, 0), (1, 3)]);
+        leaderboards::import(&setting, &[(2, 1), (0, 0), (1, 3)]);
         serves_without(&service, token).await;
         load.gets_on(200, Duration::from_secs(20)).await;
         let (messages, away) = (waiting(&owner).await, killed.elapsed());
         assert!(messages > 0, "what cannot be sent waits");
         nats.start_again().await;
-        let settled = boards::settled(&owner, Duration::from_mins(1)).await;
-        boards::add_up(&setting, &owner).await;
+        let settled = leaderboards::settled(&owner, Duration::from_mins(1)).await;
+        leaderboards::add_up(&setting, &owner).await;
         let outcome = load.finish(&service, &setting, &owner).await;
         held(
             "faults",

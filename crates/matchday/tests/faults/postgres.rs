@@ -7,11 +7,11 @@ use serde_json::json;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
 use crate::{
-    load::Crowd,
-    parts::{
+    dependencies::{
         postgres::{Postgres, setting_at},
         proxy::{Proxy, Wire},
     },
+    load::Crowd,
     stage::{
         client::within,
         process::{Process, get},

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use matchday::testing::{unique, with_database};
 
 use crate::{
-    boards,
-    load::Crowd,
-    parts::{
+    dependencies::{
         proxy::{Proxy, Wire},
         redis::Redis,
     },
+    leaderboards,
+    load::Crowd,
     stage::{
         client::Client,
         process::{Setting, get},
@@ -62,26 +62,26 @@ async fn fails(fault: Fault) {
         let setting =
             Setting::new(&owner).with("MATCHDAY_REDIS__URL", &format!("redis://127.0.0.1:{}", proxy.port()));
         let quiet = setting.clone().without("MATCHDAY_MATRIX__HOMESERVER_URL");
-        let crowd = Crowd::gather_without_first(&quiet, &owner, 8, boards::WITH_RESULTS).await;
-        boards::add_players(&owner).await;
+        let crowd = Crowd::gather_without_first(&quiet, &owner, 8, leaderboards::WITH_RESULTS).await;
+        leaderboards::add_players(&owner).await;
         let service = setting.start(&["serve"]);
         let client = Client::new(&service);
         let person = client.log_in("+14155550100", Some(&unique("fan"))).await;
         let room = client.open_room(&person, "The stand", false).await;
-        boards::import(&quiet, &[(2, 1)]);
-        boards::settled(&owner, Duration::from_secs(30)).await;
-        boards::comes_back(&service, &person.token, Duration::from_secs(10)).await;
+        leaderboards::import(&quiet, &[(2, 1)]);
+        leaderboards::settled(&owner, Duration::from_secs(30)).await;
+        leaderboards::comes_back(&service, &person.token, Duration::from_secs(10)).await;
 
         let load = crowd.start(&service);
         load.gets_on(200, Duration::from_secs(20)).await;
         fault.begin(&mut redis, &proxy);
         let began = Instant::now();
         // A result that comes now is in the scores before it is on any board.
-        boards::import(&quiet, &[(2, 1), (0, 0)]);
+        leaderboards::import(&quiet, &[(2, 1), (0, 0)]);
         let (mut slowest_board, mut slowest_login, mut logins) = (Duration::ZERO, Duration::ZERO, 0);
         while began.elapsed() < Duration::from_secs(6) {
             let asked = Instant::now();
-            let refused = boards::shown(&service, &person.token).await.expect_err("no board while Redis is away");
+            let refused = leaderboards::shown(&service, &person.token).await.expect_err("no board while Redis is away");
             slowest_board = slowest_board.max(asked.elapsed());
             assert_eq!(refused, "503 leaderboard_unavailable");
             let path = format!("/api/auth/leaderboards?room_id={room}");
@@ -95,11 +95,11 @@ async fn fails(fault: Fault) {
         }
         assert_eq!(get(&service.public, "/readyz", "").await.0, 200, "ready without Redis");
         fault.end(&mut redis, &proxy).await;
-        let back = boards::comes_back(&service, &person.token, Duration::from_secs(20)).await;
-        let settled = boards::settled(&owner, Duration::from_mins(1)).await;
+        let back = leaderboards::comes_back(&service, &person.token, Duration::from_secs(20)).await;
+        let settled = leaderboards::settled(&owner, Duration::from_mins(1)).await;
         // Until then it may show what it had. From then on it is what the database says.
-        let board = boards::shown(&service, &person.token).await.expect("a board");
-        assert_eq!(board, boards::expected(&owner).await);
+        let board = leaderboards::shown(&service, &person.token).await.expect("a board");
+        assert_eq!(board, leaderboards::expected(&owner).await);
         let outcome = load.finish(&service, &quiet, &owner).await;
         assert!(slowest_board < Duration::from_secs(5), "a board was refused only after {slowest_board:.1?}");
         held(

@@ -8,7 +8,7 @@ use serde_json::json;
 use sqlx::postgres::PgConnectOptions;
 
 use crate::{
-    parts::sms::{Mood, Provider},
+    dependencies::sms::{Mood, Provider},
     stage::{
         client::Client,
         process::{Process, Setting},

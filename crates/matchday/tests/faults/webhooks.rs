@@ -6,7 +6,7 @@ use matchday::testing::{Received, Receiver, Reply, with_database};
 use serde_json::json;
 
 use crate::{
-    parts::nats::Nats,
+    dependencies::nats::Nats,
     stage::{client::within, process::Setting, proof::held},
 };
 

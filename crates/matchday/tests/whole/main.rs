@@ -5,19 +5,19 @@ use std::io::Write as _;
 #[path = "../stage/mod.rs"]
 mod stage;
 
+mod account_deletion;
 mod catalogue;
 mod coins;
 mod commands;
-mod deletion;
 mod feeds;
 mod limits;
 mod login;
-mod mirror;
+mod membership_sync;
+mod moderation;
 mod notifications;
 mod relay;
 mod revocation;
 mod rooms;
-mod safety;
 mod scores;
 mod secrets;
 mod serving;

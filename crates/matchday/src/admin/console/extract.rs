@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     catalogue::fixtures::service::{CorrectError, ImportError},
-    chat::moderation::service::SafetyError,
+    chat::moderation::service::ModerationError,
     delivery::webhooks::service::WebhookError,
     identity::operators::Operator,
 };
@@ -260,13 +260,13 @@ impl From<sqlx::Error> for PageError {
     }
 }
 
-impl From<SafetyError> for PageError {
-    fn from(error: SafetyError) -> Self {
+impl From<ModerationError> for PageError {
+    fn from(error: ModerationError) -> Self {
         match error {
-            SafetyError::NoSuchUser => Self::NotFound("user"),
-            SafetyError::InvalidLength => Self::Invalid("A ban or mute lasts from one minute to ten years.".into()),
-            SafetyError::AlreadySo => Self::Conflict("It is so already: somebody else was faster.".into()),
-            SafetyError::Database(error) => error.into(),
+            ModerationError::NoSuchUser => Self::NotFound("user"),
+            ModerationError::InvalidLength => Self::Invalid("A ban or mute lasts from one minute to ten years.".into()),
+            ModerationError::AlreadySo => Self::Conflict("It is so already: somebody else was faster.".into()),
+            ModerationError::Database(error) => error.into(),
             other => Self::Internal(other.into()),
         }
     }

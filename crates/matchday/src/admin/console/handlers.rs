@@ -10,7 +10,7 @@ use http::{HeaderValue, StatusCode, header};
 use platform::{settings::Setting as _, stream::Stream};
 use time::{Date, OffsetDateTime, macros::format_description};
 use url::form_urlencoded::byte_serialize;
-use web::ids::{EndpointId, EventId, UserId};
+use web::ids::{EndpointId, MatchId, UserId};
 
 use super::{
     extract::{
@@ -26,7 +26,7 @@ use crate::{
         fixtures::service::{Correction, Seen},
         matches::rules::Status,
     },
-    chat::moderation::service::SafetyError,
+    chat::moderation::service::ModerationError,
     delivery::webhooks::service::Dead,
     identity::{accounts::restrictions::Restriction, operators::service::ActionFilter, phone::Phone},
 };
@@ -69,7 +69,7 @@ pub(super) async fn show_overview(
     Asked(asked): Asked,
 ) -> Shown {
     let has_chat = state.has_chat;
-    let mirror = async { if has_chat { seen(state.mirror.status().await, "mirror") } else { None } };
+    let mirror = async { if has_chat { seen(state.membership_sync.status().await, "mirror") } else { None } };
     let nats = async {
         // Whoever asks a server that is away waits for each answer in vain.
         if !state.streams.is_connected() {
@@ -137,7 +137,7 @@ fn page_of(asked: &Fields) -> i64 {
 pub(super) async fn show_match(
     State(state): State<ConsoleState>,
     viewer: Acting<Viewer>,
-    Named(event): Named<EventId>,
+    Named(event): Named<MatchId>,
     Asked(asked): Asked,
 ) -> Shown {
     let found = state.console.find_match(event).await?.ok_or(PageError::NotFound("match"))?;
@@ -174,7 +174,7 @@ fn correction(fields: &Fields) -> Result<Correction, PageError> {
 pub(super) async fn preview_correction(
     State(state): State<ConsoleState>,
     viewer: Acting<Operator>,
-    Named(event): Named<EventId>,
+    Named(event): Named<MatchId>,
     Asked(asked): Asked,
 ) -> Shown {
     let wanted = correction(&asked)?;
@@ -189,7 +189,7 @@ pub(super) async fn preview_correction(
 
 pub(super) async fn correct_match(
     State(state): State<ConsoleState>,
-    Named(event): Named<EventId>,
+    Named(event): Named<MatchId>,
     posted: Posted<Operator>,
 ) -> Shown {
     let (operator, wanted) = (posted.operator()?, correction(posted.fields())?);
@@ -255,7 +255,7 @@ pub(super) async fn restrict_user(
         Some(text) => Some(Duration::parse(text).ok_or_else(|| PageError::Invalid("Choose a duration.".to_owned()))?),
         None => None,
     };
-    state.safety.restrict_for(user, restriction, length, &operator).await?;
+    state.moderation.restrict_for(user, restriction, length, &operator).await?;
     Ok(sent_on(&format!("/console/users/{user}"), restriction.name()))
 }
 
@@ -291,16 +291,16 @@ pub(super) async fn deal_with_report(
                     "Who sent the message has no account here, so there is nobody to restrict.".to_owned(),
                 )
             })?;
-            match state.safety.restrict(sender, restriction, &operator).await {
+            match state.moderation.restrict(sender, restriction, &operator).await {
                 // Another report of the same evening: what was wanted is so.
-                Err(SafetyError::AlreadySo) => {}
+                Err(ModerationError::AlreadySo) => {}
                 done => done?,
             }
             "dealt"
         }
         _ => return Err(PageError::Invalid("Choose what is to be done.".to_owned())),
     };
-    if !state.safety.close_report(id, &operator).await? {
+    if !state.moderation.close_report(id, &operator).await? {
         return Err(PageError::NotFound("open report"));
     }
     Ok(sent_on("/console/reports", told))
@@ -335,8 +335,11 @@ pub(super) async fn show_queues(
         Some((queues, letters))
     };
     let (outbox, found) = tokio::join!(state.console.outbox(), nats);
-    let mirror =
-        if state.has_chat { Some((state.mirror.status().await?, state.mirror.set_aside(ASIDE).await?)) } else { None };
+    let mirror = if state.has_chat {
+        Some((state.membership_sync.status().await?, state.membership_sync.set_aside(ASIDE).await?))
+    } else {
+        None
+    };
     let (queues, mut letters) = found.unzip();
     let letters = letters.as_mut().map(std::mem::take).unwrap_or_default();
     let more_from = letters.get(LETTERS).map(|letter| letter.sequence);
@@ -361,7 +364,7 @@ pub(super) async fn compare_rooms(State(state): State<ConsoleState>, posted: Pos
     if !state.has_chat {
         return Err(PageError::Conflict("There is no chat here.".to_owned()));
     }
-    state.mirror.ask_for_comparison_by(&operator).await?;
+    state.membership_sync.ask_for_comparison_by(&operator).await?;
     Ok(sent_on("/console/queues", "compare"))
 }
 

@@ -8,7 +8,7 @@ use scoring::Outcome;
 use sqlx::{PgPool, Postgres, Transaction};
 use time::{Duration, OffsetDateTime};
 use tokio::sync::Semaphore;
-use web::ids::{EventId, UserId};
+use web::ids::{MatchId, UserId};
 
 pub use super::store::{
     Backlog, CoinsEffect, CountryRow, Effect, MatchFilter, MatchRow, Moved, ProviderRow, ReportRow, ResultRow, RoomRow,
@@ -188,7 +188,7 @@ impl Console {
     }
 
     /// A match.
-    pub async fn find_match(&self, event: EventId) -> sqlx::Result<Option<MatchView>> {
+    pub async fn find_match(&self, event: MatchId) -> sqlx::Result<Option<MatchView>> {
         let mut tx = self.look().await?;
         let Some(row) = store::find_match(&mut tx, event).await? else { return Ok(None) };
         Ok(Some(MatchView {
@@ -202,7 +202,7 @@ impl Console {
     }
 
     /// Works out what a correction would do, by the rules that scores and coins follow, and does nothing.
-    pub async fn preview(&self, event: EventId, wanted: Correction) -> sqlx::Result<Option<Preview>> {
+    pub async fn preview(&self, event: MatchId, wanted: Correction) -> sqlx::Result<Option<Preview>> {
         let mut tx = store::begin_to_count(&self.db).await?;
         let Some(frame) = store::frame(&mut tx, event).await? else { return Ok(None) };
         let after = wanted.status().outcome(wanted.scores());
@@ -226,7 +226,7 @@ impl Console {
     /// In a look of its own: it asks for every user's wallet, and if that takes too long all else is still told.
     async fn coins_effect(
         &self,
-        event: EventId,
+        event: MatchId,
         frame: &Frame,
         after: Option<(i32, i32)>,
         worth: i64,

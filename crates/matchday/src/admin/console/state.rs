@@ -8,7 +8,7 @@ use web::health::Checks;
 use super::service::Console;
 use crate::{
     catalogue::{feeds::service::Feeds, fixtures::service::Fixtures},
-    chat::{membership_sync::service::Mirror, moderation::service::Safety},
+    chat::{membership_sync::service::MembershipSync, moderation::service::Moderation},
     delivery::{live::service::Live, webhooks::service::Webhooks},
     game::scores::service::Scores,
     identity::{codes::service::Codes, operators::service::Operators},
@@ -28,9 +28,9 @@ pub struct Services {
     pub feeds: Feeds,
     pub fixtures: Fixtures,
     pub live: Live,
-    pub mirror: Mirror,
+    pub membership_sync: MembershipSync,
     pub operators: Operators,
-    pub safety: Safety,
+    pub moderation: Moderation,
     pub scores: Scores,
     pub webhooks: Webhooks,
     pub has_chat: bool,

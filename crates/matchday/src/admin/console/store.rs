@@ -3,7 +3,7 @@
 use scoring::Outcome;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
-use web::ids::{EventId, TeamId, TournamentId, UserId};
+use web::ids::{MatchId, TeamId, TournamentId, UserId};
 
 use crate::{catalogue::matches::rules::Status, identity::phone::Phone};
 
@@ -99,7 +99,7 @@ pub struct MatchFilter {
 #[derive(Clone, Debug)]
 pub struct MatchRow {
     /// Which.
-    pub id: EventId,
+    pub id: MatchId,
     /// Its tournament.
     pub tournament_id: TournamentId,
     /// What that is called.
@@ -148,7 +148,7 @@ pub(super) async fn matches(
 ) -> sqlx::Result<Vec<MatchRow>> {
     sqlx::query_as!(
         MatchRow,
-        r#"select e.id as "id: EventId", e.tournament_id as "tournament_id: TournamentId", t.name as tournament, e.key,
+        r#"select e.id as "id: MatchId", e.tournament_id as "tournament_id: TournamentId", t.name as tournament, e.key,
                   e.home_team_id as "home_id: TeamId", h.name as home, e.away_team_id as "away_id: TeamId", a.name as away,
                   e.start_time, e.venue, e.status as "status: Status", e.home_score, e.away_score, e.result_revision,
                   e.rules_version, e.updated_at,
@@ -170,10 +170,10 @@ pub(super) async fn matches(
     .await
 }
 
-pub(super) async fn find_match(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Option<MatchRow>> {
+pub(super) async fn find_match(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<Option<MatchRow>> {
     sqlx::query_as!(
         MatchRow,
-        r#"select e.id as "id: EventId", e.tournament_id as "tournament_id: TournamentId", t.name as tournament, e.key,
+        r#"select e.id as "id: MatchId", e.tournament_id as "tournament_id: TournamentId", t.name as tournament, e.key,
                   e.home_team_id as "home_id: TeamId", h.name as home, e.away_team_id as "away_id: TeamId", a.name as away,
                   e.start_time, e.venue, e.status as "status: Status", e.home_score, e.away_score, e.result_revision,
                   e.rules_version, e.updated_at,
@@ -222,7 +222,7 @@ pub struct ResultRow {
     pub applied_at: Option<OffsetDateTime>,
 }
 
-pub(super) async fn results(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Vec<ResultRow>> {
+pub(super) async fn results(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<Vec<ResultRow>> {
     sqlx::query_as!(
         ResultRow,
         "select revision, home_score, away_score, recorded_at, applied_at from event_results
@@ -247,7 +247,7 @@ pub struct Tally {
     pub confidence: i64,
 }
 
-pub(super) async fn tally(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Tally> {
+pub(super) async fn tally(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<Tally> {
     sqlx::query_as!(
         Tally,
         r#"select coalesce(sum(home), 0)::bigint as "home!", coalesce(sum(draw), 0)::bigint as "draw!",
@@ -260,7 +260,7 @@ pub(super) async fn tally(connection: &mut PgConnection, event: EventId) -> sqlx
 }
 
 /// How many lanes of a match have a result, in scores, boards and coins; and how many there are.
-pub(super) async fn lanes(connection: &mut PgConnection, event: EventId, revision: i64) -> sqlx::Result<(i64, i64)> {
+pub(super) async fn lanes(connection: &mut PgConnection, event: MatchId, revision: i64) -> sqlx::Result<(i64, i64)> {
     let row = sqlx::query!(
         r#"select count(*) filter (where least(revision, shown_revision, paid_revision) >= $2) as "done!", count(*) as "all!"
            from score_lanes where event_id = $1"#,
@@ -293,7 +293,7 @@ pub struct RoomRow {
     pub last_activity: Option<OffsetDateTime>,
 }
 
-pub(super) async fn rooms(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Vec<RoomRow>> {
+pub(super) async fn rooms(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<Vec<RoomRow>> {
     sqlx::query_as!(
         RoomRow,
         r#"select r.name, r.matrix_id, r.stand, r.is_private, r.opened_at, r.announces,
@@ -342,7 +342,7 @@ impl Frame {
     }
 }
 
-pub(super) async fn frame(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Option<Frame>> {
+pub(super) async fn frame(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<Option<Frame>> {
     sqlx::query_as!(
         Frame,
         r#"select e.rules_version, e.status as "status: Status", e.home_score, e.away_score,
@@ -410,7 +410,7 @@ struct EffectRow {
 /// What a result with this score, or none, would do to points; and who gains and who loses most.
 pub(super) async fn effect(
     connection: &mut PgConnection,
-    event: EventId,
+    event: MatchId,
     frame: &Frame,
     after: Option<(i32, i32)>,
 ) -> sqlx::Result<(Effect, Vec<Moved>, Vec<Moved>)> {
@@ -493,7 +493,7 @@ pub struct CoinsEffect {
 
 pub(super) async fn coins_effect(
     connection: &mut PgConnection,
-    event: EventId,
+    event: MatchId,
     frame: &Frame,
     after: Option<(i32, i32)>,
     rate: i64,
@@ -860,11 +860,11 @@ pub struct CountryRow {
     pub codes_hour: i64,
     /// The same in a day.
     pub codes_day: i64,
-    /// Phones that they were sent to.
+    /// PhoneMoves that they were sent to.
     pub phones_hour: i64,
     /// The same in a day.
     pub phones_day: i64,
-    /// Phones that sent one back.
+    /// PhoneMoves that sent one back.
     pub verified_hour: i64,
     /// The same in a day.
     pub verified_day: i64,

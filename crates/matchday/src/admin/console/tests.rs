@@ -14,7 +14,7 @@ use serde_json::json;
 use time::Duration;
 use tokio::{runtime::Handle, task::block_in_place};
 use url::form_urlencoded;
-use web::ids::{EventId, UserId};
+use web::ids::{MatchId, UserId};
 
 use super::service::{Effect, Moved, Preview};
 use crate::{
@@ -310,7 +310,7 @@ async fn what_people_wrote_stays_text() {
             .bind(other.id).bind(HOSTILE).execute(&app.app.core.db).await.expect("renamed");
         report(app, other.id, &format!("@{HOSTILE}:matchday.localhost"), HOSTILE, HOSTILE).await;
         let hostile = Operator::new(HOSTILE, HOSTILE);
-        app.app.safety.restrict(user.id, crate::identity::accounts::restrictions::Restriction::Mute, &hostile).await.expect("muted");
+        app.app.moderation.restrict(user.id, crate::identity::accounts::restrictions::Restriction::Mute, &hostile).await.expect("muted");
         sqlx::query("insert into sms_closures values ($1, now(), '2999-01-01T00:00:00Z', 40, 3, 1, 5)").bind(HOSTILE).execute(&app.app.core.db).await.expect("closed");
         sqlx::query("insert into outbox (key, subject, payload) values ('x', $1, '{}')").bind(HOSTILE).execute(&app.app.core.db).await.expect("waits");
         let mut seen = 0;
@@ -477,7 +477,7 @@ async fn closed_reports_are_listed_and_found() {
         for number in 0..30 {
             let id = report(app, reporter.id, &sender, &format!("Insult number {number}."), "rude").await;
             let ola = Operator::new("ola@example.org", format!("Warned, case {number}."));
-            assert!(app.app.safety.close_report(id, &ola).await.expect("closed"));
+            assert!(app.app.moderation.close_report(id, &ola).await.expect("closed"));
             app.clock.advance(Duration::MINUTE);
             ids.push(id);
         }
@@ -733,15 +733,15 @@ async fn what_a_correction_would_do_is_what_it_does() {
             let event = far(&fixtures).put().await;
             for (&user, &(goals, with_score, confidence)) in users.iter().zip(&said) {
                 let forecast = forecast(goals, with_score, confidence);
-                app.app.predictions.save(user, EventId(event), forecast).await.expect("saved");
+                app.app.predictions.save(user, MatchId(event), forecast).await.expect("saved");
             }
             if has_begun {
                 begin(app, event).await;
             }
             for (status, scores) in results {
                 let wanted = Correction::new(status, scores).expect("possible");
-                let preview = app.app.console.preview(EventId(event), wanted).await.expect("read").expect("a match");
-                let found = app.app.console.find_match(EventId(event)).await.expect("read").expect("a match");
+                let preview = app.app.console.preview(MatchId(event), wanted).await.expect("read").expect("a match");
+                let found = app.app.console.find_match(MatchId(event)).await.expect("read").expect("a match");
                 if (found.row.status, found.row.scores()) == (status, scores) {
                     continue;
                 }

@@ -7,15 +7,15 @@ use scoring::Outcome;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
-use web::ids::{EventId, TeamId, TournamentId};
+use web::ids::{MatchId, TeamId, TournamentId};
 
 use super::rules::Status;
 
 /// A match, as it is and as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventFact {
+pub struct MatchFact {
     /// The match.
-    pub event_id: EventId,
+    pub event_id: MatchId,
     /// Its tournament.
     pub tournament_id: TournamentId,
     /// Who plays at home.
@@ -67,7 +67,7 @@ impl Standing {
     }
 }
 
-impl EventFact {
+impl MatchFact {
     /// Whether a result was there before and is another one now, or none any more.
     pub fn corrects_a_result(&self) -> bool {
         let before = self.before.map_or(Outcome::Open, |before| before.outcome());

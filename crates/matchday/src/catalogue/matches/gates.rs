@@ -6,7 +6,7 @@
 //! page of the evening; a lock of this kind queues.
 
 use sqlx::PgConnection;
-use web::ids::EventId;
+use web::ids::MatchId;
 
 /// The first half of the key, so that nobody else's locks are met: `gate` in ASCII.
 pub const CLASS: i32 = 0x6761_7465;
@@ -16,11 +16,11 @@ pub const CLASS: i32 = 0x6761_7465;
 const GATES: i64 = 1_024;
 
 /// The second half: the gate of a match.
-pub fn gate(event: EventId) -> i32 {
+pub fn gate(event: MatchId) -> i32 {
     i32::try_from(event.0.rem_euclid(GATES)).unwrap_or_default()
 }
 
-fn gates(events: impl Iterator<Item = EventId>) -> Vec<i32> {
+fn gates(events: impl Iterator<Item = MatchId>) -> Vec<i32> {
     let mut gates: Vec<i32> = events.map(gate).collect();
     // Everybody takes them in the same order.
     gates.sort_unstable();
@@ -30,7 +30,7 @@ fn gates(events: impl Iterator<Item = EventId>) -> Vec<i32> {
 
 /// The statement that holds the gates of these matches open until the transaction ends. It goes where nothing can be
 /// bound, and holds numbers only.
-pub fn hold_open(events: &[EventId]) -> String {
+pub fn hold_open(events: &[MatchId]) -> String {
     let gates: Vec<String> = gates(events.iter().copied()).iter().map(i32::to_string).collect();
     format!(
         "select pg_advisory_xact_lock_shared({CLASS}, gate) from unnest(array[{}]::integer[]) as g (gate)",
@@ -40,7 +40,7 @@ pub fn hold_open(events: &[EventId]) -> String {
 
 /// Closes the gates of these matches until the transaction ends. Everything that was written while they were open is
 /// committed when this returns, and shows an earlier time than any statement that follows.
-pub async fn close(connection: &mut PgConnection, events: impl Iterator<Item = EventId>) -> sqlx::Result<()> {
+pub async fn close(connection: &mut PgConnection, events: impl Iterator<Item = MatchId>) -> sqlx::Result<()> {
     sqlx::query!(
         "select pg_advisory_xact_lock($1, gate) from unnest($2::integer[]) as g (gate)",
         CLASS,

@@ -10,14 +10,14 @@ use utoipa::{IntoParams, ToSchema};
 use web::{
     ApiError, ErrorBody, Path, Query, Wanted,
     fields::{FromQuery, from_parameters},
-    ids::{EventId, SportId, TeamId, TournamentId},
+    ids::{MatchId, SportId, TeamId, TournamentId},
     page_response,
     paging::{PageMeta, Paging},
 };
 
 use super::{
     rules::{PublicStatus, Status},
-    service::{Event, EventFilter, Events, PageError, Sport, Tournament},
+    service::{Match, MatchFilter, Matches, PageError, Sport, Tournament},
 };
 use crate::identity::sessions::CurrentUser;
 
@@ -39,7 +39,7 @@ pub(super) struct EventParameters {
 
 from_parameters!(EventParameters { tournament_id, team_id, date, status });
 
-impl From<EventParameters> for EventFilter {
+impl From<EventParameters> for MatchFilter {
     fn from(EventParameters { tournament_id, team_id, date, status }: EventParameters) -> Self {
         Self { tournament_id, team_id, date, status }
     }
@@ -66,21 +66,21 @@ fn page_failed(error: Arc<PageError>) -> ApiError {
 }
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct EventList {
-    data: Vec<EventItem>,
+pub(super) struct MatchList {
+    data: Vec<MatchItem>,
     meta: PageMeta,
 }
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct EventAnswer {
-    data: EventItem,
+pub(super) struct MatchAnswer {
+    data: MatchItem,
 }
 
 /// A match.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Event)]
-struct EventItem {
-    id: EventId,
+struct MatchItem {
+    id: MatchId,
     tournament_id: TournamentId,
     tournament: TournamentPart,
     home_team: TeamPart,
@@ -132,8 +132,8 @@ impl From<(TeamId, String, Option<String>)> for TeamPart {
     }
 }
 
-impl From<Event> for EventItem {
-    fn from(event: Event) -> Self {
+impl From<Match> for MatchItem {
+    fn from(event: Match) -> Self {
         Self {
             id: event.id,
             tournament_id: event.tournament_id,
@@ -165,18 +165,18 @@ impl From<Event> for EventItem {
 #[utoipa::path(get, path = "/api/auth/events", tag = "Events", security(("token" = [])),
     params(EventParameters, Paging),
     responses(
-        (status = 200, body = EventList, headers(("ETag" = String, description = "A weak validator of the page"))),
+        (status = 200, body = MatchList, headers(("ETag" = String, description = "A weak validator of the page"))),
         (status = 304, description = "The page is as the `If-None-Match` says"),
     ))]
 pub(super) async fn list_events(
-    State(events): State<Arc<Events>>,
+    State(events): State<Arc<Matches>>,
     _: CurrentUser,
     Query((filter, paging)): Query<(EventParameters, Paging)>,
     wanted: Wanted,
 ) -> Result<Response, ApiError> {
-    let render = |events: Vec<Event>, total| {
-        let data = events.into_iter().map(EventItem::from).collect();
-        serde_json::to_vec(&EventList { data, meta: paging.meta(total) }).map(Bytes::from)
+    let render = |events: Vec<Match>, total| {
+        let data = events.into_iter().map(MatchItem::from).collect();
+        serde_json::to_vec(&MatchList { data, meta: paging.meta(total) }).map(Bytes::from)
     };
     let page = events.page(filter.into(), paging, render).await.map_err(page_failed)?;
     Ok(page_response(&page, &wanted))
@@ -184,18 +184,18 @@ pub(super) async fn list_events(
 
 /// Show one match.
 #[utoipa::path(get, path = "/api/auth/events/{event}", tag = "Events", security(("token" = [])),
-    params(("event" = EventId, Path, description = "As listed")),
+    params(("event" = MatchId, Path, description = "As listed")),
     responses(
-        (status = 200, body = EventAnswer),
+        (status = 200, body = MatchAnswer),
         (status = 404, description = "There is no such match", body = ErrorBody),
     ))]
 pub(super) async fn get_event(
-    State(events): State<Arc<Events>>,
+    State(events): State<Arc<Matches>>,
     _: CurrentUser,
-    Path(id): Path<EventId>,
-) -> Result<Json<EventAnswer>, ApiError> {
+    Path(id): Path<MatchId>,
+) -> Result<Json<MatchAnswer>, ApiError> {
     let event = events.find(id).await?.ok_or_else(|| ApiError::not_found("The event"))?;
-    Ok(Json(EventAnswer { data: event.into() }))
+    Ok(Json(MatchAnswer { data: event.into() }))
 }
 
 #[derive(Serialize, ToSchema)]
@@ -222,7 +222,7 @@ struct TournamentItem {
 #[utoipa::path(get, path = "/api/auth/tournaments", tag = "Events", security(("token" = [])),
     params(Paging), responses((status = 200, body = TournamentList)))]
 pub(super) async fn list_tournaments(
-    State(events): State<Arc<Events>>,
+    State(events): State<Arc<Matches>>,
     _: CurrentUser,
     Query(paging): Query<Paging>,
 ) -> Result<Json<TournamentList>, ApiError> {
@@ -252,7 +252,7 @@ struct SportItem {
 #[utoipa::path(get, path = "/api/auth/sports", tag = "Events", security(("token" = [])),
     params(Paging), responses((status = 200, body = SportList)))]
 pub(super) async fn list_sports(
-    State(events): State<Arc<Events>>,
+    State(events): State<Arc<Matches>>,
     _: CurrentUser,
     Query(paging): Query<Paging>,
 ) -> Result<Json<SportList>, ApiError> {

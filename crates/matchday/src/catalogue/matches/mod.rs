@@ -16,12 +16,12 @@ use std::sync::Arc;
 use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::service::Events;
+use self::service::Matches;
 use crate::identity::sessions::Authenticates;
 
 pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
 where
-    Arc<Events>: FromRef<S>,
+    Arc<Matches>: FromRef<S>,
 {
     OpenApiRouter::new()
         .routes(routes!(handlers::get_event))
@@ -31,7 +31,7 @@ where
 
 pub(crate) fn cached_routes<S: Authenticates>() -> OpenApiRouter<S>
 where
-    Arc<Events>: FromRef<S>,
+    Arc<Matches>: FromRef<S>,
 {
     OpenApiRouter::new().routes(routes!(handlers::list_events))
 }

@@ -5,7 +5,7 @@ use scoring::Outcome;
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use time::OffsetDateTime;
-use web::ids::EventId;
+use web::ids::MatchId;
 
 use super::store;
 
@@ -14,14 +14,14 @@ pub const PLANNED: &str = "work.score.planned";
 
 #[derive(Serialize, Deserialize)]
 pub struct Planned {
-    pub event_id: EventId,
+    pub event_id: MatchId,
 }
 
 /// A result that was just written to its match.
 #[derive(Clone, Copy, Debug)]
 pub struct NewResult {
     /// The match.
-    pub event: EventId,
+    pub event: MatchId,
     /// Its revision.
     pub revision: i64,
     /// What came of the match.
@@ -41,6 +41,6 @@ pub async fn record(connection: &mut PgConnection, results: &[NewResult]) -> sql
 }
 
 /// What is told of a result that may have been predicted.
-pub fn planned(event: EventId) -> serde_json::Result<Message> {
+pub fn planned(event: MatchId) -> serde_json::Result<Message> {
     Message::new(PLANNED, format!("event:{event}"), &Planned { event_id: event })
 }

@@ -11,7 +11,7 @@ use platform::{
 use sqlx::PgPool;
 use time::{Date, OffsetDateTime};
 use web::{
-    ids::{EventId, SportId, TeamId, TournamentId},
+    ids::{MatchId, SportId, TeamId, TournamentId},
     paging::Paging,
 };
 
@@ -32,17 +32,17 @@ pub const CATALOGUE: &str = "fact.catalogue.changed";
 pub const RESULT: &str = "fact.event.result";
 
 /// The matches.
-pub struct Events {
+pub struct Matches {
     db: PgPool,
     clock: Arc<dyn Clock>,
-    pages: PageCache<(EventFilter, Paging), PageError>,
+    pages: PageCache<(MatchFilter, Paging), PageError>,
 }
 
 /// A match with what lists show of its tournament and teams.
 #[derive(Clone, Debug)]
-pub struct Event {
+pub struct Match {
     /// The match.
-    pub id: EventId,
+    pub id: MatchId,
     /// Its tournament.
     pub tournament_id: TournamentId,
     /// The tournament's name.
@@ -97,7 +97,7 @@ pub struct Sport {
 
 /// Which matches are wanted; all of them by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct EventFilter {
+pub struct MatchFilter {
     /// Of this tournament.
     pub tournament_id: Option<TournamentId>,
     /// Of this team, at home or away.
@@ -119,7 +119,7 @@ pub enum PageError {
     Render(#[from] serde_json::Error),
 }
 
-impl Events {
+impl Matches {
     /// Matches in this database.
     pub fn new(core: &Core, pages: &page_cache::Settings) -> Self {
         Self { db: core.db.clone(), clock: core.clock.clone(), pages: PageCache::new(pages.keep, pages.cache_entries) }
@@ -131,9 +131,9 @@ impl Events {
     /// `pages.keep` at the latest.
     pub async fn page(
         &self,
-        filter: EventFilter,
+        filter: MatchFilter,
         paging: Paging,
-        render: impl FnOnce(Vec<Event>, i64) -> serde_json::Result<Bytes>,
+        render: impl FnOnce(Vec<Match>, i64) -> serde_json::Result<Bytes>,
     ) -> Result<Arc<Page>, Arc<PageError>> {
         self.pages
             .get((filter.clone(), paging), async || {
@@ -148,7 +148,7 @@ impl Events {
     }
 
     /// One match.
-    pub async fn find(&self, id: EventId) -> sqlx::Result<Option<Event>> {
+    pub async fn find(&self, id: MatchId) -> sqlx::Result<Option<Match>> {
         store::find(&self.db, id).await
     }
 

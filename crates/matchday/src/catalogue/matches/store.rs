@@ -4,19 +4,19 @@ use scoring::Outcome;
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 use web::{
-    ids::{EventId, SportId, TeamId, TournamentId},
+    ids::{MatchId, SportId, TeamId, TournamentId},
     paging::Paging,
 };
 
 use super::{
     results::NewResult,
     rules::{self, PublicStatus, Run, Status},
-    service::{Event, EventFilter, Sport, Tournament},
+    service::{Match, MatchFilter, Sport, Tournament},
 };
 
 /// An event as it is read; the status is still text.
 struct Row {
-    id: EventId,
+    id: MatchId,
     tournament_id: TournamentId,
     tournament_name: String,
     tournament_logo: Option<String>,
@@ -35,7 +35,7 @@ struct Row {
     chat_room_id: Option<String>,
 }
 
-impl TryFrom<Row> for Event {
+impl TryFrom<Row> for Match {
     type Error = sqlx::Error;
 
     fn try_from(row: Row) -> Result<Self, sqlx::Error> {
@@ -66,10 +66,10 @@ pub(super) const SNAPSHOT: &str =
 /// A page of the list. See `list.sql`.
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
-    filter: &EventFilter,
+    filter: &MatchFilter,
     runs: &[Run],
     paging: Paging,
-) -> sqlx::Result<Vec<Event>> {
+) -> sqlx::Result<Vec<Match>> {
     let sections: Vec<i16> = runs.iter().map(|run| run.section.rank()).collect();
     let are_ascending: Vec<bool> = runs.iter().map(|run| run.section.is_ascending()).collect();
     let statuses: Vec<String> = runs.iter().map(|run| run.status.name().to_owned()).collect();
@@ -91,13 +91,13 @@ pub(super) async fn list(
     )
     .fetch_all(executor)
     .await?;
-    rows.into_iter().map(Event::try_from).collect()
+    rows.into_iter().map(Match::try_from).collect()
 }
 
-pub(super) async fn find(executor: impl PgExecutor<'_>, id: EventId) -> sqlx::Result<Option<Event>> {
+pub(super) async fn find(executor: impl PgExecutor<'_>, id: MatchId) -> sqlx::Result<Option<Match>> {
     let row = sqlx::query_as!(
         Row,
-        r#"select e.id as "id: EventId", e.start_time, e.venue, e.status, e.home_score, e.away_score,
+        r#"select e.id as "id: MatchId", e.start_time, e.venue, e.status, e.home_score, e.away_score,
                   t.id as "tournament_id: TournamentId", t.name as tournament_name, t.logo as tournament_logo,
                   h.id as "home_id: TeamId", h.name as home_name, h.logo as home_logo,
                   a.id as "away_id: TeamId", a.name as away_name, a.logo as away_logo,
@@ -113,10 +113,10 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, id: EventId) -> sqlx::Re
     )
     .fetch_optional(executor)
     .await?;
-    row.map(Event::try_from).transpose()
+    row.map(Match::try_from).transpose()
 }
 
-pub(super) async fn count(executor: impl PgExecutor<'_>, filter: &EventFilter) -> sqlx::Result<i64> {
+pub(super) async fn count(executor: impl PgExecutor<'_>, filter: &MatchFilter) -> sqlx::Result<i64> {
     let (begins, ends) = filter.date.map(rules::day).unzip();
     sqlx::query_scalar!(
         r#"select count(*) as "count!" from events

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use matrix_appservice::{Error as MatrixError, Homeserver};
 use platform::stream::{Delivery, Failure, Stream, WorkSpec};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use sqlx::PgPool;
 use web::ids::UserId;
 

@@ -10,7 +10,7 @@ use http::{HeaderMap, Request, StatusCode, header::AUTHORIZATION};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::{rules::Pushed, service::Mirror};
+use super::{rules::Pushed, service::MembershipSync};
 
 /// A hundred events of 64 KiB each, and what the homeserver wraps them in, with room to spare.
 const BODY_BYTES: usize = 32 * 1024 * 1024;
@@ -38,7 +38,7 @@ type Answer = Result<Json<Value>, MatrixError>;
 
 /// Keeps the events and answers; they are applied afterwards. The transaction's own id does not matter: events are known
 /// by theirs, and after a restart the homeserver may well use an id again for other events.
-pub(super) async fn take_transaction(State(mirror): State<Mirror>, request: Request<Body>) -> Answer {
+pub(super) async fn take_transaction(State(mirror): State<MembershipSync>, request: Request<Body>) -> Answer {
     known_caller(&mirror, request.headers())?;
     let body = axum::body::to_bytes(request.into_body(), BODY_BYTES).await.map_err(|_| MatrixError {
         status: StatusCode::PAYLOAD_TOO_LARGE,
@@ -62,13 +62,13 @@ pub(super) async fn take_transaction(State(mirror): State<Mirror>, request: Requ
 }
 
 /// The homeserver asks whether we are there, because we asked it to.
-pub(super) async fn answer_ping(State(mirror): State<Mirror>, headers: HeaderMap) -> Answer {
+pub(super) async fn answer_ping(State(mirror): State<MembershipSync>, headers: HeaderMap) -> Answer {
     known_caller(&mirror, &headers)?;
     Ok(Json(json!({})))
 }
 
 /// Users and rooms are there before anybody asks for them.
-pub(super) async fn look_nothing_up(State(mirror): State<Mirror>, headers: HeaderMap) -> Answer {
+pub(super) async fn look_nothing_up(State(mirror): State<MembershipSync>, headers: HeaderMap) -> Answer {
     known_caller(&mirror, &headers)?;
     Err(MatrixError {
         status: StatusCode::NOT_FOUND,
@@ -78,7 +78,7 @@ pub(super) async fn look_nothing_up(State(mirror): State<Mirror>, headers: Heade
 }
 
 /// Refuses callers other than the homeserver.
-fn known_caller(mirror: &Mirror, headers: &HeaderMap) -> Result<(), MatrixError> {
+fn known_caller(mirror: &MembershipSync, headers: &HeaderMap) -> Result<(), MatrixError> {
     let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let Some(shown) = shown else {
         return Err(MatrixError {

@@ -16,11 +16,11 @@ use axum::{
 use web::WebState;
 
 pub use self::rules::Membership;
-use self::service::Mirror;
+use self::service::MembershipSync;
 
 /// What the homeserver calls, on the listener that the internet does not reach. It is no part of the description:
 /// nobody else may call it.
-pub(crate) fn private_routes<S: WebState>(mirror: Mirror) -> Router<S> {
+pub(crate) fn private_routes<S: WebState>(mirror: MembershipSync) -> Router<S> {
     Router::new()
         .route("/_matrix/app/v1/transactions/{id}", put(handlers::take_transaction))
         .route("/_matrix/app/v1/ping", post(handlers::answer_ping))

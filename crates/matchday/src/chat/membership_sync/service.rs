@@ -15,7 +15,6 @@ use platform::{
     outbox::{self, Message},
 };
 use secrecy::ExposeSecret as _;
-use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use subtle::ConstantTimeEq as _;
 use time::OffsetDateTime;
@@ -74,7 +73,7 @@ const SEEN: &str = "seen";
 
 /// What is known of the rooms.
 #[derive(Clone)]
-pub struct Mirror {
+pub struct MembershipSync {
     inner: Arc<Inner>,
 }
 
@@ -92,7 +91,7 @@ struct Inner {
 
 /// A membership that the service was told of by the homeserver's answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct ConfirmedMembership<'a> {
     /// Where.
     pub room: RoomId,
     /// Who.
@@ -181,13 +180,13 @@ enum Who<'a> {
     Remote(&'a str),
 }
 
-impl Memberships for Mirror {
+impl Memberships for MembershipSync {
     fn forget(&self, user: UserId) -> BoxFuture<'_, sqlx::Result<()>> {
         Box::pin(self.forget_user(user))
     }
 }
 
-impl Mirror {
+impl MembershipSync {
     /// Whether a caller shows the homeserver's token. How long the comparison takes says nothing about the token.
     pub(super) fn is_homeserver(&self, shown: &str) -> bool {
         let token = self.inner.config.hs_token.as_ref();
@@ -433,7 +432,7 @@ impl Mirror {
         let before = known.as_ref().map(|known| known.membership);
         let (awaits, invited_by, joined_at) = match source {
             Source::Pushed { at, invited_by, .. } => (None, invited_by, at),
-            Source::Told { awaits, invited_by } => (awaits, invited_by, now),
+            Source::ConfirmedMembership { awaits, invited_by } => (awaits, invited_by, now),
             Source::Compared { .. } => (None, None, now),
         };
         let active_at = (membership == Membership::Join && before != Some(Membership::Join)).then_some(joined_at);
@@ -455,7 +454,7 @@ impl Mirror {
 
     /// Takes note of a membership that the homeserver's answer told of, so that it shows at once and not when the push
     /// of it comes. What is pushed until then is older.
-    pub async fn note(&self, told: Told<'_>) -> sqlx::Result<()> {
+    pub async fn note(&self, told: ConfirmedMembership<'_>) -> sqlx::Result<()> {
         let mut tx = self.inner.db.begin().await?;
         store::lock_room(&mut tx, told.room).await?;
         let came = match told.event_id {
@@ -469,7 +468,7 @@ impl Mirror {
             Some(Some(_)) => None,
             Some(None) | None => told.event_id,
         };
-        let source = Source::Told { awaits, invited_by: told.invited_by };
+        let source = Source::ConfirmedMembership { awaits, invited_by: told.invited_by };
         self.learn(&mut tx, told.room, Who::User(told.user), told.membership, source).await?;
         tx.commit().await
     }
@@ -702,7 +701,7 @@ enum Source<'a> {
     /// By a push.
     Pushed { event_id: &'a str, at: OffsetDateTime, invited_by: Option<UserId>, by_bot: bool },
     /// By the answer to a call of ours; the push of it may be still to come.
-    Told { awaits: Option<&'a str>, invited_by: Option<UserId> },
+    ConfirmedMembership { awaits: Option<&'a str>, invited_by: Option<UserId> },
     /// By asking who is there; `began` before asking.
     Compared { began: OffsetDateTime },
 }
@@ -723,7 +722,7 @@ impl Source<'_> {
                     && at <= known.changed_at
                     && now - known.changed_at < AWAITED_FOR
             }
-            Self::Told { .. } => false,
+            Self::ConfirmedMembership { .. } => false,
             Self::Compared { began } => known.changed_at >= began,
         }
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use web::ids::{RoomId, UserId};
 
-use super::{rules::Membership, service::Told};
+use super::{rules::Membership, service::ConfirmedMembership};
 use crate::{
     chat::messages::UNWANTED,
     testing::{TestApp, TestUser, unique},
@@ -83,8 +83,8 @@ impl<'a> Stage<'a> {
 
     async fn note(&self, user: UserId, membership: Membership, event: &Value) {
         let event_id = event["event_id"].as_str();
-        let told = Told { room: self.room, user, membership, event_id, invited_by: None };
-        self.app.app.mirror.note(told).await.expect("noted");
+        let told = ConfirmedMembership { room: self.room, user, membership, event_id, invited_by: None };
+        self.app.app.membership_sync.note(told).await.expect("noted");
     }
 }
 
@@ -243,7 +243,7 @@ async fn events_are_known_by_their_own_names_and_not_by_their_transactions() {
         let push = async |id: &str, events: &[&Value]| {
             let body = json!({"events": events});
             app.send_privately(transaction(id, Some(&hs_token(app)), &body)).await.expect(200);
-            app.app.mirror.apply_waiting().await.expect("applied");
+            app.app.membership_sync.apply_waiting().await.expect("applied");
         };
         push("7", &[&join]).await;
         push("8", &[&leave]).await;
@@ -304,13 +304,13 @@ async fn poison_is_set_aside_and_harms_nothing_else() {
         events.push(stage.member("@bob:elsewhere.example", "join"));
         app.push(&events).await;
         assert_eq!(stage.count().await, 2, "what is good is applied");
-        let status = app.app.mirror.status().await.expect("a status");
+        let status = app.app.membership_sync.status().await.expect("a status");
         assert_eq!((status.waiting, status.set_aside), (0, 15));
-        let aside = app.app.mirror.set_aside(100).await.expect("a list");
+        let aside = app.app.membership_sync.set_aside(100).await.expect("a list");
         assert!(aside.iter().all(|event| !event.fault.is_empty()), "{aside:?}");
         // It may come again, as it does after a failure, and stays where it is.
         app.push(&events).await;
-        assert_eq!(app.app.mirror.status().await.expect("a status").set_aside, 15);
+        assert_eq!(app.app.membership_sync.status().await.expect("a status").set_aside, 15);
         assert_eq!(stage.count().await, 2);
     })
     .await;
@@ -335,12 +335,12 @@ async fn of_several_who_apply_nobody_sets_aside_what_is_good() {
         }
         let body = json!({"events": events});
         app.send_privately(transaction("1", Some(&hs_token(app)), &body)).await.expect(200);
-        let appliers = (0..4).map(|_| app.app.mirror.apply_waiting());
+        let appliers = (0..4).map(|_| app.app.membership_sync.apply_waiting());
         for outcome in futures_util::future::join_all(appliers).await {
             outcome.expect("applied");
         }
         assert_eq!(stage.count().await, 40);
-        let status = app.app.mirror.status().await.expect("a status");
+        let status = app.app.membership_sync.status().await.expect("a status");
         assert_eq!((status.waiting, status.set_aside), (0, 40));
     })
     .await;
@@ -442,7 +442,8 @@ async fn any_sequence_ends_as_its_last_events_say() {
             let again = at.saturating_sub(usize::from(draw(5)));
             let body = json!({"events": events[again..end]});
             app.send_privately(transaction("1", Some(&hs_token(app)), &body)).await.expect(200);
-            let (one, two) = tokio::join!(app.app.mirror.apply_waiting(), app.app.mirror.apply_waiting());
+            let (one, two) =
+                tokio::join!(app.app.membership_sync.apply_waiting(), app.app.membership_sync.apply_waiting());
             one.and(two).expect("applied");
             at = end;
         }
@@ -536,14 +537,14 @@ async fn what_was_dealt_with_is_swept_after_a_week_and_what_was_not_after_a_mont
         let join = stage.member("@a:elsewhere.example", "join");
         app.push(&[stage.message("@a:elsewhere.example"), join, json!({"event_id": "$poison"})]).await;
         app.clock.advance(time::Duration::minutes(59));
-        assert_eq!(app.app.mirror.sweep().await.expect("swept"), 0);
+        assert_eq!(app.app.membership_sync.sweep().await.expect("swept"), 0);
         app.clock.advance(time::Duration::hours(1));
-        assert_eq!(app.app.mirror.sweep().await.expect("swept"), 1, "what was said, after an hour");
+        assert_eq!(app.app.membership_sync.sweep().await.expect("swept"), 1, "what was said, after an hour");
         app.clock.advance(time::Duration::days(8));
-        assert_eq!(app.app.mirror.sweep().await.expect("swept"), 1);
+        assert_eq!(app.app.membership_sync.sweep().await.expect("swept"), 1);
         assert_eq!(outcomes(app).await, [("$poison".to_owned(), "set_aside".to_owned())]);
         app.clock.advance(time::Duration::days(30));
-        assert_eq!(app.app.mirror.sweep().await.expect("swept"), 1);
+        assert_eq!(app.app.membership_sync.sweep().await.expect("swept"), 1);
         assert!(outcomes(app).await.is_empty());
     })
     .await;
@@ -558,7 +559,7 @@ async fn a_gap_asks_for_a_comparison_and_a_quiet_watch_does_not() {
                 .await
                 .expect("the marks")
         };
-        let mirror = &app.app.mirror;
+        let mirror = &app.app.membership_sync;
         mirror.saw_homeserver(false).await.expect("noted");
         app.clock.advance(time::Duration::seconds(10));
         mirror.saw_homeserver(false).await.expect("noted");

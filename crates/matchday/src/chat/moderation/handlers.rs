@@ -16,26 +16,26 @@ use web::{
 
 use super::{
     rules::{MessageId, Reason},
-    service::{Blocked, Safety, SafetyError},
+    service::{Blocked, Moderation, ModerationError},
 };
 use crate::{
     chat::rooms::{ReadableRoom, RoomPath},
     identity::sessions::CurrentUser,
 };
 
-impl From<SafetyError> for ApiError {
-    fn from(error: SafetyError) -> Self {
+impl From<ModerationError> for ApiError {
+    fn from(error: ModerationError) -> Self {
         match error {
-            SafetyError::NoSuchUser => Self::not_found("The user"),
-            SafetyError::NoSuchMessage => Self::invalid_field("event_id", "must be that of a message in this room"),
-            SafetyError::Oneself => Self::invalid_field("user", "must be somebody else"),
-            SafetyError::TooMany => {
+            ModerationError::NoSuchUser => Self::not_found("The user"),
+            ModerationError::NoSuchMessage => Self::invalid_field("event_id", "must be that of a message in this room"),
+            ModerationError::Oneself => Self::invalid_field("user", "must be somebody else"),
+            ModerationError::TooMany => {
                 Self::new(StatusCode::CONFLICT, "too_many_blocks", "You block too many users already.")
             }
-            SafetyError::InvalidLength => Self::invalid_field("for", "must be from one minute to ten years"),
-            SafetyError::AlreadySo => Self::new(StatusCode::CONFLICT, "already_so", "It is so already."),
-            SafetyError::Database(error) => error.into(),
-            SafetyError::Message(error) => Self::internal(error),
+            ModerationError::InvalidLength => Self::invalid_field("for", "must be from one minute to ten years"),
+            ModerationError::AlreadySo => Self::new(StatusCode::CONFLICT, "already_so", "It is so already."),
+            ModerationError::Database(error) => error.into(),
+            ModerationError::Message(error) => Self::internal(error),
         }
     }
 }
@@ -68,7 +68,7 @@ impl From<Blocked> for BlockedItem {
 #[utoipa::path(get, path = "/api/auth/blocks", tag = "Safety", security(("token" = [])),
     params(Paging), responses((status = 200, body = BlockList)))]
 pub(super) async fn list_blocks(
-    State(safety): State<Safety>,
+    State(safety): State<Moderation>,
     user: CurrentUser,
     Query(paging): Query<Paging>,
 ) -> Result<Json<BlockList>, ApiError> {
@@ -96,7 +96,7 @@ pub(super) struct BlockAnswer {
         (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn block_user(
-    State(safety): State<Safety>,
+    State(safety): State<Moderation>,
     user: CurrentUser,
     Path(other): Path<UserId>,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -114,7 +114,7 @@ pub(super) async fn block_user(
         (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn unblock_user(
-    State(safety): State<Safety>,
+    State(safety): State<Moderation>,
     user: CurrentUser,
     Path(other): Path<UserId>,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -154,7 +154,7 @@ pub(super) struct ReportAnswer {
         (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn report_message(
-    State(safety): State<Safety>,
+    State(safety): State<Moderation>,
     looked_at: ReadableRoom,
     ValidJson(report): ValidJson<ReportedMessage>,
 ) -> Result<impl IntoResponse, ApiError> {

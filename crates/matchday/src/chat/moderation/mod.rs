@@ -1,4 +1,4 @@
-//! Safety: operators ban and mute users, users block each other and report what was said to them.
+//! Moderation: operators ban and mute users, users block each other and report what was said to them.
 
 mod handlers;
 pub mod rules;
@@ -10,14 +10,14 @@ mod tests;
 use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::service::Safety;
+use self::service::Moderation;
 pub(crate) use self::store::has_blocked;
 use crate::{chat::rooms::service::Rooms, identity::sessions::Authenticates};
 
 pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
 where
     Rooms: FromRef<S>,
-    Safety: FromRef<S>,
+    Moderation: FromRef<S>,
 {
     OpenApiRouter::new()
         .routes(routes!(handlers::list_blocks))

@@ -48,9 +48,9 @@ const LIFTED_AT_ONCE: i64 = 100;
 /// How much of a reported message is kept.
 const EVIDENCE_LENGTH: usize = 10_000;
 
-/// Safety.
+/// Moderation.
 #[derive(Clone)]
-pub struct Safety {
+pub struct Moderation {
     db: PgPool,
     chat: Chat,
     accounts: Accounts,
@@ -96,7 +96,7 @@ pub struct Report {
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
-pub enum SafetyError {
+pub enum ModerationError {
     /// There is no such user.
     #[error("there is no such user")]
     NoSuchUser,
@@ -123,8 +123,8 @@ pub enum SafetyError {
     Message(#[from] serde_json::Error),
 }
 
-impl Safety {
-    /// Safety in this database.
+impl Moderation {
+    /// Moderation in this database.
     pub fn new(
         core: &Core,
         chat: Chat,
@@ -138,12 +138,12 @@ impl Safety {
     }
 
     /// Who that is: an id, or a username.
-    pub async fn user(&self, named: &str) -> Result<UserId, SafetyError> {
+    pub async fn user(&self, named: &str) -> Result<UserId, ModerationError> {
         let found = match named.parse::<UserId>() {
             Ok(id) => self.accounts.find(id).await?,
             Err(()) => self.accounts.named(&named.to_ascii_lowercase()).await?,
         };
-        found.map(|account| account.id).ok_or(SafetyError::NoSuchUser)
+        found.map(|account| account.id).ok_or(ModerationError::NoSuchUser)
     }
 
     /// Restricts somebody without an end, or lets them do again what they might not. Who did it and why is kept.
@@ -152,7 +152,7 @@ impl Safety {
         user: UserId,
         restriction: Restriction,
         operator: &Operator,
-    ) -> Result<(), SafetyError> {
+    ) -> Result<(), ModerationError> {
         self.restrict_for(user, restriction, None, operator).await
     }
 
@@ -163,16 +163,16 @@ impl Safety {
         restriction: Restriction,
         length: Option<Duration>,
         operator: &Operator,
-    ) -> Result<(), SafetyError> {
+    ) -> Result<(), ModerationError> {
         let now = self.clock.now();
         let until = match length {
-            Some(length) => Some(rules::end(now, length).ok_or(SafetyError::InvalidLength)?),
+            Some(length) => Some(rules::end(now, length).ok_or(ModerationError::InvalidLength)?),
             None => None,
         };
         let term = Some(Term { since: now, until });
         let mut tx = self.db.begin().await?;
         if !accounts::lock(&mut tx, user).await? {
-            return Err(SafetyError::NoSuchUser);
+            return Err(ModerationError::NoSuchUser);
         }
         let changed = match restriction {
             Restriction::Ban => store::set_banned(&mut tx, user, term, now).await?,
@@ -181,7 +181,7 @@ impl Safety {
             Restriction::Unmute => store::set_muted(&mut tx, user, None, now).await?,
         };
         if !changed {
-            return Err(SafetyError::AlreadySo);
+            return Err(ModerationError::AlreadySo);
         }
         if let Some(account) = accounts::find(&mut *tx, user, now).await? {
             self.restricted_phones.update_in(&mut tx, &account).await?;
@@ -205,7 +205,7 @@ impl Safety {
 
     /// Lifts bans and mutes whose time is over, so that chat and other processes learn of it; returns of how many users.
     /// The API compares with the clock itself, and does not wait for this.
-    pub async fn lift_ended(&self) -> Result<usize, SafetyError> {
+    pub async fn lift_ended(&self) -> Result<usize, ModerationError> {
         let mut lifted = 0;
         for user in store::ended(&self.db, self.clock.now(), LIFTED_AT_ONCE).await? {
             let now = self.clock.now();
@@ -254,18 +254,18 @@ impl Safety {
     }
 
     /// Keeps somebody out of a user's sight.
-    pub async fn block(&self, user: UserId, other: UserId) -> Result<(), SafetyError> {
+    pub async fn block(&self, user: UserId, other: UserId) -> Result<(), ModerationError> {
         if user == other {
-            return Err(SafetyError::Oneself);
+            return Err(ModerationError::Oneself);
         }
         if self.accounts.find(other).await?.is_none() {
-            return Err(SafetyError::NoSuchUser);
+            return Err(ModerationError::NoSuchUser);
         }
         let mut tx = self.db.begin().await?;
         accounts::lock(&mut tx, user).await?;
         if store::block(&mut tx, user, other, self.clock.now()).await? {
             if store::count_blocks(&mut tx, user).await? > MOST_BLOCKS {
-                return Err(SafetyError::TooMany);
+                return Err(ModerationError::TooMany);
             }
             let mut messages = vec![ignored(user, other)?];
             // Also invitations that are there already are not wanted any more.
@@ -281,7 +281,7 @@ impl Safety {
     }
 
     /// Lets a user meet somebody again.
-    pub async fn unblock(&self, user: UserId, other: UserId) -> Result<(), SafetyError> {
+    pub async fn unblock(&self, user: UserId, other: UserId) -> Result<(), ModerationError> {
         let mut tx = self.db.begin().await?;
         accounts::lock(&mut tx, user).await?;
         if store::unblock(&mut tx, user, other).await? {
@@ -325,7 +325,7 @@ impl Safety {
         room: &Room,
         message: &MessageId,
         reason: &Reason,
-    ) -> Result<bool, SafetyError> {
+    ) -> Result<bool, ModerationError> {
         let evidence = self.evidence(room, message).await?;
         let now = self.clock.now();
         let is_new = store::report(&self.db, user, room.id, message.as_str(), reason.as_str(), &evidence, now).await?;
@@ -335,11 +335,11 @@ impl Safety {
         Ok(is_new)
     }
 
-    async fn evidence(&self, room: &Room, message: &MessageId) -> Result<Evidence, SafetyError> {
+    async fn evidence(&self, room: &Room, message: &MessageId) -> Result<Evidence, ModerationError> {
         let nothing = Evidence::default();
         let (Some(homeserver), Some(room)) = (self.chat.homeserver(), &room.matrix_id) else { return Ok(nothing) };
         let (Ok(room), Ok(event)) = (MatrixRoomId::parse(room.as_str()), MatrixEventId::parse(message.as_str())) else {
-            return Err(SafetyError::NoSuchMessage);
+            return Err(ModerationError::NoSuchMessage);
         };
         match homeserver.event(&room, &event).await {
             Ok(Some(seen)) => {
@@ -348,7 +348,7 @@ impl Safety {
                 let content: String = seen.content.to_string().chars().take(EVIDENCE_LENGTH).collect();
                 Ok(Evidence { sender: Some(seen.sender.to_string()), sent_at, content: Some(content) })
             }
-            Ok(None) => Err(SafetyError::NoSuchMessage),
+            Ok(None) => Err(ModerationError::NoSuchMessage),
             Err(error) => {
                 tracing::warn!(%error, "a report is kept without what was reported");
                 Ok(nothing)

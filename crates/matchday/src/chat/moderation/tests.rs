@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use time::Duration;
 use web::{ids::UserId, server::Answers as _};
 
-use super::service::{Report, SafetyError};
+use super::service::{ModerationError, Report};
 use crate::{
     chat::messages::{IGNORED, UNWANTED},
     identity::{
@@ -114,7 +114,7 @@ fn suspended() -> (u16, String) {
 }
 
 async fn restrict(app: &TestApp, user: UserId, restriction: Restriction) {
-    app.app.safety.restrict(user, restriction, &Operator::new("ola", "spam")).await.expect("done");
+    app.app.moderation.restrict(user, restriction, &Operator::new("ola", "spam")).await.expect("done");
 }
 
 /// Does what was left to workers, each piece twice, as it may come twice; returns the other messages.
@@ -154,7 +154,7 @@ async fn push(app: &TestApp, event: &Value) {
     let body = Body::from(json!({"events": [event]}).to_string());
     let answer = crate::router::private(&app.app).answer(request.body(body).expect("a request")).await;
     assert_eq!(answer.status(), 200);
-    assert_eq!(app.app.mirror.apply_waiting().await.expect("applied"), 1);
+    assert_eq!(app.app.membership_sync.apply_waiting().await.expect("applied"), 1);
 }
 
 /// A room that the homeserver knows nothing of.
@@ -252,7 +252,7 @@ async fn other_processes_hear_of_a_ban_and_of_its_end() {
             restrict(app, user.id, restriction).await;
             assert_ne!(ask().await, status, "it remembers what was so");
             assert_eq!(work(app).await, [CHANGED]);
-            elsewhere.safety.heard();
+            elsewhere.moderation.heard();
             assert_eq!(ask().await, status);
         }
     })
@@ -287,7 +287,7 @@ async fn whoever_is_banned_does_not_get_in_and_their_code_stays_good() {
 
 async fn restrict_for(app: &TestApp, user: UserId, restriction: Restriction, minutes: u64) {
     let (length, operator) = (std::time::Duration::from_mins(minutes), Operator::new("ola", "spam"));
-    app.app.safety.restrict_for(user, restriction, Some(length), &operator).await.expect("done");
+    app.app.moderation.restrict_for(user, restriction, Some(length), &operator).await.expect("done");
 }
 
 #[tokio::test]
@@ -311,14 +311,14 @@ async fn timed_ban_ends_on_time_in_every_cache() {
 
         app.clock.advance(Duration::minutes(4) - Duration::SECOND);
         expect_banned(user.get("/api/auth/me").await);
-        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 0);
+        assert_eq!(app.app.moderation.lift_ended().await.expect("looked"), 0);
         app.clock.advance(Duration::SECOND);
         user.get("/api/auth/me").await.expect(200);
         app.post("/api/code/verify", &body).await.expect(200);
         assert!(app.told().await.is_empty());
         // A worker publishes that, once.
-        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 1);
-        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 0);
+        assert_eq!(app.app.moderation.lift_ended().await.expect("looked"), 1);
+        assert_eq!(app.app.moderation.lift_ended().await.expect("looked"), 0);
         let told = app.told().await;
         assert_eq!(told[0], (CHANGED.to_owned(), json!({"user_id": user.id, "action": "unban"})));
         assert_eq!(told[1], (RESTRICTED.to_owned(), json!({"user_id": user.id})));
@@ -338,8 +338,8 @@ async fn timed_ban_ends_on_time_in_every_cache() {
         user.get("/api/auth/me").await.expect(200);
         for minutes in [0, 60 * 24 * 3_651] {
             let (length, operator) = (std::time::Duration::from_mins(minutes), Operator::new("ola", "spam"));
-            let refused = app.app.safety.restrict_for(user.id, Ban, Some(length), &operator).await;
-            assert!(matches!(refused, Err(SafetyError::InvalidLength)), "{refused:?}");
+            let refused = app.app.moderation.restrict_for(user.id, Ban, Some(length), &operator).await;
+            assert!(matches!(refused, Err(ModerationError::InvalidLength)), "{refused:?}");
         }
         app.told().await;
     })
@@ -355,7 +355,7 @@ async fn ban_begins_anew_though_worker_has_not_lifted_last_one() {
         user.get("/api/auth/me").await.expect(200);
         restrict(app, user.id, Ban).await;
         assert_eq!(user.get("/api/auth/me").await.expect(403).get("suspended_until"), None);
-        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 0);
+        assert_eq!(app.app.moderation.lift_ended().await.expect("looked"), 0);
         let account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
         assert_eq!(account.banned_at, Some(app.clock.now()));
         app.told().await;
@@ -372,7 +372,7 @@ async fn timed_mute_ends_on_homeserver_too() {
         work(app).await;
         assert_eq!(fan.say(&room, "one").await, suspended());
         app.clock.advance(Duration::minutes(10));
-        assert_eq!(app.app.safety.lift_ended().await.expect("looked"), 1);
+        assert_eq!(app.app.moderation.lift_ended().await.expect("looked"), 1);
         assert_eq!(work(app).await, [CHANGED]);
         assert_eq!(fan.say(&room, "two").await.0, 200);
     })
@@ -383,26 +383,26 @@ async fn timed_mute_ends_on_homeserver_too() {
 async fn what_operators_do_is_done_once_and_kept() {
     TestApp::run(async |app| {
         let user = app.user().await;
-        let safety = &app.app.safety;
+        let safety = &app.app.moderation;
         let me = user.get("/api/auth/me").await.expect(200);
         let username = me["data"]["username"].as_str().expect("a name").to_owned();
         assert_eq!(safety.user(&user.id.to_string()).await.expect("found"), user.id);
         assert_eq!(safety.user(&username.to_uppercase()).await.expect("found"), user.id);
         for nobody in ["999999999", "nobody_at_all", "", "' or true --"] {
-            assert!(matches!(safety.user(nobody).await, Err(SafetyError::NoSuchUser)), "{nobody}");
+            assert!(matches!(safety.user(nobody).await, Err(ModerationError::NoSuchUser)), "{nobody}");
         }
         for (restriction, reason) in [(Ban, "insults"), (Mute, "spam"), (Unban, "a mistake"), (Unmute, "enough")] {
             safety.restrict(user.id, restriction, &Operator::new("ola", reason)).await.expect("done");
             let again = safety.restrict(user.id, restriction, &Operator::new("ida", "again")).await;
-            assert!(matches!(again, Err(SafetyError::AlreadySo)), "{restriction:?}: {again:?}");
+            assert!(matches!(again, Err(ModerationError::AlreadySo)), "{restriction:?}: {again:?}");
             app.clock.advance(Duration::hours(1));
         }
         for restriction in [Unban, Unmute] {
             let nothing = safety.restrict(user.id, restriction, &Operator::new("ida", "again")).await;
-            assert!(matches!(nothing, Err(SafetyError::AlreadySo)), "{restriction:?}: {nothing:?}");
+            assert!(matches!(nothing, Err(ModerationError::AlreadySo)), "{restriction:?}: {nothing:?}");
         }
         let nobody = safety.restrict(UserId(999_999_999), Ban, &Operator::new("ola", "insults")).await;
-        assert!(matches!(nobody, Err(SafetyError::NoSuchUser)), "{nobody:?}");
+        assert!(matches!(nobody, Err(ModerationError::NoSuchUser)), "{nobody:?}");
         let rows: Vec<(String, String, String)> =
             sqlx::query_as("select action, reason, operator from restrictions where user_id = $1 order by created_at")
                 .bind(user.id)
@@ -823,7 +823,7 @@ async fn report(fan: &Fan<'_>, room: &str, message: &str) -> Answer {
 }
 
 async fn open_reports(app: &TestApp) -> Vec<Report> {
-    app.app.safety.open_reports(100).await.expect("read")
+    app.app.moderation.open_reports(100).await.expect("read")
 }
 
 #[tokio::test]
@@ -884,7 +884,7 @@ async fn while_the_homeserver_is_away_reports_are_kept_without_what_was_said() {
         let reports = open_reports(app).await;
         assert_eq!((reports.len(), &reports[0].sender, &reports[0].content), (1, &None, &None));
         // An operator is done with it.
-        let (safety, id) = (&app.app.safety, reports[0].id);
+        let (safety, id) = (&app.app.moderation, reports[0].id);
         assert!(!safety.close_report(id + 1, &Operator::new("ola", "no such one")).await.expect("asked"));
         assert!(safety.close_report(id, &Operator::new("ola", "banned")).await.expect("closed"));
         assert!(!safety.close_report(id, &Operator::new("ola", "again")).await.expect("asked"));

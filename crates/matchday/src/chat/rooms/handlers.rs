@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use web::{
     ApiError, ErrorBody, Path, Query, ValidJson,
     fields::{Body, FromBody, Search, from_body, from_parameters},
-    ids::{EventId, UserId},
+    ids::{MatchId, UserId},
     limit_headers,
     paging::{LongPaging, PageMeta, Paging},
     permitted,
@@ -80,7 +80,7 @@ impl From<RoomError> for ApiError {
         let forbidden = |code, message: &'static str| Self::new(StatusCode::FORBIDDEN, code, message);
         match error {
             RoomError::NotFound => Self::not_found("The room"),
-            RoomError::NoSuchEvent => Self::invalid_field("event_id", "must name an existing match"),
+            RoomError::NoSuchMatch => Self::invalid_field("event_id", "must name an existing match"),
             RoomError::NoSuchUser => Self::not_found("The user"),
             RoomError::NotAllowed => forbidden("not_allowed", "This room is not open to you."),
             RoomError::NotAMember => forbidden("not_a_member", "You are not a member of this room."),
@@ -111,7 +111,7 @@ pub(super) struct RoomWish {
     #[schema(value_type = Option<String>, max_length = 500, pattern = r"^[\t-\r ]*[^\x00-\x09\x0b-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Everything about the derby")]
     topic: Option<Topic>,
     /// The match it is about.
-    event_id: Option<EventId>,
+    event_id: Option<MatchId>,
     /// Only those who are invited may come, and what is said is encrypted.
     #[schema(default = false)]
     is_private: Option<bool>,
@@ -147,7 +147,7 @@ struct RoomItem {
     name: String,
     topic: String,
     #[schema(required)]
-    event_id: Option<EventId>,
+    event_id: Option<MatchId>,
     #[schema(required)]
     creator_id: Option<UserId>,
     is_encrypted: bool,
@@ -204,7 +204,7 @@ pub(super) struct RoomParameters {
     joined: Option<bool>,
     /// Only rooms of this match: its own, with all their stands, and those that fans opened.
     #[param(value_type = Option<i64>, minimum = 1)]
-    event_id: Option<EventId>,
+    event_id: Option<MatchId>,
     /// Only rooms with this in their name, in any case.
     #[param(value_type = Option<String>, max_length = 100, pattern = r"^[^\x00]*$", example = "derby")]
     search: Option<Search>,
@@ -234,7 +234,7 @@ struct ListedItem {
     name: String,
     topic: String,
     #[schema(required)]
-    event_id: Option<EventId>,
+    event_id: Option<MatchId>,
     #[schema(required)]
     event: Option<RoomEvent>,
     /// Which of the match's own rooms it is; null for a room that somebody opened.
@@ -252,7 +252,7 @@ struct ListedItem {
 /// The match of a room.
 #[derive(Serialize, ToSchema)]
 struct RoomEvent {
-    id: EventId,
+    id: MatchId,
     #[schema(example = "Rovers")]
     home_team: String,
     #[schema(example = "City")]

@@ -11,7 +11,7 @@ use platform::{
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use time::OffsetDateTime;
-use web::ids::{EventId, RoomId, TeamId, TournamentId, UserId};
+use web::ids::{MatchId, RoomId, TeamId, TournamentId, UserId};
 
 use super::{
     rules::MatchWords,
@@ -55,7 +55,7 @@ pub(super) struct RoomWork {
 
 #[derive(Serialize)]
 struct RoomOpened {
-    event_id: EventId,
+    event_id: MatchId,
 }
 
 impl MatchRooms for Rooms {
@@ -77,7 +77,7 @@ impl Rooms {
         if let Some(event) = wish.event_id
             && inner.events.find(event).await?.is_none()
         {
-            return Err(RoomError::NoSuchEvent);
+            return Err(RoomError::NoSuchMatch);
         }
         self.speaker(user).await?;
         let alias = self.fresh_alias("room");
@@ -290,10 +290,10 @@ impl Rooms {
     pub(super) async fn plan_stand_in(
         &self,
         connection: &mut PgConnection,
-        event: EventId,
+        event: MatchId,
         stand: i32,
     ) -> Result<Room, RoomError> {
-        let of = store::a_match(connection, event).await?.ok_or(RoomError::NoSuchEvent)?;
+        let of = store::a_match(connection, event).await?.ok_or(RoomError::NoSuchMatch)?;
         let (alias, name, topic) = (self.fresh_alias("match"), words(&of)?.name(stand), words(&of)?.topic());
         let row = NewRow {
             alias: &alias,

@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use tokio::sync::{Notify, OnceCell, Semaphore};
 use web::{
     fields::Search,
-    ids::{EventId, RoomId, UserId},
+    ids::{MatchId, RoomId, UserId},
     paging::Paging,
 };
 
@@ -27,12 +27,12 @@ use super::{
     store,
 };
 use crate::{
-    catalogue::matches::service::Events,
+    catalogue::matches::service::Matches,
     chat::{
         accounts::service::{Chat, ChatError},
         membership_sync::{
             Membership,
-            service::{Mirror, Told},
+            service::{ConfirmedMembership, MembershipSync},
         },
         moderation,
     },
@@ -63,9 +63,9 @@ pub(super) struct Inner {
     pub(super) db: PgPool,
     pub(super) capacity: i64,
     pub(super) chat: Chat,
-    pub(super) mirror: Mirror,
+    pub(super) mirror: MembershipSync,
     pub(super) accounts: Accounts,
-    pub(super) events: Arc<Events>,
+    pub(super) events: Arc<Matches>,
     pub(super) limiter: RateLimiter,
     pub(super) leniency: u32,
     pub(super) patience: Duration,
@@ -92,7 +92,7 @@ pub struct Room {
     /// What it is about.
     pub topic: String,
     /// Its match.
-    pub event_id: Option<EventId>,
+    pub event_id: Option<MatchId>,
     /// Which of the match's own rooms it is.
     pub stand: Option<i32>,
     /// Who opened it; nobody opens a match's own.
@@ -112,7 +112,7 @@ pub struct Room {
 pub struct Wish {
     pub(super) name: RoomName,
     pub(super) topic: Topic,
-    pub(super) event_id: Option<EventId>,
+    pub(super) event_id: Option<MatchId>,
     pub(super) is_private: bool,
 }
 
@@ -122,7 +122,7 @@ pub struct RoomFilter {
     /// Only those that the caller has joined.
     pub joined: bool,
     /// Only those of this match.
-    pub event_id: Option<EventId>,
+    pub event_id: Option<MatchId>,
     /// Only those with this in their name.
     pub search: Option<Search>,
 }
@@ -137,7 +137,7 @@ pub struct ListedRoom {
     /// What it is about.
     pub topic: String,
     /// Its match: id, home team, away team, start.
-    pub event: Option<(EventId, String, String, OffsetDateTime)>,
+    pub event: Option<(MatchId, String, String, OffsetDateTime)>,
     /// Which of the match's own rooms it is.
     pub stand: Option<i32>,
     /// How many have joined.
@@ -215,7 +215,7 @@ pub enum RoomError {
     NotFound,
     /// There is no such match.
     #[error("there is no such match")]
-    NoSuchEvent,
+    NoSuchMatch,
     /// There is nobody of that id or name.
     #[error("there is no such user")]
     NoSuchUser,
@@ -280,9 +280,9 @@ impl Rooms {
         settings: &Settings,
         patience: Duration,
         chat: Chat,
-        mirror: Mirror,
+        mirror: MembershipSync,
         accounts: Accounts,
-        events: Arc<Events>,
+        events: Arc<Matches>,
     ) -> Self {
         let Core { db, clock, random, limits: limiter, outbox_written, .. } = core.clone();
         let inner = Inner {
@@ -420,7 +420,7 @@ impl Rooms {
         let sending = tokio::time::timeout(inner.patience, inner.joins.acquire()).await;
         let Ok(Ok(_sending)) = sending else { return Err(RoomError::Busy { retry_after: inner.patience }) };
         let event_id = homeserver.join(matrix_id, account.username.as_str()).await?;
-        let told = Told {
+        let told = ConfirmedMembership {
             room,
             user: account.id,
             membership: Membership::Join,
@@ -457,7 +457,7 @@ impl Rooms {
         matrix_id: &MatrixRoomId,
     ) -> Result<(), RoomError> {
         let event_id = self.homeserver()?.leave(matrix_id, account.username.as_str()).await?;
-        let told = Told {
+        let told = ConfirmedMembership {
             room,
             user: account.id,
             membership: Membership::Leave,
@@ -499,7 +499,13 @@ impl Rooms {
             Invited::Invited(event_id) => (Membership::Invite, event_id, Some(user)),
             Invited::AlreadyIn(event_id) => (Membership::Join, event_id, None),
         };
-        let told = Told { room: room.id, user: guest.id, membership, event_id: Some(event_id.as_str()), invited_by };
+        let told = ConfirmedMembership {
+            room: room.id,
+            user: guest.id,
+            membership,
+            event_id: Some(event_id.as_str()),
+            invited_by,
+        };
         inner.mirror.note(told).await?;
         if membership == Membership::Join { Err(RoomError::AlreadyMember) } else { Ok(()) }
     }

@@ -2,7 +2,7 @@
 //! the homeserver is asked, so that two who come at once never both get the last one.
 
 use time::Duration;
-use web::ids::{EventId, RoomId, UserId};
+use web::ids::{MatchId, RoomId, UserId};
 
 use super::{
     service::{Joined, Room, RoomError, Rooms, address_of},
@@ -19,7 +19,7 @@ impl Rooms {
     pub(super) async fn join_match(
         &self,
         account: &Account,
-        event: EventId,
+        event: MatchId,
         asked: &Room,
     ) -> Result<Joined, RoomError> {
         let (room, stand) = self.take_seat(account.id, event, asked.id).await?;
@@ -42,7 +42,7 @@ impl Rooms {
     }
 
     /// Takes a place in one of a match's stands, opening a further one if all are full.
-    async fn take_seat(&self, user: UserId, event: EventId, asked: RoomId) -> Result<(RoomId, i32), RoomError> {
+    async fn take_seat(&self, user: UserId, event: MatchId, asked: RoomId) -> Result<(RoomId, i32), RoomError> {
         let (db, now) = (&self.inner.db, self.inner.clock.now());
         let mut tx = db.begin().await?;
         store::lock_stands(&mut tx, event).await?;

@@ -4,7 +4,7 @@ use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 use web::{
     fields::Search,
-    ids::{EventId, RoomId, TournamentId, UserId},
+    ids::{MatchId, RoomId, TournamentId, UserId},
     paging::Paging,
 };
 
@@ -17,7 +17,7 @@ pub(super) struct NewRow<'a> {
     pub(super) alias: &'a str,
     pub(super) name: &'a str,
     pub(super) topic: &'a str,
-    pub(super) event_id: Option<EventId>,
+    pub(super) event_id: Option<MatchId>,
     pub(super) stand: Option<i32>,
     pub(super) creator_id: Option<UserId>,
     pub(super) is_private: bool,
@@ -45,7 +45,7 @@ pub(super) async fn insert(
            from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::integer[], $6::bigint[], $7::boolean[])
              as r (alias, name, topic, event_id, stand, creator_id, is_private)
            on conflict do nothing
-           returning id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
+           returning id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: MatchId", stand,
                      creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at"#,
         &aliases as &[&str],
         &names as &[&str],
@@ -178,7 +178,7 @@ pub(super) async fn open(connection: &mut PgConnection, room: RoomId, now: Offse
 pub(super) async fn get(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Result<Option<Room>> {
     sqlx::query_as!(
         Room,
-        r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
+        r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: MatchId", stand,
                   creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at
            from rooms where id = $1"#,
         room.0,
@@ -191,7 +191,7 @@ pub(super) async fn get(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Re
 pub(super) async fn find(executor: impl PgExecutor<'_>, matrix_id: &str) -> sqlx::Result<Option<Room>> {
     sqlx::query_as!(
         Room,
-        r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
+        r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: MatchId", stand,
                   creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at
            from rooms where matrix_id = $1 and opened_at is not null"#,
         matrix_id,
@@ -247,7 +247,7 @@ pub(super) async fn discard(
         Room,
         r#"update rooms set discarded_at = $2
            where id = $1 and opened_at is null and (made_until <= $2 or discarded_at is not null)
-           returning id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: EventId", stand,
+           returning id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: MatchId", stand,
                      creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at"#,
         room.0,
         now,
@@ -281,7 +281,7 @@ pub(super) async fn membership(
 /// The rooms a user has joined, or is asked to join, as the homeserver knows them.
 pub(super) async fn of_user(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<(Room, Membership)>> {
     let rows = sqlx::query!(
-        r#"select r.id as "id: RoomId", r.matrix_id, r.alias, r.name, r.topic, r.event_id as "event_id: EventId", r.stand,
+        r#"select r.id as "id: RoomId", r.matrix_id, r.alias, r.name, r.topic, r.event_id as "event_id: MatchId", r.stand,
                   r.creator_id as "creator_id: UserId", r.is_private, r.created_at, r.opened_at, r.half_made_at, m.membership
            from room_members m join rooms r on r.id = m.room_id
            where m.user_id = $1 and m.membership in ('join', 'invite') and r.matrix_id is not null order by r.id"#,
@@ -322,7 +322,7 @@ struct ListRow {
     topic: Option<String>,
     is_private: Option<bool>,
     stand: Option<i32>,
-    event_id: Option<EventId>,
+    event_id: Option<MatchId>,
     start_time: Option<OffsetDateTime>,
     home_team: Option<String>,
     away_team: Option<String>,
@@ -361,7 +361,7 @@ pub(super) async fn list(
                    select (select count(*) from matching) as "total!", p.member_count as "member_count?",
                           p.is_joined as "is_joined?", p.last_activity as "last_activity?",
                           r.matrix_id, r.name as "name?", r.topic as "topic?", r.is_private as "is_private?", r.stand,
-                          e.id as "event_id?: EventId", e.start_time as "start_time?", h.name as "home_team?",
+                          e.id as "event_id?: MatchId", e.start_time as "start_time?", h.name as "home_team?",
                           w.name as "away_team?"
                    from (select 1) as always
                    left join page p on true
@@ -413,7 +413,7 @@ pub(super) async fn list(
 
 /// A match and what its rooms are called after.
 pub(super) struct MatchRow {
-    pub(super) event_id: EventId,
+    pub(super) event_id: MatchId,
     pub(super) home: String,
     pub(super) away: String,
     pub(super) tournament: String,
@@ -430,7 +430,7 @@ pub(super) async fn roomless_matches(
 ) -> sqlx::Result<Vec<MatchRow>> {
     sqlx::query_as!(
         MatchRow,
-        r#"select e.id as "event_id: EventId", h.name as home, w.name as away, t.name as tournament, e.start_time,
+        r#"select e.id as "event_id: MatchId", h.name as home, w.name as away, t.name as tournament, e.start_time,
                   e.status, e.venue
            from events e join teams h on h.id = e.home_team_id join teams w on w.id = e.away_team_id
            join tournaments t on t.id = e.tournament_id
@@ -444,10 +444,10 @@ pub(super) async fn roomless_matches(
     .await
 }
 
-pub(super) async fn a_match(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Option<MatchRow>> {
+pub(super) async fn a_match(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<Option<MatchRow>> {
     sqlx::query_as!(
         MatchRow,
-        r#"select e.id as "event_id: EventId", h.name as home, w.name as away, t.name as tournament, e.start_time,
+        r#"select e.id as "event_id: MatchId", h.name as home, w.name as away, t.name as tournament, e.start_time,
                   e.status, e.venue
            from events e join teams h on h.id = e.home_team_id join teams w on w.id = e.away_team_id
            join tournaments t on t.id = e.tournament_id
@@ -474,7 +474,7 @@ pub(super) async fn stands_of(
     teams: &[i64],
 ) -> sqlx::Result<Vec<StandRow>> {
     let rows = sqlx::query!(
-        r#"select r.id as "id: RoomId", r.stand as "stand!", r.name, r.topic, e.id as "event_id: EventId",
+        r#"select r.id as "id: RoomId", r.stand as "stand!", r.name, r.topic, e.id as "event_id: MatchId",
                   h.name as home, w.name as away, t.name as tournament, e.start_time, e.status, e.venue
            from rooms r join events e on e.id = r.event_id
            join teams h on h.id = e.home_team_id join teams w on w.id = e.away_team_id
@@ -515,7 +515,7 @@ pub(super) async fn rename(connection: &mut PgConnection, room: RoomId, name: &s
 }
 
 /// The number of a match's last stand.
-pub(super) async fn last_stand(connection: &mut PgConnection, event: EventId) -> sqlx::Result<i32> {
+pub(super) async fn last_stand(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<i32> {
     sqlx::query_scalar!(r#"select coalesce(max(stand), 0) as "last!" from rooms where event_id = $1"#, event.0)
         .fetch_one(connection)
         .await
@@ -568,14 +568,14 @@ pub(super) struct Stand {
 }
 
 /// Places of one match are taken one after the other.
-pub(super) async fn lock_stands(connection: &mut PgConnection, event: EventId) -> sqlx::Result<()> {
+pub(super) async fn lock_stands(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<()> {
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday stands', $1))", event.0)
         .fetch_one(connection)
         .await?;
     Ok(())
 }
 
-pub(super) async fn is_in_a_stand(connection: &mut PgConnection, user: UserId, event: EventId) -> sqlx::Result<bool> {
+pub(super) async fn is_in_a_stand(connection: &mut PgConnection, user: UserId, event: MatchId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
         r#"select exists (
              select from room_members m join rooms r on r.id = m.room_id
@@ -591,7 +591,7 @@ pub(super) async fn is_in_a_stand(connection: &mut PgConnection, user: UserId, e
 pub(super) async fn kept_seat(
     connection: &mut PgConnection,
     user: UserId,
-    event: EventId,
+    event: MatchId,
     now: OffsetDateTime,
 ) -> sqlx::Result<Option<(RoomId, i32)>> {
     let seat = sqlx::query!(
@@ -611,7 +611,7 @@ pub(super) async fn kept_seat(
 /// out of.
 pub(super) async fn stands(
     connection: &mut PgConnection,
-    event: EventId,
+    event: MatchId,
     user: UserId,
     now: OffsetDateTime,
 ) -> sqlx::Result<Vec<Stand>> {
@@ -636,7 +636,7 @@ pub(super) async fn stands(
 pub(super) async fn keep_seat(
     connection: &mut PgConnection,
     user: UserId,
-    event: EventId,
+    event: MatchId,
     room: RoomId,
     until: OffsetDateTime,
 ) -> sqlx::Result<()> {
@@ -653,7 +653,7 @@ pub(super) async fn keep_seat(
     Ok(())
 }
 
-pub(super) async fn free_seat(executor: impl PgExecutor<'_>, user: UserId, event: EventId) -> sqlx::Result<()> {
+pub(super) async fn free_seat(executor: impl PgExecutor<'_>, user: UserId, event: MatchId) -> sqlx::Result<()> {
     sqlx::query!("delete from seats where user_id = $1 and event_id = $2", user.0, event.0).execute(executor).await?;
     Ok(())
 }

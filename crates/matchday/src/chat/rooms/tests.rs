@@ -300,10 +300,10 @@ async fn joining_and_leaving_show_at_once_and_what_clients_do_after_a_comparison
         assert_eq!(guest.chat(Method::POST, &format!("rooms/{room}/invite"), &invitation).await.0, 200);
         assert_eq!(guest.sees(&room).await.expect("listed")["is_joined"], false);
         app.clock.advance(time::Duration::minutes(1));
-        app.app.mirror.ask_for_comparison().await.expect("asked");
+        app.app.membership_sync.ask_for_comparison().await.expect("asked");
         app.clock.advance(time::Duration::seconds(1));
-        assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 1);
-        assert_eq!(app.app.mirror.compare_some().await.expect("nothing is due"), 0);
+        assert_eq!(app.app.membership_sync.compare_some().await.expect("compared"), 1);
+        assert_eq!(app.app.membership_sync.compare_some().await.expect("nothing is due"), 0);
         let seen = guest.sees(&room).await.expect("listed");
         assert_eq!((&seen["is_joined"], &seen["member_count"]), (&json!(true), &json!(1)));
         assert_eq!(owner.sees(&room).await.expect("listed")["is_joined"], false);
@@ -312,9 +312,9 @@ async fn joining_and_leaving_show_at_once_and_what_clients_do_after_a_comparison
         // What happened here after the question is not undone by its answer; a count that went astray is put right.
         app.clock.advance(time::Duration::seconds(1));
         sqlx::query("update room_activity set member_count = 40").execute(&app.app.core.db).await.expect("astray");
-        app.app.mirror.ask_for_comparison().await.expect("asked");
+        app.app.membership_sync.ask_for_comparison().await.expect("asked");
         app.clock.advance(time::Duration::seconds(1));
-        assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 1);
+        assert_eq!(app.app.membership_sync.compare_some().await.expect("compared"), 1);
         assert_eq!(third.sees(&room).await.expect("listed")["member_count"], 2);
         // And every night; one that the homeserver does not know keeps no other from its turn.
         app.clock.advance(time::Duration::days(1));
@@ -326,9 +326,9 @@ async fn joining_and_leaving_show_at_once_and_what_clients_do_after_a_comparison
         .execute(&app.app.core.db)
         .await
         .expect("a room");
-        assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 2);
-        assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 0);
-        let status = app.app.mirror.status().await.expect("a status");
+        assert_eq!(app.app.membership_sync.compare_some().await.expect("compared"), 2);
+        assert_eq!(app.app.membership_sync.compare_some().await.expect("compared"), 0);
+        let status = app.app.membership_sync.status().await.expect("a status");
         assert!(status.compared_since.is_some_and(|since| since >= app.clock.now() - time::Duration::days(1)));
     })
     .await;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     chat::{
-        membership_sync::{Membership, service::Told},
+        membership_sync::{Membership, service::ConfirmedMembership},
         messages::{UNWANTED, Unwanted},
     },
     identity::usernames::Username,
@@ -118,7 +118,7 @@ impl Rooms {
             let matrix_id = address_of(room.matrix_id.as_deref().unwrap_or_default())?;
             let expelled = async {
                 let event_id = homeserver.kick(&matrix_id, &matrix_user, reason).await?;
-                let told = Told {
+                let told = ConfirmedMembership {
                     room: room.id,
                     user,
                     membership: Membership::Leave,

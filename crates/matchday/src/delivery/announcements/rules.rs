@@ -2,10 +2,10 @@
 
 use scoring::Outcome;
 use serde_json::{Value, json};
-use web::ids::EventId;
+use web::ids::MatchId;
 
 use crate::catalogue::matches::{
-    facts::{EventFact, Standing},
+    facts::{MatchFact, Standing},
     rules::Status,
 };
 
@@ -59,7 +59,7 @@ impl Kind {
 }
 
 /// What is told of a change. Of a match that comes in as it is nothing is told: nobody saw it happen.
-pub fn announcements(fact: &EventFact) -> Vec<Announcement> {
+pub fn announcements(fact: &MatchFact) -> Vec<Announcement> {
     let Some(before) = fact.before else { return Vec::new() };
     let now = fact.now;
     let mut told = Vec::new();
@@ -140,7 +140,7 @@ pub fn best_predictors(home: &str, away: &str, best: &[(String, i32)]) -> Option
 }
 
 /// An announcement as a chat message, with what apps need to show it in their own way.
-pub fn message(event: EventId, announcement: &Announcement, now: Option<Standing>) -> Value {
+pub fn message(event: MatchId, announcement: &Announcement, now: Option<Standing>) -> Value {
     let scores = now.and_then(|now| now.scores());
     json!({
         "msgtype": "m.notice",
@@ -168,9 +168,9 @@ mod tests {
         Standing { status, start_time: datetime!(2026-11-20 15:00 UTC), home_score, away_score }
     }
 
-    fn fact(before: Option<Standing>, now: Standing) -> EventFact {
-        EventFact {
-            event_id: EventId(7),
+    fn fact(before: Option<Standing>, now: Standing) -> MatchFact {
+        MatchFact {
+            event_id: MatchId(7),
             tournament_id: TournamentId(1),
             home_team: TeamName { id: TeamId(1), name: "Rovers".to_owned() },
             away_team: TeamName { id: TeamId(2), name: "City".to_owned() },

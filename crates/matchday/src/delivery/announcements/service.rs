@@ -7,14 +7,14 @@ use platform::stream::{Begin, Delivery, Failure, Stream, WorkSpec};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sqlx::PgPool;
-use web::ids::{EventId, UserId};
+use web::ids::{MatchId, UserId};
 
 use super::{
     rules::{self, announcements, best_predictors},
     store::{self, TellableRoom},
 };
 use crate::{
-    catalogue::matches::{facts::EventFact, service as events},
+    catalogue::matches::{facts::MatchFact, service as events},
     chat::{accounts::service::Chat, rooms::RoomAddress},
     game::{
         predictions::service::Predictions,
@@ -64,7 +64,7 @@ impl Announcements {
         };
         match delivery.subject.as_str() {
             events::CHANGED => {
-                let fact: EventFact = read(&delivery)?;
+                let fact: MatchFact = read(&delivery)?;
                 let told = announcements(&fact);
                 if told.is_empty() {
                     return Ok(());
@@ -85,7 +85,7 @@ impl Announcements {
         }
     }
 
-    async fn name_best_predictors(&self, homeserver: &Homeserver, event: EventId, id: &str) -> Result<(), Failure> {
+    async fn name_best_predictors(&self, homeserver: &Homeserver, event: MatchId, id: &str) -> Result<(), Failure> {
         let Some((home, away)) = store::teams(&self.db, event).await.map_err(Failure::retry)? else { return Ok(()) };
         for room in store::rooms(&self.db, event).await.map_err(Failure::retry)? {
             let best = self.best_of(event, &room).await.map_err(Failure::retry)?;
@@ -98,7 +98,7 @@ impl Announcements {
     }
 
     /// Who of a room's members earned the most with a match, if they earned anything: username and points.
-    async fn best_of(&self, event: EventId, room: &TellableRoom) -> sqlx::Result<Vec<(String, i32)>> {
+    async fn best_of(&self, event: MatchId, room: &TellableRoom) -> sqlx::Result<Vec<(String, i32)>> {
         let members = store::members(&self.db, room.id).await?;
         let predictions = self.predictions.of_users(event, &members).await?;
         let mut best: Vec<(UserId, i32)> = predictions

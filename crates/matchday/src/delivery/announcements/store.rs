@@ -1,7 +1,7 @@
 //! The SQL of announcements.
 
 use sqlx::PgExecutor;
-use web::ids::{EventId, RoomId, UserId};
+use web::ids::{MatchId, RoomId, UserId};
 
 /// A room that is told what happens.
 pub(super) struct TellableRoom {
@@ -10,7 +10,7 @@ pub(super) struct TellableRoom {
 }
 
 /// The rooms of a match that are open and want to be told.
-pub(super) async fn rooms(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Vec<TellableRoom>> {
+pub(super) async fn rooms(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<TellableRoom>> {
     sqlx::query_as!(
         TellableRoom,
         r#"select id as "id: RoomId", matrix_id as "matrix_id!" from rooms
@@ -34,7 +34,7 @@ pub(super) async fn members(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx
 }
 
 /// What a match's teams are called.
-pub(super) async fn teams(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Option<(String, String)>> {
+pub(super) async fn teams(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Option<(String, String)>> {
     let row = sqlx::query!(
         "select h.name as home, a.name as away from events e
          join teams h on h.id = e.home_team_id join teams a on a.id = e.away_team_id where e.id = $1",

@@ -12,12 +12,12 @@ use utoipa::IntoParams;
 use web::{
     ApiError, ErrorBody, Query,
     fields::{FromQuery as _, from_parameters},
-    ids::{EventId, TournamentId},
+    ids::{MatchId, TournamentId},
 };
 
 use super::{
+    payloads::StreamEvent,
     service::{Filter, ListenError, Listener, Live, Position},
-    told::StreamEvent,
 };
 use crate::{
     chat::rooms::{RoomAddress, service::Rooms},
@@ -48,7 +48,7 @@ impl From<ListenError> for ApiError {
 pub(super) struct StreamParameters {
     /// Only what happens in this match.
     #[param(value_type = Option<i64>, minimum = 1)]
-    event_id: Option<EventId>,
+    event_id: Option<MatchId>,
     /// Only what happens in matches of this tournament.
     #[param(value_type = Option<i64>, minimum = 1)]
     tournament_id: Option<TournamentId>,
@@ -124,7 +124,7 @@ pub(super) async fn listen(
             (Some(event), None) => filter.event = Some(event),
             (Some(event), Some(wanted)) if event == wanted => {}
             // Nothing happens in a room without a match, nor in two matches at once. No match has this number.
-            _ => filter.event = Some(EventId(0)),
+            _ => filter.event = Some(MatchId(0)),
         }
     }
     let token = crate::identity::sessions::token_of(&headers).unwrap_or_default();

@@ -5,6 +5,7 @@
 //! in one that all share, and who cannot keep up is sent away with the place where to go on.
 
 mod handlers;
+pub(crate) mod payloads;
 mod rules;
 pub mod service;
 pub mod settings;
@@ -12,7 +13,6 @@ mod store;
 pub mod tallies;
 #[cfg(test)]
 mod tests;
-pub(crate) mod told;
 
 use axum::extract::FromRef;
 use platform::shutdown::Shutdown;

@@ -7,16 +7,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use platform::stream::Told;
+use platform::stream::ConfirmedMembership;
 use serde::{Deserialize, Serialize};
 use web::{
     fields::FromQuery,
-    ids::{EventId, TournamentId, UserId},
+    ids::{MatchId, TournamentId, UserId},
 };
 
-use super::told::{Data as _, Nothing, StreamMatch, StreamResult, StreamTally};
+use super::payloads::{Data as _, Nothing, StreamMatch, StreamResult, StreamTally};
 use crate::{
-    catalogue::matches::{facts::EventFact, service as events},
+    catalogue::matches::{facts::MatchFact, service as events},
     game::scores::service::{self as scores, ScoresFact},
 };
 
@@ -66,7 +66,7 @@ impl FromQuery for Position {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Only of this match.
-    pub event: Option<EventId>,
+    pub event: Option<MatchId>,
     /// Only of matches of this tournament.
     pub tournament: Option<TournamentId>,
     /// Only of matches that they predicted.
@@ -85,7 +85,7 @@ impl Filter {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TallyFact {
     /// The match.
-    pub event_id: EventId,
+    pub event_id: MatchId,
     /// Its tournament.
     pub tournament_id: TournamentId,
     /// How many say that the home team wins.
@@ -102,9 +102,9 @@ pub struct TallyFact {
 #[derive(Clone, Debug)]
 pub(super) enum Fact {
     /// A match is new or different.
-    Event(EventFact),
+    Event(MatchFact),
     /// A match has a result, another one, or none any more.
-    Result(EventFact),
+    Result(MatchFact),
     /// A match is predicted otherwise.
     Tally(TallyFact),
     /// A result is in all scores.
@@ -113,8 +113,8 @@ pub(super) enum Fact {
 
 impl Fact {
     /// A message as a fact. What cannot be read is from another version, and is passed over.
-    pub(super) fn read(told: &Told) -> Option<Self> {
-        fn body<T: for<'a> Deserialize<'a>>(told: &Told) -> Option<T> {
+    pub(super) fn read(told: &ConfirmedMembership) -> Option<Self> {
+        fn body<T: for<'a> Deserialize<'a>>(told: &ConfirmedMembership) -> Option<T> {
             serde_json::from_slice(&told.payload).ok()
         }
         match told.subject.as_str() {
@@ -126,7 +126,7 @@ impl Fact {
         }
     }
 
-    pub(super) fn event(&self) -> EventId {
+    pub(super) fn event(&self) -> MatchId {
         match self {
             Self::Event(fact) | Self::Result(fact) => fact.event_id,
             Self::Tally(fact) => fact.event_id,
@@ -227,10 +227,10 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    use super::{super::told::StreamPoints, *};
+    use super::{super::payloads::StreamPoints, *};
 
-    fn told(subject: &str, payload: &Value) -> Told {
-        Told { sequence: 3, subject: subject.to_owned(), id: None, payload: payload.to_string().into() }
+    fn told(subject: &str, payload: &Value) -> ConfirmedMembership {
+        ConfirmedMembership { sequence: 3, subject: subject.to_owned(), id: None, payload: payload.to_string().into() }
     }
 
     fn event(before: &Value) -> Value {
@@ -266,8 +266,8 @@ mod tests {
     fn filters_narrow_by_match_and_tournament() {
         let goal = item(events::CHANGED, &event(&Value::Null), Personal::default());
         for (filter, expected) in [
-            (Filter { event: Some(EventId(7)), ..Filter::default() }, true),
-            (Filter { event: Some(EventId(8)), ..Filter::default() }, false),
+            (Filter { event: Some(MatchId(7)), ..Filter::default() }, true),
+            (Filter { event: Some(MatchId(8)), ..Filter::default() }, false),
             (Filter { tournament: Some(TournamentId(1)), ..Filter::default() }, true),
             (Filter { tournament: Some(TournamentId(2)), ..Filter::default() }, false),
             (Filter { mine: true, ..Filter::default() }, false),
@@ -282,7 +282,7 @@ mod tests {
         let personal = Personal {
             known: [user].into(),
             predicted: [user].into(),
-            told: [(user, vec![StreamPoints { event_id: EventId(7), points_earned: Some(40) }.frame()])].into(),
+            told: [(user, vec![StreamPoints { event_id: MatchId(7), points_earned: Some(40) }.frame()])].into(),
         };
         let result = item(events::RESULT, &event(&Value::Null), personal);
         let text = told_to(&result, 4, Filter { mine: true, ..Filter::default() }).expect("told");

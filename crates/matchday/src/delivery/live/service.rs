@@ -11,20 +11,20 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, future::join_all};
-use platform::stream::{Extent, Stream, Streams, Told, TransportError};
+use platform::stream::{ConfirmedMembership, Extent, Stream, Streams, TransportError};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
     sync::{Semaphore, broadcast, watch},
     time::{Instant, Interval, MissedTickBehavior},
 };
 use tokio_util::sync::CancellationToken;
-use web::ids::{EventId, UserId};
+use web::ids::{MatchId, UserId};
 
 pub use super::rules::{Filter, Position};
 use super::{
+    payloads::{Data as _, StreamPoints, StreamRank},
     rules::{self, Fact, Item, Personal, SUBJECTS},
     settings::Settings,
-    told::{Data as _, StreamPoints, StreamRank},
 };
 use crate::{
     game::{predictions::service::Predictions, scores::leaderboard::Leaderboards},
@@ -194,7 +194,7 @@ impl Live {
         Ok(())
     }
 
-    fn keep(&self, made: i64, told: &Told, personal: Personal) {
+    fn keep(&self, made: i64, told: &ConfirmedMembership, personal: Personal) {
         keep(&mut self.lock(), made, told, personal);
     }
 
@@ -252,7 +252,7 @@ impl Live {
 
     /// Where some users are on the leaderboard, if it is somewhere else than when they were last told. What cannot be looked
     /// up is left out: anybody can ask for it at any time.
-    async fn ranks(&self, event: EventId, users: &HashSet<UserId>) -> Vec<(UserId, String)> {
+    async fn ranks(&self, event: MatchId, users: &HashSet<UserId>) -> Vec<(UserId, String)> {
         let (users, mut told): (Vec<UserId>, _) = (users.iter().copied().collect(), Vec::new());
         for some in users.chunks(LOOKS_AT_ONCE) {
             let places = join_all(some.iter().map(|&user| self.inner.leaderboards.place(user))).await;
@@ -371,7 +371,7 @@ fn is_within(head: Position, extent: Extent) -> bool {
     head.made == extent.made && head.sequence <= extent.last
 }
 
-fn keep(shared: &mut Shared, made: i64, told: &Told, personal: Personal) -> Option<Arc<Item>> {
+fn keep(shared: &mut Shared, made: i64, told: &ConfirmedMembership, personal: Personal) -> Option<Arc<Item>> {
     let fact = Fact::read(told)?;
     let item = Arc::new(Item::new(Position { made, sequence: told.sequence }, fact, personal));
     if shared.at_hand.len() == AT_HAND

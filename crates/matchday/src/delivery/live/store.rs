@@ -1,16 +1,16 @@
 //! The SQL of the live stream.
 
 use sqlx::PgExecutor;
-use web::ids::{EventId, TournamentId};
+use web::ids::{MatchId, TournamentId};
 
 use super::rules::TallyFact;
 
 /// How these matches are predicted.
-pub(super) async fn tallies(executor: impl PgExecutor<'_>, events: &[EventId]) -> sqlx::Result<Vec<TallyFact>> {
+pub(super) async fn tallies(executor: impl PgExecutor<'_>, events: &[MatchId]) -> sqlx::Result<Vec<TallyFact>> {
     let events: Vec<i64> = events.iter().map(|event| event.0).collect();
     sqlx::query_as!(
         TallyFact,
-        r#"select e.id as "event_id: EventId", e.tournament_id as "tournament_id: TournamentId",
+        r#"select e.id as "event_id: MatchId", e.tournament_id as "tournament_id: TournamentId",
                   sum(t.home)::bigint as "home!", sum(t.draw)::bigint as "draw!", sum(t.away)::bigint as "away!",
                   coalesce(sum(t.confidence) / nullif(sum(t.home + t.draw + t.away), 0), 0)::double precision
                     as "average_confidence!"

@@ -9,7 +9,7 @@ use platform::{
 };
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
-use web::ids::EventId;
+use web::ids::MatchId;
 
 pub use super::rules::{TALLY, TallyFact};
 use super::store;
@@ -67,7 +67,7 @@ impl Teller {
 
     /// Returns the matches that another process has told of in this second: what it told may be older than what changed
     /// here, so they are told of again in the next one.
-    async fn tell_of(&self, events: &[EventId]) -> Result<Vec<EventId>, TellError> {
+    async fn tell_of(&self, events: &[MatchId]) -> Result<Vec<MatchId>, TellError> {
         let second = self.clock.now().unix_timestamp();
         let mut sent = Vec::new();
         for tally in store::tallies(&self.db, events).await? {

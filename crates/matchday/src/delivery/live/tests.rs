@@ -6,7 +6,7 @@ use http::{Request, StatusCode, header};
 use platform::stream::Stream;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use web::ids::EventId;
+use web::ids::MatchId;
 
 use super::{
     service::{Filter, Live},
@@ -392,7 +392,7 @@ async fn tallies_are_told_once_a_second_and_the_last_one_is_true() {
         here.tell().await;
         predict(&users[1], event).await;
         here.changes.take();
-        elsewhere.changes.note([EventId(event)]);
+        elsewhere.changes.note([MatchId(event)]);
         elsewhere.tell().await;
         assert_eq!(tallies().await, [1], "the second was told within the same second");
         app.clock.advance(time::Duration::SECOND);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::{FutureExt as _, future::BoxFuture};
 use platform::{
     clock::Clock,
-    outward::{Outward, PostError},
+    outbound_http::{OutboundHttp, PostError},
     random::{self, Random},
     standard_webhooks::SigningSecret,
 };
@@ -20,7 +20,7 @@ use super::notifier::{Notified, Notifier, Outcome, Recipient, Reminder};
 pub(super) struct Hook {
     pub(super) url: Url,
     pub(super) secret: SigningSecret,
-    pub(super) outward: Outward,
+    pub(super) outward: OutboundHttp,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) random: Arc<dyn Random>,
 }

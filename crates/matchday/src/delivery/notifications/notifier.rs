@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use time::OffsetDateTime;
-use web::ids::{EventId, TournamentId, UserId};
+use web::ids::{MatchId, TournamentId, UserId};
 
 use super::service::Subscription;
 use crate::catalogue::matches::facts::TeamName;
@@ -12,7 +12,7 @@ use crate::catalogue::matches::facts::TeamName;
 #[derive(Clone, Debug, Serialize)]
 pub struct Reminder {
     /// The match.
-    pub event_id: EventId,
+    pub event_id: MatchId,
     /// Its tournament.
     pub tournament_id: TournamentId,
     /// When it begins.

@@ -15,7 +15,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{HeaderName, HeaderValue, StatusCode};
 use platform::{
     clock::Clock,
-    outward::{Answer, Outward, PostError},
+    outbound_http::{Answer, OutboundHttp, PostError},
     random::{self, Random},
 };
 use serde_json::json;
@@ -127,7 +127,7 @@ fn encrypt(keys: &PushKeys, message: &[u8], one_time: &PrivateKey, salt: [u8; 16
 /// The way into browsers.
 pub(super) struct Push {
     pub(super) vapid: Arc<Vapid>,
-    pub(super) outward: Outward,
+    pub(super) outward: OutboundHttp,
     pub(super) services: PushServices,
     pub(super) at_once: usize,
     pub(super) clock: Arc<dyn Clock>,

@@ -7,7 +7,7 @@ use platform::{
     Core,
     clock::Clock,
     database,
-    outward::{AddressFault, Outward, Reach},
+    outbound_http::{AddressFault, OutboundHttp, Reach},
     stream::Streams,
 };
 use sqlx::PgPool;
@@ -121,14 +121,14 @@ impl Notifications {
         // First, because it is the one that knows all devices of whoever uses the app.
         if let (Some(url), Some(secret)) = (&config.hook_url, &config.hook_secret) {
             // The operator chose it: it may well be in their own network.
-            let outward = Outward::new(Reach::Anywhere, config.timeout)?;
+            let outward = OutboundHttp::new(Reach::Anywhere, config.timeout)?;
             let (url, secret) = (url.clone(), secret.clone());
             notifiers.push(Box::new(Hook { url, secret, outward, clock: clock.clone(), random: random.clone() }));
         }
         let mut vapid = None;
         if let (Some(key), Some(subject)) = (&config.vapid_private_key, &config.vapid_subject) {
             let key = Arc::new(Vapid::new(&key.bytes(), subject).context("notifications.vapid_private_key")?);
-            let (outward, at_once) = (Outward::new(reach, config.timeout)?, config.at_once);
+            let (outward, at_once) = (OutboundHttp::new(reach, config.timeout)?, config.at_once);
             let (services, clock) = (services.clone(), clock.clone());
             let push = Push { vapid: Arc::clone(&key), outward, services, at_once, clock, random };
             notifiers.push(Box::new(push));

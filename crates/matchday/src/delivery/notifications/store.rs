@@ -2,7 +2,7 @@
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
-use web::ids::{EventId, SubscriptionId, TeamId, TournamentId, UserId};
+use web::ids::{MatchId, SubscriptionId, TeamId, TournamentId, UserId};
 
 use super::rules::PushKeys;
 
@@ -137,7 +137,7 @@ pub(super) async fn delete_gone(
 /// A match that is about to begin.
 #[derive(Clone, Debug)]
 pub(super) struct Due {
-    pub(super) id: EventId,
+    pub(super) id: MatchId,
     pub(super) home_team: TeamId,
     pub(super) away_team: TeamId,
     pub(super) start_time: OffsetDateTime,
@@ -152,7 +152,7 @@ pub(super) async fn due(
 ) -> sqlx::Result<Vec<Due>> {
     sqlx::query_as!(
         Due,
-        r#"select e.id as "id: EventId", e.home_team_id as "home_team: TeamId", e.away_team_id as "away_team: TeamId",
+        r#"select e.id as "id: MatchId", e.home_team_id as "home_team: TeamId", e.away_team_id as "away_team: TeamId",
                   e.start_time
            from events e left join reminder_plans p on p.event_id = e.id and p.start_time = e.start_time
            where accepts_predictions(e, $1) and e.start_time <= $2 and p.finished_at is null
@@ -248,7 +248,7 @@ pub(super) struct MatchRow {
 /// The match, if it still begins then.
 pub(super) async fn scheduled(
     executor: impl PgExecutor<'_>,
-    event: EventId,
+    event: MatchId,
     start_time: OffsetDateTime,
 ) -> sqlx::Result<Option<MatchRow>> {
     sqlx::query_as!(
@@ -277,7 +277,7 @@ pub(super) struct Fan {
 /// made while it was empty would read all of it for each of them.
 pub(super) async fn fans(
     executor: impl PgExecutor<'_>,
-    event: EventId,
+    event: MatchId,
     teams: (TeamId, TeamId),
     (after, until): (UserId, UserId),
     most: i64,
@@ -311,7 +311,7 @@ pub(super) async fn fans(
 /// none; returns for whom.
 pub(super) async fn claim(
     executor: impl PgExecutor<'_>,
-    event: EventId,
+    event: MatchId,
     start_time: OffsetDateTime,
     users: &[i64],
     now: OffsetDateTime,
@@ -335,7 +335,7 @@ pub(super) async fn claim(
 }
 
 /// Gives claims back.
-pub(super) async fn unclaim(executor: impl PgExecutor<'_>, event: EventId, users: &[i64]) -> sqlx::Result<()> {
+pub(super) async fn unclaim(executor: impl PgExecutor<'_>, event: MatchId, users: &[i64]) -> sqlx::Result<()> {
     sqlx::query!("delete from reminders where event_id = $1 and user_id = any($2)", event.0, users)
         .execute(executor)
         .await?;

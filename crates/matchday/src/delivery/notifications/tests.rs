@@ -331,7 +331,7 @@ async fn fans_who_have_said_nothing_are_reminded_in_their_browsers() {
         quiet(&awake, "15:30", "16:30", "Europe/London").await;
         fan(app, &fixtures, "albion", &endpoint("elsewhere")).await;
         let (banned, _) = fan(app, &fixtures, "city", &endpoint("banned")).await;
-        app.app.safety.restrict(banned.id, Restriction::Ban, &Operator::new("ola", "spam")).await.expect("banned");
+        app.app.moderation.restrict(banned.id, Restriction::Ban, &Operator::new("ola", "spam")).await.expect("banned");
         app.told().await;
         let without = app.user().await;
         without.post("/api/auth/teams/primary", json!({"team_id": fixtures.team_id("city").await})).await.expect(200);

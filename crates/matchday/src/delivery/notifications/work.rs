@@ -11,7 +11,7 @@ use async_nats::jetstream::message::PublishMessage;
 use platform::stream::{Delivery, Failure, Stream, TransportError, WorkSpec};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
-use web::ids::{EventId, UserId};
+use web::ids::{MatchId, UserId};
 
 use super::{
     notifier::{Outcome, Recipient, Reminder},
@@ -49,7 +49,7 @@ pub enum ReminderError {
 /// Fans from one user up to another, of a match that begins then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Batch {
-    event_id: EventId,
+    event_id: MatchId,
     #[serde(with = "time::serde::rfc3339")]
     start_time: OffsetDateTime,
     after: UserId,

@@ -6,11 +6,11 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use time::OffsetDateTime;
-use web::ids::{EventId, TournamentId};
+use web::ids::{MatchId, TournamentId};
 
 use crate::{
     catalogue::matches::{
-        facts::{EventFact, Standing, TeamName},
+        facts::{MatchFact, Standing, TeamName},
         rules::{PublicStatus, Status},
         service::{CHANGED, RESULT},
     },
@@ -87,7 +87,7 @@ impl FromStr for Kind {
 /// A match as receivers see it.
 #[derive(Serialize)]
 struct MatchData {
-    event_id: EventId,
+    event_id: MatchId,
     tournament_id: TournamentId,
     home_team: TeamName,
     away_team: TeamName,
@@ -119,8 +119,8 @@ impl From<Standing> for StandingData {
     }
 }
 
-impl From<EventFact> for MatchData {
-    fn from(fact: EventFact) -> Self {
+impl From<MatchFact> for MatchData {
+    fn from(fact: MatchFact) -> Self {
         Self {
             event_id: fact.event_id,
             tournament_id: fact.tournament_id,
@@ -140,13 +140,13 @@ pub const FACTS: (&str, &[&str]) = (CHANGED, &[RESULT, UPDATED, REGISTERED, DELE
 pub fn announce(subject: &str, payload: &[u8]) -> serde_json::Result<Option<(Kind, Value)>> {
     Ok(match subject {
         CHANGED => {
-            let fact: EventFact = serde_json::from_slice(payload)?;
+            let fact: MatchFact = serde_json::from_slice(payload)?;
             // Each of the eight states shows in `status_detail`. A moved kick-off alone, or a goal, is no other state.
             let changed = fact.before.is_some_and(|before| before.status != fact.now.status);
             if changed { Some((Kind::StatusChanged, serde_json::to_value(MatchData::from(fact))?)) } else { None }
         }
         RESULT => {
-            let fact: EventFact = serde_json::from_slice(payload)?;
+            let fact: MatchFact = serde_json::from_slice(payload)?;
             Some((Kind::Result, serde_json::to_value(MatchData::from(fact))?))
         }
         UPDATED => {

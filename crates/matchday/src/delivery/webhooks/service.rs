@@ -8,9 +8,9 @@ use std::{
 use platform::{
     Core,
     clock::Clock,
-    outward::{AddressFault, Answer, Outward, PostError, Reach},
+    encryption::{Sealed, SecretCipher},
+    outbound_http::{AddressFault, Answer, OutboundHttp, PostError, Reach},
     random::{self, Random},
-    sealed::{Sealed, Sealer},
     standard_webhooks::SigningSecret,
     stream::{DeadLetter, Stream, Streams, TransportError},
 };
@@ -43,10 +43,10 @@ pub struct Webhooks {
 pub(super) struct Inner {
     pub(super) db: PgPool,
     pub(super) streams: Streams,
-    pub(super) outward: Outward,
+    pub(super) outward: OutboundHttp,
     pub(super) config: Settings,
     pub(super) clock: Arc<dyn Clock>,
-    sealer: Sealer,
+    sealer: SecretCipher,
     random: Arc<dyn Random>,
 }
 
@@ -143,8 +143,8 @@ impl Webhooks {
     /// Webhooks to endpoints in this database.
     pub fn new(core: &Core, streams: Streams, settings: &Settings) -> reqwest::Result<Self> {
         let Core { db, clock, random, env, .. } = core.clone();
-        let outward = Outward::new(Reach::of(env), settings.timeout)?;
-        let (sealer, config) = (Sealer::new(&settings.keys), settings.clone());
+        let outward = OutboundHttp::new(Reach::of(env), settings.timeout)?;
+        let (sealer, config) = (SecretCipher::new(&settings.keys), settings.clone());
         Ok(Self { inner: Arc::new(Inner { db, streams, outward, config, clock, sealer, random }) })
     }
 

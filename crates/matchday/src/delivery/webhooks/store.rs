@@ -1,6 +1,6 @@
 //! The SQL of webhooks.
 
-use platform::sealed::Sealed;
+use platform::encryption::Sealed;
 use sqlx::PgExecutor;
 use time::OffsetDateTime;
 use web::ids::EndpointId;

@@ -10,8 +10,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use platform::{
     lease::Lease,
+    outbound_http::AddressFault,
     outbox::{self, Message, Relay},
-    outward::AddressFault,
     standard_webhooks::SigningSecret,
     stream::{Delivery, Stream},
 };

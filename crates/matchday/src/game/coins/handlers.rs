@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use web::{
     ApiError, ErrorBody, Query, ValidJson,
     fields::{FromJson, from_body, whole_number},
-    ids::EventId,
+    ids::MatchId,
     limit_headers,
     paging::CursorPaging,
     permitted,
@@ -192,7 +192,7 @@ struct TransactionItem {
     reverses: Option<String>,
     /// Of coins for points: the match.
     #[schema(required)]
-    event_id: Option<EventId>,
+    event_id: Option<MatchId>,
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
     created_at: OffsetDateTime,

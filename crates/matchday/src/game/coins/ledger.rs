@@ -9,7 +9,7 @@ use std::{
 use platform::batches::Attempt;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
-use web::ids::{EventId, UserId};
+use web::ids::{MatchId, UserId};
 
 use super::{
     rules::{Kind, MOST, Reason, TransactionId},
@@ -43,7 +43,7 @@ pub struct Movement {
     /// What they say of it.
     pub remark: Option<String>,
     /// The match whose result it follows.
-    pub event: Option<EventId>,
+    pub event: Option<MatchId>,
 }
 
 impl Movement {

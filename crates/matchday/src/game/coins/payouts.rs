@@ -12,7 +12,7 @@ use platform::{
     random::{self, Random},
 };
 use sqlx::{PgConnection, PgPool};
-use web::ids::{EventId, UserId};
+use web::ids::{MatchId, UserId};
 
 use super::{
     ledger::{Book, Moved, Movement},
@@ -35,7 +35,7 @@ pub struct Payouts {
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
     /// The match.
-    pub event: EventId,
+    pub event: MatchId,
     /// Its result.
     pub revision: i64,
     /// Users from this id.
@@ -73,7 +73,7 @@ impl Payouts {
 
     /// What a point earned with a match is worth; 0 where it pays nothing. Its first result with points fixes that, so that
     /// a correction is paid as the first one was.
-    pub(crate) async fn rate(&self, db: &PgPool, event: EventId, has_points: bool) -> sqlx::Result<i64> {
+    pub(crate) async fn rate(&self, db: &PgPool, event: MatchId, has_points: bool) -> sqlx::Result<i64> {
         if has_points {
             store::fix_rate(db, event, self.per_point).await?;
         }

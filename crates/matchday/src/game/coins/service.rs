@@ -14,7 +14,7 @@ use serde_json::json;
 use sqlx::{PgConnection, PgPool};
 use time::{Date, OffsetDateTime};
 use web::{
-    ids::{EventId, UserId},
+    ids::{MatchId, UserId},
     paging::{Cursor, CursorPaging, part},
 };
 
@@ -152,7 +152,7 @@ pub struct Transaction {
     /// The transaction that it takes back.
     pub reverses: Option<TransactionId>,
     /// The match whose result it follows.
-    pub event: Option<EventId>,
+    pub event: Option<MatchId>,
     /// When.
     pub created_at: OffsetDateTime,
 }

@@ -6,7 +6,7 @@ use futures_util::Stream;
 use sqlx::{PgConnection, PgExecutor, PgPool, Postgres, Transaction as SqlTransaction};
 use time::OffsetDateTime;
 use web::{
-    ids::{EventId, UserId},
+    ids::{MatchId, UserId},
     paging::Cursor,
 };
 
@@ -261,7 +261,7 @@ pub(super) async fn history(
         Transaction,
         r#"select t.number, t.transaction_id as "id: TransactionId", t.kind as "kind: Kind", t.amount, t.balance,
                   coalesce(t.remark, t.reason) as reason, t.reference, r.transaction_id as "reverses?: TransactionId",
-                  t.event_id as "event: EventId", t.created_at
+                  t.event_id as "event: MatchId", t.created_at
            from coin_transactions t
            left join coin_transactions r on r.user_id = t.user_id and r.number = t.reverses
            where t.user_id = $1 and ($2::bigint is null or t.number < $2)
@@ -369,7 +369,7 @@ pub(super) async fn reversible(
 }
 
 /// Fixes what a point earned with a match is worth, unless that was done.
-pub(super) async fn fix_rate(executor: impl PgExecutor<'_>, event: EventId, per_point: i64) -> sqlx::Result<()> {
+pub(super) async fn fix_rate(executor: impl PgExecutor<'_>, event: MatchId, per_point: i64) -> sqlx::Result<()> {
     sqlx::query!(
         "insert into coin_rates (event_id, per_point) values ($1, $2) on conflict (event_id) do nothing",
         event.0,
@@ -381,7 +381,7 @@ pub(super) async fn fix_rate(executor: impl PgExecutor<'_>, event: EventId, per_
 }
 
 /// What a point earned with a match is worth.
-pub(super) async fn rate(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<i64> {
+pub(super) async fn rate(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<i64> {
     let rate = sqlx::query_scalar!("select per_point from coin_rates where event_id = $1", event.0)
         .fetch_optional(executor)
         .await?;
@@ -391,7 +391,7 @@ pub(super) async fn rate(executor: impl PgExecutor<'_>, event: EventId) -> sqlx:
 /// Where a slice of this many predictions of a match ends; `None` if there are no more.
 pub(super) async fn end_of_slice(
     connection: &mut PgConnection,
-    event: EventId,
+    event: MatchId,
     from_user: i64,
     until_user: i64,
     size: i64,
@@ -411,7 +411,7 @@ pub(super) async fn end_of_slice(
 /// What a result is worth in points to the users of a slice who gain by it, or were paid for the match before.
 pub(super) async fn points(
     connection: &mut PgConnection,
-    event: EventId,
+    event: MatchId,
     revision: i64,
     from_user: i64,
     until_user: i64,
@@ -425,7 +425,7 @@ pub(super) async fn points(
 /// How these users stand with a match, and by which result.
 pub(super) async fn paid(
     connection: &mut PgConnection,
-    event: EventId,
+    event: MatchId,
     users: &[i64],
 ) -> sqlx::Result<HashMap<UserId, (i64, Paid)>> {
     let rows = sqlx::query!(
@@ -444,7 +444,7 @@ pub(super) async fn paid(
 /// Takes note of what a result was worth to users, and which transactions that led to.
 pub(super) async fn insert_payouts(
     connection: &mut PgConnection,
-    event: EventId,
+    event: MatchId,
     revision: i64,
     payouts: &[(UserId, Payout, Paid, Option<i64>)],
 ) -> sqlx::Result<()> {

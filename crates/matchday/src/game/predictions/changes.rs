@@ -5,20 +5,20 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use web::ids::EventId;
+use web::ids::MatchId;
 
 /// Matches whose tallies changed by the writers of this process. Cheap to clone; all clones are one.
 #[derive(Clone, Debug, Default)]
-pub struct Changes(Arc<Mutex<HashSet<EventId>>>);
+pub struct Changes(Arc<Mutex<HashSet<MatchId>>>);
 
 impl Changes {
     /// These changed.
-    pub fn note(&self, events: impl IntoIterator<Item = EventId>) {
+    pub fn note(&self, events: impl IntoIterator<Item = MatchId>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(events);
     }
 
     /// Takes those that changed since the last time.
-    pub fn take(&self) -> Vec<EventId> {
+    pub fn take(&self) -> Vec<MatchId> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).drain().collect()
     }
 }

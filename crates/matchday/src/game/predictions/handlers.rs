@@ -15,7 +15,7 @@ use web::{
         Body, Faulty, FromBody, FromJson, FromParameters, FromQuery, Parameters, from_body, from_parameters,
         whole_number,
     },
-    ids::{EventId, PredictionId, UserId},
+    ids::{MatchId, PredictionId, UserId},
     paging::{Cursor, CursorPaging},
 };
 
@@ -29,8 +29,8 @@ use crate::{
 #[derive(ToSchema)]
 #[schema(as = PredictionBody)]
 pub(super) struct SubmissionBody {
-    #[schema(value_type = EventId)]
-    event_id: Result<EventId, Faulty>,
+    #[schema(value_type = MatchId)]
+    event_id: Result<MatchId, Faulty>,
     #[schema(value_type = Pick)]
     prediction: Result<Parsed<Pick>, Faulty>,
     /// Must agree with the prediction; left out or null, the prediction has none.
@@ -46,7 +46,7 @@ from_body!(SubmissionBody { event_id, prediction, score_prediction, confidence }
 
 /// What is predicted of which match.
 pub(super) struct Submission {
-    event_id: EventId,
+    event_id: MatchId,
     forecast: Forecast,
 }
 
@@ -126,7 +126,7 @@ pub(super) struct PredictionSaved {
 struct PredictionItem {
     id: PredictionId,
     user_id: UserId,
-    event_id: EventId,
+    event_id: MatchId,
     prediction: Pick,
     #[schema(required)]
     score_prediction: Option<Score>,
@@ -145,7 +145,7 @@ struct PredictionItem {
 impl From<SaveError> for ApiError {
     fn from(error: SaveError) -> Self {
         match error {
-            SaveError::NoSuchEvent => Self::not_found("The event"),
+            SaveError::NoSuchMatch => Self::not_found("The event"),
             SaveError::Closed(status) => closed(status),
             SaveError::Overloaded => {
                 Self::unavailable("overloaded", "Too many predictions arrive at this moment. Try again shortly.")
@@ -317,7 +317,7 @@ pub(super) async fn save_prediction(
 
 /// List the predictions of a match, those of the oldest accounts first.
 #[utoipa::path(get, path = "/api/auth/events/{event}/predictions", tag = "Predictions", security(("token" = [])),
-    params(("event" = EventId, Path, description = "As listed"), FilterParameters, CursorPaging),
+    params(("event" = MatchId, Path, description = "As listed"), FilterParameters, CursorPaging),
     responses(
         (status = 200, body = PredictionList),
         (status = 404, description = "There is no such match", body = ErrorBody),
@@ -325,7 +325,7 @@ pub(super) async fn save_prediction(
 pub(super) async fn list_event_predictions(
     State(predictions): State<Predictions>,
     user: CurrentUser,
-    Path(event): Path<EventId>,
+    Path(event): Path<MatchId>,
     Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
 ) -> Result<Json<PredictionList>, ApiError> {
     let summary = predictions.summary(event, None).await?.ok_or_else(|| ApiError::not_found("The event"))?;
@@ -439,7 +439,7 @@ struct OwnItem {
 #[derive(Serialize, ToSchema)]
 #[schema(as = PredictedEvent)]
 struct PredictedEventItem {
-    id: EventId,
+    id: MatchId,
     #[schema(example = "Rovers")]
     home_team: String,
     #[schema(example = "City")]
@@ -518,7 +518,7 @@ pub(super) struct ExplanationAnswer {
 #[schema(as = PredictionExplanation)]
 struct ExplanationItem {
     id: PredictionId,
-    event_id: EventId,
+    event_id: MatchId,
     prediction: Pick,
     #[schema(required)]
     score_prediction: Option<Score>,
@@ -668,7 +668,7 @@ struct PreviewItem {
 ///
 /// Nothing is saved. It says the same whether the match still takes predictions or not.
 #[utoipa::path(get, path = "/api/auth/events/{event}/points-preview", tag = "Predictions", security(("token" = [])),
-    params(("event" = EventId, Path, description = "As listed"), PreviewParameters),
+    params(("event" = MatchId, Path, description = "As listed"), PreviewParameters),
     responses(
         (status = 200, body = PreviewAnswer),
         (status = 404, description = "There is no such match", body = ErrorBody),
@@ -676,7 +676,7 @@ struct PreviewItem {
 pub(super) async fn preview_points(
     State(predictions): State<Predictions>,
     _: CurrentUser,
-    Path(event): Path<EventId>,
+    Path(event): Path<MatchId>,
     Query(Parsed(forecast)): Query<Parsed<Forecast>>,
 ) -> Result<Json<PreviewAnswer>, ApiError> {
     let preview = predictions.preview(event, forecast).await?.ok_or_else(|| ApiError::not_found("The event"))?;

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use scoring::{Confidence, Forecast, Pick};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
-use web::ids::{EventId, UserId};
+use web::ids::{MatchId, UserId};
 
 use super::service::SaveError;
 use crate::testing::{Answer, TestApp, TestUser};
@@ -242,7 +242,7 @@ async fn race(app: &TestApp, event: i64, over: Pause, close: impl Future<Output 
         let done = &done;
         async move {
             tokio::time::sleep(over * number / 1_000).await;
-            let saved = app.app.predictions.save(user, EventId(event), forecast).await;
+            let saved = app.app.predictions.save(user, MatchId(event), forecast).await;
             done.fetch_add(1, Ordering::Relaxed);
             match saved {
                 Ok(_) => Some(user),

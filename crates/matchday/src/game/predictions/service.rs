@@ -11,7 +11,7 @@ use sqlx::PgPool;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 use web::{
-    ids::{EventId, PredictionId, RoomId, UserId},
+    ids::{MatchId, PredictionId, RoomId, UserId},
     paging::{Cursor, CursorPaging, part},
 };
 
@@ -22,7 +22,7 @@ use super::{
     writers::Writer,
 };
 use crate::{
-    catalogue::matches::{rules::Status, service::Events},
+    catalogue::matches::{rules::Status, service::Matches},
     game::predictions::settings::Reveal,
 };
 
@@ -51,7 +51,7 @@ pub struct Saved {
 pub enum SaveError {
     /// There is no such match.
     #[error("there is no such match")]
-    NoSuchEvent,
+    NoSuchMatch,
     /// The match takes no predictions: it started, or has this status.
     #[error("predictions for this match are closed: it is {0}")]
     Closed(Status),
@@ -108,7 +108,7 @@ pub struct Prediction {
     /// Whose it is.
     pub user_id: UserId,
     /// Of which match.
-    pub event_id: EventId,
+    pub event_id: MatchId,
     /// What it says.
     pub forecast: Forecast,
     /// When the user first predicted the match.
@@ -210,7 +210,7 @@ impl Summary {
 
 impl Predictions {
     /// Predictions in this database; `events` is told of new ones.
-    pub fn new(core: &Core, events: &Arc<Events>, settings: &Settings) -> Self {
+    pub fn new(core: &Core, events: &Arc<Matches>, settings: &Settings) -> Self {
         let (db, timeout, random) = (core.db.clone(), core.statement_timeout, &*core.random);
         let changes = Changes::default();
         let writers = Writer::several(events, &changes, settings.writers, random);
@@ -220,13 +220,13 @@ impl Predictions {
 
     /// Saves what the user predicts of a match, in place of what they predicted before. The match must be open: it is
     /// held so until the prediction is committed, so that none is made after the start was written.
-    pub async fn save(&self, user: UserId, event: EventId, forecast: Forecast) -> Result<Saved, SaveError> {
+    pub async fn save(&self, user: UserId, event: MatchId, forecast: Forecast) -> Result<Saved, SaveError> {
         let saved = self.writers.write(user.0, Entry { user, event, forecast }).await;
         let saved = saved.unwrap_or_else(|error| Err(error.into()));
         let label = match &saved {
             Ok(Saved { is_new: true, .. }) => "new",
             Ok(_) => "replaced",
-            Err(SaveError::Closed(_) | SaveError::NoSuchEvent) => "refused",
+            Err(SaveError::Closed(_) | SaveError::NoSuchMatch) => "refused",
             Err(SaveError::Overloaded | SaveError::Database(_)) => "failed",
         };
         metrics::counter!("matchday_predictions_total", "outcome" => label).increment(1);
@@ -236,7 +236,7 @@ impl Predictions {
     /// A part of a match's predictions, by user, and where the next part begins, if there is one.
     pub async fn list(
         &self,
-        event: EventId,
+        event: MatchId,
         view: View,
         filter: Filter,
         paging: CursorPaging,
@@ -266,7 +266,7 @@ impl Predictions {
     }
 
     /// All predictions of a match, or of a room's members on it, in a few numbers; `None` if there is no such match.
-    pub async fn summary(&self, event: EventId, room: Option<RoomView>) -> sqlx::Result<Option<Summary>> {
+    pub async fn summary(&self, event: MatchId, room: Option<RoomView>) -> sqlx::Result<Option<Summary>> {
         match room {
             None => store::summary(&self.db, event).await,
             Some(room) => store::summary_of_room(&self.db, event, room).await.map(Some),
@@ -285,7 +285,7 @@ impl Predictions {
     }
 
     /// What some users said of a match, those who did.
-    pub async fn of_users(&self, event: EventId, users: &[UserId]) -> sqlx::Result<Vec<Prediction>> {
+    pub async fn of_users(&self, event: MatchId, users: &[UserId]) -> sqlx::Result<Vec<Prediction>> {
         store::of_users(&self.db, event, users).await
     }
 
@@ -300,7 +300,7 @@ impl Predictions {
     }
 
     /// What a forecast of a match would earn; `None` if there is no such match.
-    pub async fn preview(&self, event: EventId, forecast: Forecast) -> sqlx::Result<Option<Preview>> {
+    pub async fn preview(&self, event: MatchId, forecast: Forecast) -> sqlx::Result<Option<Preview>> {
         let rules = store::rules_of(&self.db, event).await?;
         Ok(rules.map(|rules| Preview::of(forecast, rules)))
     }

@@ -6,7 +6,7 @@ use scoring::{Confidence, Forecast, Pick, RulesVersion, Score};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Postgres, Transaction};
 use time::OffsetDateTime;
 use web::{
-    ids::{EventId, PredictionId, UserId},
+    ids::{MatchId, PredictionId, UserId},
     paging::Cursor,
 };
 
@@ -20,12 +20,12 @@ use crate::catalogue::matches::{
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) user: UserId,
-    pub(super) event: EventId,
+    pub(super) event: MatchId,
     pub(super) forecast: Forecast,
 }
 
 impl Entry {
-    pub(super) fn key(&self) -> (UserId, EventId) {
+    pub(super) fn key(&self) -> (UserId, MatchId) {
         (self.user, self.event)
     }
 }
@@ -33,7 +33,7 @@ impl Entry {
 /// A prediction that is about to be replaced.
 pub(super) struct Earlier {
     pub(super) user: UserId,
-    pub(super) event: EventId,
+    pub(super) event: MatchId,
     pub(super) saved: Saved,
     pub(super) forecast: Forecast,
     /// When its match was found open for the word that replaces it.
@@ -41,7 +41,7 @@ pub(super) struct Earlier {
 }
 
 impl Earlier {
-    pub(super) fn key(&self) -> (UserId, EventId) {
+    pub(super) fn key(&self) -> (UserId, MatchId) {
         (self.user, self.event)
     }
 }
@@ -79,7 +79,7 @@ impl Tally {
 /// every answer.
 pub(super) async fn begin_at_gates<'c>(
     connection: &'c mut PgConnection,
-    events: &[EventId],
+    events: &[MatchId],
 ) -> sqlx::Result<Transaction<'c, Postgres>> {
     connection.begin_with(AssertSqlSafe(format!("begin; {}", gates::hold_open(events)))).await
 }
@@ -90,7 +90,7 @@ pub(super) async fn begin_at_gates<'c>(
 pub(super) async fn insert(
     connection: &mut PgConnection,
     entries: &[Entry],
-) -> sqlx::Result<HashMap<(UserId, EventId), Saved>> {
+) -> sqlx::Result<HashMap<(UserId, MatchId), Saved>> {
     let columns = Columns::of(entries);
     let rows = sqlx::query!(
         r#"insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
@@ -102,7 +102,7 @@ pub(super) async fn insert(
            where accepts_predictions(e, statement_timestamp())
            order by n.user_id, n.event_id
            on conflict (user_id, event_id) do nothing
-           returning user_id as "user_id: UserId", event_id as "event_id: EventId", id as "id: PredictionId", created_at"#,
+           returning user_id as "user_id: UserId", event_id as "event_id: MatchId", id as "id: PredictionId", created_at"#,
         &columns.users,
         &columns.events,
         &columns.picks as &[&str],
@@ -148,7 +148,7 @@ pub(super) async fn insert_alone(
 pub(super) async fn hold_earlier(connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Vec<Earlier>> {
     let columns = Columns::of(entries);
     let rows = sqlx::query!(
-        r#"select p.user_id as "user_id: UserId", p.event_id as "event_id: EventId", p.id as "id: PredictionId",
+        r#"select p.user_id as "user_id: UserId", p.event_id as "event_id: MatchId", p.id as "id: PredictionId",
                   p.prediction, p.home_goals, p.away_goals, p.confidence, p.created_at, statement_timestamp() as "now!"
            from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
            join predictions p on p.user_id = n.user_id and p.event_id = n.event_id
@@ -219,10 +219,10 @@ pub(super) async fn replace(connection: &mut PgConnection, entries: &[Entry], ea
 /// The statuses of those of these matches that exist.
 pub(super) async fn statuses(
     connection: &mut PgConnection,
-    events: &[EventId],
-) -> sqlx::Result<HashMap<EventId, Status>> {
+    events: &[MatchId],
+) -> sqlx::Result<HashMap<MatchId, Status>> {
     let ids: Vec<i64> = events.iter().map(|event| event.0).collect();
-    let found = sqlx::query!(r#"select id as "id: EventId", status from events where id = any($1)"#, &ids)
+    let found = sqlx::query!(r#"select id as "id: MatchId", status from events where id = any($1)"#, &ids)
         .fetch_all(connection)
         .await?;
     found.into_iter().map(|row| Ok((row.id, read_status(&row.status)?))).collect()
@@ -232,15 +232,15 @@ pub(super) async fn statuses(
 pub(super) async fn add_to_tallies(
     connection: &mut PgConnection,
     slot: i16,
-    tallies: &HashMap<EventId, Tally>,
+    tallies: &HashMap<MatchId, Tally>,
 ) -> sqlx::Result<()> {
     if tallies.is_empty() {
         return Ok(());
     }
-    let mut tallies: Vec<(EventId, Tally)> = tallies.iter().map(|(&event, &tally)| (event, tally)).collect();
+    let mut tallies: Vec<(MatchId, Tally)> = tallies.iter().map(|(&event, &tally)| (event, tally)).collect();
     // Writers that share a slot take its rows in the same order.
     tallies.sort_unstable_by_key(|&(event, _)| event);
-    let column = |read: &dyn Fn(&(EventId, Tally)) -> i64| tallies.iter().map(read).collect::<Vec<_>>();
+    let column = |read: &dyn Fn(&(MatchId, Tally)) -> i64| tallies.iter().map(read).collect::<Vec<_>>();
     sqlx::query!(
         "insert into event_tallies (event_id, slot, home, draw, away, confidence)
          select event_id, $1, home, draw, away, confidence
@@ -299,7 +299,7 @@ fn read_forecast(pick: &str, goals: Option<(i16, i16)>, confidence: i16) -> sqlx
 macro_rules! predictions {
     ($columns:tt, $rest:tt, $($value:expr),+ $(,)?) => {
         sqlx::query!(
-            r#"select p.id as "id!: PredictionId", p.user_id as "user_id!: UserId", e.id as "event_id: EventId",
+            r#"select p.id as "id!: PredictionId", p.user_id as "user_id!: UserId", e.id as "event_id: MatchId",
                       p.prediction as "prediction!", p.home_goals, p.away_goals, p.confidence as "confidence!",
                       p.created_at as "created_at!", p.updated_at as "updated_at!", p.is_in_time as "is_in_time!",
                       e.rules_version, e.status, e.home_score, e.away_score"#
@@ -335,7 +335,7 @@ macro_rules! stored {
 struct Stored {
     id: PredictionId,
     user_id: UserId,
-    event_id: EventId,
+    event_id: MatchId,
     prediction: String,
     goals: Option<(i16, i16)>,
     confidence: i16,
@@ -380,7 +380,7 @@ pub(super) async fn blocked(executor: impl PgExecutor<'_>, user: UserId) -> sqlx
 }
 
 /// Whether somebody could still copy what is said of a match.
-pub(super) async fn is_to_come(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<bool> {
+pub(super) async fn is_to_come(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<bool> {
     let is_to_come = sqlx::query_scalar!(
         r#"select e.status = 'postponed' or accepts_predictions(e, statement_timestamp()) as "is_to_come!"
            from events e where e.id = $1"#,
@@ -394,7 +394,7 @@ pub(super) async fn is_to_come(executor: impl PgExecutor<'_>, event: EventId) ->
 /// The first predictions of a match after the cursor, by user; but for those of the unseen.
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
-    event: EventId,
+    event: MatchId,
     unseen: &[i64],
     pick: Option<Pick>,
     after: Option<Cursor>,
@@ -425,7 +425,7 @@ pub(super) async fn list(
 /// The same of a room's members. It begins with them: they are few, whatever the match has.
 pub(super) async fn list_of_room(
     executor: impl PgExecutor<'_>,
-    event: EventId,
+    event: MatchId,
     room: RoomView,
     unseen: &[i64],
     pick: Option<Pick>,
@@ -463,7 +463,7 @@ pub(super) async fn list_of_room(
 /// the user goes straight to the row.
 pub(super) async fn list_of_user(
     executor: impl PgExecutor<'_>,
-    event: EventId,
+    event: MatchId,
     user: UserId,
     room: Option<RoomView>,
     pick: Option<Pick>,
@@ -490,7 +490,7 @@ pub(super) async fn list_of_user(
 }
 
 /// All predictions of a match, as they were counted when they were made.
-pub(super) async fn summary(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Option<Summary>> {
+pub(super) async fn summary(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Option<Summary>> {
     sqlx::query_as!(
         Summary,
         r#"select coalesce(sum(t.home), 0)::bigint as "home!",
@@ -510,7 +510,7 @@ pub(super) async fn summary(executor: impl PgExecutor<'_>, event: EventId) -> sq
 /// All predictions of a room's members on a match.
 pub(super) async fn summary_of_room(
     executor: impl PgExecutor<'_>,
-    event: EventId,
+    event: MatchId,
     room: RoomView,
 ) -> sqlx::Result<Summary> {
     sqlx::query_as!(
@@ -532,7 +532,7 @@ pub(super) async fn summary_of_room(
 }
 
 /// By which rules the predictions of a match earn points; `None` if there is no such match.
-pub(super) async fn rules_of(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Option<RulesVersion>> {
+pub(super) async fn rules_of(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Option<RulesVersion>> {
     let version =
         sqlx::query_scalar!("select rules_version from events where id = $1", event.0).fetch_optional(executor).await?;
     version.map(read_rules).transpose()
@@ -595,7 +595,7 @@ pub(super) async fn find_own(
 /// What some users said of a match, those who did.
 pub(super) async fn of_users(
     executor: impl PgExecutor<'_>,
-    event: EventId,
+    event: MatchId,
     users: &[UserId],
 ) -> sqlx::Result<Vec<Prediction>> {
     let users: Vec<i64> = users.iter().map(|user| user.0).collect();

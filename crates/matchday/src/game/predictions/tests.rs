@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use scoring::{Confidence, Forecast, Pick};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
-use web::ids::EventId;
+use web::ids::MatchId;
 
 use super::service::Predictions;
 use crate::{
@@ -285,7 +285,7 @@ async fn a_start_that_is_being_written_is_waited_for() {
         let event = far(&fixtures).put().await;
         let user = app.user().await;
         let mut tx = app.app.core.db.begin().await.expect("begun");
-        gates::close(&mut tx, [EventId(event)].into_iter()).await.expect("closed");
+        gates::close(&mut tx, [MatchId(event)].into_iter()).await.expect("closed");
         sqlx::query("update events set status = 'live' where id = $1")
             .bind(event)
             .execute(&mut *tx)
@@ -366,7 +366,7 @@ async fn tallies_are_exact_when_two_processes_replace_each_others_words() {
         let config = crate::testing::test_config(&[("MATCHDAY_MATRIX__HOMESERVER_URL", "")]);
         let random = std::sync::Arc::new(crate::testing::SeededRandom::new(7));
         let core = platform::Core { random, ..app.app.core.clone() };
-        let other = Predictions::new(&core, &app.app.events, &config.predictions);
+        let other = Predictions::new(&core, &app.app.matches, &config.predictions);
         let mut users = Vec::new();
         for _ in 0..10 {
             users.push(app.app.accounts.make_without_phone().await.expect("a user"));
@@ -376,7 +376,7 @@ async fn tallies_are_exact_when_two_processes_replace_each_others_words() {
             let confidence = Confidence::new(i64::try_from(n % 101).expect("small")).expect("a confidence");
             let forecast = Forecast::new(Pick::ALL[n % 7 % 3], None, confidence).expect("a forecast");
             let event = if n % 2 == 0 { first } else { second };
-            predictions.save(users[n % 10], EventId(event), forecast)
+            predictions.save(users[n % 10], MatchId(event), forecast)
         });
         let saved = join_all(words).await.into_iter().flatten().count();
         assert!(saved > 100, "{saved}");
@@ -421,7 +421,7 @@ async fn more_than_may_wait_is_refused_at_once() {
         }
         // Nobody is written while the gate is closed.
         let mut tx = app.app.core.db.begin().await.expect("begun");
-        gates::close(&mut tx, [EventId(event)].into_iter()).await.expect("closed");
+        gates::close(&mut tx, [MatchId(event)].into_iter()).await.expect("closed");
         let all = join_all(users.iter().map(|user| predict(user, json!({"event_id": event, "prediction": "home"}))));
         let open = async {
             eventually("a writer waits", async || waits_at_a_gate(app).await).await;
@@ -465,7 +465,7 @@ async fn a_writer_goes_on_after_a_failure() {
         say("home").await.expect(201);
         for round in 0..3 {
             let mut tx = app.app.core.db.begin().await.expect("begun");
-            gates::close(&mut tx, [EventId(event)].into_iter()).await.expect("closed");
+            gates::close(&mut tx, [MatchId(event)].into_iter()).await.expect("closed");
             assert_eq!(say("away").await.status, 503, "round {round}");
             tx.rollback().await.expect("opened");
             say("draw").await.expect(200);
@@ -564,7 +564,7 @@ async fn a_long_list_is_read_in_parts_without_gaps_or_repeats() {
         let add = async |number: usize| {
             let user = app.app.accounts.make_without_phone().await.expect("a user");
             let forecast = Forecast::new(Pick::ALL[number % 2], None, Confidence::default()).expect("a forecast");
-            app.app.predictions.save(user, EventId(event), forecast).await.expect("saved").id.0
+            app.app.predictions.save(user, MatchId(event), forecast).await.expect("saved").id.0
         };
         for number in 0..250 {
             made.push(add(number).await);

@@ -8,21 +8,21 @@ use platform::{
 };
 use scoring::Forecast;
 use sqlx::PgConnection;
-use web::ids::{EventId, UserId};
+use web::ids::{MatchId, UserId};
 
 use super::{
     changes::Changes,
     service::{SaveError, Saved},
     store::{self, Entry, Tally},
 };
-use crate::catalogue::matches::service::Events;
+use crate::catalogue::matches::service::Matches;
 
 /// How many slots a match's tally has.
 const SLOTS: u8 = 64;
 
 /// Writes the predictions of one lane.
 pub(super) struct Writer {
-    events: Arc<Events>,
+    events: Arc<Matches>,
     changes: Changes,
     /// Where it counts.
     slot: i16,
@@ -30,7 +30,7 @@ pub(super) struct Writer {
 
 impl Writer {
     /// The writers of this process.
-    pub(super) fn several(events: &Arc<Events>, changes: &Changes, number: usize, random: &dyn Random) -> Vec<Self> {
+    pub(super) fn several(events: &Arc<Matches>, changes: &Changes, number: usize, random: &dyn Random) -> Vec<Self> {
         let [first]: [u8; 1] = random::bytes(random);
         // Writers of other processes may have the same slot. Then they wait for each other, and that is all.
         let slot = |lane: usize| i16::from(first.wrapping_add(u8::try_from(lane % 256).unwrap_or_default()) % SLOTS);
@@ -43,7 +43,7 @@ impl Writer {
 impl Write for Writer {
     type Entry = Entry;
     /// A second word of a user on a match waits for the next batch: so every one of them is kept, and the last one counts.
-    type Key = (UserId, EventId);
+    type Key = (UserId, MatchId);
     type Outcome = Result<Saved, SaveError>;
 
     const BATCHES: &'static str = "matchday_predictions_batches_total";
@@ -66,13 +66,13 @@ impl Write for Writer {
             self.changes.note([entry.event]);
             return Ok(vec![Ok(saved)]);
         }
-        let mut events: Vec<EventId> = entries.iter().map(|entry| entry.event).collect();
+        let mut events: Vec<MatchId> = entries.iter().map(|entry| entry.event).collect();
         events.sort_unstable();
         events.dedup();
         let mut tx = store::begin_at_gates(connection, &events).await?;
-        let mut saved: HashMap<(UserId, EventId), Saved> = store::insert(&mut tx, entries).await?;
+        let mut saved: HashMap<(UserId, MatchId), Saved> = store::insert(&mut tx, entries).await?;
         let has_new = !saved.is_empty();
-        let mut tallies: HashMap<EventId, Tally> = HashMap::new();
+        let mut tallies: HashMap<MatchId, Tally> = HashMap::new();
         for entry in entries.iter().filter(|entry| saved.contains_key(&entry.key())) {
             tallies.entry(entry.event).or_default().add(entry.forecast);
         }
@@ -104,7 +104,7 @@ impl Write for Writer {
             self.events.mark_stale();
         }
         let refusal =
-            |entry: &Entry| known.get(&entry.event).map_or(SaveError::NoSuchEvent, |&status| SaveError::Closed(status));
+            |entry: &Entry| known.get(&entry.event).map_or(SaveError::NoSuchMatch, |&status| SaveError::Closed(status));
         let outcome = |entry: &Entry| saved.get(&entry.key()).copied().ok_or_else(|| refusal(entry));
         Ok(entries.iter().map(outcome).collect())
     }

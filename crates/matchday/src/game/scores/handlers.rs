@@ -13,8 +13,8 @@ use web::{
 };
 
 use super::{
-    boards::BoardError,
     leaderboard::{Entry, Leaderboard, Leaderboards, Period, Table},
+    leaderboard_cache::LeaderboardError,
 };
 use crate::{
     chat::rooms::{
@@ -27,17 +27,20 @@ use crate::{
 /// Filling a large board takes some seconds.
 const REBUILDING_TAKES: Duration = Duration::from_secs(3);
 
-impl From<BoardError> for ApiError {
-    fn from(error: BoardError) -> Self {
+impl From<LeaderboardError> for ApiError {
+    fn from(error: LeaderboardError) -> Self {
         match error {
-            BoardError::Database(error) => error.into(),
-            BoardError::Rebuilding => {
+            LeaderboardError::Database(error) => error.into(),
+            LeaderboardError::Rebuilding => {
                 Self::unavailable("leaderboard_rebuilding", "The leaderboard is being filled. Try again shortly.")
                     .after(REBUILDING_TAKES)
             }
-            BoardError::Resting | BoardError::Redis(_) | BoardError::Late | BoardError::ClaimLost => {
+            LeaderboardError::Resting
+            | LeaderboardError::Redis(_)
+            | LeaderboardError::Late
+            | LeaderboardError::ClaimLost => {
                 // What is not even asked says nothing new.
-                if !matches!(error, BoardError::Resting) {
+                if !matches!(error, LeaderboardError::Resting) {
                     tracing::warn!(%error, "leaderboards are not available");
                 }
                 Self::unavailable("leaderboard_unavailable", "Leaderboards do not answer. Try again shortly.")

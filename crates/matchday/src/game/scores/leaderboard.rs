@@ -7,7 +7,7 @@ use sqlx::PgPool;
 use web::ids::{TournamentId, UserId};
 
 use super::{
-    boards::{BoardError, Boards, NEIGHBOURS, Place, View},
+    leaderboard_cache::{LeaderboardCache, LeaderboardError, NEIGHBOURS, Place, View},
     rules::Scope,
     store::{self, Player, RoomLine},
 };
@@ -17,7 +17,7 @@ use crate::chat::rooms::service::Room;
 #[derive(Clone)]
 pub struct Leaderboards {
     db: PgPool,
-    boards: Boards,
+    boards: LeaderboardCache,
     clock: Arc<dyn Clock>,
 }
 
@@ -78,12 +78,12 @@ pub struct Entry {
 
 impl Leaderboards {
     /// Leaderboards of the scores in this database.
-    pub fn new(core: &Core, boards: Boards) -> Self {
+    pub fn new(core: &Core, boards: LeaderboardCache) -> Self {
         Self { db: core.db.clone(), boards, clock: core.clock.clone() }
     }
 
     /// A table of everybody.
-    pub async fn of_everybody(&self, table: Table, viewer: UserId, top: i64) -> Result<Leaderboard, BoardError> {
+    pub async fn of_everybody(&self, table: Table, viewer: UserId, top: i64) -> Result<Leaderboard, LeaderboardError> {
         let scope = self.scope(table);
         let view = self.view(scope, viewer, top).await?;
         let mut shown: Vec<i64> = view.top.iter().chain(&view.around).map(|place| place.user.0).collect();
@@ -105,7 +105,7 @@ impl Leaderboards {
         })
     }
 
-    async fn view(&self, scope: Scope, viewer: UserId, top: i64) -> Result<View, BoardError> {
+    async fn view(&self, scope: Scope, viewer: UserId, top: i64) -> Result<View, LeaderboardError> {
         if let Some(view) = self.boards.look(scope, viewer, top).await? {
             return Ok(view);
         }
@@ -116,11 +116,11 @@ impl Leaderboards {
             return Ok(View::default());
         }
         self.boards.fill(scope).await;
-        self.boards.look(scope, viewer, top).await?.ok_or(BoardError::Rebuilding)
+        self.boards.look(scope, viewer, top).await?.ok_or(LeaderboardError::Rebuilding)
     }
 
     /// A user's place among everybody in all matches, and how many have one.
-    pub async fn place(&self, user: UserId) -> Result<Option<(Place, i64)>, BoardError> {
+    pub async fn place(&self, user: UserId) -> Result<Option<(Place, i64)>, LeaderboardError> {
         let view = self.view(Scope::All, user, 1).await?;
         let place = view.around.into_iter().find(|place| place.user == user);
         Ok(place.map(|place| (place, view.total)))

@@ -7,7 +7,7 @@ use time::Duration;
 use web::ids::{TournamentId, UserId};
 
 use super::{
-    boards::{Boards, Users},
+    leaderboard_cache::{LeaderboardCache, Users},
     rules::Scope,
 };
 use crate::testing::{TestApp, TestUser, eventually};
@@ -85,7 +85,7 @@ async fn run_of_redis(app: &TestApp) -> String {
 }
 
 /// A whole board, and the same from the database: user, rank, points, exact and correct.
-async fn both(app: &TestApp, boards: &Boards, scope: Scope) -> [Vec<(i64, i64, i32, i32, i32)>; 2] {
+async fn both(app: &TestApp, boards: &LeaderboardCache, scope: Scope) -> [Vec<(i64, i64, i32, i32, i32)>; 2] {
     let view = boards.look(scope, UserId(1), 1_000_000).await.expect("read").expect("it is filled");
     let shown: Vec<_> = view
         .top
@@ -168,7 +168,7 @@ async fn everybody_sees_their_own_place_and_who_is_around() {
         assert_eq!(answer["meta"]["total_players"], 30);
         // A place without an account, which cannot be, breaks nothing.
         earn(app, UserId(1_000_000), "all", (1_000, 0, 0, 1)).await;
-        app.app.boards.publish(&[Scope::All], EVERYBODY).await.expect("published");
+        app.app.leaderboard_cache.publish(&[Scope::All], EVERYBODY).await.expect("published");
         let answer = board(&stranger, "per_page=2").await;
         assert_eq!(listed(&users, &answer["data"]["top"]), [(0, 2)]);
         app.told().await;
@@ -366,7 +366,7 @@ async fn a_board_that_somebody_else_fills_is_waited_for_but_not_for_long() {
         assert_eq!(answer.expect(503)["code"], "leaderboard_rebuilding");
         // What is published meanwhile is not lost on the one who fills it.
         earn(app, users[1].id, "all", (20, 0, 0, 1)).await;
-        app.app.boards.publish(&[Scope::All], EVERYBODY).await.expect("published");
+        app.app.leaderboard_cache.publish(&[Scope::All], EVERYBODY).await.expect("published");
         // They died, and their claim ran out.
         let state = keys(app).await.into_iter().find(|key| key.ends_with(":state")).expect("a state");
         delete(app, &[state]).await;
@@ -384,14 +384,14 @@ async fn whoever_has_no_settled_match_any_more_has_no_place() {
         earn(app, users[0].id, "all", (0, 0, 0, 0)).await;
         earn(app, users[2].id, "all", (7, 0, 0, 1)).await;
         app.app
-            .boards
+            .leaderboard_cache
             .publish(&[Scope::All, Scope::week_of(app.app.core.clock.now())], EVERYBODY)
             .await
             .expect("published");
         let answer = board(&users[0], "").await;
         assert_eq!(listed(&users, &answer["data"]["top"]), [(2, 1), (1, 2)]);
         assert_eq!((&answer["data"]["me"], &answer["meta"]["total_players"]), (&Value::Null, &json!(2)));
-        let [shown, stored] = both(app, &app.app.boards, Scope::All).await;
+        let [shown, stored] = both(app, &app.app.leaderboard_cache, Scope::All).await;
         assert_eq!(shown, stored);
     })
     .await;
@@ -430,7 +430,7 @@ async fn boards_follow_results_and_their_corrections() {
 }
 
 /// Changes the scores of some users in some tables, as a lane does, and publishes them.
-async fn change(core: &Core, boards: &Boards, scopes: &[Scope], users: i64) {
+async fn change(core: &Core, boards: &LeaderboardCache, scopes: &[Scope], users: i64) {
     let [from, width, points, exact, gone] = random::bytes::<5>(&*core.random).map(i64::from);
     let from = from % users;
     let until = from + 1 + width % 64;
@@ -454,10 +454,10 @@ async fn change(core: &Core, boards: &Boards, scopes: &[Scope], users: i64) {
 }
 
 /// Several processes on the same Redis and database.
-fn processes(app: &TestApp) -> Vec<Boards> {
+fn processes(app: &TestApp) -> Vec<LeaderboardCache> {
     let one = || {
         let redis = redis_client::connect(&app.app.config.redis).expect("a valid URL");
-        Boards::new(&app.app.core, redis, &app.app.config.redis.prefix)
+        LeaderboardCache::new(&app.app.core, redis, &app.app.config.redis.prefix)
     };
     std::iter::repeat_with(one).take(4).collect()
 }

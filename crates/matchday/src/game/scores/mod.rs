@@ -1,9 +1,9 @@
 //! Scores: what predictions have earned their users, by table. They follow results through a queue of lanes, each applied
 //! exactly once, and leaderboards follow them.
 
-pub mod boards;
 mod handlers;
 pub mod leaderboard;
+pub mod leaderboard_cache;
 #[cfg(test)]
 mod leaderboard_tests;
 pub mod rules;

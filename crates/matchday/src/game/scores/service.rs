@@ -15,15 +15,14 @@ use platform::{
     outbox::{self, Message},
     stream::{Delivery, Failure, Stream, Streams, TransportError, WorkSpec},
 };
-use scoring::Outcome;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
-use web::ids::{EventId, UserId};
+use web::ids::{MatchId, UserId};
 
 use super::{
-    boards::{BoardError, Boards, Users, Written},
+    leaderboard_cache::{LeaderboardCache, LeaderboardError, Users, Written},
     rules::{Scope, Score},
     settings::Settings,
     store::{self, Lane, StoredResult},
@@ -67,7 +66,7 @@ enum Brought {
 struct Inner {
     db: PgPool,
     streams: Streams,
-    boards: Boards,
+    boards: LeaderboardCache,
     payouts: Payouts,
     config: Settings,
     outbox_written: Arc<Notify>,
@@ -77,14 +76,14 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScoresFact {
     /// The match.
-    pub event_id: EventId,
+    pub event_id: MatchId,
     /// Which of its results.
     pub result_revision: i64,
 }
 
 #[derive(Serialize, Deserialize)]
 struct LaneWork {
-    event_id: EventId,
+    event_id: MatchId,
     lane: i32,
 }
 
@@ -102,12 +101,12 @@ pub enum ScoreError {
     Message(#[from] serde_json::Error),
     /// The leaderboards do not show it.
     #[error(transparent)]
-    Board(#[from] BoardError),
+    Board(#[from] LeaderboardError),
 }
 
 /// Takes note that all scores have a result, if they do, and tells of it once; returns whether they do now and did not
 /// before.
-async fn mark_applied(connection: &mut PgConnection, event: EventId, revision: i64) -> Result<bool, ScoreError> {
+async fn mark_applied(connection: &mut PgConnection, event: MatchId, revision: i64) -> Result<bool, ScoreError> {
     let Some(result_revision) = store::mark_applied(connection, event, revision).await? else { return Ok(false) };
     let fact = ScoresFact { event_id: event, result_revision };
     outbox::enqueue(connection, &[Message::new(UPDATED, format!("event:{event}"), &fact)?]).await?;
@@ -118,7 +117,7 @@ async fn mark_applied(connection: &mut PgConnection, event: EventId, revision: i
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The match.
-    pub event: EventId,
+    pub event: MatchId,
     /// Its latest result.
     pub revision: i64,
     /// When that was recorded.
@@ -157,14 +156,14 @@ pub enum Rerun {
     /// It is in all scores.
     Done,
     /// There is no such match.
-    NoSuchEvent,
+    NoSuchMatch,
     /// It never had a result that anybody gains or loses by.
     NothingToDo,
 }
 
 impl Scores {
     /// Scores in this database.
-    pub fn new(core: &Core, streams: Streams, boards: Boards, payouts: Payouts, config: &Settings) -> Self {
+    pub fn new(core: &Core, streams: Streams, boards: LeaderboardCache, payouts: Payouts, config: &Settings) -> Self {
         let Core { db, outbox_written, .. } = core.clone();
         Self { inner: Arc::new(Inner { db, streams, boards, payouts, config: config.clone(), outbox_written }) }
     }
@@ -200,7 +199,7 @@ impl Scores {
     }
 
     /// Puts one piece of work for every lane that is behind on the queue.
-    async fn plan_and_queue(&self, event: EventId) -> Result<(), ScoreError> {
+    async fn plan_and_queue(&self, event: MatchId) -> Result<(), ScoreError> {
         let mut acknowledgements = Vec::new();
         for lane in self.plan(event).await? {
             let work = serde_json::to_vec(&LaneWork { event_id: event, lane: lane.number })?;
@@ -215,7 +214,7 @@ impl Scores {
     }
 
     /// Cuts a match's users into lanes, unless that was done; returns those that do not have the latest result yet.
-    pub async fn plan(&self, event: EventId) -> Result<Vec<Lane>, ScoreError> {
+    pub async fn plan(&self, event: MatchId) -> Result<Vec<Lane>, ScoreError> {
         let mut tx = self.inner.db.begin().await?;
         store::lock_plan(&mut tx, event).await?;
         let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(Vec::new()) };
@@ -232,7 +231,7 @@ impl Scores {
     }
 
     /// Brings a lane's scores up to the latest result.
-    pub async fn apply(&self, event: EventId, lane: i32) -> Result<(), ScoreError> {
+    pub async fn apply(&self, event: MatchId, lane: i32) -> Result<(), ScoreError> {
         let brought = match self.bring_up(event, lane, Rows::Exist).await? {
             // From the beginning, in another transaction: whoever changed some rows and then added those between them would
             // wait for somebody who changed the latter and waits for the former.
@@ -254,7 +253,7 @@ impl Scores {
         Ok(())
     }
 
-    async fn bring_up(&self, event: EventId, lane: i32, rows: Rows) -> Result<Brought, ScoreError> {
+    async fn bring_up(&self, event: MatchId, lane: i32, rows: Rows) -> Result<Brought, ScoreError> {
         let mut tx = self.inner.db.begin().await?;
         let mut held = store::hold_lane(&mut tx, event, lane).await?;
         if held.is_none() {
@@ -355,9 +354,9 @@ impl Scores {
     /// Brings all lanes of a match up to its latest result here and now, those that have it already included: what they
     /// show is shown again. `progress` is called with how many of how many are done. Leaderboards that could not be set
     /// keep no lane from its scores; they are the error at the end.
-    pub async fn rerun(&self, event: EventId, progress: impl Fn(usize, usize)) -> Result<Rerun, ScoreError> {
+    pub async fn rerun(&self, event: MatchId, progress: impl Fn(usize, usize)) -> Result<Rerun, ScoreError> {
         if !store::event_exists(&self.inner.db, event).await? {
-            return Ok(Rerun::NoSuchEvent);
+            return Ok(Rerun::NoSuchMatch);
         }
         self.plan(event).await?;
         let lanes = store::lanes(&self.inner.db, event).await?;

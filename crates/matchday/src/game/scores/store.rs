@@ -1,9 +1,7 @@
 //! The SQL of scores.
 
-use scoring::Outcome;
 use sqlx::{Executor as _, PgConnection, PgExecutor, PgPool, Postgres, Transaction};
-use time::OffsetDateTime;
-use web::ids::{EventId, TournamentId, UserId};
+use web::ids::{MatchId, TournamentId, UserId};
 
 use super::{
     rules::Score,
@@ -21,7 +19,7 @@ const ALONG_USERS: &str = "set local statement_timeout = '60s'; set local enable
 /// A slice of the users of a match.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane {
-    pub(super) event: EventId,
+    pub(super) event: MatchId,
     /// Which.
     pub number: i32,
     pub(super) from_user: i64,
@@ -46,7 +44,7 @@ impl StoredResult {
 }
 
 /// One plan of a match at a time.
-pub(super) async fn lock_plan(connection: &mut PgConnection, event: EventId) -> sqlx::Result<()> {
+pub(super) async fn lock_plan(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<()> {
     // Cutting lanes reads all predictions of the match, however many there are.
     sqlx::query!("set local statement_timeout = 0").execute(&mut *connection).await?;
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday scores', $1))", event.0)
@@ -55,7 +53,7 @@ pub(super) async fn lock_plan(connection: &mut PgConnection, event: EventId) -> 
     Ok(())
 }
 
-pub(super) async fn latest_result(connection: &mut PgConnection, event: EventId) -> sqlx::Result<Option<StoredResult>> {
+pub(super) async fn latest_result(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<Option<StoredResult>> {
     let row = sqlx::query!(
         "select revision, home_score, away_score from event_results where event_id = $1 order by revision desc limit 1",
         event.0,
@@ -66,7 +64,7 @@ pub(super) async fn latest_result(connection: &mut PgConnection, event: EventId)
 }
 
 /// Whether anything of a match is in any score. Its lanes stay as they are until the transaction ends.
-pub(super) async fn is_in_scores(connection: &mut PgConnection, event: EventId) -> sqlx::Result<bool> {
+pub(super) async fn is_in_scores(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<bool> {
     let lanes = sqlx::query_scalar!(
         r#"select exists (select from event_results r where r.event_id = l.event_id and r.revision = l.revision
                                                         and r.home_score is not null) as "is_in!"
@@ -79,7 +77,7 @@ pub(super) async fn is_in_scores(connection: &mut PgConnection, event: EventId) 
 }
 
 /// Cuts all users into lanes so that each has as many predictions of a match.
-pub(super) async fn cut_lanes(connection: &mut PgConnection, event: EventId, size: i64) -> sqlx::Result<()> {
+pub(super) async fn cut_lanes(connection: &mut PgConnection, event: MatchId, size: i64) -> sqlx::Result<()> {
     sqlx::query!("delete from score_lanes where event_id = $1", event.0).execute(&mut *connection).await?;
     // The first user of every lane but the first one. The least and the greatest number there is stand for all that may
     // still come.
@@ -103,12 +101,12 @@ pub(super) async fn cut_lanes(connection: &mut PgConnection, event: EventId, siz
 /// The lanes of a match that do not have, or do not show, a result yet.
 pub(super) async fn lanes_behind(
     connection: &mut PgConnection,
-    event: EventId,
+    event: MatchId,
     revision: i64,
 ) -> sqlx::Result<Vec<Lane>> {
     sqlx::query_as!(
         Lane,
-        r#"select event_id as "event: EventId", lane as number, from_user, until_user, revision, $2::bigint as "wanted!"
+        r#"select event_id as "event: MatchId", lane as number, from_user, until_user, revision, $2::bigint as "wanted!"
            from score_lanes
            where event_id = $1 and (revision < $2 or shown_revision < $2 or paid_revision < $2) order by lane"#,
         event.0,
@@ -119,11 +117,11 @@ pub(super) async fn lanes_behind(
 }
 
 /// Finds a lane, and keeps others from it until the transaction ends.
-pub(super) async fn hold_lane(connection: &mut PgConnection, event: EventId, lane: i32) -> sqlx::Result<Option<Lane>> {
+pub(super) async fn hold_lane(connection: &mut PgConnection, event: MatchId, lane: i32) -> sqlx::Result<Option<Lane>> {
     connection.execute(ALONG_USERS).await?;
     sqlx::query_as!(
         Lane,
-        r#"select event_id as "event: EventId", lane as number, from_user, until_user, revision, revision as "wanted!"
+        r#"select event_id as "event: MatchId", lane as number, from_user, until_user, revision, revision as "wanted!"
            from score_lanes where event_id = $1 and lane = $2 for update"#,
         event.0,
         lane,
@@ -135,7 +133,7 @@ pub(super) async fn hold_lane(connection: &mut PgConnection, event: EventId, lan
 /// The tables that a result counts for; `None` if nobody gains or loses by it.
 pub(super) async fn tables_of_result(
     connection: &mut PgConnection,
-    event: EventId,
+    event: MatchId,
     revision: i64,
 ) -> sqlx::Result<Option<Vec<String>>> {
     sqlx::query_scalar!(
@@ -290,7 +288,7 @@ pub(super) async fn set_shown(db: &PgPool, lane: &Lane, revision: i64) -> sqlx::
 /// that were noted now.
 pub(super) async fn mark_applied(
     connection: &mut PgConnection,
-    event: EventId,
+    event: MatchId,
     revision: i64,
 ) -> sqlx::Result<Option<i64>> {
     let applied = sqlx::query_scalar!(
@@ -310,12 +308,12 @@ pub(super) async fn mark_applied(
 
 /// Matches with a result that should be in all scores by now. Each is named once now, and again after twice the time if
 /// that did not help.
-pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<EventId>> {
+pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<MatchId>> {
     let mut events = sqlx::query_scalar!(
         r#"update event_results
            set look_again_at = statement_timestamp() + (statement_timestamp() - recorded_at)
            where applied_at is null and look_again_at < statement_timestamp()
-           returning event_id as "event_id: EventId""#,
+           returning event_id as "event_id: MatchId""#,
     )
     .fetch_all(connection)
     .await?;
@@ -325,14 +323,14 @@ pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<E
 }
 
 /// Every lane of a match.
-pub(super) async fn lanes(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Vec<i32>> {
+pub(super) async fn lanes(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<i32>> {
     sqlx::query_scalar!("select lane from score_lanes where event_id = $1 order by lane", event.0)
         .fetch_all(executor)
         .await
 }
 
 /// Whether there is such a match.
-pub(super) async fn event_exists(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<bool> {
+pub(super) async fn event_exists(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(r#"select exists (select from events where id = $1) as "exists!""#, event.0)
         .fetch_one(executor)
         .await
@@ -425,7 +423,7 @@ pub(super) async fn repair(connection: &mut PgConnection, differences: &[Differe
 pub(super) async fn in_progress(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<Progress>> {
     sqlx::query_as!(
         Progress,
-        r#"select r.event_id as "event: EventId", r.revision, r.recorded_at,
+        r#"select r.event_id as "event: MatchId", r.revision, r.recorded_at,
                   count(l.lane) as "lanes!",
                   count(l.lane) filter (where l.revision >= r.revision and l.shown_revision >= r.revision
                                           and l.paid_revision >= r.revision) as "done!"
@@ -470,7 +468,7 @@ impl ScoreRow {
 pub(super) async fn scores_of_predictors(
     executor: impl PgExecutor<'_>,
     scopes: &[String],
-    event: EventId,
+    event: MatchId,
     from_user: i64,
     until_user: i64,
 ) -> sqlx::Result<Vec<ScoreRow>> {
@@ -497,7 +495,7 @@ pub(super) async fn were_changed_after(
     executor: impl PgExecutor<'_>,
     transaction: &str,
     scopes: &[String],
-    event: EventId,
+    event: MatchId,
     from_user: i64,
     until_user: i64,
 ) -> sqlx::Result<bool> {
@@ -539,7 +537,7 @@ pub(super) async fn scores_from(
 }
 
 /// The tables in which a match has been counted, by any of the results it has had.
-pub(super) async fn scopes_of_match(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<Vec<String>> {
+pub(super) async fn scopes_of_match(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar!(
         r#"select distinct unnest(score_scopes(e.tournament_id, r.start_time)) as "scope!"
            from event_results r join events e on e.id = r.event_id

@@ -5,7 +5,7 @@ use proptest::{collection::vec, prelude::*, test_runner::Config as ProptestConfi
 use scoring::{Confidence, Forecast, Hit, Outcome, Pick, RulesVersion, Score as Goals};
 use serde_json::json;
 use time::{Duration, OffsetDateTime, macros::datetime};
-use web::ids::{EventId, TournamentId, UserId};
+use web::ids::{MatchId, TournamentId, UserId};
 
 use super::{
     rules::{Scope, Score},
@@ -38,8 +38,8 @@ async fn scores(app: &TestApp) -> Table {
 }
 
 async fn settle(app: &TestApp, event: i64) {
-    for lane in app.app.scores.plan(EventId(event)).await.expect("planned") {
-        app.app.scores.apply(EventId(event), lane.number).await.expect("applied");
+    for lane in app.app.scores.plan(MatchId(event)).await.expect("planned") {
+        app.app.scores.apply(MatchId(event), lane.number).await.expect("applied");
     }
 }
 
@@ -67,7 +67,7 @@ async fn users(app: &TestApp, count: usize) -> Vec<UserId> {
 }
 
 async fn predict(app: &TestApp, user: UserId, event: i64, forecast: Forecast) -> bool {
-    app.app.predictions.save(user, EventId(event), forecast).await.is_ok()
+    app.app.predictions.save(user, MatchId(event), forecast).await.is_ok()
 }
 
 fn far<'f, 'a>(fixtures: &'f TestFixtures<'a>) -> MatchBuilder<'f, 'a> {
@@ -151,18 +151,18 @@ async fn lanes_hold_everybody_once_and_doing_them_again_changes_nothing() {
         for user in users(app, 7).await {
             assert!(predict(app, user, event, forecast(Pick::Home, None, 0)).await);
         }
-        assert!(app.app.scores.plan(EventId(event)).await.expect("planned").is_empty(), "there is no result yet");
+        assert!(app.app.scores.plan(MatchId(event)).await.expect("planned").is_empty(), "there is no result yet");
         far(&fixtures).at("finished", 1, 0).put().await;
-        let lanes = app.app.scores.plan(EventId(event)).await.expect("planned");
+        let lanes = app.app.scores.plan(MatchId(event)).await.expect("planned");
         assert_eq!(lanes.iter().map(|lane| lane.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
         let progress = app.app.scores.in_progress().await.expect("read");
         assert_eq!((progress[0].lanes, progress[0].done), (4, 0));
-        app.app.scores.apply(EventId(event), 2).await.expect("applied");
-        let again = app.app.scores.plan(EventId(event)).await.expect("planned");
+        app.app.scores.apply(MatchId(event), 2).await.expect("applied");
+        let again = app.app.scores.plan(MatchId(event)).await.expect("planned");
         assert_eq!(again.iter().map(|lane| lane.number).collect::<Vec<_>>(), [1, 3, 4], "only those that are behind");
         let every = || async {
             for lane in [1, 2, 3, 4, 2, 1, 99] {
-                app.app.scores.apply(EventId(event), lane).await.expect("applied");
+                app.app.scores.apply(MatchId(event), lane).await.expect("applied");
             }
         };
         every().await;
@@ -172,10 +172,10 @@ async fn lanes_hold_everybody_once_and_doing_them_again_changes_nothing() {
         every().await;
         assert_eq!(scores(app).await, once);
         assert!(app.app.scores.in_progress().await.expect("read").is_empty());
-        let rerun = async |event: i64| app.app.scores.rerun(EventId(event), |_, _| {}).await.expect("done");
+        let rerun = async |event: i64| app.app.scores.rerun(MatchId(event), |_, _| {}).await.expect("done");
         assert_eq!(rerun(event).await, Rerun::Done);
         assert_eq!(scores(app).await, once);
-        assert_eq!(rerun(i64::MAX).await, Rerun::NoSuchEvent);
+        assert_eq!(rerun(i64::MAX).await, Rerun::NoSuchMatch);
         let other = fixtures.a_match("n").between("albion", "wanderers").starting_in(FAR).put().await;
         assert_eq!(rerun(other).await, Rerun::NothingToDo);
     })
@@ -197,8 +197,8 @@ async fn lanes_that_race_each_other_add_once() {
         }
         // Every lane of every match three times at once, and their planning too.
         let racing = events.iter().flat_map(|&event| (0..3).map(move |_| event)).map(|event| async move {
-            app.app.scores.plan(EventId(event)).await.expect("planned");
-            let lanes = (1..=5).map(|lane| app.app.scores.apply(EventId(event), lane));
+            app.app.scores.plan(MatchId(event)).await.expect("planned");
+            let lanes = (1..=5).map(|lane| app.app.scores.apply(MatchId(event), lane));
             for outcome in futures_util::future::join_all(lanes).await {
                 outcome.expect("applied");
             }
@@ -229,7 +229,7 @@ async fn results_that_come_at_once_do_not_wait_for_each_other_in_a_circle() {
                 assert!(predict(app, user, event, forecast(Pick::Home, None, 0)).await);
             }
             fixtures.a_match(key).starting_in(FAR).at("finished", 1, 0).put().await;
-            app.app.scores.plan(EventId(event)).await.expect("planned");
+            app.app.scores.plan(MatchId(event)).await.expect("planned");
             event
         };
         let waiting = async |count: i64| {
@@ -240,7 +240,7 @@ async fn results_that_come_at_once_do_not_wait_for_each_other_in_a_circle() {
             })
             .await;
         };
-        let apply = async |event: i64| app.app.scores.apply(EventId(event), 1).await.expect("at the first attempt");
+        let apply = async |event: i64| app.app.scores.apply(MatchId(event), 1).await.expect("at the first attempt");
         apply(put("of the second", &users[1..]).await).await;
         assert_eq!(app.told().await.len(), 1);
         let (of_first, of_both, also_of_both) =
@@ -346,8 +346,8 @@ async fn a_worker_that_comes_late_pays_nothing_by_an_older_result() {
         }
         far(&fixtures).at("finished", 1, 0).put().await;
         let (scores, mut connection) = (&app.app.scores, app.app.core.db.acquire().await.expect("connected"));
-        let lanes = scores.plan(EventId(event)).await.expect("planned");
-        let first = store::latest_result(&mut connection, EventId(event)).await.expect("read").expect("a result");
+        let lanes = scores.plan(MatchId(event)).await.expect("planned");
+        let first = store::latest_result(&mut connection, MatchId(event)).await.expect("read").expect("a result");
         // By the second result nobody earns anything, and so nothing is written down for anybody.
         far(&fixtures).at("finished", 0, 1).put().await;
         settle(app, event).await;
@@ -360,7 +360,7 @@ async fn a_worker_that_comes_late_pays_nothing_by_an_older_result() {
         // And one that is paid is paid.
         far(&fixtures).at("finished", 2, 0).put().await;
         settle(app, event).await;
-        let last = store::latest_result(&mut connection, EventId(event)).await.expect("read").expect("a result");
+        let last = store::latest_result(&mut connection, MatchId(event)).await.expect("read").expect("a result");
         for lane in &lanes {
             scores.pay(lane, &last).await.expect("nothing to do");
         }
@@ -487,9 +487,9 @@ async fn last_results_alone_decide(app: &TestApp, steps: &[Step]) {
             }
             Step::Move { event, days } => change = Some((event, Known { days, ..matches[event] })),
             Step::Plan { event } => {
-                app.app.scores.plan(EventId(events[event])).await.expect("planned");
+                app.app.scores.plan(MatchId(events[event])).await.expect("planned");
             }
-            Step::Apply { event, lane } => app.app.scores.apply(EventId(events[event]), lane).await.expect("applied"),
+            Step::Apply { event, lane } => app.app.scores.apply(MatchId(events[event]), lane).await.expect("applied"),
             Step::Rebuild => assert_eq!(differences(app, Rebuild::Repair).await, [], "in the middle"),
         }
         if let Some((event, known)) = change {

@@ -8,7 +8,7 @@ use web::{
     ApiError, ClientNetwork, ErrorBody, NO_STORE, ValidJson, fields::from_body, limit_headers, permitted, retry_after,
 };
 
-use super::service::{Export, Leaving, LeavingError};
+use super::service::{AccountDeletion, DeletionError, Export};
 use crate::identity::{
     codes::{Code, service::GuessPermit},
     sessions::CurrentUser,
@@ -75,24 +75,24 @@ pub(super) struct AccountDeleted {
     message: &'static str,
 }
 
-impl From<LeavingError> for ApiError {
-    fn from(error: LeavingError) -> Self {
+impl From<DeletionError> for ApiError {
+    fn from(error: DeletionError) -> Self {
         match error {
-            LeavingError::NoSuchAccount => Self::unauthenticated(),
-            LeavingError::NoPhone => {
+            DeletionError::NoSuchAccount => Self::unauthenticated(),
+            DeletionError::NoPhone => {
                 Self::new(StatusCode::CONFLICT, "no_phone", "This account has no phone that a code could be sent to.")
             }
-            LeavingError::MovedLately { until } => {
+            DeletionError::MovedLately { until } => {
                 let day = until.date();
                 let message = format!("This account's phone number was changed lately. You can delete it after {day}.");
                 Self::new(StatusCode::CONFLICT, "phone_moved_lately", message)
             }
-            LeavingError::Busy => web::overloaded(),
-            LeavingError::Request(error) => error.into(),
-            LeavingError::Code(error) => error.into(),
-            LeavingError::Session(error) => error.into(),
-            LeavingError::Database(error) => error.into(),
-            LeavingError::Json(error) => Self::internal(error),
+            DeletionError::Busy => web::overloaded(),
+            DeletionError::Request(error) => error.into(),
+            DeletionError::Code(error) => error.into(),
+            DeletionError::Session(error) => error.into(),
+            DeletionError::Database(error) => error.into(),
+            DeletionError::Json(error) => Self::internal(error),
         }
     }
 }
@@ -106,7 +106,7 @@ impl From<LeavingError> for ApiError {
         (status = 429, description = "Too many exports; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn export_me(
-    State(leaving): State<Leaving>,
+    State(leaving): State<AccountDeletion>,
     user: CurrentUser,
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permitted(leaving.permit_export(user.id).await)?;
@@ -125,7 +125,7 @@ pub(super) async fn export_me(
         (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn request_deletion(
-    State(leaving): State<Leaving>,
+    State(leaving): State<AccountDeletion>,
     user: CurrentUser,
     network: ClientNetwork,
     headers: HeaderMap,
@@ -151,7 +151,7 @@ pub(super) async fn request_deletion(
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn delete_me(
-    State(leaving): State<Leaving>,
+    State(leaving): State<AccountDeletion>,
     user: CurrentUser,
     permit: GuessPermit,
     body: Result<ValidJson<Confirmation>, ApiError>,

@@ -1,4 +1,4 @@
-//! Leaving: a person takes their data along, and has their account deleted.
+//! AccountDeletion: a person takes their data along, and has their account deleted.
 //!
 //! Deleting happens in two steps. At once everything that says who the person is goes from the database, with the sessions:
 //! predictions and coins stay, as those of a number that nobody is behind. A little later, when what was under way has
@@ -15,13 +15,13 @@ mod tests;
 use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::service::Leaving;
+use self::service::AccountDeletion;
 use crate::identity::{codes::service::Codes, sessions::Authenticates};
 
 pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
 where
     Codes: FromRef<S>,
-    Leaving: FromRef<S>,
+    AccountDeletion: FromRef<S>,
 {
     OpenApiRouter::new()
         .routes(routes!(handlers::export_me))

@@ -30,7 +30,7 @@ use crate::identity::{
     },
     login::service::Login,
     phone::Phone,
-    phone_moves::service::Phones,
+    phone_moves::service::PhoneMoves,
     sessions::service::SessionError,
     sms::templates::Language,
 };
@@ -74,14 +74,14 @@ pub struct Deleted {
 
 /// Going, and taking one's data along.
 #[derive(Clone)]
-pub struct Leaving {
+pub struct AccountDeletion {
     inner: Arc<Inner>,
 }
 
 struct Inner {
     /// Whoever goes has come by the same parts.
     way_in: Login,
-    phones: Phones,
+    phones: PhoneMoves,
     memberships: Arc<dyn Memberships>,
     homeserver: Option<Homeserver>,
     limiter: RateLimiter,
@@ -97,7 +97,7 @@ pub type Export = Vec<(&'static str, Box<RawValue>)>;
 
 /// Why nothing came of it.
 #[derive(Debug, thiserror::Error)]
-pub enum LeavingError {
+pub enum DeletionError {
     /// There is no such account, or not any more.
     #[error("the account does not exist")]
     NoSuchAccount,
@@ -145,12 +145,12 @@ enum FinishError {
     Database(#[from] sqlx::Error),
 }
 
-impl Leaving {
+impl AccountDeletion {
     /// The way out for those who came by this way in.
     pub fn new(
         core: &Core,
         way_in: Login,
-        phones: Phones,
+        phones: PhoneMoves,
         memberships: Arc<dyn Memberships>,
         homeserver: Option<Homeserver>,
         server_name: Option<String>,
@@ -168,11 +168,11 @@ impl Leaving {
     }
 
     /// All that there is of a user, as it was at one moment.
-    pub async fn export(&self, user: UserId) -> Result<Export, LeavingError> {
+    pub async fn export(&self, user: UserId) -> Result<Export, DeletionError> {
         let inner = &*self.inner;
         let turn = tokio::time::timeout(PATIENCE, inner.exports.acquire()).await;
-        let _turn = turn.ok().and_then(Result::ok).ok_or(LeavingError::Busy)?;
-        let account = inner.way_in.accounts.find(user).await?.ok_or(LeavingError::NoSuchAccount)?;
+        let _turn = turn.ok().and_then(Result::ok).ok_or(DeletionError::Busy)?;
+        let account = inner.way_in.accounts.find(user).await?.ok_or(DeletionError::NoSuchAccount)?;
         let mut tx = inner.way_in.db.begin_with("begin isolation level repeatable read read only").await?;
         let person = self.person(&mut tx, user, account.phone.as_ref()).await?;
         let mut export = Vec::with_capacity(TABLES.len());
@@ -190,7 +190,7 @@ impl Leaving {
         user: UserId,
         network: ClientNetwork,
         language: Language,
-    ) -> Result<(Phone, Sent), LeavingError> {
+    ) -> Result<(Phone, Sent), DeletionError> {
         let phone = self.phone(user).await?;
         self.require_settled(&mut *self.inner.way_in.db.acquire().await?, user).await?;
         let sent = self.inner.way_in.codes.request(&Subject::Departure(user), &phone, network, language).await?;
@@ -199,7 +199,7 @@ impl Leaving {
 
     /// Deletes an account, for whoever has the code. What says who the person is is gone when this returns. The chat devices
     /// end at about the same time, and messages follow.
-    pub async fn delete(&self, user: UserId, code: &Code, permit: GuessPermit) -> Result<(), LeavingError> {
+    pub async fn delete(&self, user: UserId, code: &Code, permit: GuessPermit) -> Result<(), DeletionError> {
         let inner = &*self.inner;
         let (phone, subject) = (self.phone(user).await?, Subject::Departure(user));
         let right = inner.way_in.codes.check(&subject, &phone, code, permit).await?;
@@ -239,9 +239,9 @@ impl Leaving {
     }
 
     /// Whoever took an account over must not be able to delete it before its owner has undone the move.
-    async fn require_settled(&self, connection: &mut PgConnection, user: UserId) -> Result<(), LeavingError> {
+    async fn require_settled(&self, connection: &mut PgConnection, user: UserId) -> Result<(), DeletionError> {
         match self.inner.phones.undo_until(connection, user).await? {
-            Some(until) => Err(LeavingError::MovedLately { until }),
+            Some(until) => Err(DeletionError::MovedLately { until }),
             None => Ok(()),
         }
     }
@@ -279,9 +279,9 @@ impl Leaving {
         }
     }
 
-    async fn phone(&self, user: UserId) -> Result<Phone, LeavingError> {
-        let account: Account = self.inner.way_in.accounts.find(user).await?.ok_or(LeavingError::NoSuchAccount)?;
-        account.phone.ok_or(LeavingError::NoPhone)
+    async fn phone(&self, user: UserId) -> Result<Phone, DeletionError> {
+        let account: Account = self.inner.way_in.accounts.find(user).await?.ok_or(DeletionError::NoSuchAccount)?;
+        account.phone.ok_or(DeletionError::NoPhone)
     }
 
     /// By what a person's rows are found, while the names are still theirs.
@@ -290,7 +290,7 @@ impl Leaving {
         connection: &mut PgConnection,
         user: UserId,
         phone: Option<&Phone>,
-    ) -> Result<Person, LeavingError> {
+    ) -> Result<Person, DeletionError> {
         let names = store::names(connection, user).await?;
         let login = phone.map(|phone| Subject::Login(phone.clone()));
         let subjects = login.into_iter().chain([Subject::Verification(user), Subject::Departure(user)]);

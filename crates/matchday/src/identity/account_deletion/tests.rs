@@ -188,10 +188,10 @@ async fn whoever_deletes_their_account_is_nowhere_to_be_found() {
             .execute(&app.app.core.db)
             .await
             .expect("written late");
-        assert_eq!(app.app.leaving.finish_due().await.expect("looked"), 0, "not before all of that has ended");
+        assert_eq!(app.app.account_deletion.finish_due().await.expect("looked"), 0, "not before all of that has ended");
         app.clock.advance(Duration::minutes(2));
-        assert_eq!(app.app.leaving.finish_due().await.expect("looked"), 1);
-        assert_eq!(app.app.leaving.finish_due().await.expect("looked"), 0, "once");
+        assert_eq!(app.app.account_deletion.finish_due().await.expect("looked"), 1);
+        assert_eq!(app.app.account_deletion.finish_due().await.expect("looked"), 0, "once");
         for (what, text) in &looked_for {
             let expected: &[&str] = if *what == "username" { &["username_claims"] } else { &[] };
             assert_eq!(search(&app.app.core.db, text).await, expected, "{what}");
@@ -236,7 +236,7 @@ async fn a_phone_is_free_afterwards_and_a_name_is_not() {
         let (again, _) = app.log_in(PHONE).await;
         assert_ne!(again.id, user.id, "a new account");
         assert_eq!(again.get("/api/auth/me").await.expect(200)["data"]["name"], Value::Null);
-        assert_eq!(app.app.leaving.finish_due().await.expect("looked"), 1);
+        assert_eq!(app.app.account_deletion.finish_due().await.expect("looked"), 1);
         again.get("/api/auth/me").await.expect(200);
     })
     .await;
@@ -308,7 +308,7 @@ async fn chat_forgets_what_they_said_and_who_they_were() {
         let code = ask_for_code(&user, app).await;
         delete(&user, &code).await.expect(200);
         app.clock.advance(Duration::minutes(2));
-        assert_eq!(app.app.leaving.finish_due().await.expect("looked"), 1);
+        assert_eq!(app.app.account_deletion.finish_due().await.expect("looked"), 1);
         let waiting: i64 =
             sqlx::query_scalar("select count(*) from departures").fetch_one(&app.app.core.db).await.expect("read");
         assert_eq!(waiting, 0);
@@ -388,7 +388,7 @@ async fn deletion_ends_chat_token_at_once() {
     TestApp::run_with_chat(&[], async |app| {
         let said = said(app).await;
         delete_and_expect_refusal(app, &said.user, &said.token).await;
-        assert_eq!(app.app.leaving.finish_due().await.expect("looked"), 0, "the rest is not due yet");
+        assert_eq!(app.app.account_deletion.finish_due().await.expect("looked"), 0, "the rest is not due yet");
         app.told().await;
     })
     .await;
@@ -411,7 +411,7 @@ async fn worker_ends_chat_devices_of_deleted_accounts() {
         let late = homeserver.log_in(name, "LATE", "late").await.expect("a device").access_token;
         let late = json!(secrecy::ExposeSecret::expose_secret(&late));
         assert_eq!(matrix(app, reqwest::Method::GET, "account/whoami", &late, None).await.0, 200);
-        app.app.leaving.end_due_devices().await.expect("looked");
+        app.app.account_deletion.end_due_devices().await.expect("looked");
         assert_eq!(matrix(app, reqwest::Method::GET, "account/whoami", &late, None).await.0, 401);
         let due: Option<time::OffsetDateTime> = sqlx::query_scalar("select devices_due_at from departures")
             .fetch_one(&app.app.core.db)
@@ -434,7 +434,7 @@ async fn refused_admin_token_delays_redaction_only() {
             .await
             .expect("written late");
         app.clock.advance(Duration::minutes(2));
-        assert_eq!(app.app.leaving.finish_due().await.expect("looked"), 0, "not redacted, so not finished");
+        assert_eq!(app.app.account_deletion.finish_due().await.expect("looked"), 0, "not redacted, so not finished");
         let fault: String =
             sqlx::query_scalar("select fault from departures").fetch_one(&app.app.core.db).await.expect("still there");
         assert!(fault.contains("admin token"), "{fault}");
@@ -454,7 +454,7 @@ async fn refused_admin_token_delays_redaction_only() {
         // The operator sets a token that is good.
         let mended = app.process(test_config(&[])).await;
         app.clock.advance(Duration::hours(1));
-        assert_eq!(mended.leaving.finish_due().await.expect("looked"), 1);
+        assert_eq!(mended.account_deletion.finish_due().await.expect("looked"), 1);
         let seen = see(&said.message).await;
         assert_eq!(seen["content"], json!({}), "redacted although the account is deactivated: {seen}");
         app.told().await;
@@ -504,7 +504,7 @@ async fn failed_redaction_is_retried_until_it_succeeds() {
         app.clock.advance(Duration::minutes(2));
         for (finished, fault) in [(0, "the database is full"), (0, "1 messages were not redacted"), (1, "")] {
             let before = homeserver.seen().len();
-            assert_eq!(app.app.leaving.finish_due().await.expect("looked"), finished, "{fault}");
+            assert_eq!(app.app.account_deletion.finish_due().await.expect("looked"), finished, "{fault}");
             let seen = homeserver.seen();
             let asked = |end: &str| seen[before..].iter().position(|one| one.path.split('?').next() == Some(end));
             assert!(asked("/_matrix/client/v3/account/deactivate").is_some(), "deactivated whatever became of that");
@@ -522,7 +522,7 @@ async fn failed_redaction_is_retried_until_it_succeeds() {
 async fn restrict_for(app: &TestApp, user: &TestUser<'_>, restriction: Restriction, days: Option<u64>) {
     let length = days.map(|days| std::time::Duration::from_hours(24 * days));
     let operator = Operator::new("ola", "spam");
-    app.app.safety.restrict_for(user.id, restriction, length, &operator).await.expect("done");
+    app.app.moderation.restrict_for(user.id, restriction, length, &operator).await.expect("done");
 }
 
 /// The restrictions of an account now.
@@ -536,7 +536,7 @@ async fn delete_account(app: &TestApp, user: &TestUser<'_>, phone: &str) {
     let code = app.codes(phone).await.remove(0);
     delete(user, &code).await.expect(200);
     app.clock.advance(Duration::minutes(10));
-    app.app.leaving.finish_due().await.expect("looked");
+    app.app.account_deletion.finish_due().await.expect("looked");
 }
 
 #[tokio::test]
@@ -572,7 +572,7 @@ async fn mute_survives_deletion_and_new_registration() {
         app.clock.advance(Duration::days(7));
         let (free, _) = app.log_in(PHONE).await;
         assert_eq!(restrictions(app, &free).await, (false, false));
-        assert_eq!(app.app.safety.sweep().await.expect("swept"), 1);
+        assert_eq!(app.app.moderation.sweep().await.expect("swept"), 1);
         app.told().await;
     })
     .await;
@@ -665,13 +665,13 @@ async fn open_report_keeps_evidence_of_deleted_sender_until_closed() {
         second.post(&format!("/api/auth/chat-rooms/{}/reports", said.room), insult).await.expect(201);
         delete_account(app, &said.user, PHONE).await;
 
-        let open = app.app.safety.open_reports(10).await.expect("read");
+        let open = app.app.moderation.open_reports(10).await.expect("read");
         assert_eq!(open.len(), 2);
         for report in &open {
             assert_eq!(report.sender.as_deref(), Some(said.matrix_id.as_str()));
             assert!(report.content.as_ref().is_some_and(|content| content.contains("zwieback")), "{report:?}");
         }
-        assert!(app.app.safety.close_report(open[0].id, &Operator::new("ola", "warned")).await.expect("closed"));
+        assert!(app.app.moderation.close_report(open[0].id, &Operator::new("ola", "warned")).await.expect("closed"));
         let left = async || -> Vec<(Option<String>, Option<String>)> {
             let rows =
                 sqlx::query_as("select sender, content from reports order by id").fetch_all(&app.app.core.db).await;
@@ -682,10 +682,10 @@ async fn open_report_keeps_evidence_of_deleted_sender_until_closed() {
         assert!(rows[1].0.is_some() && rows[1].1.is_some());
         // Nobody looks at the other one: at most thirty days.
         app.clock.advance(Duration::days(29));
-        app.app.safety.sweep().await.expect("swept");
+        app.app.moderation.sweep().await.expect("swept");
         assert!(left().await[1].0.is_some());
         app.clock.advance(Duration::days(1));
-        app.app.safety.sweep().await.expect("swept");
+        app.app.moderation.sweep().await.expect("swept");
         assert_eq!(left().await[1], (None, None));
         assert!(search(&app.app.core.db, "zwieback").await.is_empty());
         app.told().await;

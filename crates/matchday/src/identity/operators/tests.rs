@@ -19,8 +19,8 @@ async fn what_is_one_transaction_is_recorded_in_it() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let (ola, target) = (Operator::new("ola", "insults"), format!("user:{}", user.id));
-        app.app.safety.restrict(user.id, Restriction::Ban, &ola).await.expect("banned");
-        app.app.safety.restrict(user.id, Restriction::Ban, &ola).await.expect_err("it is so already");
+        app.app.moderation.restrict(user.id, Restriction::Ban, &ola).await.expect("banned");
+        app.app.moderation.restrict(user.id, Restriction::Ban, &ola).await.expect_err("it is so already");
         let recorded = all(app).await;
         assert_eq!(recorded.iter().map(told).collect::<Vec<_>>(), [("ola", "user.ban", &*target, "insults", "done")]);
         assert_eq!(recorded[0].request_id, None, "nobody asked over HTTP");
@@ -69,7 +69,7 @@ async fn the_service_cannot_change_what_is_recorded() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let ola = Operator::new("ola", "insults");
-        app.app.safety.restrict(user.id, Restriction::Mute, &ola).await.expect("muted");
+        app.app.moderation.restrict(user.id, Restriction::Mute, &ola).await.expect("muted");
         for statement in [
             "update operator_actions set operator = 'ida'",
             "delete from operator_actions",

@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use web::{ApiError, ClientNetwork, ErrorBody, ValidJson, fields::from_body, limit_headers, permitted, retry_after};
 
-use super::service::{BeginError, Phones, UndoCode, UndoError, VerifyError};
+use super::service::{BeginError, PhoneMoves, UndoCode, UndoError, VerifyError};
 use crate::identity::{
     accounts::restrictions::RestrictError,
     codes::{Code, PhoneBody, service::GuessPermit},
@@ -141,7 +141,7 @@ impl From<UndoError> for ApiError {
         (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn initiate_verification(
-    State(phones): State<Phones>,
+    State(phones): State<PhoneMoves>,
     user: CurrentUser,
     network: ClientNetwork,
     headers: HeaderMap,
@@ -166,7 +166,7 @@ pub(super) async fn initiate_verification(
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn verify_phone(
-    State(phones): State<Phones>,
+    State(phones): State<PhoneMoves>,
     user: CurrentUser,
     permit: GuessPermit,
     headers: HeaderMap,
@@ -191,7 +191,7 @@ pub(super) async fn verify_phone(
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn undo_phone_move(
-    State(phones): State<Phones>,
+    State(phones): State<PhoneMoves>,
     permit: GuessPermit,
     body: Result<ValidJson<Undo>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {

@@ -34,7 +34,7 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(30);
 
 /// The phones of all users.
 #[derive(Clone)]
-pub struct Phones {
+pub struct PhoneMoves {
     pub(crate) core: Core,
     pub(crate) accounts: Accounts,
     pub(crate) codes: Codes,
@@ -104,7 +104,7 @@ pub enum UndoError {
     Database(#[from] sqlx::Error),
 }
 
-impl Phones {
+impl PhoneMoves {
     /// Sends a code to a phone that the user says is theirs, or will be.
     pub async fn begin_verification(
         &self,

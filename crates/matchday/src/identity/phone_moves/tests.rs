@@ -139,9 +139,9 @@ async fn move_can_be_undone_for_72_hours() {
         let code = undo_code(app, OLD).await;
         app.clock.advance(Duration::hours(72));
         undo(app, &code).await.expect(401);
-        assert_eq!(app.app.phones.sweep().await.expect("swept"), 0);
+        assert_eq!(app.app.phone_moves.sweep().await.expect("swept"), 0);
         app.clock.advance(Duration::seconds(1));
-        assert_eq!(app.app.phones.sweep().await.expect("swept"), 1);
+        assert_eq!(app.app.phone_moves.sweep().await.expect("swept"), 1);
     })
     .await;
 }
@@ -190,7 +190,7 @@ async fn notice_is_sent_once_by_any_of_several_workers() {
         let (user, _) = app.log_in(OLD).await;
         move_to(app, &user, NEW).await;
         undo_code(app, OLD).await;
-        let told = futures_util::future::join_all((0..8).map(|_| app.app.phones.tell_old_phones())).await;
+        let told = futures_util::future::join_all((0..8).map(|_| app.app.phone_moves.tell_old_phones())).await;
         assert_eq!(told.into_iter().map(|told| told.expect("told")).sum::<usize>(), 0);
         let notices: i64 = sqlx::query_scalar("select count(*) from sms_log where notice is not null")
             .fetch_one(&app.app.core.db)

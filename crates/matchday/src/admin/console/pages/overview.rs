@@ -9,7 +9,7 @@ use time::{Duration, OffsetDateTime};
 use super::{Tone, ago, badge, count, length, number, table};
 use crate::{
     admin::console::service::Waiting, catalogue::feeds::service::Health,
-    chat::membership_sync::service::Status as MirrorStatus, game::scores::service::Progress,
+    chat::membership_sync::service::Status as SyncStatus, game::scores::service::Progress,
 };
 
 /// A message that waits longer than this wants to be looked at.
@@ -24,7 +24,7 @@ pub(in crate::admin::console) struct Overview {
     pub(in crate::admin::console) dead: Option<u64>,
     pub(in crate::admin::console) progress: Option<Vec<Progress>>,
     pub(in crate::admin::console) feeds: Option<Vec<Health>>,
-    pub(in crate::admin::console) mirror: Option<MirrorStatus>,
+    pub(in crate::admin::console) mirror: Option<SyncStatus>,
     pub(in crate::admin::console) closures: Option<usize>,
     pub(in crate::admin::console) listeners: usize,
     pub(in crate::admin::console) has_chat: bool,

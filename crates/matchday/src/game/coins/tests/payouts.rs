@@ -3,7 +3,7 @@
 use proptest::{collection::vec, prelude::*, test_runner::Config as ProptestConfig};
 use serde_json::json;
 use time::Duration;
-use web::ids::EventId;
+use web::ids::MatchId;
 
 use super::{assert_clean, balance, deduction};
 use crate::testing::{MatchBuilder, TestApp, TestFixtures, TestUser};
@@ -63,7 +63,7 @@ async fn a_result_pays_once_and_a_correction_pays_the_difference() {
         app.settle().await;
         assert_eq!([balance(&home).await, balance(&away).await, balance(&spender).await], [140, 100, 140]);
         // Doing it again changes nothing.
-        app.app.scores.rerun(EventId(event), |_, _| ()).await.expect("again");
+        app.app.scores.rerun(MatchId(event), |_, _| ()).await.expect("again");
         assert_eq!(balance(&home).await, 140);
         spender.post("/api/auth/coins/deduct", deduction(130, "all")).await.expect(200);
         // The other side won after all.
@@ -127,13 +127,13 @@ async fn racing_workers_and_corrections_pay_once() {
             far(&fixtures).at("finished", round % 2, (round + 1) % 2).put().await;
             let scores = &app.app.scores;
             let work = async {
-                for lane in scores.plan(EventId(event)).await.expect("planned") {
-                    scores.apply(EventId(event), lane.number).await.expect("applied");
+                for lane in scores.plan(MatchId(event)).await.expect("planned") {
+                    scores.apply(MatchId(event), lane.number).await.expect("applied");
                 }
             };
             let again = async {
-                for lane in scores.plan(EventId(event)).await.expect("planned").into_iter().rev() {
-                    scores.apply(EventId(event), lane.number).await.expect("applied");
+                for lane in scores.plan(MatchId(event)).await.expect("planned").into_iter().rev() {
+                    scores.apply(MatchId(event), lane.number).await.expect("applied");
                 }
             };
             let correction = async {
