@@ -16,6 +16,10 @@ use super::{
     standard_webhooks::SigningSecret,
     zone::ZonedPlace,
 };
+use crate::sms::{
+    self,
+    registry::{self, Registration},
+};
 
 settings! {
     /// The listeners for apps and for machines, and what a request may cost.
@@ -128,29 +132,11 @@ settings! {
     }
     /// How codes are sent.
     sms: Sms {
-        /// Who sends them: `twilio`, `vonage`, or outside production `console`, which only logs them. The first is asked
-        /// first, the next one when it fails. Empty: `console`, and in production a fault.
-        providers: Vec<SmsProvider> = "",
+        /// Providers that send the messages, like `twilio,vonage`. The first is asked first, the next one when it fails.
+        /// `console` only logs messages, and production refuses it. Empty: `console`, and in production a fault.
+        providers: Vec<&'static Registration> = "",
         /// How long one provider may take. All of them together must fit into a request.
         timeout: Duration = "4s",
-        /// Twilio's name for the account, `AC…`.
-        twilio_account_sid: Option<String> = "",
-        /// Its secret; it also signs Twilio's reports.
-        twilio_auth_token: Option<Secret> = "",
-        /// The sender: a number, or a messaging service `MG…`.
-        twilio_from: Option<String> = "",
-        /// Where Twilio is.
-        twilio_url: Url = "https://api.twilio.com",
-        /// Vonage's name for the account.
-        vonage_api_key: Option<String> = "",
-        /// Its secret.
-        vonage_api_secret: Option<Secret> = "",
-        /// The sender: a number or a name.
-        vonage_from: Option<String> = "",
-        /// What Vonage signs its reports with (HMAC-SHA256). Empty: its reports are refused.
-        vonage_signature_secret: Option<Secret> = "",
-        /// Where Vonage is.
-        vonage_url: Url = "https://rest.nexmo.com",
         /// Who the message says it is from.
         app_name: String = "Matchday",
         /// The hash of 11 characters by which Android hands the message to the app. Empty: none.
@@ -162,6 +148,7 @@ settings! {
         countries: Vec<CountryRule> = "",
         /// How long the log of messages is kept.
         log_for: Duration = "30d",
+        ..accounts: registry::Accounts
     }
     /// What strangers may cause. In `local` and `testing` all but those of a phone are a thousand times as large.
     limits: Limits {
@@ -494,17 +481,6 @@ impl Setting for TokenAlgorithm {
     }
 }
 
-/// See `sms.providers`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SmsProvider {
-    /// Twilio's Messages.
-    Twilio,
-    /// Vonage's SMS.
-    Vonage,
-    /// A line in the log.
-    Console,
-}
-
 macro_rules! setting_by_name {
     ($type:ty, $expected:literal, $($name:literal => $value:expr),+) => {
         impl Setting for $type {
@@ -520,7 +496,6 @@ macro_rules! setting_by_name {
     };
 }
 setting_by_name!(LogFormat, "json or pretty", "json" => Self::Json, "pretty" => Self::Pretty);
-setting_by_name!(SmsProvider, "twilio, vonage or console", "twilio" => Self::Twilio, "vonage" => Self::Vonage, "console" => Self::Console);
 setting_by_name!(Reveal, "always or after_start", "always" => Self::Always, "after_start" => Self::AfterStart);
 setting_by_name!(RequestLog, "problems, all or none", "problems" => Self::Problems, "all" => Self::All, "none" => Self::None);
 
@@ -613,7 +588,14 @@ impl Config {
                 &format!("{name} is not made of lower-case letters, digits and underscores"),
             );
         }
-        let more = [self.needed(), self.feeds.promises(), self.outward(), self.of_users(), self.console_access()];
+        let more = [
+            self.needed(),
+            self.sms.needed(),
+            self.feeds.promises(),
+            self.outward(),
+            self.of_users(),
+            self.console_access(),
+        ];
         for (holds, fault) in more.concat() {
             check(holds, &fault);
         }
@@ -650,11 +632,7 @@ impl Config {
             "sms.countries is empty: name the countries that codes may be sent to, like DE,GB",
         );
         if self.env == Environment::Production {
-            check(!self.sms.providers.is_empty(), "sms.providers is empty: name twilio or vonage, or both");
-            check(
-                !self.sms.providers.contains(&SmsProvider::Console),
-                "sms.providers names console, which sends nothing: production needs twilio or vonage",
-            );
+            self.sms.reaching_phones().iter().for_each(|(holds, fault)| check(*holds, fault));
         }
         for origin in self.http.cors_origins.iter().filter(|origin| *origin != "*") {
             check(
@@ -746,8 +724,8 @@ impl Config {
     }
 
     /// Who sends codes, in order.
-    pub fn sms_providers(&self) -> &[SmsProvider] {
-        if self.sms.providers.is_empty() { &[SmsProvider::Console] } else { &self.sms.providers }
+    pub fn sms_providers(&self) -> &[&'static Registration] {
+        if self.sms.providers.is_empty() { &[&sms::console::REGISTRATION] } else { &self.sms.providers }
     }
 
     /// What must hold of those who are told something: whether it does, and what to say if not.
@@ -794,19 +772,8 @@ impl Config {
 
     /// Keys that only some other setting makes necessary: whether each is there, and what to say if not.
     fn needed(&self) -> Vec<(bool, String)> {
-        let sms = &self.sms;
-        let (twilio, vonage, chat) = (
-            sms.providers.contains(&SmsProvider::Twilio),
-            sms.providers.contains(&SmsProvider::Vonage),
-            self.matrix.homeserver_url.is_some(),
-        );
+        let chat = self.matrix.homeserver_url.is_some();
         [
-            (twilio, "sms.twilio_account_sid", sms.twilio_account_sid.is_some(), "sms.providers names twilio"),
-            (twilio, "sms.twilio_auth_token", sms.twilio_auth_token.is_some(), "sms.providers names twilio"),
-            (twilio, "sms.twilio_from", sms.twilio_from.is_some(), "sms.providers names twilio"),
-            (vonage, "sms.vonage_api_key", sms.vonage_api_key.is_some(), "sms.providers names vonage"),
-            (vonage, "sms.vonage_api_secret", sms.vonage_api_secret.is_some(), "sms.providers names vonage"),
-            (vonage, "sms.vonage_from", sms.vonage_from.is_some(), "sms.providers names vonage"),
             (
                 !self.feeds.football_data_competitions.is_empty(),
                 "feeds.football_data_token",
@@ -827,6 +794,27 @@ impl Config {
         .into_iter()
         .map(|(wanted, key, set, because)| (!wanted || set, format!("{key} is not set, but {because}")))
         .collect()
+    }
+}
+
+impl Sms {
+    /// Keys that the providers in use require: whether each is set, and the fault if not.
+    fn needed(&self) -> Vec<(bool, String)> {
+        let used = self.providers.iter().filter_map(|provider| Some((provider.name, self.accounts.of(provider)?)));
+        used.flat_map(|(name, account)| account.required().into_iter().map(move |(key, set)| (name, key, set)))
+            .map(|(name, key, set)| (set, format!("{key} is not set, but sms.providers names {name}")))
+            .collect()
+    }
+
+    /// What production needs of the providers: whether it holds, and the fault if not.
+    fn reaching_phones(&self) -> Vec<(bool, String)> {
+        let real = registry::reaching_phones().collect::<Vec<_>>().join(" or ");
+        let named = (!self.providers.is_empty(), format!("sms.providers is empty: name {real}, or several"));
+        let each = self.providers.iter().map(|provider| {
+            let fault = format!("sms.providers names {}, which sends nothing: production needs {real}", provider.name);
+            (provider.reaches_phones, fault)
+        });
+        [named].into_iter().chain(each).collect()
     }
 }
 
@@ -1038,7 +1026,7 @@ mod tests {
             found,
             [
                 "sms.countries is empty: name the countries that codes may be sent to, like DE,GB",
-                "sms.providers is empty: name twilio or vonage, or both"
+                "sms.providers is empty: name twilio or vonage, or several"
             ]
         );
         let found = faults(

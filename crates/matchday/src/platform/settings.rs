@@ -520,12 +520,13 @@ pub fn distance(a: &str, b: &str) -> usize {
 
 /// Declares the configuration tree: sections of keys, each with its meaning, type and default.
 ///
-/// A key without a default must be set.
+/// A key without a default must be set. `..name: Type` at the end of a section adds keys that [`setting_group`] declares.
 macro_rules! settings {
     ($(
         $(#[doc = $section_doc:literal])*
         $section:ident : $Section:ident {
-            $( $(#[doc = $doc:literal])* $key:ident : $type:ty $(= $default:literal)? ),* $(,)?
+            $( $(#[doc = $doc:literal])* $key:ident : $type:ty $(= $default:literal)? ),*
+            $(, $(.. $group:ident : $Group:ty)?)?
         }
     )*) => {
         $(
@@ -533,6 +534,8 @@ macro_rules! settings {
             #[derive(Clone, Debug)]
             pub struct $Section {
                 $( $(#[doc = $doc])* pub $key: $type, )*
+                $($( /// Keys that are declared elsewhere.
+                pub $group: $Group, )?)?
             }
 
             impl $Section {
@@ -545,7 +548,8 @@ macro_rules! settings {
                             settings!(@default $($default)?),
                         );
                     )*
-                    Some(Self { $( $key: $key?, )* })
+                    $($( let $group = <$Group>::read(source); )?)?
+                    Some(Self { $( $key: $key?, )* $($( $group: $group?, )?)? })
                 }
             }
         )*
@@ -572,6 +576,39 @@ macro_rules! settings {
     (@default $default:literal) => { Some($default) };
 }
 pub(super) use settings;
+
+/// Declares some keys of a section apart from the others, in a struct of their own. Their names begin with `$prefix`.
+///
+/// All have defaults, because a group belongs to something that need not be used.
+macro_rules! setting_group {
+    (
+        $(#[doc = $group_doc:literal])*
+        $Group:ident : $prefix:literal {
+            $( $(#[doc = $doc:literal])* $key:ident : $type:ty = $default:literal ),* $(,)?
+        }
+    ) => {
+        $(#[doc = $group_doc])*
+        #[derive(Clone, Debug)]
+        struct $Group {
+            $( $(#[doc = $doc])* $key: $type, )*
+        }
+
+        impl $Group {
+            /// Reads every key, so that all faults are reported.
+            fn read(source: &mut $crate::platform::settings::Source) -> Option<Self> {
+                $(
+                    let $key = source.read::<$type>(
+                        concat!($prefix, stringify!($key)),
+                        concat!($($doc, "\n"),*),
+                        Some($default),
+                    );
+                )*
+                Some(Self { $( $key: $key?, )* })
+            }
+        }
+    };
+}
+pub(crate) use setting_group;
 
 #[cfg(test)]
 mod tests {

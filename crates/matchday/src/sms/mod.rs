@@ -6,6 +6,7 @@ pub mod console;
 pub mod gsm7;
 mod handlers;
 pub mod provider;
+pub mod registry;
 pub mod service;
 pub(crate) mod store;
 pub mod templates;
@@ -18,9 +19,15 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::app::App;
 
+// A new provider is its file, the `mod` of that file, and its name here.
+registry::providers! {
+    twilio,
+    vonage,
+    console,
+}
+
 pub(crate) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(handlers::list_sms_log))
-        .routes(routes!(handlers::take_twilio_report))
-        .routes(routes!(handlers::take_vonage_report, handlers::take_vonage_report_by_query))
+        .routes(routes!(handlers::take_sms_report, handlers::take_sms_report_by_query))
 }

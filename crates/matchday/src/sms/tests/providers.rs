@@ -50,6 +50,7 @@ fn vonage_settings(base_url: Url) -> vonage::Settings {
         from: "Matchday".to_owned(),
         base_url,
         callback: None,
+        signature_secret: None,
         timeout: Duration::from_secs(20),
     }
 }
