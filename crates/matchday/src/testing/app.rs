@@ -26,7 +26,7 @@ use crate::{
     app::App,
     http::{PEER, Private, Public, console, private, public, server::Answers as _},
     ids::{EventId, UserId},
-    platform::{database::MIGRATIONS, outbox},
+    platform::{config::Config, database::MIGRATIONS, outbox},
     scores,
 };
 
@@ -118,7 +118,7 @@ impl TestApp {
         let pool = |most, options| PgPoolOptions::new().max_connections(most).connect_lazy_with(options);
         let (db, owner) = (pool(64, service), pool(2, owner));
         let app = App::assemble(config, db, clock.clone(), random).await.expect("the parts are there");
-        let test_app = Self { public: public(&app), private: private(&app), console: console(&app), app, clock, owner };
+        let test_app = Self::reaching(app, clock, owner);
         test(&test_app).await;
         let mut left = test_app.told().await;
         // Where somebody registered, that is what the test is about, or it is by the way.
@@ -126,6 +126,17 @@ impl TestApp {
         assert!(left.is_empty(), "the test left messages that it did not look at: {left:?}");
         test_app.app.db.close().await;
         test_app.owner.close().await;
+    }
+
+    fn reaching(app: App, clock: Arc<MockClock>, owner: PgPool) -> Self {
+        Self { public: public(&app), private: private(&app), console: console(&app), app, clock, owner }
+    }
+
+    /// Another process on the same database, with this configuration.
+    pub async fn second(&self, config: Config) -> Self {
+        let (db, random) = (self.app.db.clone(), self.app.random.clone());
+        let app = App::assemble(config, db, self.clock.clone(), random).await.expect("a second process");
+        Self::reaching(app, self.clock.clone(), self.owner.clone())
     }
 
     /// The same database as the role that owns the tables, for what the service itself must not be able to do.
