@@ -1,7 +1,11 @@
 drop function predictions_before;
+drop function predictions_as_of;
 drop function prediction_points;
+drop type final_score;
+drop type forecast;
 drop function pick_of;
 drop function insert_alone;
+drop function accepts_predictions;
 drop table event_tallies;
 drop table prediction_revisions;
 drop table predictions;

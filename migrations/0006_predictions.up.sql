@@ -59,6 +59,11 @@ create table event_tallies (
 );
 comment on table event_tallies is 'tally: how many predictions a match has, and what they say';
 
+-- Whether a match takes predictions at a moment.
+create function accepts_predictions(event events, moment timestamptz) returns boolean
+    language sql immutable parallel safe
+    return event.status = 'scheduled' and event.start_time > moment;
+
 -- What `predictions/store.rs` does for a batch, for one prediction of a user who has none of the match yet, in one go:
 -- whoever predicts alone would otherwise wait for four answers instead of one. Returns nothing where it is not such a
 -- one, or the match is not open.
@@ -79,7 +84,7 @@ begin
         select insert_alone.user_id, e.id, insert_alone.prediction, insert_alone.home_goals, insert_alone.away_goals,
                insert_alone.confidence, 1, now, now
         from events e
-        where e.id = insert_alone.event_id and e.status = 'scheduled' and e.start_time > now
+        where e.id = insert_alone.event_id and accepts_predictions(e, now)
         on conflict (user_id, event_id) do nothing
         returning p.id, p.created_at;
     if found then
@@ -98,41 +103,61 @@ create function pick_of(home integer, away integer) returns text
     language sql immutable parallel safe
     return case when home > away then 'home' when home < away then 'away' else 'draw' end;
 
--- What a prediction earns; null without a result. The same as `Forecast::points` in `predictions/rules.rs`, where the
--- rules are explained.
-create function prediction_points(
-    rules_version smallint, prediction text, home_goals integer, away_goals integer, confidence integer,
-    home integer, away integer
-) returns integer
+-- Content of a prediction, with the types of its columns.
+create type forecast as (pick text, home_goals smallint, away_goals smallint, confidence smallint);
+
+-- Result of a match; both fields are null without one.
+create type final_score as (home integer, away integer);
+
+-- Points of a prediction; null without a result. It must compute the same as `Forecast::points` in `crates/scoring`, where
+-- the rules are explained. The planner inlines it, and reads the fields of `row(…)::forecast` without building the row.
+create function prediction_points(rules_version smallint, forecast forecast, result final_score) returns integer
     language sql immutable parallel safe
     return case
-        when rules_version <> 1 or home is null or away is null then null
-        when prediction <> pick_of(home, away) then -((confidence * confidence + 250) / 500)
-        else case when home_goals = home and away_goals = away then 40
-                  when home_goals - away_goals = home - away and home <> away then 30
+        when rules_version <> 1 or result.home is null or result.away is null then null
+        when forecast.pick <> pick_of(result.home, result.away)
+            then -((forecast.confidence * forecast.confidence + 250) / 500)
+        else case when forecast.home_goals = result.home and forecast.away_goals = result.away then 40
+                  when forecast.home_goals - forecast.away_goals = result.home - result.away
+                       and result.home <> result.away then 30
                   else 20 end
-             + (200 * confidence - confidence * confidence + 250) / 500
+             + (200 * forecast.confidence - forecast.confidence * forecast.confidence + 250) / 500
     end;
 
--- The predictions of a match as they stood at a moment, of users from one id up to another. What was said at or after
--- the moment does not count: the last word before it does, if there was one.
+-- The predictions of a match as they counted at a moment: each with the content it had just before the moment, or, if it
+-- was first made at or after the moment, with its latest content and `is_in_time` false. The planner merges it into the
+-- statement, so conditions on the columns use the indexes of `predictions`.
+create function predictions_as_of(event bigint, moment timestamptz)
+    returns table (id bigint, user_id bigint, prediction text, home_goals smallint, away_goals smallint,
+                   confidence smallint, created_at timestamptz, updated_at timestamptz, is_in_time boolean)
+    language sql stable parallel safe
+begin atomic
+    select p.id, p.user_id,
+           case when l.revision is null then p.prediction else l.prediction end,
+           case when l.revision is null then p.home_goals else l.home_goals end,
+           case when l.revision is null then p.away_goals else l.away_goals end,
+           case when l.revision is null then p.confidence else l.confidence end,
+           p.created_at,
+           case when l.revision is null then p.updated_at else l.made_at end,
+           p.updated_at < moment or l.revision is not null
+    from predictions p
+    left join lateral (
+        select r.revision, r.prediction, r.home_goals, r.away_goals, r.confidence, r.made_at
+        from prediction_revisions r
+        -- The first condition does not depend on `r`: PostgreSQL skips the lookup for predictions whose latest revision
+        -- counts, which are nearly all.
+        where p.updated_at >= moment and r.user_id = p.user_id and r.event_id = p.event_id and r.made_at < moment
+        order by r.revision desc limit 1
+    ) l on true
+    where p.event_id = event;
+end;
+
+-- The predictions that count for a result of the match, of users from one id up to another.
 create function predictions_before(event bigint, moment timestamptz, from_user bigint, until_user bigint)
     returns table (user_id bigint, prediction text, home_goals smallint, away_goals smallint, confidence smallint)
     language sql stable parallel safe
 begin atomic
-    select p.user_id,
-           case when l.revision is null then p.prediction else l.prediction end,
-           case when l.revision is null then p.home_goals else l.home_goals end,
-           case when l.revision is null then p.away_goals else l.away_goals end,
-           case when l.revision is null then p.confidence else l.confidence end
-    from predictions p
-    left join lateral (
-        select r.revision, r.prediction, r.home_goals, r.away_goals, r.confidence
-        from prediction_revisions r
-        -- The first condition stands for itself: whose last word counts, and that is nearly everybody, costs no look.
-        where p.updated_at >= moment and r.user_id = p.user_id and r.event_id = p.event_id and r.made_at < moment
-        order by r.revision desc limit 1
-    ) l on true
-    where p.event_id = event and p.user_id >= from_user and p.user_id < until_user
-      and (p.updated_at < moment or l.revision is not null);
+    select p.user_id, p.prediction, p.home_goals, p.away_goals, p.confidence
+    from predictions_as_of(event, moment) p
+    where p.user_id >= from_user and p.user_id < until_user and p.is_in_time;
 end;

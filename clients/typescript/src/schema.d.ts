@@ -1854,22 +1854,21 @@ export interface components {
             data: components["schemas"]["VerifiedPhone"];
         };
         /**
-         * @description Who wins.
+         * @description The predicted winner, or a draw.
          * @enum {string}
          */
         Pick: "home" | "draw" | "away";
-        /** @description Some of a prediction's points. */
+        /** @description Points of a prediction for one aspect of it. */
         PointsPart: {
-            /** @description What for. */
             part: components["schemas"]["PointsReason"];
             /**
              * Format: int32
-             * @description How many. All parts together are what was earned.
+             * @description All parts add up to the points of the prediction.
              * @example 20
              */
             points: number;
             /**
-             * @description Why, in a sentence.
+             * @description Reason for these points, as a sentence.
              * @example The home team won, as you said.
              */
             reason: string;
@@ -1908,7 +1907,7 @@ export interface components {
             wrong: number;
         };
         /**
-         * @description What points are given for.
+         * @description The aspect of a prediction that points are given for.
          * @enum {string}
          */
         PointsReason: "outcome" | "goal_difference" | "exact_score" | "confidence";
@@ -2054,7 +2053,7 @@ export interface components {
             data: components["schemas"]["Prediction"];
         };
         /**
-         * @description What became of a prediction.
+         * @description Whether a prediction counts, and whether its match has a result.
          * @enum {string}
          */
         PredictionState: "open" | "settled" | "void" | "late";
@@ -2457,6 +2456,7 @@ export interface components {
          * @description A browser that a user wants to be notified in.
          */
         SubscriptionId: number;
+        /** @description Encryption keys of a browser's push subscription. */
         SubscriptionKeys: {
             /**
              * @description The browser's public key, a point of P-256 in base64.

@@ -23,27 +23,29 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use matchday::{
     app::App,
     codes::service::Closure,
+    config::{Config, Loaded, reference},
     fixtures::{
         document::{Document, Fault},
         service::{Counts, ImportError, Mode, Report},
     },
-    http,
-    ids::{TournamentId, UserId},
     operators::Operator,
     phone::Phone,
-    platform::{
-        config::{self, Config, Loaded},
-        database::{self, Excess, MIGRATIONS, Schema},
-        reference::reference,
-        settings::{Faults, Setting as _},
-        shutdown, telemetry,
-    },
+    router,
     safety::service::{Report as MessageReport, Restriction, SafetyError},
-    workers,
+    tasks,
+};
+use platform::{
+    database::{self, Excess, MIGRATIONS, Schema},
+    settings::{Faults, Setting as _},
+    shutdown, telemetry,
 };
 use secrecy::ExposeSecret as _;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::net::{TcpListener, TcpSocket};
+use web::{
+    ids::{TournamentId, UserId},
+    settings::Http,
+};
 
 pub(crate) use self::{
     coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, notifications::NotificationsCommand,
@@ -189,14 +191,14 @@ pub(crate) enum SessionsCommand {
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     // These need no configuration, or must speak of a faulty one.
     match arguments.command {
-        Command::Openapi => return print(&http::description().to_pretty_json()?),
+        Command::Openapi => return print(&router::description().to_pretty_json()?),
         Command::Config { reference: true } => return print(&reference()?),
         Command::Config { reference: false } => return print(&Config::load(arguments.config.as_deref())?.explain()),
         Command::Notifications(command) => return notifications::notifications(&command),
         _ => {}
     }
     let Loaded { config, .. } = Config::load(arguments.config.as_deref())?;
-    let telemetry = telemetry::start(&config)?;
+    let telemetry = telemetry::start(&config.log, &config.traces)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(async {
         match arguments.command {
@@ -268,13 +270,13 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     );
     let shutdown = app.shutdown.clone();
     serve_console(&app, console);
-    app.shutdown.spawn(http::server::serve(public, http::public(&app), settings.clone(), shutdown.clone()));
-    app.shutdown.spawn(http::server::serve(private, http::private(&app), settings.clone(), shutdown));
+    app.shutdown.spawn(web::server::serve(public, router::public(&app), settings.clone(), shutdown.clone()));
+    app.shutdown.spawn(web::server::serve(private, router::private(&app), settings.clone(), shutdown));
     tokio::task::spawn_blocking(Phone::prepare);
-    workers::listen(&app);
-    workers::stream(&app);
+    tasks::listen(&app);
+    tasks::stream(&app);
     if with_workers {
-        workers::work(&app);
+        tasks::work(&app);
     }
     until_told(&app, looked).await
 }
@@ -293,9 +295,9 @@ async fn worker(config: Config) -> anyhow::Result<()> {
     );
     let shutdown = app.shutdown.clone();
     serve_console(&app, console);
-    app.shutdown.spawn(http::server::serve(private, http::private(&app), app.config.http.clone(), shutdown));
-    workers::listen(&app);
-    workers::work(&app);
+    app.shutdown.spawn(web::server::serve(private, router::private(&app), app.config.http.clone(), shutdown));
+    tasks::listen(&app);
+    tasks::work(&app);
     until_told(&app, looked).await
 }
 
@@ -316,10 +318,10 @@ fn address(listener: Option<&TcpListener>) -> Option<String> {
 }
 
 fn serve_console(app: &App, listener: Option<TcpListener>) {
-    if let Some((listener, console)) = listener.zip(http::console(app)) {
+    if let Some((listener, console)) = listener.zip(router::console(app)) {
         let http = &app.config.http;
-        let bounds = config::Http { max_connections: http.max_connections.min(CONSOLE_CONNECTIONS), ..http.clone() };
-        app.shutdown.spawn(http::server::serve(listener, console, bounds, app.shutdown.clone()));
+        let bounds = Http { max_connections: http.max_connections.min(CONSOLE_CONNECTIONS), ..http.clone() };
+        app.shutdown.spawn(web::server::serve(listener, console, bounds, app.shutdown.clone()));
     }
 }
 
@@ -332,7 +334,7 @@ async fn until_told(app: &App, looked: Looked) -> anyhow::Result<()> {
     let ending = async {
         app.shutdown.end(app.config.shutdown.notice, app.config.shutdown.drain).await;
         // A connection that hangs must not keep the process.
-        let _ = tokio::time::timeout(Duration::from_secs(2), app.db.close()).await;
+        let _ = tokio::time::timeout(Duration::from_secs(2), app.core.db.close()).await;
     };
     tokio::select! {
         () = ending => tracing::info!("ended"),
@@ -386,7 +388,7 @@ async fn check_when_back(app: &App) -> anyhow::Result<()> {
 /// A process that could change what only grows says so, and outside development does not start: one mistake in it, or
 /// one intruder, and nobody could trust what is kept there. Commands may be run by anybody.
 async fn check_rights(app: &App) -> anyhow::Result<Looked> {
-    let Excess { role, tables } = match database::excess(&app.db).await {
+    let Excess { role, tables } = match database::excess(&app.core.db).await {
         Ok(None) => return Ok(Looked::Yes),
         Ok(Some(excess)) => excess,
         Err(error) => {
@@ -409,7 +411,7 @@ async fn check_rights(app: &App) -> anyhow::Result<Looked> {
 /// Warns of a role or database whose sessions would lose acknowledged commits in a crash. The process overrides it for its
 /// own connections; tools that connect as the same role do not.
 async fn check_durability(app: &App) {
-    match database::is_durable_by_default(&app.db).await {
+    match database::is_durable_by_default(&app.core.db).await {
         Ok(true) => {}
         Ok(false) => tracing::warn!(
             "synchronous_commit is off for database.url; it is turned on for this process. Turn it on for the role and the database"
@@ -421,7 +423,7 @@ async fn check_durability(app: &App) {
 /// A process whose queries cannot work says so at once; one whose database is away starts, and says that it is not
 /// ready.
 async fn check_schema(app: &App) -> anyhow::Result<Looked> {
-    match database::schema(&app.db).await {
+    match database::schema(&app.core.db).await {
         Ok(Schema::Current) => Ok(Looked::Yes),
         Ok(Schema::Behind(missing)) => {
             bail!("the database lacks {}: run `matchday migrate` first", counted(missing, "migration"))

@@ -8,8 +8,7 @@ use std::{
 use phonenumber::{Mode, Type, country};
 use serde_json::Value;
 use tokio::runtime::{Handle, RuntimeFlavor};
-
-use crate::http::fields::{FromJson, FromQuery};
+use web::fields::{FromJson, FromQuery};
 
 /// A phone number in the international form (E.164): `+`, no leading zero, 7 to 15 digits.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, sqlx::Type)]

@@ -153,7 +153,8 @@ fn bare_update(event: usize) -> String {
     format!(
         "update user_scores s set points = s.points + d.points, exact = s.exact + d.exact, correct = s.correct + d.correct,
            settled = s.settled + 1
-         from (select user_id, prediction_points(1::smallint, prediction, home_goals, away_goals, confidence, 2, 1) as points,
+         from (select user_id, prediction_points(1::smallint, row(prediction, home_goals, away_goals, confidence)::forecast,
+                                                  row(2, 1)::final_score) as points,
                  case when home_goals = 2 and away_goals = 1 then 1 else 0 end as exact,
                  case when prediction = 'home' then 1 else 0 end as correct
                from predictions where event_id = {event}) d

@@ -2,23 +2,27 @@
 
 use axum::{Json, extract::State, response::IntoResponse};
 use http::HeaderMap;
+use iso_day::option as day;
 use serde::Serialize;
 use time::{Date, OffsetDateTime};
 use utoipa::ToSchema;
+use web::{
+    ApiError, NO_STORE, ValidJson,
+    fields::{Change, from_body},
+    ids::UserId,
+};
 
 use super::{
     rules::{Email, PersonName},
-    service::{Account, ChangeError, ProfileChange},
+    service::{Account, Accounts, ChangeError, ProfileChange},
 };
 use crate::{
-    app::App,
-    chat::CredentialsItem,
-    http::{
-        ApiError, CurrentUser, NO_STORE, ValidJson,
-        fields::{Body, FromBody},
-    },
-    ids::UserId,
-    teams::FavouriteItem,
+    chat::{CredentialsItem, service::Chat},
+    coins::service::Coins,
+    scores::leaderboard::Leaderboards,
+    sessions::CurrentUser,
+    teams::{FavouriteItem, service::Teams},
+    usernames::Username,
 };
 
 /// An account, as its owner sees it.
@@ -45,7 +49,6 @@ pub(crate) struct UserItem {
 }
 
 time::serde::format_description!(iso_day, Date, "[year]-[month]-[day]");
-use iso_day::option as day;
 
 impl From<Account> for UserItem {
     fn from(account: Account) -> Self {
@@ -91,38 +94,36 @@ struct MyTeams {
 
 /// What to change. What is not named stays, null clears it.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "only its documentation is used; ProfileChange reads the values")]
 pub(super) struct UserInfo {
     #[schema(
-        required = false,
+        value_type = Option<String>,
         min_length = 1,
         max_length = 100,
         pattern = r"^[\t-\r ]*[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*[\t-\r ]*$",
         example = "Ada Obi"
     )]
-    name: Option<String>,
-    #[schema(required = false, format = "email", max_length = 254, example = "ada@example.org")]
-    email: Option<String>,
+    name: Change<PersonName>,
+    #[schema(value_type = Option<String>, format = "email", max_length = 254, example = "ada@example.org")]
+    email: Change<Email>,
     /// As many years ago as the operator demands (`accounts.minimum_age`, 13 by default), or more.
-    #[schema(required = false, format = Date, example = "1990-02-28")]
-    date_of_birth: Option<String>,
+    #[schema(value_type = Option<String>, format = Date, example = "1990-02-28")]
+    date_of_birth: Change<Date>,
     /// Instead of the username that the service made up; works once. The chat account moves along.
     #[schema(
-        required = false,
+        value_type = Option<String>,
         min_length = 3,
         max_length = 30,
         pattern = "^(?=.*[A-Za-z._])[A-Za-z0-9][A-Za-z0-9._]{1,28}[A-Za-z0-9]$",
         example = "ada_obi"
     )]
-    username: Option<String>,
+    username: Option<Username>,
 }
 
-impl FromBody for ProfileChange {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (name, email, born) =
-            (body.change::<PersonName>("name"), body.change::<Email>("email"), body.change::<Date>("date_of_birth"));
-        let username = body.optional("username");
-        Some(Self { name: name?, email: email?, date_of_birth: born?, username: username? })
+from_body!(UserInfo { name, email, date_of_birth, username });
+
+impl From<UserInfo> for ProfileChange {
+    fn from(UserInfo { name, email, date_of_birth, username }: UserInfo) -> Self {
+        Self { name, email, date_of_birth, username }
     }
 }
 
@@ -168,15 +169,21 @@ impl From<ChangeError> for ApiError {
 /// The caller's account.
 #[utoipa::path(get, path = "/api/auth/me", tag = "Account", security(("token" = [])),
     responses((status = 200, body = Me)))]
-pub(super) async fn get_me(State(app): State<App>, user: CurrentUser) -> Result<Json<Me>, ApiError> {
-    let account = app.accounts.find(user.id).await?.ok_or_else(ApiError::unauthenticated)?;
-    let (primary, others) = app.teams.favourites(user.id).await?;
+pub(super) async fn get_me(
+    State(accounts): State<Accounts>,
+    State(teams): State<Teams>,
+    State(coins): State<Coins>,
+    State(leaderboards): State<Leaderboards>,
+    user: CurrentUser,
+) -> Result<Json<Me>, ApiError> {
+    let account = accounts.find(user.id).await?.ok_or_else(ApiError::unauthenticated)?;
+    let (primary, others) = teams.favourites(user.id).await?;
     let teams = MyTeams {
         primary: primary.map(FavouriteItem::from),
         other: others.into_iter().map(FavouriteItem::from).collect(),
     };
-    let balance = app.coins.balance(user.id).await?;
-    let points = app.leaderboards.points(user.id).await?;
+    let balance = coins.balance(user.id).await?;
+    let points = leaderboards.points(user.id).await?;
     Ok(Json(Me { data: MeItem { user: account.into(), balance, teams, points } }))
 }
 
@@ -184,13 +191,14 @@ pub(super) async fn get_me(State(app): State<App>, user: CurrentUser) -> Result<
 #[utoipa::path(post, path = "/api/auth/update-user-info", tag = "Account", security(("token" = [])),
     request_body = UserInfo, responses((status = 200, body = InfoSaved)))]
 pub(super) async fn update_user_info(
-    State(app): State<App>,
+    State(accounts): State<Accounts>,
+    State(chat): State<Chat>,
     user: CurrentUser,
-    ValidJson(change): ValidJson<ProfileChange>,
+    ValidJson(change): ValidJson<UserInfo>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let (account, renamed) = app.accounts.change(user.id, change).await?;
+    let (account, renamed) = accounts.change(user.id, change.into()).await?;
     let matrix_credentials =
-        if renamed { Some(app.chat.renew(&account, user.session).await.ok().map(CredentialsItem::from)) } else { None };
+        if renamed { Some(chat.renew(&account, user.session).await.ok().map(CredentialsItem::from)) } else { None };
     let secret = matrix_credentials.is_some().then(|| HeaderMap::from_iter([NO_STORE]));
     let data = InfoItem { user: account.into(), matrix_credentials };
     Ok((secret.unwrap_or_default(), Json(InfoSaved { message: "Your information was saved.", data })))

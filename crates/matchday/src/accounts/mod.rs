@@ -4,16 +4,29 @@
 mod handlers;
 mod rules;
 pub mod service;
+pub mod settings;
 pub(crate) mod store;
 #[cfg(test)]
 mod tests;
 
-pub use self::rules::PersonName;
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(crate) use self::handlers::UserItem;
-use crate::app::App;
+pub use self::rules::PersonName;
+use self::service::Accounts;
+use crate::{
+    chat::service::Chat, coins::service::Coins, scores::leaderboard::Leaderboards, sessions::Authenticates,
+    teams::service::Teams,
+};
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Accounts: FromRef<S>,
+    Chat: FromRef<S>,
+    Coins: FromRef<S>,
+    Leaderboards: FromRef<S>,
+    Teams: FromRef<S>,
+{
     OpenApiRouter::new().routes(routes!(handlers::get_me)).routes(routes!(handlers::update_user_info))
 }

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 use time::{Date, Month};
-
-use crate::http::fields::FromJson;
+use web::fields::FromJson;
 
 /// A person's name: 1 to 100 characters, none of them a control character.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,24 +2,25 @@
 
 use std::sync::Arc;
 
+use platform::{
+    Core,
+    clock::Clock,
+    outbox::{self, Message},
+};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use time::{Date, OffsetDateTime};
 use tokio::sync::Notify;
+use web::{fields::Change, ids::UserId};
 
 use super::{
     rules::{self, Email, PersonName},
+    settings::Settings,
     store,
 };
 use crate::{
     coins::service::Coins,
-    http::fields::Change,
-    ids::UserId,
     phone::Phone,
-    platform::{
-        clock::Clock,
-        outbox::{self, Message},
-    },
     safety::{
         phones::{RestrictError, RestrictedPhones},
         rules::{Term, Terms},
@@ -188,15 +189,14 @@ impl From<RestrictError> for MakeError {
 impl Accounts {
     /// Accounts in this database.
     pub fn new(
-        db: PgPool,
+        core: &Core,
+        settings: &Settings,
         usernames: Usernames,
         coins: Coins,
-        minimum_age: u16,
         restricted_phones: RestrictedPhones,
-        clock: Arc<dyn Clock>,
-        outbox_written: Arc<Notify>,
     ) -> Self {
-        Self { db, usernames, coins, minimum_age, restricted_phones, clock, outbox_written }
+        let Core { db, clock, outbox_written, .. } = core.clone();
+        Self { db, usernames, coins, minimum_age: settings.minimum_age, restricted_phones, clock, outbox_written }
     }
 
     /// The account.

@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use sqlx::{PgConnection, PgExecutor};
 use time::{Date, OffsetDateTime};
+use web::ids::UserId;
 
 use super::service::Account;
-use crate::{ids::UserId, phone::Phone, usernames::Username};
+use crate::{phone::Phone, usernames::Username};
 
 /// Makes changes of one user's rows take turns, until the transaction ends. Returns whether there is such a user.
 pub(crate) async fn lock(connection: &mut PgConnection, user: UserId) -> sqlx::Result<bool> {

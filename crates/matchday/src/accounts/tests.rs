@@ -130,7 +130,7 @@ async fn me_shows_the_points_of_all_time() {
         assert_eq!(points().await, 0, "nothing is settled");
         sqlx::query("insert into user_scores values ($1, 'all', -12, 0, 0, 1), ($1, 'month:2026-11', 7, 0, 0, 1)")
             .bind(user.id)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("scores");
         assert_eq!(points().await, -12);
@@ -197,7 +197,7 @@ async fn of_twenty_who_want_one_username_one_gets_it() {
             assert_eq!(statuses.iter().filter(|&&status| status == 422).count(), 19, "{statuses:?}");
             let owners: i64 = sqlx::query_scalar("select count(*) from users where username = $1")
                 .bind(&wanted)
-                .fetch_one(&app.app.db)
+                .fetch_one(&app.app.core.db)
                 .await
                 .expect("read");
             assert_eq!(owners, 1);
@@ -281,7 +281,7 @@ async fn a_phone_that_several_claim_at_once_goes_to_one() {
                 "select (select user_id from phone_claims where phone = $1), (select count(*) from users where phone = $1)",
             )
             .bind(&phone)
-            .fetch_one(&app.app.db)
+            .fetch_one(&app.app.core.db)
             .await
             .expect("read");
             // Whoever came first has it, and the login went to that account or made it.

@@ -1,13 +1,12 @@
 //! Which changes of a match are worth telling, and in which words; no I/O.
 
+use scoring::Outcome;
 use serde_json::{Value, json};
+use web::ids::EventId;
 
-use crate::{
-    events::{
-        facts::{EventFact, Standing},
-        rules::{Outcome, Status},
-    },
-    ids::EventId,
+use crate::events::{
+    facts::{EventFact, Standing},
+    rules::Status,
 };
 
 /// Something that a room is told.
@@ -159,12 +158,10 @@ pub fn message(event: EventId, announcement: &Announcement, now: Option<Standing
 mod tests {
     use proptest::prelude::*;
     use time::macros::datetime;
+    use web::ids::{TeamId, TournamentId};
 
     use super::*;
-    use crate::{
-        events::facts::TeamName,
-        ids::{TeamId, TournamentId},
-    };
+    use crate::events::facts::TeamName;
 
     fn standing(status: Status, scores: Option<(i32, i32)>) -> Standing {
         let (home_score, away_score) = scores.unzip();

@@ -3,9 +3,11 @@
 use std::{collections::HashMap, time::Duration};
 
 use matrix_appservice::{Error as MatrixError, Homeserver, OwnedRoomId};
+use platform::stream::{Begin, Delivery, Failure, Stream, WorkSpec};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sqlx::PgPool;
+use web::ids::{EventId, UserId};
 
 use super::{
     rules::{self, announcements, best_predictors},
@@ -14,8 +16,6 @@ use super::{
 use crate::{
     chat::service::Chat,
     events::{facts::EventFact, service as events},
-    ids::{EventId, UserId},
-    platform::stream::{Begin, Delivery, Failure, Stream, WorkSpec},
     predictions::service::Predictions,
     rooms::RoomAddress,
     scores::service::{self as scores, ScoresFact},

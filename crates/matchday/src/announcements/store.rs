@@ -1,8 +1,7 @@
 //! The SQL of announcements.
 
 use sqlx::PgExecutor;
-
-use crate::ids::{EventId, RoomId, UserId};
+use web::ids::{EventId, RoomId, UserId};
 
 /// A room that is told what happens.
 pub(super) struct TellableRoom {

@@ -1,11 +1,11 @@
 //! With the real homeserver.
 
+use platform::stream::Delivery;
 use serde_json::{Value, json};
 
 use super::service::Announcements;
 use crate::{
     events::service::CHANGED,
-    platform::stream::Delivery,
     rooms::RoomAddress,
     scores::service::UPDATED,
     testing::{TestApp, unique},
@@ -39,8 +39,7 @@ async fn work(app: &TestApp, announcements: &Announcements) {
 async fn notices(app: &TestApp, token: &str, room: &str) -> Vec<Value> {
     let base = app.app.config.matrix.homeserver_url.clone().expect("a homeserver");
     let url = base.join(&format!("_matrix/client/v3/rooms/{room}/messages?dir=b&limit=100")).expect("a URL");
-    let page: Value =
-        app.app.web.get(url).bearer_auth(token).send().await.expect("an answer").json().await.expect("JSON");
+    let page: Value = app.web.get(url).bearer_auth(token).send().await.expect("an answer").json().await.expect("JSON");
     let events = page["chunk"].as_array().unwrap_or_else(|| panic!("{page}")).iter().rev();
     events.filter(|event| event["content"]["msgtype"] == "m.notice").map(|event| event["content"].clone()).collect()
 }

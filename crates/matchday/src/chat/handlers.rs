@@ -5,12 +5,10 @@ use http::{HeaderValue, StatusCode, header};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use utoipa::ToSchema;
+use web::{ApiError, ErrorBody, NO_STORE, limit_headers};
 
-use super::service::{ChatError, Credentials};
-use crate::{
-    app::App,
-    http::{ApiError, CurrentUser, ErrorBody, NO_STORE, limit_headers},
-};
+use super::service::{Chat, ChatError, Credentials};
+use crate::{accounts::service::Accounts, sessions::CurrentUser};
 
 /// Sooner than that, chat is hardly back.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
@@ -97,17 +95,18 @@ impl From<ChatError> for ApiError {
         (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn get_matrix_credentials(
-    State(app): State<App>,
+    State(chat): State<Chat>,
+    State(accounts): State<Accounts>,
     user: CurrentUser,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = app.chat.permit_renewal(user.id).await;
+    let limit = chat.permit_renewal(user.id).await;
     if !limit.allowed {
         return Err(ApiError::rate_limited(limit));
     }
-    let account = app.accounts.find(user.id).await?.ok_or_else(ApiError::unauthenticated)?;
-    let renewed = app.chat.renew(&account, user.session).await;
+    let account = accounts.find(user.id).await?.ok_or_else(ApiError::unauthenticated)?;
+    let renewed = chat.renew(&account, user.session).await;
     if matches!(renewed, Err(ChatError::Unavailable | ChatError::Homeserver(_))) {
-        app.chat.return_renewal(user.id).await;
+        chat.return_renewal(user.id).await;
     }
     let credentials = renewed.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let data = CredentialsData { matrix_credentials: credentials.into() };
@@ -120,8 +119,8 @@ pub(super) async fn get_matrix_credentials(
         (status = 200, body = ClientDiscovery),
         (status = 404, description = "There is no chat here", body = ErrorBody),
     ))]
-pub(super) async fn get_client_discovery(State(app): State<App>) -> Result<impl IntoResponse, ApiError> {
-    let url = app.chat.public_url().ok_or_else(|| ApiError::not_found("A homeserver"))?;
+pub(super) async fn get_client_discovery(State(chat): State<Chat>) -> Result<impl IntoResponse, ApiError> {
+    let url = chat.public_url().ok_or_else(|| ApiError::not_found("A homeserver"))?;
     let homeserver = HomeserverItem { base_url: url.as_str().trim_end_matches('/').to_owned() };
     // Clients in browsers come from anywhere.
     let anywhere = [(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"))];

@@ -3,20 +3,21 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-pub use matrix_appservice::Credentials;
 use matrix_appservice::{Homeserver, OwnedServerName, Registered, Settings};
+use platform::{
+    Core,
+    rate_limit::{Decision, Limit, RateLimiter},
+};
 use tokio::sync::Semaphore;
 use url::Url;
+use web::ids::{SessionId, UserId};
 
+use super::settings::Matrix;
 use crate::{
     accounts::service::{Account, Accounts},
-    ids::{SessionId, UserId},
-    platform::{
-        config,
-        rate_limit::{Decision, Limit, RateLimiter},
-    },
     sessions::service::{DeviceState, Issued, SessionError, Sessions},
 };
+pub use matrix_appservice::Credentials;
 
 /// How many logins this process sends to the homeserver at once. It works on few at a time; the rest would wait there
 /// longer than anybody here waits for them.
@@ -75,7 +76,7 @@ impl From<sqlx::Error> for ChatError {
 }
 
 /// The homeserver that the configuration names, if it names one.
-pub fn homeserver(config: &config::Matrix, web: reqwest::Client) -> anyhow::Result<Option<Homeserver>> {
+pub fn homeserver(config: &Matrix, web: reqwest::Client) -> anyhow::Result<Option<Homeserver>> {
     let (Some(url), Some(name), Some(token)) = (&config.homeserver_url, &config.server_name, &config.as_token) else {
         return Ok(None);
     };
@@ -93,18 +94,18 @@ pub fn homeserver(config: &config::Matrix, web: reqwest::Client) -> anyhow::Resu
 impl Chat {
     /// Chat on this homeserver, which is the one of [`homeserver`].
     pub fn new(
-        config: &config::Matrix,
+        core: &Core,
+        config: &Matrix,
         homeserver: Option<Homeserver>,
         sessions: Sessions,
         accounts: Accounts,
-        limiter: RateLimiter,
     ) -> Self {
         Self {
             homeserver,
             public_url: config.public_url.clone().or_else(|| config.homeserver_url.clone()),
             sessions,
             accounts,
-            limiter,
+            limiter: core.limits.clone(),
             patience: config.timeout,
             can_suspend: config.admin_token.is_some(),
             logins: Arc::new(Semaphore::new(LOGINS_AT_ONCE)),

@@ -1,8 +1,7 @@
 //! The SQL of chat.
 
 use sqlx::PgConnection;
-
-use crate::ids::UserId;
+use web::ids::UserId;
 
 /// What is done to one user on the homeserver is done by one worker at a time, until the transaction ends: whoever reads
 /// what is to be so and then makes it so must not be overtaken by somebody who read it later.

@@ -1,13 +1,13 @@
 //! With the real homeserver.
 
 use http::Method;
+use platform::stream::{Delivery, Failure};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
+use web::ids::UserId;
 
 use super::{service::Chat, work::ChatWork};
 use crate::{
-    ids::UserId,
-    platform::stream::{Delivery, Failure},
     sessions::service::{DEVICE_ENDED, DeviceState, REVOKED},
     testing::{TestApp, unique},
 };
@@ -21,7 +21,7 @@ fn phone(n: u32) -> String {
 async fn whoami(app: &TestApp, token: &Value) -> (u16, Value) {
     let base = app.app.config.matrix.homeserver_url.as_ref().expect("a homeserver");
     let url = base.join("_matrix/client/v3/account/whoami").expect("a URL");
-    let answer = app.app.web.get(url).bearer_auth(token.as_str().expect("a token")).send().await.expect("an answer");
+    let answer = app.web.get(url).bearer_auth(token.as_str().expect("a token")).send().await.expect("an answer");
     (answer.status().as_u16(), answer.json().await.expect("JSON"))
 }
 
@@ -29,7 +29,7 @@ async fn whoami(app: &TestApp, token: &Value) -> (u16, Value) {
 async fn as_if_made_up(app: &TestApp, user: UserId) {
     sqlx::query("update users set username_is_generated = true where user_id = $1")
         .bind(user)
-        .execute(&app.app.db)
+        .execute(&app.app.core.db)
         .await
         .expect("written");
 }
@@ -106,14 +106,13 @@ async fn without_the_homeserver_a_login_succeeds_and_credentials_come_later() {
 
         // The same account, once the homeserver is there.
         let config = crate::testing::test_config(&[]);
-        let homeserver = super::service::homeserver(&config.matrix, app.app.web.clone()).expect("a homeserver");
+        let homeserver = super::service::homeserver(&config.matrix, app.web.clone()).expect("a homeserver");
         let (sessions, accounts) = (app.app.sessions.clone(), app.app.accounts.clone());
-        let back = Chat::new(&config.matrix, homeserver, sessions, accounts, app.app.limits.clone());
+        let back = Chat::new(&app.app.core, &config.matrix, homeserver, sessions, accounts);
         let account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
         let session = app.app.sessions.check(&user.token).await.expect("checked").expect("a session").id;
         let credentials = back.renew(&account, session).await.expect("credentials");
         let whoami = app
-            .app
             .web
             .get(config.matrix.homeserver_url.expect("a URL").join("_matrix/client/v3/account/whoami").expect("a URL"));
         let answer = whoami.bearer_auth(credentials.access_token.expose_secret()).send().await.expect("an answer");
@@ -156,7 +155,7 @@ async fn another_username_is_another_chat_account_and_the_old_one_is_gone() {
         let profile = base
             .join(&format!("_matrix/client/v3/profile/{}", new["user_id"].as_str().expect("an id")))
             .expect("a URL");
-        let profile: Value = app.app.web.get(profile).send().await.expect("an answer").json().await.expect("JSON");
+        let profile: Value = app.web.get(profile).send().await.expect("an answer").json().await.expect("JSON");
         assert_eq!(profile["displayname"], "Ada Obi");
         // A later login is the new account.
         let (_, again) = app.log_in(&phone(4)).await;
@@ -187,7 +186,7 @@ async fn a_session_that_ends_while_its_device_is_made_leaves_none_behind() {
 async fn devices(app: &TestApp, token: &Value) -> Vec<String> {
     let base = app.app.config.matrix.homeserver_url.as_ref().expect("a homeserver");
     let url = base.join("_matrix/client/v3/devices").expect("a URL");
-    let answer = app.app.web.get(url).bearer_auth(token.as_str().expect("a token")).send().await.expect("an answer");
+    let answer = app.web.get(url).bearer_auth(token.as_str().expect("a token")).send().await.expect("an answer");
     let body: Value = answer.json().await.expect("JSON");
     let list = body["devices"].as_array().expect("a list").iter();
     list.map(|device| device["device_id"].as_str().expect("an id").to_owned()).collect()
@@ -259,7 +258,7 @@ async fn an_account_that_we_did_not_make_is_given_to_nobody() {
             matrix.server_name.clone().expect("a name").try_into().expect("a server name"),
             matrix.as_token.as_ref().expect("a token").inner().clone(),
         );
-        let homeserver = matrix_appservice::Homeserver::new(settings, app.app.web.clone());
+        let homeserver = matrix_appservice::Homeserver::new(settings, app.web.clone());
         let (theirs, forgotten, lost, later) = (unique("jane"), unique("gone"), unique("lost"), unique("later"));
         for name in [&theirs, &forgotten, &lost, &later] {
             homeserver.register(name).await.expect("made");
@@ -293,7 +292,7 @@ async fn an_account_that_we_did_not_make_is_given_to_nobody() {
         sqlx::query("update users set username = $2, has_chat_account = false, username_is_generated = false where user_id = $1")
             .bind(user.id)
             .bind(&later)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("renamed");
         let refused = user.post("/api/auth/matrix-credentials", json!({})).await;

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use matrix_appservice::{Error as MatrixError, Homeserver};
+use platform::stream::{Delivery, Failure, Stream, WorkSpec};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sqlx::PgPool;
+use web::ids::UserId;
 
 use super::{
     service::{Chat, ChatError},
@@ -12,8 +14,6 @@ use super::{
 };
 use crate::{
     accounts::service::{Account, Accounts, NAME_CHANGED, NameChanged, RENAMED, Renamed},
-    ids::UserId,
-    platform::stream::{Delivery, Failure, Stream, WorkSpec},
     rooms::service::{RoomError, Rooms},
     safety,
     sessions::service::{DEVICE_ENDED, DeviceEnded},

@@ -2,27 +2,19 @@
 
 use axum::{
     Json,
-    extract::{FromRequestParts, State},
+    extract::{FromRef, FromRequestParts, State},
     response::IntoResponse,
 };
 use http::{HeaderMap, StatusCode, request::Parts};
 use serde::Serialize;
 use utoipa::ToSchema;
+use web::{ApiError, ClientNetwork, ErrorBody, ValidJson, WebState, fields::from_body, limit_headers, retry_after};
 
 use super::{
     rules::Subject,
-    service::{CheckError, GuessPermit, RequestError, Sent},
+    service::{CheckError, Codes, GuessPermit, RequestError, Sent},
 };
-use crate::{
-    app::App,
-    http::{
-        ApiError, ClientNetwork, ErrorBody, MaybeUser, ValidJson,
-        fields::{Body, FromBody},
-        limit_headers, retry_after,
-    },
-    phone::Phone,
-    sms::templates::Language,
-};
+use crate::{phone::Phone, sessions::MaybeUser, sms::templates::Language};
 
 /// A phone, and nothing else.
 #[derive(ToSchema)]
@@ -33,11 +25,7 @@ pub(crate) struct PhoneBody {
     pub(crate) phone: Phone,
 }
 
-impl FromBody for PhoneBody {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        Some(Self { phone: body.required("phone")? })
-    }
-}
+from_body!(PhoneBody { phone });
 
 /// A code is on its way.
 #[derive(Serialize, ToSchema)]
@@ -111,12 +99,15 @@ impl From<CheckError> for ApiError {
     }
 }
 
-impl FromRequestParts<App> for GuessPermit {
+impl<S: WebState> FromRequestParts<S> for GuessPermit
+where
+    Codes: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        let network = ClientNetwork::from_request_parts(parts, app).await?;
-        Ok(app.codes.permit_guess(network).await)
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let network = ClientNetwork::from_request_parts(parts, state).await?;
+        Ok(Codes::from_ref(state).permit_guess(network).await)
     }
 }
 
@@ -132,13 +123,13 @@ impl FromRequestParts<App> for GuessPermit {
         (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn request_code(
-    State(app): State<App>,
+    State(codes): State<Codes>,
     network: ClientNetwork,
     headers: HeaderMap,
     ValidJson(PhoneBody { phone }): ValidJson<PhoneBody>,
 ) -> Result<impl IntoResponse, ApiError> {
     let subject = Subject::Login(phone.clone());
-    Ok(sent(app.codes.request(&subject, &phone, network, Language::of(&headers)).await?))
+    Ok(sent(codes.request(&subject, &phone, network, Language::of(&headers)).await?))
 }
 
 /// Ask for another code.
@@ -151,12 +142,12 @@ pub(super) async fn request_code(
         (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn resend_code(
-    State(app): State<App>,
+    State(codes): State<Codes>,
     MaybeUser(user): MaybeUser,
     network: ClientNetwork,
     headers: HeaderMap,
     ValidJson(PhoneBody { phone }): ValidJson<PhoneBody>,
 ) -> Result<impl IntoResponse, ApiError> {
     let subject = user.map_or_else(|| Subject::Login(phone.clone()), |user| Subject::Verification(user.id));
-    Ok(sent(app.codes.resend(&subject, &phone, network, Language::of(&headers)).await?))
+    Ok(sent(codes.resend(&subject, &phone, network, Language::of(&headers)).await?))
 }

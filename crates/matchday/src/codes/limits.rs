@@ -7,15 +7,16 @@
 
 use std::time::Duration;
 
-use super::rules::Cap;
+use platform::{
+    Core,
+    rate_limit::{Decision, Limit, Quota, RateLimiter},
+};
+use web::ClientNetwork;
+
+use super::{rules::Cap, settings};
 use crate::{
-    http::ClientNetwork,
     phone::{Country, Phone},
-    platform::{
-        config::Config,
-        rate_limit::{Decision, Limit, Quota, RateLimiter},
-        settings::CountryRule,
-    },
+    sms::settings::CountryRule,
 };
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -70,12 +71,11 @@ pub(super) struct Known {
 }
 
 impl Limits {
-    pub(super) fn new(limiter: RateLimiter, config: &Config) -> Self {
-        let sizes = &config.limits;
-        let scale = config.env.leniency();
+    pub(super) fn new(core: &Core, sizes: &settings::Limits, countries: &[CountryRule]) -> Self {
+        let scale = core.env.leniency();
         let quota = |name, most: u32, per| Quota { name, most: most.saturating_mul(scale), per };
         Self {
-            limiter,
+            limiter: core.limits.clone(),
             phone: Limit { name: "phone", burst: sizes.phone_burst, every: sizes.phone_every },
             phone_day: Quota { name: "phone_day", most: sizes.phone_daily, per: DAY },
             network: quota("network", sizes.network_hourly, HOUR),
@@ -87,8 +87,8 @@ impl Limits {
                 burst: sizes.network_guesses.saturating_mul(scale),
                 every: Duration::from_secs(10) / scale,
             },
-            countries: config.sms.countries.clone(),
-            strict: !config.env.is_development(),
+            countries: countries.to_vec(),
+            strict: !core.env.is_development(),
             scale,
         }
     }

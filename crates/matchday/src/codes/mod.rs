@@ -6,16 +6,22 @@ mod handlers;
 mod limits;
 mod rules;
 pub mod service;
+pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(crate) use self::handlers::PhoneBody;
 pub use self::rules::{Code, Subject};
-use crate::app::App;
+use self::service::Codes;
+use crate::sessions::Authenticates;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Codes: FromRef<S>,
+{
     OpenApiRouter::new().routes(routes!(handlers::request_code)).routes(routes!(handlers::resend_code))
 }

@@ -1,20 +1,17 @@
 //! What a code is, what is stored of it, and how long guessing is slowed down; no I/O.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use platform::{
+    random::{self, Random},
+    settings::CodeKey,
+};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use sha2::Sha256;
 use time::{Duration, OffsetDateTime};
+use web::{fields::FromJson, ids::UserId};
 
-use crate::{
-    http::fields::FromJson,
-    ids::UserId,
-    phone::Phone,
-    platform::{
-        random::{self, Random},
-        settings::CodeKey,
-    },
-};
+use crate::phone::Phone;
 
 /// How long a code is good.
 pub(super) const LIFETIME: Duration = Duration::minutes(5);
@@ -260,12 +257,13 @@ pub(super) fn wait(failures: i32, last: OffsetDateTime, now: OffsetDateTime) -> 
 mod tests {
     use std::collections::HashSet;
 
+    use platform::settings::Setting as _;
     use proptest::prelude::*;
     use serde_json::json;
     use time::macros::datetime;
 
     use super::*;
-    use crate::{platform::settings::Setting as _, testing::SeededRandom};
+    use crate::testing::SeededRandom;
 
     fn keyring(text: &str) -> Keyring {
         Keyring::new(&Vec::<CodeKey>::parse(text).expect("keys"))

@@ -2,29 +2,31 @@
 
 use std::{sync::Arc, time::Duration};
 
+use platform::{
+    Core,
+    clock::Clock,
+    database,
+    random::{self, Random},
+    rate_limit::Decision,
+    telemetry,
+};
 use sqlx::{PgConnection, PgPool};
+use web::ClientNetwork;
 
 pub use super::store::{Closure, CodeId};
 use super::{
     limits::{Limits, Refusal, Taken},
     rules::{self, Code, Keyring, Scope, Subject},
+    settings::{self, Settings},
     store::{self, New},
 };
 use crate::{
-    http::ClientNetwork,
     operators::{self, Operator, service::Deed},
     phone::{Country, Phone},
-    platform::{
-        clock::Clock,
-        config::Config,
-        database,
-        random::{self, Random},
-        rate_limit::{Decision, RateLimiter},
-        telemetry,
-    },
     sms::{
         self,
         service::{DispatchError, Sms},
+        settings::CountryRule,
         templates::Language,
     },
 };
@@ -120,14 +122,14 @@ pub struct Verified {
 impl Codes {
     /// Codes in this database, sent by these providers.
     pub fn new(
-        db: PgPool,
-        config: &Config,
-        limiter: RateLimiter,
+        core: &Core,
+        settings: &Settings,
+        sizes: &settings::Limits,
+        countries: &[CountryRule],
         sms: Sms,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
     ) -> Self {
-        let (keys, limits) = (Keyring::new(&config.codes.keys), Limits::new(limiter, config));
+        let Core { db, clock, random, .. } = core.clone();
+        let (keys, limits) = (Keyring::new(&settings.keys), Limits::new(core, sizes, countries));
         Self { inner: Arc::new(Inner { db, keys, limits, sms, clock, random }) }
     }
 

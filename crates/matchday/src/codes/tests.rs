@@ -2,12 +2,12 @@ use std::collections::HashSet;
 
 use futures_util::future::join_all;
 use http::Method;
+use platform::telemetry;
 use serde_json::{Value, json};
 use time::Duration;
 
 use crate::{
     operators::Operator,
-    platform::telemetry,
     testing::{Answer, TestApp, eventually},
 };
 
@@ -33,7 +33,7 @@ fn is_limited(answer: &Answer) -> bool {
 }
 
 async fn messages(app: &TestApp) -> i64 {
-    sqlx::query_scalar("select count(*) from sms_log").fetch_one(&app.app.db).await.expect("read")
+    sqlx::query_scalar("select count(*) from sms_log").fetch_one(&app.app.core.db).await.expect("read")
 }
 
 /// A code that is surely not this one.
@@ -49,7 +49,7 @@ fn metric(name: &str) -> u64 {
 
 async fn guesses(app: &TestApp) -> (i32, i32) {
     sqlx::query_as("select own_guesses::int, other_guesses::int from codes order by id desc limit 1")
-        .fetch_one(&app.app.db)
+        .fetch_one(&app.app.core.db)
         .await
         .expect("a code")
 }
@@ -171,7 +171,7 @@ async fn of_fifty_right_codes_at_once_one_gets_in() {
             assert!(statuses.iter().all(|status| [200, 401].contains(status)), "{statuses:?}");
         }
         let sessions: i64 =
-            sqlx::query_scalar("select count(*) from sessions").fetch_one(&app.app.db).await.expect("read");
+            sqlx::query_scalar("select count(*) from sessions").fetch_one(&app.app.core.db).await.expect("read");
         assert_eq!(sessions, 3);
     })
     .await;
@@ -504,7 +504,7 @@ async fn block_without_conversions_is_capped_stepwise() {
         assert_eq!(judge(app).await, prefixes(["+1202456"]));
         let closure = app.app.codes.closures().await.expect("read").remove(0);
         assert_eq!((closure.level, closure.hourly), (2, 2));
-        assert_eq!(closure.closed_until - app.app.clock.now(), Duration::hours(2));
+        assert_eq!(closure.closed_until - app.app.core.clock.now(), Duration::hours(2));
     })
     .await;
 }
@@ -521,8 +521,8 @@ async fn campaign(app: &TestApp, phones: i32, networks: i32, blocks: i32) {
     .bind(phones)
     .bind(networks)
     .bind(blocks)
-    .bind(app.app.clock.now())
-    .execute(&app.app.db)
+    .bind(app.app.core.clock.now())
+    .execute(&app.app.core.db)
     .await
     .expect("codes");
     app.clock.advance(Duration::minutes(5));
@@ -545,7 +545,7 @@ async fn one_address_cannot_close_a_country() {
         for (phones, networks, blocks) in [(990, 500, 500), (1_900, 99, 500), (1_400, 500, 49)] {
             campaign(app, phones, networks, blocks).await;
             assert!(!judge(app).await.contains("US"), "{phones} {networks} {blocks}");
-            sqlx::query("delete from codes").execute(&app.app.db).await.expect("deleted");
+            sqlx::query("delete from codes").execute(&app.app.core.db).await.expect("deleted");
         }
     })
     .await;

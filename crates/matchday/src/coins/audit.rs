@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use futures_util::TryStreamExt as _;
+use web::ids::UserId;
 
 use super::{service::Coins, store};
-use crate::ids::UserId;
 
 /// How many users' ids are looked at by one statement.
 const USERS_AT_ONCE: i64 = 10_000;

@@ -2,72 +2,59 @@
 
 use axum::{Json, extract::State, response::IntoResponse};
 use http::StatusCode;
+use platform::batches::BatchError;
 use serde::Serialize;
 use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use utoipa::ToSchema;
+use web::{
+    ApiError, ErrorBody, Query, ValidJson,
+    fields::{FromJson, from_body, whole_number},
+    ids::EventId,
+    limit_headers,
+    paging::CursorPaging,
+    permitted,
+};
 
 use super::{
     ledger::{Posted, Refusal},
     rules::{self, CoinAmount, Kind, Reason, Reference},
-    service::{ClaimError, Claimed, DeductError, Deduction, Overview, Transaction},
+    service::{ClaimError, Claimed, Coins, DeductError, Deduction, Overview, Transaction},
 };
-use crate::{
-    app::App,
-    http::{
-        ApiError, CurrentUser, ErrorBody, Query, ValidJson,
-        fields::{Body, FromBody, FromJson, whole_number},
-        limit_headers,
-        paging::{CursorPaging, CursorParameters},
-        permitted,
-    },
-    idempotency::RequestKey,
-    ids::EventId,
-    platform::batches::BatchError,
-};
+use crate::{idempotency::RequestKey, sessions::CurrentUser};
 
 #[derive(ToSchema)]
-#[schema(as = DeductionBody)]
-#[expect(dead_code, reason = "only its documentation is used; Deduction reads the values")]
 pub(super) struct DeductionBody {
-    #[schema(minimum = 1, maximum = 1_000_000_000, example = 25)]
-    amount: i64,
+    #[schema(value_type = i64, minimum = 1, maximum = 1_000_000_000, example = 25)]
+    amount: CoinAmount,
     /// What the coins are spent on. The operator may allow some reasons only.
-    #[schema(min_length = 1, max_length = 64, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$", example = "purchase")]
-    reason: String,
+    #[schema(
+        value_type = String,
+        min_length = 1,
+        max_length = 64,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]+$",
+        example = "purchase"
+    )]
+    reason: Reason,
     /// What the app calls it. A deduction happens once for a reason and a reference: whoever repeats it gets the first
     /// answer, and another amount is refused.
     #[schema(
-        required = false,
+        value_type = Option<String>,
         min_length = 1,
         max_length = 128,
         pattern = r"^[^\x00-\x1f\x7f-\x9f]+$",
         example = "order-4711"
     )]
-    reference_id: Option<String>,
+    reference_id: Option<Reference>,
 }
 
-impl FromBody for Deduction {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (amount, reason) = (body.required("amount"), body.required("reason"));
-        let reference = body.optional("reference_id");
-        Some(Self { amount: amount?, reason: reason?, reference: reference?, request: None })
-    }
-}
+from_body!(DeductionBody { amount, reason, reference_id });
 
 impl FromJson for CoinAmount {
     const EXPECTED: &'static str = "must be a whole number from 1 to 1000000000";
 
     fn from_json(value: &Value) -> Option<Self> {
         whole_number(value).and_then(Self::new)
-    }
-}
-
-impl FromJson for Reason {
-    const EXPECTED: &'static str = "must be a text of 1 to 64 characters without control characters";
-
-    fn from_json(value: &Value) -> Option<Self> {
-        value.as_str().and_then(Self::parse)
     }
 }
 
@@ -306,12 +293,13 @@ impl From<ClaimError> for ApiError {
         (status = 400, description = "The body is not JSON, or there are not so many coins", body = ErrorBody),
     ))]
 pub(super) async fn deduct_coins(
-    State(app): State<App>,
+    State(coins): State<Coins>,
     user: CurrentUser,
     request: Option<RequestKey>,
-    ValidJson(deduction): ValidJson<Deduction>,
+    ValidJson(DeductionBody { amount, reason, reference_id }): ValidJson<DeductionBody>,
 ) -> Result<Json<CoinsDeducted>, ApiError> {
-    let posted = app.coins.deduct(user.id, Deduction { request, ..deduction }).await?;
+    let deduction = Deduction { amount, reason, reference: reference_id, request };
+    let posted = coins.deduct(user.id, deduction).await?;
     Ok(Json(CoinsDeducted { message: "The coins were deducted.", data: posted.into() }))
 }
 
@@ -323,23 +311,23 @@ pub(super) async fn deduct_coins(
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn claim_daily_coins(
-    State(app): State<App>,
+    State(coins): State<Coins>,
     user: CurrentUser,
     request: Option<RequestKey>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(app.coins.take_claim(user.id).await)?;
-    let claimed = app.coins.claim(user.id, request).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let limit = permitted(coins.take_claim(user.id).await)?;
+    let claimed = coins.claim(user.id, request).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let body = DailyCoinsClaimed { message: "The daily coins are yours.", data: claimed.into() };
     Ok((limit_headers(limit), Json(body)))
 }
 
 /// The caller's coins, streak and history.
 #[utoipa::path(get, path = "/api/auth/coins", tag = "Coins", security(("token" = [])),
-    params(CursorParameters), responses((status = 200, body = CoinOverview)))]
+    params(CursorPaging), responses((status = 200, body = CoinOverview)))]
 pub(super) async fn get_coins(
-    State(app): State<App>,
+    State(coins): State<Coins>,
     user: CurrentUser,
     Query(paging): Query<CursorPaging>,
 ) -> Result<Json<CoinOverview>, ApiError> {
-    Ok(Json(app.coins.overview(user.id, paging).await?.into()))
+    Ok(Json(coins.overview(user.id, paging).await?.into()))
 }

@@ -6,18 +6,16 @@ use std::{
     collections::{BTreeSet, HashMap},
 };
 
+use platform::batches::Attempt;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
+use web::ids::{EventId, UserId};
 
 use super::{
     rules::{Kind, MOST, Reason, TransactionId},
     store,
 };
-use crate::{
-    idempotency::{KEPT_FOR, RequestKey},
-    ids::{EventId, UserId},
-    platform::batches::Attempt,
-};
+use crate::idempotency::{KEPT_FOR, RequestKey};
 
 /// Coins that are to move between a user's wallet and an account of the house.
 #[derive(Clone, Debug)]

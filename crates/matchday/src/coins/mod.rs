@@ -7,16 +7,22 @@ pub mod ledger;
 pub mod payouts;
 pub mod rules;
 pub mod service;
+pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
 mod writers;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::app::App;
+use self::service::Coins;
+use crate::sessions::Authenticates;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Coins: FromRef<S>,
+{
     OpenApiRouter::new()
         .routes(routes!(handlers::deduct_coins))
         .routes(routes!(handlers::claim_daily_coins))

@@ -6,19 +6,18 @@
 
 use std::sync::Arc;
 
+use platform::{
+    Core,
+    clock::Clock,
+    random::{self, Random},
+};
 use sqlx::{PgConnection, PgPool};
+use web::ids::{EventId, UserId};
 
 use super::{
     ledger::{Book, Moved, Movement},
     rules::{self, Kind, Paid, Payout, TransactionId},
     store,
-};
-use crate::{
-    ids::{EventId, UserId},
-    platform::{
-        clock::Clock,
-        random::{self, Random},
-    },
 };
 
 /// How many users are paid by one transaction. More would hold their wallets for longer than a purchase likes to wait.
@@ -68,8 +67,8 @@ impl Settled {
 
 impl Payouts {
     /// Pays so many coins for each point.
-    pub fn new(per_point: u32, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Self {
-        Self { per_point: per_point.into(), clock, random }
+    pub fn new(core: &Core, per_point: u32) -> Self {
+        Self { per_point: per_point.into(), clock: core.clock.clone(), random: core.random.clone() }
     }
 
     /// What a point earned with a match is worth; 0 where it pays nothing. Its first result with points fixes that, so that

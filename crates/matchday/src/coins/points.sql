@@ -1,8 +1,8 @@
 -- $1 the match, $2 the result, $3 and $4 users from and until.
 with earned as (
     select p.user_id,
-           prediction_points(e.rules_version, p.prediction, p.home_goals, p.away_goals, p.confidence,
-                             r.home_score, r.away_score) as points
+           prediction_points(e.rules_version, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
+                             row(r.home_score, r.away_score)::final_score) as points
     from event_results r
     join events e on e.id = r.event_id
     -- What was said at or after this moment was not in time.

@@ -37,7 +37,7 @@ impl FromStr for CoinAmount {
 }
 
 /// What a deduction is for, as the app says it.
-pub type Reason = crate::platform::settings::Phrase;
+pub type Reason = platform::settings::Phrase;
 
 /// What an app calls a movement of coins, so that it happens once however often it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,28 +2,31 @@
 
 use std::{sync::Arc, time::Duration};
 
+use platform::{
+    Core,
+    batches::{Attempt, BatchError, Batches},
+    clock::Clock,
+    random::{self, Random},
+    rate_limit::{Decision, Limit, RateLimiter},
+};
 use serde_json::json;
 use sqlx::{PgConnection, PgPool};
 use time::{Date, OffsetDateTime};
+use web::{
+    ids::{EventId, UserId},
+    paging::{Cursor, CursorPaging, part},
+};
 
 use super::{
     ledger::{Book, Movement, Posted, Refusal, spent_on},
     rules::{self, Bonus, CoinAmount, Kind, Reason, Reference, Remark, Streak, TransactionId},
+    settings::Settings,
     store,
     writers::Writer,
 };
 use crate::{
-    http::paging::{Cursor, CursorPaging, part},
     idempotency::{KEPT_FOR, RequestKey},
-    ids::{EventId, UserId},
     operators::{self, Operator, service::Deed},
-    platform::{
-        batches::{Attempt, BatchError, Batches},
-        clock::Clock,
-        config::Config,
-        random::{self, Random},
-        rate_limit::{Decision, Limit, RateLimiter},
-    },
 };
 
 /// How often a user may try to claim the daily bonus.
@@ -190,16 +193,10 @@ pub struct Candidate {
 
 impl Coins {
     /// Coins in this database.
-    pub fn new(
-        db: PgPool,
-        config: &Config,
-        limits: RateLimiter,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
-    ) -> Self {
-        let coins = &config.coins;
+    pub fn new(core: &Core, coins: &Settings) -> Self {
+        let Core { db, clock, random, limits, .. } = core.clone();
         let writers = (0..coins.writers).map(|_| Writer { clock: clock.clone() }).collect();
-        let writers = Batches::start(&db, config.database.statement_timeout, coins.queue, writers);
+        let writers = Batches::start(&db, core.statement_timeout, coins.queue, writers);
         Self {
             inner: Arc::new(Inner {
                 writers,
@@ -259,7 +256,7 @@ impl Coins {
             ..Movement::new(user, self.new_id(), Kind::Deduction, -amount.coins(), account)
         };
         let wanted = movement.id;
-        let outcome = self.inner.writers.write(user, movement).await;
+        let outcome = self.inner.writers.write(user.0, movement).await;
         let label = match &outcome {
             Ok(Ok(posted)) if posted.id == wanted => "done",
             Ok(Ok(_)) => "repeated",

@@ -5,6 +5,10 @@ use std::collections::HashMap;
 use futures_util::Stream;
 use sqlx::{PgConnection, PgExecutor, PgPool, Postgres, Transaction as SqlTransaction};
 use time::OffsetDateTime;
+use web::{
+    ids::{EventId, UserId},
+    paging::Cursor,
+};
 
 use super::{
     audit::{Difference, Totals},
@@ -12,11 +16,7 @@ use super::{
     rules::{Award, Kind, Paid, Payout, Streak, TransactionId},
     service::{Claimed, Transaction},
 };
-use crate::{
-    http::paging::Cursor,
-    idempotency::RequestKey,
-    ids::{EventId, UserId},
-};
+use crate::idempotency::RequestKey;
 
 /// Finds these users' wallets, and keeps others from them until the transaction ends.
 pub(super) async fn hold_wallets(

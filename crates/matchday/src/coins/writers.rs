@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use sqlx::{Connection as _, PgConnection};
-
-use super::ledger::{self, Movement, Posted, Refusal};
-use crate::platform::{
+use platform::{
     batches::{Attempt, Write},
     clock::Clock,
 };
+use sqlx::{Connection as _, PgConnection};
+
+use super::ledger::{self, Movement, Posted, Refusal};
 
 /// Writes the deductions of one lane.
 pub(super) struct Writer {

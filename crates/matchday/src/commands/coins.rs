@@ -10,7 +10,7 @@ use matchday::{
         rules::{CoinAmount, Reference, Remark, TransactionId},
         service::{Candidate, OperatorError},
     },
-    platform::config::Config,
+    config::Config,
 };
 use time::format_description::well_known::Rfc3339;
 

@@ -10,16 +10,16 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use matchday::{
     app::App,
+    config::Config,
     demo::{
         play::{self, Played, Settings},
         service::{self, Filled},
     },
-    platform::{
-        config::Config,
-        database::{self, MIGRATIONS},
-        shutdown,
-    },
-    workers,
+    tasks,
+};
+use platform::{
+    database::{self, MIGRATIONS},
+    shutdown,
 };
 
 use super::{check_schema, counted, print};
@@ -44,10 +44,10 @@ pub(crate) async fn demo(config: Config) -> anyhow::Result<()> {
     migrated.context("the database could not be brought up to date")?;
     check_schema(&app).await?;
     // Rooms and scores are made by workers, and nobody else may be there yet.
-    workers::queues(&app);
+    tasks::queues(&app);
     let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?);
     bar.enable_steady_tick(Duration::from_millis(100));
-    let filled = service::fill(&app, |what| {
+    let filled = service::fill(&app.demo(), |what| {
         bar.set_message(what.to_owned());
         if bar.is_hidden() {
             let _ = writeln!(io::stderr(), "demo: {what}");
@@ -91,13 +91,13 @@ pub(crate) async fn simulate(config: Config, arguments: SimulateArguments) -> an
             ending.shutdown.closing().cancel();
         }
     });
-    workers::tell_tallies(&app);
+    tasks::tell_tallies(&app);
     let SimulateArguments { speed, seed, matches } = arguments;
     let tell = |clock: &str, what: &str| {
         let _ = print(&format!("{clock:>5}  {what}"));
     };
     let Played { matches, goals, corrections, predictions, words } =
-        play::play(&app, Settings { speed, seed, matches }, tell).await?;
+        play::play(&app.demo(), Settings { speed, seed, matches }, tell).await?;
     print(&format!(
         "played {}: {}, {}, {}, {} said",
         counted(matches, "match").replace("matchs", "matches"),

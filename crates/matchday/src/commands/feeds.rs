@@ -4,13 +4,14 @@ use anyhow::bail;
 use clap::Subcommand;
 use matchday::{
     app::App,
+    config::Config,
     feeds::{
         LEASE,
         service::{Outcome, Polled},
     },
     operators::{Operator, service::Deed},
-    platform::{config::Config, lease::Lease, random, shutdown},
 };
+use platform::{lease::Lease, random, shutdown};
 use serde_json::json;
 
 use super::{By, check_schema, counted, plain, print};
@@ -63,7 +64,7 @@ async fn once(app: &App, operator: &Operator) -> anyhow::Result<()> {
 }
 
 async fn run(app: &App) -> anyhow::Result<()> {
-    let (length, holder) = (app.config.feeds.lease, random::uuid_v7(&*app.random, &*app.clock));
+    let (length, holder) = (app.config.feeds.lease, random::uuid_v7(&*app.core.random, &*app.core.clock));
     let (feeds, closing) = (app.feeds.clone(), app.shutdown.closing().clone());
     let lease = Lease::new(LEASE, holder, length);
     app.shutdown.spawn(async move { feeds.run(lease, length / 3, closing, tell).await });

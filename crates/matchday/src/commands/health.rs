@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use matchday::platform::config::Config;
+use matchday::config::Config;
 
 const PATIENCE: Duration = Duration::from_secs(3);
 

@@ -1,7 +1,8 @@
 //! What an operator does about notifications.
 
 use clap::Subcommand;
-use matchday::{notifications::push, platform::random::SystemRandom};
+use matchday::notifications::push;
+use platform::random::SystemRandom;
 
 use super::print;
 

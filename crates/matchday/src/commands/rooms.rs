@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use clap::{Subcommand, ValueEnum};
-use matchday::{app::App, operators::service::Deed, platform::config::Config, rooms::RoomAddress};
+use matchday::{app::App, config::Config, operators::service::Deed, rooms::RoomAddress};
 use serde_json::json;
 
 use super::{By, check_schema, print};

@@ -4,9 +4,8 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use matchday::{
     app::App,
-    ids::EventId,
+    config::Config,
     operators::{Operator, service::Deed},
-    platform::config::Config,
     scores::{
         rules::Score,
         service::{Rebuild, Rerun},
@@ -14,6 +13,7 @@ use matchday::{
 };
 use serde_json::json;
 use time::format_description::well_known::Rfc3339;
+use web::ids::EventId;
 
 use super::{By, check_schema, print, progress_bar};
 

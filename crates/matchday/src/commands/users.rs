@@ -4,10 +4,10 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use matchday::{
     app::App,
+    config::Config,
     console::service::{ReportRow, UserView},
     operators::Operator,
     phone::Phone,
-    platform::config::Config,
 };
 use time::{OffsetDateTime, UtcOffset, macros::format_description};
 

@@ -4,17 +4,18 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use matchday::{
     app::App,
-    ids::EndpointId,
+    config::Config,
     operators::service::Deed,
-    platform::{config::Config, outward::Answer},
     webhooks::{
         rules::{Kind, Verdict},
         service::{Dead, DeadMessage, Endpoint},
     },
 };
+use platform::outward::Answer;
 use serde_json::json;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use url::Url;
+use web::ids::EndpointId;
 
 use super::{By, check_schema, counted, plain, print};
 

@@ -2,8 +2,8 @@
 -- $6 what a point is worth. The same as `Paid::bring_to` in `coins/rules.rs`, where it is explained.
 with due as (
     select p.user_id,
-           greatest(prediction_points($2, p.prediction, p.home_goals, p.away_goals, p.confidence, $4, $5), 0)::bigint
-               * $6::bigint as due
+           greatest(prediction_points($2, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
+                                      row($4::integer, $5::integer)::final_score), 0)::bigint * $6::bigint as due
     from predictions_before($1, $3, -9223372036854775808, 9223372036854775807) p
     where $4::integer is not null
 ), wallet as (

@@ -2,8 +2,10 @@
 -- predictions, $4 and $5 its score, $6 before when the new one counts them, $7 and $8 its score, $9 how many users are named.
 with judged as materialized (
     select coalesce(b.user_id, a.user_id) as user_id,
-           coalesce(prediction_points($2, b.prediction, b.home_goals, b.away_goals, b.confidence, $4, $5), 0) as before,
-           coalesce(prediction_points($2, a.prediction, a.home_goals, a.away_goals, a.confidence, $7, $8), 0) as after,
+           coalesce(prediction_points($2, row(b.prediction, b.home_goals, b.away_goals, b.confidence)::forecast,
+                                      row($4::integer, $5::integer)::final_score), 0) as before,
+           coalesce(prediction_points($2, row(a.prediction, a.home_goals, a.away_goals, a.confidence)::forecast,
+                                      row($7::integer, $8::integer)::final_score), 0) as after,
            case when b.home_goals = $4 and b.away_goals = $5 then 1 else 0 end as exact_before,
            case when a.home_goals = $7 and a.away_goals = $8 then 1 else 0 end as exact_after,
            case when b.prediction = pick_of($4, $5) then 1 else 0 end as correct_before,

@@ -4,8 +4,10 @@
 -- points are worked out once for each of these.
 with judged as materialized (
     select prediction, home_goals, away_goals, confidence, users,
-           coalesce(prediction_points($2, prediction, home_goals, away_goals, confidence, $4, $5), 0) as before,
-           coalesce(prediction_points($2, prediction, home_goals, away_goals, confidence, $6, $7), 0) as after
+           coalesce(prediction_points($2, row(prediction, home_goals, away_goals, confidence)::forecast,
+                                      row($4::integer, $5::integer)::final_score), 0) as before,
+           coalesce(prediction_points($2, row(prediction, home_goals, away_goals, confidence)::forecast,
+                                      row($6::integer, $7::integer)::final_score), 0) as after
     from (select prediction, home_goals, away_goals, confidence, count(*) as users
           from predictions_before($1, $3, -9223372036854775808, 9223372036854775807)
           group by prediction, home_goals, away_goals, confidence) s

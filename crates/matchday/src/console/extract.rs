@@ -8,18 +8,18 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{StatusCode, request::Parts};
+use platform::{database, telemetry::CURRENT_REQUEST};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     identity::{Refusal, Verified},
     pages,
     rules::{self, Role},
+    state::ConsoleState,
 };
 use crate::{
-    app::App,
     fixtures::service::{CorrectError, ImportError},
     operators::Operator,
-    platform::{database, telemetry::CURRENT_REQUEST},
     safety::service::SafetyError,
     webhooks::service::WebhookError,
 };
@@ -78,15 +78,15 @@ impl Identity {
         &self.mark
     }
 
-    async fn admit(parts: &Parts, app: &App, least: Role) -> Result<Self, PageError> {
-        let now = app.clock.now();
-        let Verified { name, role } = app.console.verifier.verify(&parts.headers, now).await?;
+    async fn admit(parts: &Parts, state: &ConsoleState, least: Role) -> Result<Self, PageError> {
+        let now = state.clock.now();
+        let Verified { name, role } = state.console.verifier.verify(&parts.headers, now).await?;
         if role < least {
             return Err(PageError::Forbidden(role, least));
         }
-        let place = tokio::time::timeout(PATIENCE, app.console.places.clone().acquire_owned()).await;
+        let place = tokio::time::timeout(PATIENCE, state.console.places.clone().acquire_owned()).await;
         let place = place.ok().and_then(Result::ok).ok_or(PageError::Busy)?;
-        let mark = app.console.key.mark(&name, now);
+        let mark = state.console.key.mark(&name, now);
         Ok(Self { name, role, mark, place })
     }
 }
@@ -157,20 +157,20 @@ impl<A> Posted<A> {
     }
 }
 
-impl<A: Authority> FromRequestParts<App> for Acting<A> {
+impl<A: Authority> FromRequestParts<ConsoleState> for Acting<A> {
     type Rejection = PageError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, PageError> {
-        Ok(Self(Identity::admit(parts, app, A::LEAST).await?, PhantomData))
+    async fn from_request_parts(parts: &mut Parts, state: &ConsoleState) -> Result<Self, PageError> {
+        Ok(Self(Identity::admit(parts, state, A::LEAST).await?, PhantomData))
     }
 }
 
-impl<A: Authority> FromRequest<App> for Posted<A> {
+impl<A: Authority> FromRequest<ConsoleState> for Posted<A> {
     type Rejection = PageError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, PageError> {
+    async fn from_request(request: Request, state: &ConsoleState) -> Result<Self, PageError> {
         let (parts, body) = request.into_parts();
-        let Identity { name, place, .. } = Identity::admit(&parts, app, A::LEAST).await?;
+        let Identity { name, place, .. } = Identity::admit(&parts, state, A::LEAST).await?;
         // Browsers say whose page a form was on. The mark alone would do; so would this.
         let site = parts.headers.get("sec-fetch-site");
         if site.is_some_and(|site| site != "same-origin") {
@@ -179,7 +179,7 @@ impl<A: Authority> FromRequest<App> for Posted<A> {
         let bytes = axum::body::to_bytes(body, FORM_BYTES).await;
         let bytes = bytes.map_err(|_| PageError::Invalid("The form is too large or broke off.".into()))?;
         let fields = Fields::read(&bytes);
-        if !app.console.key.knows(fields.get("mark").unwrap_or_default(), &name, app.clock.now()) {
+        if !state.console.key.knows(fields.get("mark").unwrap_or_default(), &name, state.clock.now()) {
             return Err(PageError::Strange);
         }
         Ok(Self { name, fields, _place: place, authority: PhantomData })

@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use jsonwebtoken::{Algorithm, Validation, decode, decode_header};
+use platform::Environment;
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
@@ -9,8 +10,8 @@ use time::OffsetDateTime;
 use super::{
     keys::{Keys, NoKey, Source},
     rules::{self, ProxySecrets, Role, Roles},
+    settings::Settings,
 };
-use crate::platform::config::{self, Config};
 
 /// Name of the operator where development needs no proof.
 pub(super) const DEVELOPER: &str = "developer";
@@ -65,13 +66,12 @@ struct TokenProof {
 }
 
 impl Verifier {
-    pub(super) fn new(config: &Config) -> reqwest::Result<Self> {
-        let console = &config.console;
+    pub(super) fn new(env: Environment, console: &Settings) -> reqwest::Result<Self> {
         let proof = if let Some(issuer) = &console.token_issuer {
             Proof::Token(Box::new(TokenProof::new(console, issuer)?))
         } else if !console.proxy_secrets.is_empty() {
             Proof::Secret(SecretProof::new(console))
-        } else if config.env.is_development() && console.listen.ip().is_loopback() {
+        } else if env.is_development() && console.listen.ip().is_loopback() {
             Proof::NotNeeded
         } else {
             Proof::Impossible
@@ -130,7 +130,7 @@ fn header_name(setting: &str) -> HeaderName {
 }
 
 impl SecretProof {
-    fn new(console: &config::Console) -> Self {
+    fn new(console: &Settings) -> Self {
         Self {
             secrets: ProxySecrets::new(console.proxy_secrets.iter().map(|secret| secret.inner().expose_secret())),
             secret_header: header_name(&console.proxy_secret_header),
@@ -159,7 +159,7 @@ impl SecretProof {
 }
 
 impl TokenProof {
-    fn new(console: &config::Console, issuer: &str) -> reqwest::Result<Self> {
+    fn new(console: &Settings, issuer: &str) -> reqwest::Result<Self> {
         let source = match (&console.token_keys_url, &console.token_keys_file) {
             (Some(url), _) => Source::Url(url.clone()),
             (None, file) => Source::File(file.clone().unwrap_or_default().into()),

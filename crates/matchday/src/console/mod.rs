@@ -10,6 +10,8 @@ mod keys;
 mod pages;
 mod rules;
 pub mod service;
+pub mod settings;
+mod state;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -22,7 +24,7 @@ use axum::{
 };
 
 pub use self::rules::Role;
-use crate::app::App;
+pub use self::state::{ConsoleState, Services};
 
 /// A route: its method, its path, and the least role for it; none where no operator is needed. The handler's arguments
 /// enforce the role. The table states it a second time, and a test compares the two.
@@ -33,11 +35,12 @@ macro_rules! routes {
     ($($method:ident $path:literal => $handler:ident: $role:expr;)*) => {
         pub(crate) const ROUTES: &[Route] = &[$((stringify!($method), $path, $role)),*];
 
-        pub(crate) fn routes() -> Router<App> {
+        pub(crate) fn routes(state: ConsoleState) -> Router {
             Router::new()
                 $(.route($path, $method(handlers::$handler)))*
                 .fallback(handlers::not_found)
                 .method_not_allowed_fallback(handlers::wrong_method)
+                .with_state(state)
         }
     };
 }

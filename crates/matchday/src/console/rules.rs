@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq as _};
 use time::OffsetDateTime;
 
-use crate::platform::config;
+use super::settings::Settings;
 
 /// The longest name of an operator.
 const LONGEST_NAME: usize = 200;
@@ -45,7 +45,7 @@ impl Role {
 pub(super) struct Roles(Vec<(Role, String)>);
 
 impl Roles {
-    pub(super) fn new(config: &config::Console) -> Self {
+    pub(super) fn new(config: &Settings) -> Self {
         let lists = [
             (Role::Viewer, &config.viewers),
             (Role::Moderator, &config.moderators),

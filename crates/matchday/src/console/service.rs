@@ -3,26 +3,28 @@
 
 use std::sync::Arc;
 
+use platform::{Core, clock::Clock, database, settings::CodeKey};
+use scoring::Outcome;
 use sqlx::{PgPool, Postgres, Transaction};
 use time::{Duration, OffsetDateTime};
 use tokio::sync::Semaphore;
+use web::ids::{EventId, UserId};
+
+use super::{
+    identity::Verifier,
+    rules::FormKey,
+    settings::Settings,
+    store::{self, Frame},
+};
+use crate::{
+    fixtures::service::Correction,
+    operators::{self, Operator, service::Deed},
+    phone::Phone,
+};
 
 pub use super::store::{
     Backlog, CoinsEffect, CountryRow, Effect, MatchFilter, MatchRow, Moved, ProviderRow, ReportRow, ResultRow, RoomRow,
     Tally, TournamentRow, TransactionRow, UserRow,
-};
-use super::{
-    identity::Verifier,
-    rules::FormKey,
-    store::{self, Frame},
-};
-use crate::{
-    events::rules::Outcome,
-    fixtures::service::Correction,
-    ids::{EventId, UserId},
-    operators::{self, Operator, service::Deed},
-    phone::Phone,
-    platform::{clock::Clock, config::Config, database},
 };
 
 /// How many pages are written at once in this process. Each takes one connection to the database.
@@ -149,12 +151,12 @@ pub struct SmsView {
 
 impl Console {
     /// The console of this database.
-    pub fn new(db: PgPool, config: &Config, clock: Arc<dyn Clock>) -> reqwest::Result<Self> {
-        let verifier = Arc::new(Verifier::new(config)?);
+    pub fn new(core: &Core, settings: &Settings, form_keys: &[CodeKey], per_point: u32) -> reqwest::Result<Self> {
+        let Core { db, clock, .. } = core.clone();
+        let verifier = Arc::new(Verifier::new(core.env, settings)?);
         // There is a key: settings without one were refused.
-        let key = FormKey::new(config.codes.keys.first().map_or("", |key| key.expose()));
-        let per_point = config.coins.per_point.into();
-        Ok(Self { db, clock, per_point, places: Arc::new(Semaphore::new(AT_ONCE)), key, verifier })
+        let key = FormKey::new(form_keys.first().map_or("", |key| key.expose()));
+        Ok(Self { db, clock, per_point: per_point.into(), places: Arc::new(Semaphore::new(AT_ONCE)), key, verifier })
     }
 
     /// Fails if the settings name a file of signing keys that cannot be read.

@@ -1,13 +1,11 @@
 //! The SQL of the console: read models only, each with a limit.
 
+use scoring::Outcome;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
+use web::ids::{EventId, TeamId, TournamentId, UserId};
 
-use crate::{
-    events::rules::{Outcome, Status},
-    ids::{EventId, TeamId, TournamentId, UserId},
-    phone::Phone,
-};
+use crate::{events::rules::Status, phone::Phone};
 
 /// How many of a match's results, of a user's restrictions and the like are shown.
 const SHOWN: i64 = 20;

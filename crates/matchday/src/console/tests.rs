@@ -3,27 +3,27 @@ mod tokens;
 
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
+use platform::{clock::Clock as _, stream::Stream};
 use proptest::{
     collection::vec,
     prelude::*,
     test_runner::{Config as ProptestConfig, TestCaseError, TestRunner},
 };
+use scoring::{Confidence, Forecast, Pick, Score as Goals};
 use serde_json::json;
 use time::Duration;
 use tokio::{runtime::Handle, task::block_in_place};
 use url::form_urlencoded;
+use web::ids::{EventId, UserId};
 
 use super::service::{Effect, Moved, Preview};
 use crate::{
     events::rules::Status,
     fixtures::service::Correction,
-    ids::{EventId, UserId},
     operators::{
         Operator,
         service::{ActionFilter, Recorded},
     },
-    platform::{clock::Clock as _, stream::Stream},
-    predictions::rules::{Confidence, Forecast, Pick, Score as Goals},
     testing::{Answer, MatchBuilder, TestApp, TestFixtures},
 };
 
@@ -121,7 +121,7 @@ async fn rename(app: &TestApp, user: UserId, name: &str) {
     sqlx::query("update users set name = $2 where user_id = $1")
         .bind(user)
         .bind(name)
-        .execute(&app.app.db)
+        .execute(&app.app.core.db)
         .await
         .expect("renamed");
 }
@@ -134,7 +134,7 @@ async fn report(app: &TestApp, reporter: UserId, sender: &str, said: &str, reaso
     )
     .bind(format!("Room {HOSTILE}"))
     .bind(reporter)
-    .fetch_one(&app.app.db)
+    .fetch_one(&app.app.core.db)
     .await
     .expect("a room");
     sqlx::query_scalar(
@@ -147,7 +147,7 @@ async fn report(app: &TestApp, reporter: UserId, sender: &str, said: &str, reaso
     .bind(sender)
     .bind(json!({"msgtype": "m.text", "body": said}).to_string())
     .bind(app.clock.now())
-    .fetch_one(&app.app.db)
+    .fetch_one(&app.app.core.db)
     .await
     .expect("a report")
 }
@@ -302,18 +302,18 @@ async fn what_people_wrote_stays_text() {
         let fixtures = app.fixtures();
         let event = fixtures.a_match("m").starting_in(Duration::ZERO).at("finished", 2, 1).put().await;
         for statement in ["update teams set name = $1 || id", "update tournaments set name = $1", "update events set venue = $1, key = $1"] {
-            sqlx::query(statement).bind(HOSTILE).execute(&app.app.db).await.expect("renamed");
+            sqlx::query(statement).bind(HOSTILE).execute(&app.app.core.db).await.expect("renamed");
         }
         sqlx::query("insert into feeds (name, tournament_id, polled_at, next_poll_at, failed_at, error, failures) select $1, id, now(), now(), now(), $1, 3 from tournaments")
-            .bind(HOSTILE).execute(&app.app.db).await.expect("a feed");
+            .bind(HOSTILE).execute(&app.app.core.db).await.expect("a feed");
         // Not even who may choose names can have such a one; but a page must not depend on that.
         sqlx::query("with u as (select user_id from users where user_id = $1) update users set username = $2 where user_id in (select user_id from u)")
-            .bind(other.id).bind(HOSTILE).execute(&app.app.db).await.expect("renamed");
+            .bind(other.id).bind(HOSTILE).execute(&app.app.core.db).await.expect("renamed");
         report(app, other.id, &format!("@{HOSTILE}:matchday.localhost"), HOSTILE, HOSTILE).await;
         let hostile = Operator::new(HOSTILE, HOSTILE);
         app.app.safety.restrict(user.id, crate::safety::service::Restriction::Mute, &hostile).await.expect("muted");
-        sqlx::query("insert into sms_closures values ($1, now(), '2999-01-01T00:00:00Z', 40, 3, 1, 5)").bind(HOSTILE).execute(&app.app.db).await.expect("closed");
-        sqlx::query("insert into outbox (key, subject, payload) values ('x', $1, '{}')").bind(HOSTILE).execute(&app.app.db).await.expect("waits");
+        sqlx::query("insert into sms_closures values ($1, now(), '2999-01-01T00:00:00Z', 40, 3, 1, 5)").bind(HOSTILE).execute(&app.app.core.db).await.expect("closed");
+        sqlx::query("insert into outbox (key, subject, payload) values ('x', $1, '{}')").bind(HOSTILE).execute(&app.app.core.db).await.expect("waits");
         let mut seen = 0;
         for path in PAGES.into_iter().map(str::to_owned).chain([
             format!("/console/matches/{event}"),
@@ -395,7 +395,7 @@ async fn restricting_somebody_is_done_recorded_and_shown() {
         assert_eq!(actions, [done("user.unban"), done("user.unmute"), done("user.ban"), done("user.mute")]);
         // The record that the command line reads says the same.
         let kept: Vec<(String, String)> = sqlx::query_as("select action, operator from restrictions order by id")
-            .fetch_all(&app.app.db)
+            .fetch_all(&app.app.core.db)
             .await
             .expect("read");
         assert_eq!(kept.first(), Some(&("mute".to_owned(), "developer".to_owned())));
@@ -543,7 +543,7 @@ async fn reading_a_whole_phone_number_is_recorded() {
 async fn what_is_closed_for_codes_is_opened() {
     TestApp::run(async |app| {
         sqlx::query("insert into sms_closures values ('GB', now(), '2999-01-01T00:00:00Z', 40, 3, 1, 5)")
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("closed");
         app.log_in("+14155550100").await;
@@ -571,7 +571,7 @@ async fn queues_show_what_waits_and_what_was_given_up() {
         let letter = async_nats::jetstream::message::PublishMessage::build().payload("{}".into());
         app.app.streams.send("dead.work.score.lane", letter).await.expect("sent").await.expect("stored");
         sqlx::query("insert into outbox (key, subject, payload) values ('x', 'fact.event.changed', '{}')")
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("waits");
         let html = page(app, "/console/queues").await;
@@ -595,7 +595,7 @@ async fn webhooks_that_were_given_up_are_sent_again() {
         let endpoint: i64 = sqlx::query_scalar(
             "insert into webhook_endpoints (url, secret, key_version, created_at) values ('https://a.example/', 'x', 1, now()) returning id",
         )
-        .fetch_one(&app.app.db)
+        .fetch_one(&app.app.core.db)
         .await
         .expect("an endpoint");
         for _ in 0..3 {
@@ -636,7 +636,7 @@ async fn standing(app: &TestApp, users: &[UserId]) -> Vec<Standing> {
              from wallets w left join user_scores s on s.user_id = w.user_id and s.scope = 'all' where w.user_id = $1",
         )
         .bind(user)
-        .fetch_one(&app.app.db)
+        .fetch_one(&app.app.core.db)
         .await
         .expect("a wallet");
         standing.push(row);
@@ -655,7 +655,7 @@ async fn begin(app: &TestApp, event: i64) {
         "update predictions set created_at = now() - interval '3 hours', updated_at = now() - interval '3 hours' where event_id = $1",
         "update events set start_time = now() - interval '2 hours' where id = $1",
     ] {
-        sqlx::query(statement).bind(event).execute(&app.app.db).await.expect("begun");
+        sqlx::query(statement).bind(event).execute(&app.app.core.db).await.expect("begun");
     }
 }
 
@@ -794,7 +794,7 @@ async fn a_correction_is_what_an_import_would_do() {
         assert_eq!(subjects(&by_console), subjects(&by_import));
         let state = async |event: i64| -> (String, Option<i32>, Option<i32>, i64, i64) {
             sqlx::query_as("select status, home_score, away_score, result_revision, (select count(*) from event_results r where r.event_id = e.id) from events e where id = $1")
-                .bind(event).fetch_one(&app.app.db).await.expect("a match")
+                .bind(event).fetch_one(&app.app.core.db).await.expect("a match")
         };
         assert_eq!(state(event).await, state(again).await);
         let last = recorded(app).await.remove(0);
@@ -841,7 +841,7 @@ async fn with_a_homeserver_chat_is_shown_and_rooms_are_compared() {
         });
         sqlx::query("insert into rooms (matrix_id, alias, name, creator_id, created_at, made_until) values ($1, 'a', 'A', 1, now(), now())")
             .bind(room)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("a room");
         app.push(&[nonsense]).await;
@@ -849,12 +849,12 @@ async fn with_a_homeserver_chat_is_shown_and_rooms_are_compared() {
         assert!(queues.contains("$nonsense") && !queues.contains("<script"), "{queues}");
         let asked = "select at from mirror_marks where name = 'compare'";
         let before: Option<time::OffsetDateTime> =
-            sqlx::query_scalar(asked).fetch_optional(&app.app.db).await.expect("read");
+            sqlx::query_scalar(asked).fetch_optional(&app.app.core.db).await.expect("read");
         assert_eq!(before, None);
         let to = "/console/queues/compare";
         send(app, "/console/queues", to, &[("reason", "the homeserver was restored")]).await;
         let after: Option<time::OffsetDateTime> =
-            sqlx::query_scalar(asked).fetch_optional(&app.app.db).await.expect("read");
+            sqlx::query_scalar(asked).fetch_optional(&app.app.core.db).await.expect("read");
         assert_eq!(after, Some(app.clock.now()));
         let actions: Vec<_> = recorded(app).await.into_iter().map(|row| (row.action, row.outcome)).collect();
         assert_eq!(actions, [("mirror.compare".to_owned(), "done".to_owned())]);

@@ -2,16 +2,14 @@
 
 use axum::{extract::State, response::Response};
 use http::{HeaderValue, header};
+use platform::Environment;
+use web::{ApiError, Path};
 
 use super::crests;
-use crate::{
-    app::App,
-    http::{ApiError, Path},
-};
 
 /// The crest of a team, wherever conveniences for developers may exist.
-pub(super) async fn get_crest(State(app): State<App>, Path(file): Path<String>) -> Result<Response, ApiError> {
-    let slug = file.strip_suffix(".svg").filter(|_| app.config.env.is_development());
+pub(super) async fn get_crest(State(env): State<Environment>, Path(file): Path<String>) -> Result<Response, ApiError> {
+    let slug = file.strip_suffix(".svg").filter(|_| env.is_development());
     let svg = slug.and_then(crests::crest).ok_or_else(|| ApiError::not_found("The crest"))?;
     let mut answer = Response::new(svg.into());
     let headers = answer.headers_mut();

@@ -11,12 +11,12 @@ mod store;
 mod tests;
 
 use axum::{Router, routing::get};
-
-use crate::app::App;
+use platform::Environment;
+use web::WebState;
 
 /// Where crests are, for those who route. They are no part of the interface.
 pub(crate) const CRESTS: &str = "/demo/crests/{team}";
 
-pub(crate) fn routes() -> Router<App> {
-    Router::new().route(CRESTS, get(handlers::get_crest))
+pub(crate) fn routes<S: WebState>(env: Environment) -> Router<S> {
+    Router::new().route(CRESTS, get(handlers::get_crest)).with_state(env)
 }

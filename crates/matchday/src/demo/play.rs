@@ -6,20 +6,19 @@ use std::{collections::HashMap, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use time::OffsetDateTime;
+use web::ids::UserId;
 
 use super::{
     rules::{self, CHATTER, Dice, FANS, Happening, SHOUTS, TOURNAMENT},
-    service::{came_too_late, crests, join, say},
+    service::{Demo, came_too_late, join, say},
     store::{self, Stored},
 };
 use crate::{
-    app::App,
     events::rules::Status,
     fixtures::{
         document::Document,
         service::{Mode, Report},
     },
-    ids::UserId,
 };
 
 /// How the demo is played.
@@ -66,15 +65,15 @@ struct Pitch {
 
 /// Plays until the last whistle, or until told to end. `tell` is called with the match's clock and what
 /// happens.
-pub async fn play(app: &App, settings: Settings, tell: impl Fn(&str, &str)) -> anyhow::Result<Played> {
-    ensure!(app.config.env.is_development(), "the simulation is for MATCHDAY_ENV local or testing");
+pub async fn play(demo: &Demo, settings: Settings, tell: impl Fn(&str, &str)) -> anyhow::Result<Played> {
+    ensure!(demo.core.env.is_development(), "the simulation is for MATCHDAY_ENV local or testing");
     ensure!(settings.speed > 0, "--speed must be at least 1");
-    let mut game = Game::prepare(app, settings).await?;
+    let mut game = Game::prepare(demo, settings).await?;
     let minute = Duration::from_mins(1) / settings.speed;
     let began = tokio::time::Instant::now();
     for now in 0.. {
         tokio::select! {
-            () = app.shutdown.closing().cancelled() => break,
+            () = demo.shutdown.closing().cancelled() => break,
             // By the timetable, not after each other's work: what took long is caught up with.
             () = tokio::time::sleep_until(began + minute * now) => {}
         }
@@ -86,7 +85,7 @@ pub async fn play(app: &App, settings: Settings, tell: impl Fn(&str, &str)) -> a
 }
 
 struct Game<'a> {
-    app: &'a App,
+    demo: &'a Demo,
     dice: Dice,
     document: Document,
     fans: Vec<UserId>,
@@ -97,13 +96,13 @@ struct Game<'a> {
 }
 
 impl<'a> Game<'a> {
-    async fn prepare(app: &'a App, settings: Settings) -> anyhow::Result<Self> {
-        let now = app.clock.now();
-        let stored = store::matches(&app.db, TOURNAMENT).await?;
+    async fn prepare(demo: &'a Demo, settings: Settings) -> anyhow::Result<Self> {
+        let now = demo.core.clock.now();
+        let stored = store::matches(&demo.core.db, TOURNAMENT).await?;
         ensure!(!stored.is_empty(), "there is no demo here: run `matchday demo` first");
-        let document = as_stored(rules::tournament(now, &crests(app)), &stored)?;
+        let document = as_stored(rules::tournament(now, &demo.crests), &stored)?;
         let usernames = FANS.map(|(username, _)| username);
-        let found = store::fans(&app.db, &usernames).await?;
+        let found = store::fans(&demo.core.db, &usernames).await?;
         let fans = usernames.iter().filter_map(|username| found.get(*username).copied()).collect();
         let mut dice = Dice::new(settings.seed);
         let mut pitches = Vec::new();
@@ -139,7 +138,7 @@ impl<'a> Game<'a> {
         let to_come =
             stored.into_iter().filter(|entry| entry.status == Status::Scheduled && !playing.contains(&entry.id));
         Ok(Self {
-            app,
+            demo,
             dice,
             document,
             fans,
@@ -177,7 +176,7 @@ impl<'a> Game<'a> {
     }
 
     async fn kick_off(&mut self, number: usize) -> anyhow::Result<()> {
-        let now = self.app.clock.now();
+        let now = self.demo.core.clock.now();
         let pitch = &mut self.pitches[number];
         pitch.has_begun = true;
         let entry = &mut self.document.matches[pitch.place];
@@ -216,7 +215,7 @@ impl<'a> Game<'a> {
     }
 
     async fn write(&self) -> anyhow::Result<Report> {
-        Ok(self.app.fixtures.import(&self.document, Mode::Write, |_| {}).await?)
+        Ok(self.demo.fixtures.import(&self.document, Mode::Write, |_| {}).await?)
     }
 
     /// A fan has an opinion of a match that has not begun.
@@ -227,7 +226,7 @@ impl<'a> Game<'a> {
             let (Some(&fan), Some(forecast)) = (self.dice.pick(&self.fans), rules::forecast(&mut self.dice)) else {
                 continue;
             };
-            match self.app.predictions.save(fan, event, forecast).await {
+            match self.demo.predictions.save(fan, event, forecast).await {
                 Ok(_) => self.played.predictions += 1,
                 Err(error) if came_too_late(&error) => {}
                 Err(error) => return Err(error.into()),
@@ -250,8 +249,8 @@ impl<'a> Game<'a> {
         self.said += 1;
         let (entry, id) = (&self.pitches[number].entry, format!("simulation-{}", self.said));
         let said = async {
-            join(self.app, fan, entry).await?;
-            say(self.app, fan, entry, &id, words).await
+            join(self.demo, fan, entry).await?;
+            say(self.demo, fan, entry, &id, words).await
         };
         match said.await {
             Ok(()) => self.played.words += 1,

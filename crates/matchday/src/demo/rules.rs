@@ -1,11 +1,11 @@
 //! Who is in the demo, when they play, and how a match goes; no I/O.
 
+use scoring::{Confidence, Forecast, Pick, Score};
 use time::{Duration, OffsetDateTime};
 
 use crate::{
     events::rules::Status,
     fixtures::document::{Document, MatchEntry, SportEntry, TeamEntry, TournamentEntry},
-    predictions::rules::{Confidence, Forecast, Pick, Score},
 };
 
 /// What the tournament is known by.

@@ -4,11 +4,9 @@ use std::collections::HashMap;
 
 use sqlx::PgExecutor;
 use time::{Duration, OffsetDateTime};
+use web::ids::{EventId, UserId};
 
-use crate::{
-    events::rules::{Status, UnknownStatus},
-    ids::{EventId, UserId},
-};
+use crate::events::rules::{Status, UnknownStatus};
 
 /// A match of the demo as it stands.
 #[derive(Clone, Debug)]

@@ -6,17 +6,18 @@ use super::{
     play::{self, Settings},
     service,
 };
-use crate::{testing::TestApp, workers};
+use crate::{tasks, testing::TestApp};
 
 /// The demo goes through the homeserver, where names stay; it is tried once with every part, and here without chat.
 #[tokio::test]
 async fn an_empty_database_is_filled_and_played() {
     TestApp::run_with_database_clock(&[], async |app| {
         app.app.streams.ensure().await.expect("streams");
-        workers::queues(&app.app);
+        tasks::queues(&app.app);
         let told = Mutex::new(Vec::new());
-        let filled =
-            service::fill(&app.app, |what| told.lock().expect("told").push(what.to_owned())).await.expect("filled");
+        let filled = service::fill(&app.app.demo(), |what| told.lock().expect("told").push(what.to_owned()))
+            .await
+            .expect("filled");
         assert!(told.lock().expect("told").iter().any(|what| what == "predictions"));
         assert_eq!((filled.fans, filled.matches, filled.rooms), (24, 12, 0));
         assert!(filled.predictions > 100, "{filled:?}");
@@ -25,7 +26,7 @@ async fn an_empty_database_is_filled_and_played() {
         let login =
             app.post("/api/code/verify", &json!({"phone": filled.phone, "code": filled.code})).await.expect(200);
         assert_eq!(login["data"]["user"]["username"], "mara.lind");
-        let user = app.login(crate::ids::UserId(login["data"]["user"]["id"].as_i64().expect("an id"))).await;
+        let user = app.login(web::ids::UserId(login["data"]["user"]["id"].as_i64().expect("an id"))).await;
         let events = user.get("/api/auth/events").await.expect(200);
         let statuses: Vec<&str> =
             events["data"].as_array().expect("a list").iter().filter_map(|event| event["status"].as_str()).collect();
@@ -41,11 +42,15 @@ async fn an_empty_database_is_filled_and_played() {
         assert_eq!(coins["data"]["streak"]["days"], 5, "{coins}");
 
         // A second time there is somebody here.
-        assert!(service::fill(&app.app, |_| {}).await.is_err_and(|error| error.to_string().contains("users already")));
+        assert!(
+            service::fill(&app.app.demo(), |_| {})
+                .await
+                .is_err_and(|error| error.to_string().contains("users already"))
+        );
 
         let lines = Mutex::new(Vec::new());
         let settings = Settings { speed: 60_000, seed: 3, matches: 2 };
-        let played = play::play(&app.app, settings, |_, what| lines.lock().expect("told").push(what.to_owned()))
+        let played = play::play(&app.app.demo(), settings, |_, what| lines.lock().expect("told").push(what.to_owned()))
             .await
             .expect("played");
         assert_eq!(played.matches, 2);
@@ -66,7 +71,7 @@ async fn an_empty_database_is_filled_and_played() {
 async fn there_is_no_demo_in_earnest() {
     let changes = [("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "DE")];
     TestApp::run_with(&changes, async |app| {
-        let refused = service::fill(&app.app, |_| {}).await;
+        let refused = service::fill(&app.app.demo(), |_| {}).await;
         assert!(refused.is_err_and(|error| error.to_string().contains("MATCHDAY_ENV")));
         app.anonymous(http::Method::GET, "/demo/crests/old_quay.svg").await.expect(404);
     })

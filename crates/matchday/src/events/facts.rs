@@ -3,12 +3,13 @@
 //! A fact says what the match is now and what it was before, so that whoever hears it can tell a goal from a moved
 //! kick-off without having heard of the match before.
 
+use scoring::Outcome;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
+use web::ids::{EventId, TeamId, TournamentId};
 
-use super::rules::{Outcome, Status};
-use crate::ids::{EventId, TeamId, TournamentId};
+use super::rules::Status;
 
 /// A match, as it is and as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,8 +6,7 @@
 //! page of the evening; a lock of this kind queues.
 
 use sqlx::PgConnection;
-
-use crate::ids::EventId;
+use web::ids::EventId;
 
 /// The first half of the key, so that nobody else's locks are met: `gate` in ASCII.
 pub const CLASS: i32 = 0x6761_7465;

@@ -5,27 +5,24 @@ use std::sync::Arc;
 use axum::{Json, extract::State, response::Response};
 use bytes::Bytes;
 use serde::Serialize;
-use time::OffsetDateTime;
+use time::{Date, OffsetDateTime};
 use utoipa::{IntoParams, ToSchema};
+use web::{
+    ApiError, ErrorBody, Path, Query, Wanted,
+    fields::{FromQuery, from_parameters},
+    ids::{EventId, SportId, TeamId, TournamentId},
+    page_response,
+    paging::{PageMeta, Paging},
+};
 
 use super::{
     rules::{PublicStatus, Status},
-    service::{Event, EventFilter, PageError, Sport, Tournament},
+    service::{Event, EventFilter, Events, PageError, Sport, Tournament},
 };
-use crate::{
-    app::App,
-    http::{
-        ApiError, CurrentUser, ErrorBody, Path, Query, Wanted,
-        fields::{FromParameters, FromQuery, Parameters},
-        page_response,
-        paging::{PageMeta, Paging, PagingParameters},
-    },
-    ids::{EventId, SportId, TeamId, TournamentId},
-};
+use crate::sessions::CurrentUser;
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; EventFilter reads the values")]
 pub(super) struct EventParameters {
     /// Only matches of this tournament.
     #[param(value_type = Option<i64>, minimum = 1)]
@@ -34,19 +31,17 @@ pub(super) struct EventParameters {
     #[param(value_type = Option<i64>, minimum = 1)]
     team_id: Option<TeamId>,
     /// Only matches that start on this UTC day.
-    #[param(format = Date, example = "2026-11-20")]
-    date: Option<String>,
+    #[param(value_type = Option<String>, format = Date, example = "2026-11-20")]
+    date: Option<Date>,
     /// Only matches in this state.
     status: Option<PublicStatus>,
 }
 
-impl FromParameters for EventFilter {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let tournament_id = parameters.optional("tournament_id");
-        let team_id = parameters.optional("team_id");
-        let date = parameters.optional("date");
-        let status = parameters.optional("status");
-        Some(Self { tournament_id: tournament_id?, team_id: team_id?, date: date?, status: status? })
+from_parameters!(EventParameters { tournament_id, team_id, date, status });
+
+impl From<EventParameters> for EventFilter {
+    fn from(EventParameters { tournament_id, team_id, date, status }: EventParameters) -> Self {
+        Self { tournament_id, team_id, date, status }
     }
 }
 
@@ -63,12 +58,10 @@ impl FromQuery for PublicStatus {
     }
 }
 
-impl From<Arc<PageError>> for ApiError {
-    fn from(error: Arc<PageError>) -> Self {
-        match &*error {
-            PageError::Database(database) => Self::database(database).because(Arc::clone(&error)),
-            PageError::Render(_) => Self::internal(error),
-        }
+fn page_failed(error: Arc<PageError>) -> ApiError {
+    match &*error {
+        PageError::Database(database) => ApiError::database(database).because(Arc::clone(&error)),
+        PageError::Render(_) => ApiError::internal(error),
     }
 }
 
@@ -170,22 +163,22 @@ impl From<Event> for EventItem {
 /// with the same start are ordered by id. The list may lag a change by up to two seconds. It carries an `ETag`, so a request
 /// with `If-None-Match` costs a 304.
 #[utoipa::path(get, path = "/api/auth/events", tag = "Events", security(("token" = [])),
-    params(EventParameters, PagingParameters),
+    params(EventParameters, Paging),
     responses(
         (status = 200, body = EventList, headers(("ETag" = String, description = "A weak validator of the page"))),
         (status = 304, description = "The page is as the `If-None-Match` says"),
     ))]
 pub(super) async fn list_events(
-    State(app): State<App>,
+    State(events): State<Arc<Events>>,
     _: CurrentUser,
-    Query((filter, paging)): Query<(EventFilter, Paging)>,
+    Query((filter, paging)): Query<(EventParameters, Paging)>,
     wanted: Wanted,
 ) -> Result<Response, ApiError> {
     let render = |events: Vec<Event>, total| {
         let data = events.into_iter().map(EventItem::from).collect();
         serde_json::to_vec(&EventList { data, meta: paging.meta(total) }).map(Bytes::from)
     };
-    let page = app.events.page(filter, paging, render).await?;
+    let page = events.page(filter.into(), paging, render).await.map_err(page_failed)?;
     Ok(page_response(&page, &wanted))
 }
 
@@ -197,11 +190,11 @@ pub(super) async fn list_events(
         (status = 404, description = "There is no such match", body = ErrorBody),
     ))]
 pub(super) async fn get_event(
-    State(app): State<App>,
+    State(events): State<Arc<Events>>,
     _: CurrentUser,
     Path(id): Path<EventId>,
 ) -> Result<Json<EventAnswer>, ApiError> {
-    let event = app.events.find(id).await?.ok_or_else(|| ApiError::not_found("The event"))?;
+    let event = events.find(id).await?.ok_or_else(|| ApiError::not_found("The event"))?;
     Ok(Json(EventAnswer { data: event.into() }))
 }
 
@@ -227,13 +220,13 @@ struct TournamentItem {
 
 /// List tournaments by name.
 #[utoipa::path(get, path = "/api/auth/tournaments", tag = "Events", security(("token" = [])),
-    params(PagingParameters), responses((status = 200, body = TournamentList)))]
+    params(Paging), responses((status = 200, body = TournamentList)))]
 pub(super) async fn list_tournaments(
-    State(app): State<App>,
+    State(events): State<Arc<Events>>,
     _: CurrentUser,
     Query(paging): Query<Paging>,
 ) -> Result<Json<TournamentList>, ApiError> {
-    let (tournaments, total) = app.events.tournaments(paging).await?;
+    let (tournaments, total) = events.tournaments(paging).await?;
     let item = |Tournament { id, sport_id, slug, name, logo }| TournamentItem { id, sport_id, name, slug, logo };
     Ok(Json(TournamentList { data: tournaments.into_iter().map(item).collect(), meta: paging.meta(total) }))
 }
@@ -257,13 +250,13 @@ struct SportItem {
 
 /// List sports by name.
 #[utoipa::path(get, path = "/api/auth/sports", tag = "Events", security(("token" = [])),
-    params(PagingParameters), responses((status = 200, body = SportList)))]
+    params(Paging), responses((status = 200, body = SportList)))]
 pub(super) async fn list_sports(
-    State(app): State<App>,
+    State(events): State<Arc<Events>>,
     _: CurrentUser,
     Query(paging): Query<Paging>,
 ) -> Result<Json<SportList>, ApiError> {
-    let (sports, total) = app.events.sports(paging).await?;
+    let (sports, total) = events.sports(paging).await?;
     let item = |Sport { id, slug, name }| SportItem { id, name, slug };
     Ok(Json(SportList { data: sports.into_iter().map(item).collect(), meta: paging.meta(total) }))
 }

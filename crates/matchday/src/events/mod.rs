@@ -10,17 +10,27 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::app::App;
+use self::service::Events;
+use crate::sessions::Authenticates;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Arc<Events>: FromRef<S>,
+{
     OpenApiRouter::new()
         .routes(routes!(handlers::get_event))
         .routes(routes!(handlers::list_tournaments))
         .routes(routes!(handlers::list_sports))
 }
 
-pub(crate) fn cached_routes() -> OpenApiRouter<App> {
+pub(crate) fn cached_routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Arc<Events>: FromRef<S>,
+{
     OpenApiRouter::new().routes(routes!(handlers::list_events))
 }

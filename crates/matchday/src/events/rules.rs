@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use scoring::Outcome;
 use serde::{Deserialize, Serialize};
 use time::{Date, Duration, OffsetDateTime, Time, macros::datetime};
 use utoipa::ToSchema;
@@ -40,22 +41,6 @@ pub enum PublicStatus {
     Scheduled,
     /// Over.
     Finished,
-}
-
-/// What a match means for predictions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Not decided yet.
-    Open,
-    /// Played to this score.
-    Result {
-        /// Goals of the home team.
-        home: i32,
-        /// Goals of the away team.
-        away: i32,
-    },
-    /// Called off, abandoned or awarded: nobody gains or loses by it.
-    Void,
 }
 
 impl Status {

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use platform::{
+    Core,
+    clock::Clock,
+    page_cache::{self, Page, PageCache},
+};
 use sqlx::PgPool;
 use time::{Date, OffsetDateTime};
+use web::{
+    ids::{EventId, SportId, TeamId, TournamentId},
+    paging::Paging,
+};
 
 use super::{
     rules::{self, PublicStatus, Status},
     store,
-};
-use crate::{
-    http::paging::Paging,
-    ids::{EventId, SportId, TeamId, TournamentId},
-    platform::{
-        clock::Clock,
-        config,
-        page_cache::{Page, PageCache},
-    },
 };
 
 /// The subjects on which changes of matches are told.
@@ -121,8 +121,8 @@ pub enum PageError {
 
 impl Events {
     /// Matches in this database.
-    pub fn new(db: PgPool, clock: Arc<dyn Clock>, pages: &config::Pages) -> Self {
-        Self { db, clock, pages: PageCache::new(pages.keep, pages.cache_entries) }
+    pub fn new(core: &Core, pages: &page_cache::Settings) -> Self {
+        Self { db: core.db.clone(), clock: core.clock.clone(), pages: PageCache::new(pages.keep, pages.cache_entries) }
     }
 
     /// A page of matches in the bytes that `render` makes of it: live, upcoming, then the rest. See [`rules::Section`].

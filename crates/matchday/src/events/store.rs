@@ -2,14 +2,14 @@
 
 use sqlx::PgExecutor;
 use time::OffsetDateTime;
+use web::{
+    ids::{EventId, SportId, TeamId, TournamentId},
+    paging::Paging,
+};
 
 use super::{
     rules::{self, PublicStatus, Run, Status},
     service::{Event, EventFilter, Sport, Tournament},
-};
-use crate::{
-    http::paging::Paging,
-    ids::{EventId, SportId, TeamId, TournamentId},
 };
 
 /// An event as it is read; the status is still text.

@@ -243,7 +243,7 @@ async fn page_reads_and_sorts_only_as_many_matches_as_it_reaches() {
         let tournament: i64 =
             sqlx::query_scalar("select min(id) from tournaments").fetch_one(app.owner()).await.expect("a tournament");
         for (tournament, offset) in [(None, 0), (None, 40), (Some(tournament), 0)] {
-            let plan = plan(&app.app.db, now, tournament, 20, offset).await;
+            let plan = plan(&app.app.core.db, now, tournament, 20, offset).await;
             let reach = 20.0 + f64::from(i32::try_from(offset).expect("small"));
             let runs = 10.0;
             for (kind, node, rows) in nodes(&plan) {

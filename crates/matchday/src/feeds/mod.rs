@@ -6,10 +6,12 @@ mod openfootball;
 mod reading;
 mod rules;
 pub mod service;
+pub mod settings;
 pub mod source;
 mod store;
 #[cfg(test)]
 mod tests;
+pub mod zone;
 
 /// What the one process that looks at feeds holds.
 pub const LEASE: &str = "feeds";

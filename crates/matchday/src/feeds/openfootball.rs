@@ -14,8 +14,8 @@ use time::{
 use super::reading::{self, Field, MatchSeen, Reading, TeamSeen};
 use crate::{
     events::rules::Status,
+    feeds::zone::{self, Zone},
     fixtures::document::{Fault, TournamentEntry},
-    platform::zone::{self, Zone},
 };
 
 /// What a match without a time gets, in the document's zone. Most begin later: nobody can predict one that is on.

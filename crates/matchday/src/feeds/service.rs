@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use platform::{Core, clock::Clock, lease::Lease};
 use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
 use sqlx::PgPool;
@@ -18,15 +19,13 @@ use super::{
     football_data, openfootball,
     reading::{self, Composed, Reading},
     rules::{self, Budget, LONGEST, NEAR},
+    settings::Settings,
     source::{self, FOOTBALL_DATA, FetchError, Fetched, Kind, Source},
     store,
 };
-use crate::{
-    fixtures::{
-        document::Fault,
-        service::{Fixtures, ImportError, Mode, Report},
-    },
-    platform::{clock::Clock, config, lease::Lease},
+use crate::fixtures::{
+    document::Fault,
+    service::{Fixtures, ImportError, Mode, Report},
 };
 
 /// How long a process waits that cannot reach the database.
@@ -177,7 +176,8 @@ impl fmt::Display for Health {
 
 impl Feeds {
     /// The feeds that the settings name.
-    pub fn new(db: PgPool, config: &config::Feeds, fixtures: Fixtures, clock: Arc<dyn Clock>) -> reqwest::Result<Self> {
+    pub fn new(core: &Core, config: &Settings, fixtures: Fixtures) -> reqwest::Result<Self> {
+        let Core { db, clock, .. } = core.clone();
         let web = reqwest::Client::builder()
             .timeout(config.timeout)
             .user_agent(concat!("matchday/", env!("CARGO_PKG_VERSION")))

@@ -10,8 +10,7 @@ use reqwest::{
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::rules::Pace;
-use crate::platform::{config, zone::Zone};
+use super::{rules::Pace, settings::Settings, zone::Zone};
 
 /// A season with all its line-ups has less than one megabyte.
 const LONGEST_DOCUMENT: usize = 20_000_000;
@@ -73,7 +72,7 @@ impl Source {
 }
 
 /// The feeds that are configured.
-pub(super) fn sources(config: &config::Feeds) -> Vec<Source> {
+pub(super) fn sources(config: &Settings) -> Vec<Source> {
     let pace = Pace { idle: config.idle, live: config.live, closing: config.closing, least: Duration::ZERO };
     let mut sources = Vec::new();
     for code in &config.football_data_competitions {

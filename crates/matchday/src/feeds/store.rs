@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
+use web::ids::TournamentId;
 
 use super::{
     reading::{Known, KnownMatch, KnownTeam, Reading, SPORT},
     rules::Fixture,
 };
-use crate::{events::rules::Status, ids::TournamentId};
+use crate::events::rules::Status;
 
 /// How a feed goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 mod provider;
 mod running;
 
+use platform::clock::Clock as _;
 use serde_json::{Value, json};
 use time::Duration;
 
@@ -9,7 +10,6 @@ use super::service::{Outcome, PollError, Polled};
 use crate::{
     feeds::source::FetchError,
     fixtures::service::Counts,
-    platform::clock::Clock as _,
     testing::{TestApp, unique},
 };
 
@@ -93,7 +93,7 @@ async fn failure(app: &TestApp) -> String {
 
 async fn rows(app: &TestApp, table: &'static str) -> i64 {
     let count = sqlx::AssertSqlSafe(format!("select count(*) from {table}"));
-    sqlx::query_scalar(count).fetch_one(&app.app.db).await.expect("read")
+    sqlx::query_scalar(count).fetch_one(&app.app.core.db).await.expect("read")
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn a_team_keeps_its_slug_and_what_only_operators_know() {
         poll(app).await;
         let slugs = async || -> Vec<(String, String, Option<String>)> {
             sqlx::query_as("select slug, name, country from teams order by id")
-                .fetch_all(&app.app.db)
+                .fetch_all(&app.app.core.db)
                 .await
                 .expect("read")
         };
@@ -253,10 +253,10 @@ async fn a_team_keeps_its_slug_and_what_only_operators_know() {
             [team("harbour_rovers", "Harbour Rovers FC", None), team("harbour_city", "Harbour City FC", None)]
         );
         sqlx::query("update teams set country = 'England' where slug = 'harbour_rovers'")
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("written");
-        sqlx::query("update events set venue = 'Rovers Park'").execute(&app.app.db).await.expect("written");
+        sqlx::query("update events set venue = 'Rovers Park'").execute(&app.app.core.db).await.expect("written");
         let mut renamed = a_match(1, "TIMED", None);
         renamed["homeTeam"]["name"] = json!("Rovers of the Harbour");
         // Another club of that name, by its id.
@@ -464,10 +464,10 @@ async fn another_time_zone_reads_the_same_document_again() {
         poll(app).await;
         app.told().await;
         let mut config = app.app.config.feeds.clone();
-        config.openfootball[0].zone = crate::platform::zone::Zone::parse("Europe/Madrid").expect("a zone");
+        config.openfootball[0].zone = crate::feeds::zone::Zone::parse("Europe/Madrid").expect("a zone");
         let clock = app.clock.clone();
-        let feeds =
-            super::service::Feeds::new(app.app.db.clone(), &config, app.app.fixtures.clone(), clock).expect("feeds");
+        let feeds = super::service::Feeds::new(&app.app.core.with_clock(clock), &config, app.app.fixtures.clone())
+            .expect("feeds");
         let mut seen = Vec::new();
         feeds.poll_once(|polled| seen.push(told(polled))).await.expect("the database is there");
         let Ok(Outcome::Imported { report, .. }) = &seen[0].outcome else { panic!("{}", seen[0]) };
@@ -503,7 +503,7 @@ async fn operators_see_how_each_feed_goes() {
         let mut config = app.app.config.feeds.clone();
         config.football_data_competitions = vec!["HC".to_owned()];
         let other =
-            super::service::Feeds::new(app.app.db.clone(), &config, app.app.fixtures.clone(), app.clock.clone()).expect("feeds");
+            super::service::Feeds::new(&app.app.core, &config, app.app.fixtures.clone()).expect("feeds");
         let lines = lines(&other).await;
         assert!(lines[0].starts_with("football_data:HC: last success never"), "{lines:?}");
         assert!(lines[1].ends_with("next poll never: it is not in the settings any more"), "{lines:?}");

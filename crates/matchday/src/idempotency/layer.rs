@@ -10,52 +10,50 @@ use std::{
 
 use axum::{
     body::{Body, Bytes, HttpBody as _},
-    extract::{FromRequest as _, FromRequestParts as _, OptionalFromRequestParts, Request},
+    extract::{FromRef, FromRequest as _, FromRequestParts as _, OptionalFromRequestParts, Request},
     response::{IntoResponse as _, Response},
 };
 use futures_util::{FutureExt as _, future::Either};
 use http::{HeaderName, HeaderValue, Method, StatusCode, header, request::Parts};
+use platform::{shutdown::Shutdown, telemetry};
 use tokio::time::{Instant, timeout_at};
 use tower::{Layer, Service};
 use tracing::Instrument as _;
+use web::{ApiError, IDEMPOTENCY_KEY, RawBody, for_this_peer, overloaded, too_late};
 
 use super::{
     rules::{self, RequestKey},
-    service::{Begun, Claim, Kept},
+    service::{Begun, Claim, Idempotency, Kept},
 };
-use crate::{
-    app::App,
-    http::{ApiError, Counted, CurrentUser, RawBody, for_this_peer, overloaded, too_late},
-    platform::telemetry,
-};
-
-/// What a client calls its request by.
-pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+use crate::sessions::{Authenticates, Counted, CurrentUser};
 
 /// On an answer that was given before.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// Makes a POST with a key happen once. It must stand inside of compression: what is kept is kept as it is.
 #[derive(Clone)]
-pub(crate) struct OnceLayer(pub(crate) App);
+pub(crate) struct OnceLayer<T>(pub(crate) T);
 
-impl<S> Layer<S> for OnceLayer {
-    type Service = Once<S>;
+impl<S, T: Clone> Layer<S> for OnceLayer<T> {
+    type Service = Once<S, T>;
 
-    fn layer(&self, inner: S) -> Once<S> {
-        Once { inner, app: self.0.clone() }
+    fn layer(&self, inner: S) -> Once<S, T> {
+        Once { inner, state: self.0.clone() }
     }
 }
 
 /// A service behind the layer.
 #[derive(Clone)]
-pub(crate) struct Once<S> {
+pub(crate) struct Once<S, T> {
     inner: S,
-    app: App,
+    state: T,
 }
 
-impl<S> Service<Request> for Once<S>
+impl<S, T> Service<Request> for Once<S, T>
 where
+    T: Authenticates,
+    Idempotency: FromRef<T>,
+    Shutdown: FromRef<T>,
     S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
@@ -69,26 +67,29 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         // Nearly every request ends here, and pays for two comparisons.
-        if request.method() != Method::POST || !request.headers().contains_key(KEY) {
+        if request.method() != Method::POST || !request.headers().contains_key(IDEMPOTENCY_KEY) {
             return Either::Left(self.inner.call(request));
         }
         // The one that is ready goes along; a clone takes its place.
         let clone = self.inner.clone();
-        let (inner, app) = (std::mem::replace(&mut self.inner, clone), self.app.clone());
-        Either::Right(Box::pin(
-            async move { Ok(answer(app, inner, request).await.unwrap_or_else(ApiError::into_response)) },
-        ))
+        let (inner, state) = (std::mem::replace(&mut self.inner, clone), self.state.clone());
+        Either::Right(Box::pin(async move {
+            Ok(answer(state, inner, request).await.unwrap_or_else(ApiError::into_response))
+        }))
     }
 }
 
-async fn answer<S>(app: App, mut inner: S, request: Request) -> Result<Response, ApiError>
+async fn answer<S, T>(state: T, mut inner: S, request: Request) -> Result<Response, ApiError>
 where
+    T: Authenticates,
+    Idempotency: FromRef<T>,
+    Shutdown: FromRef<T>,
     S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
 {
     let (mut parts, body) = request.into_parts();
     // A stranger has nothing that a key could belong to, and gets the answer that strangers get.
-    let user = match CurrentUser::from_request_parts(&mut parts, &app).await {
+    let user = match CurrentUser::from_request_parts(&mut parts, &state).await {
         Ok(user) => user,
         Err(error) if matches!(error.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             return Ok(inner.call(Request::from_parts(parts, body)).await.unwrap_or_else(|never| match never {}));
@@ -100,20 +101,21 @@ where
     parts.extensions.insert(Counted);
     let key = rules::read_key(&parts.headers)
         .ok_or_else(|| ApiError::invalid_field("idempotency_key", "must be 1 to 255 visible ASCII characters"))?;
-    let RawBody(body) = RawBody::from_request(Request::new(body), &app).await?;
+    let RawBody(body) = RawBody::from_request(Request::new(body), &state).await?;
     let digest = rules::request_digest(key, parts.uri.query(), &body);
     let key = RequestKey::of(parts.uri.path(), key);
     parts.extensions.insert(key);
-    let place = app.idempotency.place().ok_or_else(overloaded)?;
+    let keys = Idempotency::from_ref(&state);
+    let place = keys.place().ok_or_else(overloaded)?;
     // In a task, from the claim on, which outlives whoever asked: that the client went away is why it will ask again.
-    let (keys, tasks) = (app.idempotency.clone(), app.shutdown.clone());
+    let tasks = Shutdown::from_ref(&state);
     let work = async move {
         let _place = place;
         // Counted from before the claim, which so lasts longer than the work.
         let deadline = Instant::now() + keys.deadline();
         match keys.begin(user.id, key, digest).await? {
             Begun::First(claim) => {
-                Ok(first(&app, inner, Request::from_parts(parts, Body::from(body)), claim, deadline).await)
+                Ok(first(&keys, inner, Request::from_parts(parts, Body::from(body)), claim, deadline).await)
             }
             Begun::Finished(kept) => {
                 count("replayed");
@@ -144,7 +146,7 @@ where
 }
 
 /// Does what was asked for, in time, and keeps the answer or gives the claim back.
-async fn first<S>(app: &App, mut inner: S, request: Request, claim: Claim, deadline: Instant) -> Response
+async fn first<S>(keys: &Idempotency, mut inner: S, request: Request, claim: Claim, deadline: Instant) -> Response
 where
     S: Service<Request, Response = Response, Error = Infallible>,
 {
@@ -152,7 +154,7 @@ where
     let response = match timeout_at(deadline, work).await {
         Ok(Ok(Ok(response))) => response,
         Ok(Err(panic)) => {
-            unkept(app, claim).await;
+            unkept(keys, claim).await;
             resume_unwind(panic);
         }
         Err(_) => too_late().into_response(),
@@ -160,14 +162,14 @@ where
     // An answer of unknown size is larger than any.
     let small = response.body().size_hint().upper().is_some_and(|size| size <= rules::LARGEST);
     if !small || !rules::is_kept(response.status(), response.headers()) {
-        unkept(app, claim).await;
+        unkept(keys, claim).await;
         return response;
     }
     let (parts, body) = response.into_parts();
     let body = match axum::body::to_bytes(body, usize::MAX).await {
         Ok(body) => body,
         Err(error) => {
-            unkept(app, claim).await;
+            unkept(keys, claim).await;
             return ApiError::internal(error).into_response();
         }
     };
@@ -175,13 +177,13 @@ where
     let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let answer =
         Kept { status: parts.status.as_u16(), content_type: content_type.map(str::to_owned), body: body.to_vec() };
-    app.idempotency.finish(claim, &answer).await;
+    keys.finish(claim, &answer).await;
     Response::from_parts(parts, Body::from(body))
 }
 
-async fn unkept(app: &App, claim: Claim) {
+async fn unkept(keys: &Idempotency, claim: Claim) {
     count("unkept");
-    app.idempotency.release(claim).await;
+    keys.release(claim).await;
 }
 
 fn replay(kept: Kept) -> Response {

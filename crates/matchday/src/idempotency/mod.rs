@@ -11,9 +11,6 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::layer::{OnceLayer, REPLAYED};
 pub use self::rules::RequestKey;
 pub(crate) use self::service::KEPT_FOR;
-pub(crate) use self::{
-    layer::{KEY, OnceLayer, REPLAYED},
-    rules::LONGEST,
-};

@@ -2,9 +2,7 @@
 
 use http::{HeaderMap, StatusCode, header};
 use sha2::{Digest as _, Sha256};
-
-/// The longest key.
-pub(crate) const LONGEST: usize = 255;
+use web::{IDEMPOTENCY_KEY, LONGEST_IDEMPOTENCY_KEY};
 
 /// The largest answer that is kept, in bytes.
 pub(super) const LARGEST: u64 = 65_536;
@@ -24,9 +22,9 @@ impl RequestKey {
 
 /// The client's key, if there is exactly one and it is one.
 pub(super) fn read_key(headers: &HeaderMap) -> Option<&[u8]> {
-    let mut given = headers.get_all(super::KEY).iter();
+    let mut given = headers.get_all(IDEMPOTENCY_KEY).iter();
     let key = given.next()?.as_bytes();
-    let is_key = (1..=LONGEST).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic);
+    let is_key = (1..=LONGEST_IDEMPOTENCY_KEY).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic);
     (is_key && given.next().is_none()).then_some(key)
 }
 
@@ -55,7 +53,7 @@ mod tests {
 
     fn headers(values: &[&[u8]]) -> Option<HeaderMap> {
         let values =
-            values.iter().map(|value| HeaderValue::from_bytes(value).ok().map(|value| (super::super::KEY, value)));
+            values.iter().map(|value| HeaderValue::from_bytes(value).ok().map(|value| (IDEMPOTENCY_KEY, value)));
         let mut headers = HeaderMap::new();
         for (name, value) in values.collect::<Option<Vec<_>>>()? {
             headers.append(name, value);
@@ -90,7 +88,7 @@ mod tests {
             if let Some(headers) = headers(&values)
                 && let Some(key) = read_key(&headers)
             {
-                prop_assert!(values == [key] && key.len() <= LONGEST && key.is_ascii());
+                prop_assert!(values == [key] && key.len() <= LONGEST_IDEMPOTENCY_KEY && key.is_ascii());
             }
         }
 

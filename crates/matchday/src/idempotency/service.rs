@@ -2,20 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
+use platform::{
+    Core,
+    clock::Clock,
+    database,
+    random::{self, Random},
+};
 use sqlx::PgPool;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
+use web::{ids::UserId, settings::Http};
 
 use super::{rules::RequestKey, store};
-use crate::{
-    ids::UserId,
-    platform::{
-        clock::Clock,
-        config::Config,
-        database,
-        random::{self, Random},
-    },
-};
 
 /// How long an answer is kept.
 pub(crate) const KEPT_FOR: time::Duration = time::Duration::hours(24);
@@ -75,9 +73,10 @@ pub(super) enum Begun {
 
 impl Idempotency {
     /// Keys in this database.
-    pub fn new(db: PgPool, config: &Config, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Self {
-        let places = Arc::new(Semaphore::new(config.http.max_in_flight.min(Semaphore::MAX_PERMITS)));
-        Self { inner: Arc::new(Inner { db, clock, random, deadline: config.http.deadline, places }) }
+    pub fn new(core: &Core, http: &Http) -> Self {
+        let Core { db, clock, random, .. } = core.clone();
+        let places = Arc::new(Semaphore::new(http.max_in_flight.min(Semaphore::MAX_PERMITS)));
+        Self { inner: Arc::new(Inner { db, clock, random, deadline: http.deadline, places }) }
     }
 
     /// How long the work on one may take.

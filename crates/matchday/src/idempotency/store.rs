@@ -2,12 +2,12 @@
 
 use sqlx::PgExecutor;
 use time::OffsetDateTime;
+use web::ids::UserId;
 
 use super::{
     rules::RequestKey,
     service::{Claim, Kept},
 };
-use crate::ids::UserId;
 
 /// A key as it is stored.
 pub(super) struct Row {

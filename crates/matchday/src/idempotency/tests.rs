@@ -15,15 +15,13 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 use time::Duration;
 use tower::Service as _;
+use web::{IDEMPOTENCY_KEY, NO_STORE, PEER};
 
 use super::{
-    KEY, OnceLayer, RequestKey, rules,
+    OnceLayer, RequestKey, rules,
     service::{Begun, Claim, Kept},
 };
-use crate::{
-    http::{NO_STORE, PEER},
-    testing::{Answer, TestApp, TestUser, eventually, unique},
-};
+use crate::testing::{Answer, TestApp, TestUser, eventually, unique};
 
 const PRIMARY: &str = "/api/auth/teams/primary";
 const PREDICTIONS: &str = "/api/auth/predictions";
@@ -38,7 +36,7 @@ fn is_replayed(answer: &Answer) -> bool {
 
 /// How many keys there are, and how many of them have an answer.
 async fn keys(app: &TestApp) -> (i64, i64) {
-    let counts = sqlx::query_as("select count(*), count(status) from idempotency_keys").fetch_one(&app.app.db);
+    let counts = sqlx::query_as("select count(*), count(status) from idempotency_keys").fetch_one(&app.app.core.db);
     counts.await.expect("counted")
 }
 
@@ -154,7 +152,7 @@ async fn of_twenty_twins_one_happens() {
         }
         assert_eq!(firsts, 1);
         let replaced: i64 = sqlx::query_scalar("select count(*) from prediction_revisions")
-            .fetch_one(&app.app.db)
+            .fetch_one(&app.app.core.db)
             .await
             .expect("counted");
         assert_eq!((replaced, keys(app).await), (0, (1, 1)));
@@ -317,7 +315,7 @@ async fn a_key_that_is_none_is_422() {
         assert_eq!(twice.invalid_fields(), ["idempotency_key"]);
         let bytes = Request::post(PRIMARY)
             .header(header::AUTHORIZATION, format!("Bearer {}", user.token))
-            .header(KEY, HeaderValue::from_bytes(b"\xff\xfe").expect("a header"))
+            .header(IDEMPOTENCY_KEY, HeaderValue::from_bytes(b"\xff\xfe").expect("a header"))
             .body(Body::empty())
             .expect("a request");
         assert_eq!(app.send(bytes).await.invalid_fields(), ["idempotency_key"]);
@@ -331,7 +329,8 @@ async fn a_key_that_is_none_is_422() {
 async fn the_header_does_nothing_without_a_good_token_or_a_route_that_takes_posts() {
     TestApp::run(async |app| {
         let send = async |path: &str, token: Option<&str>| {
-            let mut request = Request::post(path).header(KEY, "two words").header("x-forwarded-for", "192.0.2.1");
+            let mut request =
+                Request::post(path).header(IDEMPOTENCY_KEY, "two words").header("x-forwarded-for", "192.0.2.1");
             if let Some(token) = token {
                 request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
             }
@@ -353,7 +352,7 @@ async fn the_header_does_nothing_without_a_good_token_or_a_route_that_takes_post
         user.send_with(Method::GET, "/api/auth/teams", &[("idempotency-key", "two words")], None).await.expect(200);
         sqlx::query("update users set banned_at = now() where user_id = $1")
             .bind(user.id)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("banned");
         app.app.sessions.forget_all();
@@ -384,7 +383,7 @@ async fn answers_with_credentials_are_not_kept() {
         }
         sqlx::query("update users set username_is_generated = true where user_id = $1")
             .bind(user.id)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("as if made up");
         let renamed = once("/api/auth/update-user-info", json!({"username": unique("ada")})).await;
@@ -464,7 +463,7 @@ fn router<F: Future<Output = Response> + Send + 'static>(
 async fn ask(router: &Router, user: &TestUser<'_>, key: Option<&str>) -> (StatusCode, bool, Vec<u8>) {
     let mut request = Request::post("/here").header(header::AUTHORIZATION, format!("Bearer {}", user.token));
     if let Some(key) = key {
-        request = request.header(KEY, key);
+        request = request.header(IDEMPOTENCY_KEY, key);
     }
     let answer = router.clone().call(request.body(Body::from("{}")).expect("a request")).await;
     let (parts, body) = answer.unwrap_or_else(|never| match never {}).into_parts();

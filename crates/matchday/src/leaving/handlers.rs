@@ -4,16 +4,14 @@ use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use utoipa::ToSchema;
+use web::{
+    ApiError, ClientNetwork, ErrorBody, NO_STORE, ValidJson, fields::from_body, limit_headers, permitted, retry_after,
+};
 
-use super::service::{Export, LeavingError};
+use super::service::{Export, Leaving, LeavingError};
 use crate::{
-    app::App,
     codes::{Code, service::GuessPermit},
-    http::{
-        ApiError, ClientNetwork, CurrentUser, ErrorBody, NO_STORE, ValidJson,
-        fields::{Body, FromBody},
-        limit_headers, permitted, retry_after,
-    },
+    sessions::CurrentUser,
     sms::templates::Language,
 };
 
@@ -69,11 +67,7 @@ pub(super) struct Confirmation {
     code: Code,
 }
 
-impl FromBody for Confirmation {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        Some(Self { code: body.required("code")? })
-    }
-}
+from_body!(Confirmation { code });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct AccountDeleted {
@@ -93,7 +87,7 @@ impl From<LeavingError> for ApiError {
                 let message = format!("This account's phone number was changed lately. You can delete it after {day}.");
                 Self::new(StatusCode::CONFLICT, "phone_moved_lately", message)
             }
-            LeavingError::Busy => crate::http::overloaded(),
+            LeavingError::Busy => web::overloaded(),
             LeavingError::Request(error) => error.into(),
             LeavingError::Code(error) => error.into(),
             LeavingError::Session(error) => error.into(),
@@ -111,9 +105,12 @@ impl From<LeavingError> for ApiError {
         (status = 200, body = ExportAnswer, headers(("Content-Disposition" = String, description = "A name for the file"))),
         (status = 429, description = "Too many exports; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
-pub(super) async fn export_me(State(app): State<App>, user: CurrentUser) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(app.leaving.permit_export(user.id).await)?;
-    let export = app.leaving.export(user.id).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+pub(super) async fn export_me(
+    State(leaving): State<Leaving>,
+    user: CurrentUser,
+) -> Result<impl IntoResponse, ApiError> {
+    let limit = permitted(leaving.permit_export(user.id).await)?;
+    let export = leaving.export(user.id).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let headers: HeaderMap = limit_headers(limit).into_iter().chain([NO_STORE, AS_A_FILE]).collect();
     Ok((headers, Json(ExportAnswer { data: ExportItem(export) })))
 }
@@ -128,12 +125,12 @@ pub(super) async fn export_me(State(app): State<App>, user: CurrentUser) -> Resu
         (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn request_deletion(
-    State(app): State<App>,
+    State(leaving): State<Leaving>,
     user: CurrentUser,
     network: ClientNetwork,
     headers: HeaderMap,
 ) -> Result<impl IntoResponse, ApiError> {
-    let (phone, sent) = app.leaving.request(user.id, network, Language::of(&headers)).await?;
+    let (phone, sent) = leaving.request(user.id, network, Language::of(&headers)).await?;
     let data =
         DeletionItem { expires_in: sent.expires_in.as_secs(), phone: phone.as_str().to_owned(), notice: sent.notice() };
     let message = sent.message("A code was sent. With it the account can be deleted.");
@@ -154,14 +151,14 @@ pub(super) async fn request_deletion(
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn delete_me(
-    State(app): State<App>,
+    State(leaving): State<Leaving>,
     user: CurrentUser,
     permit: GuessPermit,
     body: Result<ValidJson<Confirmation>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permit.limit;
     let ValidJson(Confirmation { code }) = body.map_err(|error| error.limited_by(limit))?;
-    let deleted = app.leaving.delete(user.id, &code, permit).await;
+    let deleted = leaving.delete(user.id, &code, permit).await;
     deleted.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let message = "The account is deleted. What was said in chat follows within minutes.";
     Ok((limit_headers(limit), Json(AccountDeleted { message })))

@@ -11,11 +11,17 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::app::App;
+use self::service::Leaving;
+use crate::{codes::service::Codes, sessions::Authenticates};
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Codes: FromRef<S>,
+    Leaving: FromRef<S>,
+{
     OpenApiRouter::new()
         .routes(routes!(handlers::export_me))
         .routes(routes!(handlers::request_deletion))

@@ -3,11 +3,19 @@
 use std::{sync::Arc, time::Duration};
 
 use matrix_appservice::{Error as MatrixError, Homeserver, OwnedRoomId, Redaction};
+use platform::{
+    Core,
+    clock::Clock,
+    outbox::{self, Message},
+    rate_limit::{Decision, Limit, RateLimiter},
+    telemetry,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, Semaphore};
+use web::{ClientNetwork, ids::UserId};
 
 use super::{
     rules::{Fate, TABLES},
@@ -19,18 +27,10 @@ use crate::{
         Code, Subject,
         service::{CheckError, GuessPermit, RequestError, Sent},
     },
-    http::ClientNetwork,
-    ids::UserId,
     login::service::Login,
     mirror::service::Mirror,
     phone::Phone,
     phones::service::Phones,
-    platform::{
-        clock::Clock,
-        outbox::{self, Message},
-        rate_limit::{Decision, Limit, RateLimiter},
-        telemetry,
-    },
     sessions::service::SessionError,
     sms::templates::Language,
 };
@@ -146,15 +146,8 @@ enum FinishError {
 
 impl Leaving {
     /// The way out for those who came by this way in.
-    pub fn new(
-        way_in: Login,
-        phones: Phones,
-        mirror: Mirror,
-        limiter: RateLimiter,
-        server_name: Option<String>,
-        clock: Arc<dyn Clock>,
-        outbox_written: Arc<Notify>,
-    ) -> Self {
+    pub fn new(core: &Core, way_in: Login, phones: Phones, mirror: Mirror, server_name: Option<String>) -> Self {
+        let Core { limits: limiter, clock, outbox_written, .. } = core.clone();
         let exports = Semaphore::new(EXPORTS_AT_ONCE);
         let inner = Inner { way_in, phones, mirror, limiter, server_name, clock, outbox_written, exports };
         Self { inner: Arc::new(inner) }

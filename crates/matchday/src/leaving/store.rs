@@ -2,9 +2,9 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, PgExecutor};
 use time::OffsetDateTime;
+use web::ids::UserId;
 
 use super::rules::Table;
-use crate::ids::UserId;
 
 /// By what a person's rows are found.
 #[derive(Clone, Debug)]

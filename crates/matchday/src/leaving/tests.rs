@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use http::Method;
+use platform::clock::Clock as _;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgPool};
 use time::Duration;
@@ -10,9 +11,7 @@ use super::{
     service::DELETED,
 };
 use crate::{
-    app::App,
     operators::Operator,
-    platform::clock::Clock as _,
     safety::service::Restriction,
     sessions::service::REVOKED,
     testing::{Receiver, Reply, TestApp, TestUser, eventually, test_config, unique},
@@ -61,7 +60,7 @@ async fn every_table_was_thought_of() {
     TestApp::run(async |app| {
         let named: Vec<&str> =
             TABLES.iter().map(|table| table.name).chain(OTHERS.iter().map(|&(name, _)| name)).collect();
-        let there = tables(&app.app.db).await;
+        let there = tables(&app.app.core.db).await;
         assert_eq!(named.len(), named.iter().collect::<BTreeSet<_>>().len(), "one is named twice");
         assert_eq!(
             named.into_iter().collect::<BTreeSet<_>>(),
@@ -70,7 +69,7 @@ async fn every_table_was_thought_of() {
         );
         let columns: Vec<(String, String)> =
             sqlx::query_as("select table_name::text, column_name::text from information_schema.columns")
-                .fetch_all(&app.app.db)
+                .fetch_all(&app.app.core.db)
                 .await
                 .expect("the columns");
         for table in TABLES {
@@ -110,7 +109,7 @@ async fn somebody(app: &TestApp) -> (TestUser<'_>, Value, Vec<(&'static str, Str
     .bind(user.id)
     .bind([4_u8; 65])
     .bind([5_u8; 16])
-    .execute(&app.app.db)
+    .execute(&app.app.core.db)
     .await
     .expect("a browser");
     // A phone that is being moved to leaves codes too, and a wrong one failures.
@@ -175,7 +174,7 @@ async fn whoever_deletes_their_account_is_nowhere_to_be_found() {
     TestApp::run(async |app| {
         let (user, _, looked_for) = somebody(app).await;
         for (what, text) in &looked_for {
-            assert!(!search(&app.app.db, text).await.is_empty(), "the search does not even find the {what}");
+            assert!(!search(&app.app.core.db, text).await.is_empty(), "the search does not even find the {what}");
         }
         let code = ask_for_code(&user, app).await;
         app.told().await;
@@ -188,7 +187,7 @@ async fn whoever_deletes_their_account_is_nowhere_to_be_found() {
         // Somebody was still at it.
         sqlx::query("insert into user_teams (user_id, rank, team_id) select $1, 1, id from teams limit 1")
             .bind(user.id)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("written late");
         assert_eq!(app.app.leaving.finish_due().await.expect("looked"), 0, "not before all of that has ended");
@@ -197,11 +196,11 @@ async fn whoever_deletes_their_account_is_nowhere_to_be_found() {
         assert_eq!(app.app.leaving.finish_due().await.expect("looked"), 0, "once");
         for (what, text) in &looked_for {
             let expected: &[&str] = if *what == "username" { &["username_claims"] } else { &[] };
-            assert_eq!(search(&app.app.db, text).await, expected, "{what}");
+            assert_eq!(search(&app.app.core.db, text).await, expected, "{what}");
         }
         let left: i64 = sqlx::query_scalar("select count(*) from user_teams where user_id = $1")
             .bind(user.id)
-            .fetch_one(&app.app.db)
+            .fetch_one(&app.app.core.db)
             .await
             .expect("counted");
         assert_eq!(left, 0, "what came late is gone too");
@@ -213,7 +212,7 @@ async fn whoever_deletes_their_account_is_nowhere_to_be_found() {
                     (select username from users where user_id = $1)",
         )
         .bind(user.id)
-        .fetch_one(&app.app.db)
+        .fetch_one(&app.app.core.db)
         .await
         .expect("read");
         assert!(stays.0 == 1 && stays.1 >= 1 && stays.2 == format!("deleted-{}", user.id), "{stays:?}");
@@ -280,7 +279,7 @@ async fn matrix(
 ) -> (u16, Value) {
     let base = app.app.config.matrix.homeserver_url.as_ref().expect("a homeserver");
     let url = base.join(&format!("_matrix/client/v3/{path}")).expect("a URL");
-    let mut request = app.app.web.request(method, url).bearer_auth(token.as_str().expect("a token"));
+    let mut request = app.web.request(method, url).bearer_auth(token.as_str().expect("a token"));
     if let Some(body) = body {
         request = request.header("content-type", "application/json").body(body.to_string());
     }
@@ -313,7 +312,7 @@ async fn chat_forgets_what_they_said_and_who_they_were() {
         app.clock.advance(Duration::minutes(2));
         assert_eq!(app.app.leaving.finish_due().await.expect("looked"), 1);
         let waiting: i64 =
-            sqlx::query_scalar("select count(*) from departures").fetch_one(&app.app.db).await.expect("read");
+            sqlx::query_scalar("select count(*) from departures").fetch_one(&app.app.core.db).await.expect("read");
         assert_eq!(waiting, 0);
         let seen = matrix(app, reqwest::Method::GET, &message, others, None).await.1;
         assert_eq!(seen["content"], json!({}), "taken back: {seen}");
@@ -325,13 +324,13 @@ async fn chat_forgets_what_they_said_and_who_they_were() {
             "state_key": id, "origin_server_ts": 1_763_000_000_000_i64, "content": {"membership": "leave"},
         });
         app.push(&[leaves]).await;
-        assert_eq!(search(&app.app.db, &name).await, ["username_claims"]);
+        assert_eq!(search(&app.app.core.db, &name).await, ["username_claims"]);
         eventually("the room has one member", async || {
             let members: i64 = sqlx::query_scalar(
                 "select member_count from room_activity a join rooms r on r.id = a.room_id where r.matrix_id = $1",
             )
             .bind(&room)
-            .fetch_one(&app.app.db)
+            .fetch_one(&app.app.core.db)
             .await
             .expect("counted");
             members == 1
@@ -416,8 +415,10 @@ async fn worker_ends_chat_devices_of_deleted_accounts() {
         assert_eq!(matrix(app, reqwest::Method::GET, "account/whoami", &late, None).await.0, 200);
         app.app.leaving.end_due_devices().await.expect("looked");
         assert_eq!(matrix(app, reqwest::Method::GET, "account/whoami", &late, None).await.0, 401);
-        let due: Option<time::OffsetDateTime> =
-            sqlx::query_scalar("select devices_due_at from departures").fetch_one(&app.app.db).await.expect("read");
+        let due: Option<time::OffsetDateTime> = sqlx::query_scalar("select devices_due_at from departures")
+            .fetch_one(&app.app.core.db)
+            .await
+            .expect("read");
         assert_eq!(due, None, "once is enough");
         app.told().await;
     })
@@ -431,13 +432,13 @@ async fn refused_admin_token_delays_redaction_only() {
         delete_and_expect_refusal(app, &said.user, &said.token).await;
         sqlx::query("insert into code_failures (subject, own, failures, last_failed_at) values ($1, true, 1, now())")
             .bind(format!("verify:{}", said.user.id))
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("written late");
         app.clock.advance(Duration::minutes(2));
         assert_eq!(app.app.leaving.finish_due().await.expect("looked"), 0, "not redacted, so not finished");
         let fault: String =
-            sqlx::query_scalar("select fault from departures").fetch_one(&app.app.db).await.expect("still there");
+            sqlx::query_scalar("select fault from departures").fetch_one(&app.app.core.db).await.expect("still there");
         assert!(fault.contains("admin token"), "{fault}");
         let see = async |path: &str| matrix(app, reqwest::Method::GET, path, &said.others_token, None).await.1;
         assert_eq!(see(&said.message).await["content"]["body"], "zwieback");
@@ -446,13 +447,14 @@ async fn refused_admin_token_delays_redaction_only() {
             see(&member).await["membership"] == "leave"
         })
         .await;
-        let late: i64 =
-            sqlx::query_scalar("select count(*) from code_failures").fetch_one(&app.app.db).await.expect("counted");
+        let late: i64 = sqlx::query_scalar("select count(*) from code_failures")
+            .fetch_one(&app.app.core.db)
+            .await
+            .expect("counted");
         assert_eq!(late, 0, "rows that were written late are deleted all the same");
 
         // The operator sets a token that is good.
-        let parts = (test_config(&[]), app.app.db.clone(), app.clock.clone(), app.app.random.clone());
-        let mended = App::assemble(parts.0, parts.1, parts.2, parts.3).await.expect("an app");
+        let mended = app.process(test_config(&[])).await;
         app.clock.advance(Duration::hours(1));
         assert_eq!(mended.leaving.finish_due().await.expect("looked"), 1);
         let seen = see(&said.message).await;
@@ -509,7 +511,7 @@ async fn failed_redaction_is_retried_until_it_succeeds() {
             let asked = |end: &str| seen[before..].iter().position(|one| one.path.split('?').next() == Some(end));
             assert!(asked("/_matrix/client/v3/account/deactivate").is_some(), "deactivated whatever became of that");
             let faults: Vec<Option<String>> =
-                sqlx::query_scalar("select fault from departures").fetch_all(&app.app.db).await.expect("read");
+                sqlx::query_scalar("select fault from departures").fetch_all(&app.app.core.db).await.expect("read");
             assert_eq!(faults.len(), 1 - finished);
             assert!(faults.iter().flatten().all(|said| said.contains(fault)), "{faults:?}");
             app.clock.advance(Duration::hours(1));
@@ -546,9 +548,11 @@ async fn mute_survives_deletion_and_new_registration() {
         restrict_for(app, &user, Restriction::Mute, Some(7)).await;
         let until = app.clock.now() + Duration::days(7);
         delete_account(app, &user, PHONE).await;
-        assert!(search(&app.app.db, PHONE.trim_start_matches('+')).await.is_empty(), "only a hash is kept");
-        let kept: Vec<Option<i64>> =
-            sqlx::query_scalar("select user_id from restricted_phones").fetch_all(&app.app.db).await.expect("read");
+        assert!(search(&app.app.core.db, PHONE.trim_start_matches('+')).await.is_empty(), "only a hash is kept");
+        let kept: Vec<Option<i64>> = sqlx::query_scalar("select user_id from restricted_phones")
+            .fetch_all(&app.app.core.db)
+            .await
+            .expect("read");
         assert_eq!(kept, [None], "which links to no account");
         app.told().await;
 
@@ -671,7 +675,8 @@ async fn open_report_keeps_evidence_of_deleted_sender_until_closed() {
         }
         assert!(app.app.safety.close_report(open[0].id, &Operator::new("ola", "warned")).await.expect("closed"));
         let left = async || -> Vec<(Option<String>, Option<String>)> {
-            let rows = sqlx::query_as("select sender, content from reports order by id").fetch_all(&app.app.db).await;
+            let rows =
+                sqlx::query_as("select sender, content from reports order by id").fetch_all(&app.app.core.db).await;
             rows.expect("read")
         };
         let rows = left().await;
@@ -684,7 +689,7 @@ async fn open_report_keeps_evidence_of_deleted_sender_until_closed() {
         app.clock.advance(Duration::days(1));
         app.app.safety.sweep().await.expect("swept");
         assert_eq!(left().await[1], (None, None));
-        assert!(search(&app.app.db, "zwieback").await.is_empty());
+        assert!(search(&app.app.core.db, "zwieback").await.is_empty());
         app.told().await;
     })
     .await;

@@ -1,22 +1,27 @@
 //! HTTP for the live stream.
 
-use axum::{body::Body, extract::State, response::Response};
+use axum::{
+    body::Body,
+    extract::{FromRequestParts, State},
+    response::Response,
+};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
+use platform::shutdown::Shutdown;
 use utoipa::IntoParams;
+use web::{
+    ApiError, ErrorBody, Query,
+    fields::{FromQuery as _, from_parameters},
+    ids::{EventId, TournamentId},
+};
 
 use super::{
-    service::{Filter, ListenError, Listener, Position},
+    service::{Filter, ListenError, Listener, Live, Position},
     told::StreamEvent,
 };
 use crate::{
-    app::App,
-    http::{
-        ApiError, ErrorBody, Query, StreamUser,
-        fields::{FromParameters, FromQuery as _, Parameters},
-    },
-    ids::{EventId, TournamentId},
-    rooms::RoomAddress,
+    rooms::{RoomAddress, service::Rooms},
+    sessions::StreamUser,
 };
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -24,7 +29,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 impl From<ListenError> for ApiError {
     fn from(error: ListenError) -> Self {
         match error {
-            ListenError::TooMany => crate::http::overloaded(),
+            ListenError::TooMany => web::overloaded(),
             ListenError::TooManyOfUser => Self::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many_streams",
@@ -40,7 +45,6 @@ impl From<ListenError> for ApiError {
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; StreamQuery reads the values")]
 pub(super) struct StreamParameters {
     /// Only what happens in this match.
     #[param(value_type = Option<i64>, minimum = 1)]
@@ -59,36 +63,25 @@ pub(super) struct StreamParameters {
     last_event_id: Option<Position>,
 }
 
+from_parameters!(StreamParameters { event_id, tournament_id, room_id, mine, last_event_id });
+
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "only its documentation is used")]
 pub(super) struct LastEventId {
     /// Go on after the event with this id.
     #[param(rename = "Last-Event-ID", value_type = String, required = false, pattern = r"^([0-9]{1,18}-[0-9]{1,18})?$", example = "1763000000-42")]
     last_event_id: Option<Position>,
 }
 
-/// What is asked for.
-pub(super) struct StreamQuery {
-    event_id: Option<EventId>,
-    tournament_id: Option<TournamentId>,
-    room_id: Option<RoomAddress>,
-    mine: bool,
-    last_event_id: Option<Position>,
-}
+impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
+    type Rejection = ApiError;
 
-impl FromParameters for StreamQuery {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let (event_id, tournament_id) = (parameters.optional("event_id"), parameters.optional("tournament_id"));
-        let (room_id, mine) = (parameters.optional("room_id"), parameters.optional::<bool>("mine"));
-        let last_event_id = parameters.optional("last_event_id");
-        Some(Self {
-            event_id: event_id?,
-            tournament_id: tournament_id?,
-            room_id: room_id?,
-            mine: mine?.unwrap_or_default(),
-            last_event_id: last_event_id?,
-        })
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let given = parts.headers.get(LAST_EVENT_ID).filter(|value| !value.is_empty());
+        match given.map(|value| value.to_str().ok().and_then(Position::from_query)) {
+            Some(None) => Err(ApiError::invalid_field("last_event_id", Position::EXPECTED)),
+            given => Ok(Self { last_event_id: given.flatten() }),
+        }
     }
 }
 
@@ -115,19 +108,18 @@ impl FromParameters for StreamQuery {
         (status = 429, description = "The caller listens on too many connections", body = ErrorBody),
     ))]
 pub(super) async fn listen(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
+    State(live): State<Live>,
+    State(shutdown): State<Shutdown>,
     StreamUser(user): StreamUser,
     headers: HeaderMap,
-    Query(query): Query<StreamQuery>,
+    Query(query): Query<StreamParameters>,
+    LastEventId { last_event_id }: LastEventId,
 ) -> Result<Response, ApiError> {
-    let given = headers.get(LAST_EVENT_ID).filter(|value| !value.is_empty());
-    let given = match given.map(|value| value.to_str().ok().and_then(Position::from_query)) {
-        Some(None) => return Err(ApiError::invalid_field("last_event_id", Position::EXPECTED)),
-        given => given.flatten(),
-    };
-    let mut filter = Filter { event: query.event_id, tournament: query.tournament_id, mine: query.mine };
+    let mine = query.mine.unwrap_or_default();
+    let mut filter = Filter { event: query.event_id, tournament: query.tournament_id, mine };
     if let Some(address) = query.room_id {
-        let room = app.rooms.find_readable(user.id, &address).await?;
+        let room = rooms.find_readable(user.id, &address).await?;
         match (room.event_id, filter.event) {
             (Some(event), None) => filter.event = Some(event),
             (Some(event), Some(wanted)) if event == wanted => {}
@@ -135,9 +127,9 @@ pub(super) async fn listen(
             _ => filter.event = Some(EventId(0)),
         }
     }
-    let token = crate::http::token_of(&headers).unwrap_or_default();
-    let after = given.or(query.last_event_id);
-    let listener = app.live.listen(user.id, token.into(), filter, after, app.shutdown.closing().clone()).await?;
+    let token = crate::sessions::token_of(&headers).unwrap_or_default();
+    let after = last_event_id.or(query.last_event_id);
+    let listener = live.listen(user.id, token.into(), filter, after, shutdown.closing().clone()).await?;
     let mut answer = Response::new(Body::from_stream(words(listener)));
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

@@ -7,16 +7,25 @@
 mod handlers;
 mod rules;
 pub mod service;
+pub mod settings;
 mod store;
 pub mod tallies;
 #[cfg(test)]
 mod tests;
 pub(crate) mod told;
 
+use axum::extract::FromRef;
+use platform::shutdown::Shutdown;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::app::App;
+use self::service::Live;
+use crate::{rooms::service::Rooms, sessions::Authenticates};
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Live: FromRef<S>,
+    Rooms: FromRef<S>,
+    Shutdown: FromRef<S>,
+{
     OpenApiRouter::new().routes(routes!(handlers::listen))
 }

@@ -7,14 +7,16 @@ use std::{
 };
 
 use bytes::Bytes;
+use platform::stream::Told;
 use serde::{Deserialize, Serialize};
+use web::{
+    fields::FromQuery,
+    ids::{EventId, TournamentId, UserId},
+};
 
 use super::told::{Data as _, Nothing, StreamMatch, StreamResult, StreamTally};
 use crate::{
     events::{facts::EventFact, service as events},
-    http::fields::FromQuery,
-    ids::{EventId, TournamentId, UserId},
-    platform::stream::Told,
     scores::service::{self as scores, ScoresFact},
 };
 

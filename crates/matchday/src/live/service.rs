@@ -11,28 +11,22 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, future::join_all};
+use platform::stream::{Extent, Stream, Streams, Told, TransportError};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
     sync::{Semaphore, broadcast, watch},
     time::{Instant, Interval, MissedTickBehavior},
 };
 use tokio_util::sync::CancellationToken;
+use web::ids::{EventId, UserId};
 
 pub use super::rules::{Filter, Position};
 use super::{
     rules::{self, Fact, Item, Personal, SUBJECTS},
+    settings::Settings,
     told::{Data as _, StreamPoints, StreamRank},
 };
-use crate::{
-    ids::{EventId, UserId},
-    platform::{
-        config,
-        stream::{Extent, Stream, Streams, Told, TransportError},
-    },
-    predictions::service::Predictions,
-    scores::leaderboard::Leaderboards,
-    sessions::service::Sessions,
-};
+use crate::{predictions::service::Predictions, scores::leaderboard::Leaderboards, sessions::service::Sessions};
 
 /// How many facts are kept at hand for those who come back.
 const AT_HAND: usize = 2_048;
@@ -56,7 +50,7 @@ struct Inner {
     predictions: Predictions,
     leaderboards: Leaderboards,
     sessions: Sessions,
-    config: config::Stream,
+    config: Settings,
     /// Where this process is; `None` before it has found its place.
     head: watch::Sender<Option<Position>>,
     shared: Mutex<Shared>,
@@ -111,7 +105,7 @@ impl Live {
         predictions: Predictions,
         leaderboards: Leaderboards,
         sessions: Sessions,
-        config: &config::Stream,
+        config: &Settings,
     ) -> Self {
         let inner = Inner {
             streams,

@@ -1,9 +1,9 @@
 //! The SQL of the live stream.
 
 use sqlx::PgExecutor;
+use web::ids::{EventId, TournamentId};
 
 use super::rules::TallyFact;
-use crate::ids::{EventId, TournamentId};
 
 /// How these matches are predicted.
 pub(super) async fn tallies(executor: impl PgExecutor<'_>, events: &[EventId]) -> sqlx::Result<Vec<TallyFact>> {

@@ -3,19 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::message::PublishMessage;
+use platform::{
+    clock::Clock,
+    stream::{Streams, TransportError},
+};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
+use web::ids::EventId;
 
 pub use super::rules::{TALLY, TallyFact};
 use super::store;
-use crate::{
-    ids::EventId,
-    platform::{
-        clock::Clock,
-        stream::{Streams, TransportError},
-    },
-    predictions::changes::Changes,
-};
+use crate::predictions::changes::Changes;
 
 /// Tells what the writers of this process changed.
 pub struct Teller {

@@ -3,16 +3,16 @@ use std::time::Duration;
 use axum::body::{Body, BodyDataStream};
 use futures_util::StreamExt as _;
 use http::{Request, StatusCode, header};
+use platform::stream::Stream;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use web::ids::EventId;
 
 use super::{
     service::{Filter, Live},
     tallies::{TALLY, Teller},
 };
 use crate::{
-    ids::EventId,
-    platform::stream::Stream,
     predictions::changes::Changes,
     testing::{TestApp, TestUser, eventually},
 };
@@ -374,7 +374,7 @@ async fn tallies_are_told_once_a_second_and_the_last_one_is_true() {
         app.app.streams.ensure().await.expect("streams");
         // Two processes, as it were: each has its own writers, and so its own changes.
         let teller = |changes| Teller {
-            db: app.app.db.clone(),
+            db: app.app.core.db.clone(),
             streams: app.app.streams.clone(),
             changes,
             clock: app.clock.clone(),

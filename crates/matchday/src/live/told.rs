@@ -2,17 +2,18 @@
 
 use std::fmt::Display;
 
+use scoring::Outcome;
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
+use web::ids::{EventId, TournamentId};
 
 use super::rules::TallyFact;
 use crate::{
     events::{
         facts::{EventFact, TeamName},
-        rules::{Outcome, PublicStatus, Status},
+        rules::{PublicStatus, Status},
     },
-    ids::{EventId, TournamentId},
     predictions::Distribution,
 };
 

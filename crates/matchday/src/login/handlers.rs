@@ -5,47 +5,45 @@ use http::{HeaderMap, header};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use utoipa::ToSchema;
+use web::{ApiError, ErrorBody, NO_STORE, ValidJson, fields::from_body, limit_headers};
 
-use super::service::{Attempt, LoggedIn, LoginError};
+use super::service::{Attempt, LoggedIn, Login, LoginError};
 use crate::{
     accounts::UserItem,
-    app::App,
     chat::CredentialsItem,
-    codes::service::GuessPermit,
-    http::{
-        ApiError, ErrorBody, NO_STORE, ValidJson,
-        fields::{Body, FromBody},
-        limit_headers,
-    },
+    codes::{Code, service::GuessPermit},
+    phone::Phone,
+    usernames::Username,
 };
 
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "only its documentation is used; Attempt reads the values")]
 pub(super) struct LoginBody {
     /// The phone that the code was sent to.
     #[schema(
+        value_type = String,
         pattern = r"^[ ().-]*\+[ ().-]*[1-9]([ ().-]*[0-9]){6,14}[ ().-]*$",
         max_length = 40,
         example = "+14155550100"
     )]
-    phone: String,
-    #[schema(pattern = "^[0-9]{6}$", example = "271828")]
-    code: String,
+    phone: Phone,
+    #[schema(value_type = String, pattern = "^[0-9]{6}$", example = "271828")]
+    code: Code,
     /// What to be called, at the first login; without it a username is made up. At later logins it changes nothing.
     #[schema(
-        required = false,
+        value_type = Option<String>,
         min_length = 3,
         max_length = 30,
         pattern = "^(?=.*[A-Za-z._])[A-Za-z0-9][A-Za-z0-9._]{1,28}[A-Za-z0-9]$",
         example = "ada_obi"
     )]
-    username: Option<String>,
+    username: Option<Username>,
 }
 
-impl FromBody for Attempt {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (phone, code, username) = (body.required("phone"), body.required("code"), body.optional("username"));
-        Some(Self { phone: phone?, code: code?, username: username? })
+from_body!(LoginBody { phone, code, username });
+
+impl From<LoginBody> for Attempt {
+    fn from(LoginBody { phone, code, username }: LoginBody) -> Self {
+        Self { phone, code, username }
     }
 }
 
@@ -101,12 +99,12 @@ impl From<LoginError> for ApiError {
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn verify_code(
-    State(app): State<App>,
+    State(login): State<Login>,
     permit: GuessPermit,
     headers: HeaderMap,
-    body: Result<ValidJson<Attempt>, ApiError>,
+    body: Result<ValidJson<LoginBody>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {
-    enter(&app, permit, &headers, body).await
+    enter(&login, permit, &headers, body).await
 }
 
 /// Log in with a code, by another name.
@@ -120,25 +118,25 @@ pub(super) async fn verify_code(
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn log_in(
-    State(app): State<App>,
+    State(login): State<Login>,
     permit: GuessPermit,
     headers: HeaderMap,
-    body: Result<ValidJson<Attempt>, ApiError>,
+    body: Result<ValidJson<LoginBody>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {
-    enter(&app, permit, &headers, body).await
+    enter(&login, permit, &headers, body).await
 }
 
 async fn enter(
-    app: &App,
+    login: &Login,
     permit: GuessPermit,
     headers: &HeaderMap,
-    body: Result<ValidJson<Attempt>, ApiError>,
+    body: Result<ValidJson<LoginBody>, ApiError>,
 ) -> Result<impl IntoResponse + use<>, ApiError> {
     let limit = permit.limit;
     let client = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let answer = async {
         let ValidJson(attempt) = body?;
-        Ok::<_, ApiError>(app.login.log_in(attempt, permit, client).await?)
+        Ok::<_, ApiError>(login.log_in(attempt.into(), permit, client).await?)
     };
     let logged_in = answer.await.map_err(|error| error.limited_by(limit))?;
     Ok(([NO_STORE], limit_headers(limit), Json(LoginAnswer::from(logged_in))))

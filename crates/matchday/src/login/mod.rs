@@ -6,10 +6,17 @@ pub mod service;
 #[cfg(test)]
 mod tests;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
+use web::WebState;
 
-use crate::app::App;
+use self::service::Login;
+use crate::codes::service::Codes;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: WebState>() -> OpenApiRouter<S>
+where
+    Codes: FromRef<S>,
+    Login: FromRef<S>,
+{
     OpenApiRouter::new().routes(routes!(handlers::verify_code)).routes(routes!(handlers::log_in))
 }

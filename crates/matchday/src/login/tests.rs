@@ -9,7 +9,7 @@ const PHONE: &str = "+14155550100";
 
 async fn count(app: &TestApp, table: &str) -> i64 {
     let query = format!("select count(*) from {table}");
-    sqlx::query_scalar(sqlx::AssertSqlSafe(query)).fetch_one(&app.app.db).await.expect("counted")
+    sqlx::query_scalar(sqlx::AssertSqlSafe(query)).fetch_one(&app.app.core.db).await.expect("counted")
 }
 
 #[tokio::test]
@@ -84,14 +84,14 @@ async fn a_wrong_code_with_a_taken_username_is_told_of_the_code_only() {
 async fn fifty_first_logins_of_one_phone_make_one_account() {
     let changes = [("MATCHDAY_LIMITS__PHONE_BURST", "100"), ("MATCHDAY_LIMITS__PHONE_DAILY", "1000")];
     TestApp::run_with(&changes, async |app| {
-        let mut held = app.app.db.begin().await.expect("a transaction");
+        let mut held = app.app.core.db.begin().await.expect("a transaction");
         sqlx::query("lock table phone_claims in exclusive mode").execute(&mut *held).await.expect("held");
         let waiting = async || -> i64 {
             sqlx::query_scalar(
                 "select count(*) from pg_locks where relation = 'phone_claims'::regclass and not granted
                    and database = (select oid from pg_database where datname = current_database())",
             )
-            .fetch_one(&app.app.db)
+            .fetch_one(&app.app.core.db)
             .await
             .expect("a look")
         };
@@ -129,7 +129,7 @@ async fn a_phone_that_moved_while_somebody_logged_in_with_it_is_another_account(
     TestApp::run(async |app| {
         let (owner, _) = app.log_in(PHONE).await;
         let code = app.code(PHONE).await;
-        let mut moving = app.app.db.begin().await.expect("a transaction");
+        let mut moving = app.app.core.db.begin().await.expect("a transaction");
         sqlx::query("select from users where user_id = $1 for update")
             .bind(owner.id)
             .execute(&mut *moving)
@@ -139,7 +139,7 @@ async fn a_phone_that_moved_while_somebody_logged_in_with_it_is_another_account(
         let mut login = Box::pin(app.post("/api/code/verify", &body));
         let waits = "select exists (select from pg_locks l join pg_stat_activity a using (pid)
                                     where not l.granted and a.datname = current_database())";
-        while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&app.app.db).await.expect("a look") {
+        while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&app.app.core.db).await.expect("a look") {
             let early = tokio::time::timeout(Duration::from_millis(1), &mut login).await;
             assert!(early.is_err(), "the login passed the held account");
         }

@@ -7,13 +7,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, Request, StatusCode, header::AUTHORIZATION};
-use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
-use subtle::ConstantTimeEq as _;
 
-use super::rules::Pushed;
-use crate::app::App;
+use super::{rules::Pushed, service::Mirror};
 
 /// A hundred events of 64 KiB each, and what the homeserver wraps them in, with room to spare.
 const BODY_BYTES: usize = 32 * 1024 * 1024;
@@ -41,8 +38,8 @@ type Answer = Result<Json<Value>, MatrixError>;
 
 /// Keeps the events and answers; they are applied afterwards. The transaction's own id does not matter: events are known
 /// by theirs, and after a restart the homeserver may well use an id again for other events.
-pub(super) async fn take_transaction(State(app): State<App>, request: Request<Body>) -> Answer {
-    known_caller(&app, request.headers())?;
+pub(super) async fn take_transaction(State(mirror): State<Mirror>, request: Request<Body>) -> Answer {
+    known_caller(&mirror, request.headers())?;
     let body = axum::body::to_bytes(request.into_body(), BODY_BYTES).await.map_err(|_| MatrixError {
         status: StatusCode::PAYLOAD_TOO_LARGE,
         errcode: "M_TOO_LARGE",
@@ -53,7 +50,7 @@ pub(super) async fn take_transaction(State(app): State<App>, request: Request<Bo
         MatrixError { status: StatusCode::BAD_REQUEST, errcode: "M_BAD_JSON", message: "This is no transaction." }
     })?;
     let events: Vec<Pushed> = transaction.events.iter().map(|raw| Pushed::read(raw.get())).collect();
-    app.mirror.receive(&events).await.map_err(|cause| {
+    mirror.receive(&events).await.map_err(|cause| {
         tracing::error!(%cause, "what the homeserver pushed could not be kept; it will push it again");
         MatrixError {
             status: StatusCode::SERVICE_UNAVAILABLE,
@@ -65,14 +62,14 @@ pub(super) async fn take_transaction(State(app): State<App>, request: Request<Bo
 }
 
 /// The homeserver asks whether we are there, because we asked it to.
-pub(super) async fn answer_ping(State(app): State<App>, headers: HeaderMap) -> Answer {
-    known_caller(&app, &headers)?;
+pub(super) async fn answer_ping(State(mirror): State<Mirror>, headers: HeaderMap) -> Answer {
+    known_caller(&mirror, &headers)?;
     Ok(Json(json!({})))
 }
 
 /// Users and rooms are there before anybody asks for them.
-pub(super) async fn look_nothing_up(State(app): State<App>, headers: HeaderMap) -> Answer {
-    known_caller(&app, &headers)?;
+pub(super) async fn look_nothing_up(State(mirror): State<Mirror>, headers: HeaderMap) -> Answer {
+    known_caller(&mirror, &headers)?;
     Err(MatrixError {
         status: StatusCode::NOT_FOUND,
         errcode: "M_NOT_FOUND",
@@ -80,8 +77,8 @@ pub(super) async fn look_nothing_up(State(app): State<App>, headers: HeaderMap) 
     })
 }
 
-/// Whether the caller shows the homeserver's token. How long the comparison takes says nothing about the token.
-fn known_caller(app: &App, headers: &HeaderMap) -> Result<(), MatrixError> {
+/// Refuses callers other than the homeserver.
+fn known_caller(mirror: &Mirror, headers: &HeaderMap) -> Result<(), MatrixError> {
     let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let Some(shown) = shown else {
         return Err(MatrixError {
@@ -90,8 +87,7 @@ fn known_caller(app: &App, headers: &HeaderMap) -> Result<(), MatrixError> {
             message: "A token is needed.",
         });
     };
-    let known = app.config.matrix.hs_token.as_ref();
-    if known.is_some_and(|known| bool::from(known.inner().expose_secret().as_bytes().ct_eq(shown.as_bytes()))) {
+    if mirror.is_homeserver(shown) {
         return Ok(());
     }
     Err(MatrixError {

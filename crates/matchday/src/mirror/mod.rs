@@ -13,18 +13,20 @@ use axum::{
     Router,
     routing::{get, post, put},
 };
+use web::WebState;
 
 pub use self::rules::Membership;
-use crate::app::App;
+use self::service::Mirror;
 
 /// What the homeserver calls, on the listener that the internet does not reach. It is no part of the description:
 /// nobody else may call it.
-pub(crate) fn private_routes() -> Router<App> {
+pub(crate) fn private_routes<S: WebState>(mirror: Mirror) -> Router<S> {
     Router::new()
         .route("/_matrix/app/v1/transactions/{id}", put(handlers::take_transaction))
         .route("/_matrix/app/v1/ping", post(handlers::answer_ping))
         .route("/_matrix/app/v1/users/{id}", get(handlers::look_nothing_up))
         .route("/_matrix/app/v1/rooms/{alias}", get(handlers::look_nothing_up))
+        .with_state(mirror)
 }
 
 /// Their paths, for metrics.

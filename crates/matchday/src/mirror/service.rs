@@ -7,10 +7,19 @@ use std::{
 };
 
 use matrix_appservice::RoomId as MatrixRoomId;
+use platform::{
+    Core,
+    clock::Clock,
+    database,
+    outbox::{self, Message},
+};
+use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
+use subtle::ConstantTimeEq as _;
 use time::OffsetDateTime;
 use tokio::sync::Notify;
+use web::ids::{RoomId, UserId};
 
 use super::{
     rules::{self, Meaning, Membership, Pushed},
@@ -18,14 +27,8 @@ use super::{
 };
 use crate::{
     accounts::{self, store::Behind},
-    chat::service::Chat,
-    ids::{RoomId, UserId},
+    chat::{service::Chat, settings::Matrix},
     operators::{self, Operator, service::Deed},
-    platform::{
-        clock::Clock,
-        config, database,
-        outbox::{self, Message},
-    },
     safety,
 };
 
@@ -74,7 +77,7 @@ pub struct Mirror {
 struct Inner {
     db: PgPool,
     chat: Chat,
-    config: config::Matrix,
+    config: Matrix,
     /// The service's own chat user, who is no member.
     bot: String,
     clock: Arc<dyn Clock>,
@@ -184,14 +187,15 @@ enum Who<'a> {
 }
 
 impl Mirror {
+    /// Whether a caller shows the homeserver's token. How long the comparison takes says nothing about the token.
+    pub(super) fn is_homeserver(&self, shown: &str) -> bool {
+        let token = self.inner.config.hs_token.as_ref();
+        token.is_some_and(|token| token.inner().expose_secret().as_bytes().ct_eq(shown.as_bytes()).into())
+    }
+
     /// The mirror in this database.
-    pub fn new(
-        db: PgPool,
-        chat: Chat,
-        config: &config::Matrix,
-        clock: Arc<dyn Clock>,
-        outbox_written: Arc<Notify>,
-    ) -> Self {
+    pub fn new(core: &Core, chat: Chat, config: &Matrix) -> Self {
+        let Core { db, clock, outbox_written, .. } = core.clone();
         let config = config.clone();
         let bot = format!("@{}:{}", config.bot, config.server_name.as_deref().unwrap_or_default());
         Self { inner: Arc::new(Inner { db, chat, config, bot, clock, outbox_written, arrived: Notify::new() }) }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
+use web::ids::{RoomId, UserId};
 
 use super::rules::{Membership, Pushed};
-use crate::ids::{RoomId, UserId};
 
 /// Whoever changes what the mirror knows from the inbox does it alone: events of one room keep their order.
 pub(super) async fn lock(connection: &mut PgConnection) -> sqlx::Result<()> {

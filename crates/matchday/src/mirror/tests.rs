@@ -2,19 +2,17 @@
 
 use axum::body::Body;
 use http::{Request, header};
+use platform::clock::Clock as _;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
+use web::ids::{RoomId, UserId};
 
 use super::{
     rules::Membership,
     service::{Told, UNWANTED},
 };
-use crate::{
-    ids::{RoomId, UserId},
-    platform::clock::Clock as _,
-    testing::{TestApp, TestUser, unique},
-};
+use crate::testing::{TestApp, TestUser, unique};
 
 /// A room that the homeserver knows, as if it had been made.
 struct Stage<'a> {
@@ -36,13 +34,13 @@ impl<'a> Stage<'a> {
         .bind(unique("room"))
         .bind(owner)
         .bind(now)
-        .fetch_one(&app.app.db)
+        .fetch_one(&app.app.core.db)
         .await
         .expect("a room");
         sqlx::query("insert into room_activity (room_id, last_activity, compared_at) values ($1, $2, $2)")
             .bind(room)
             .bind(now)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("its activity");
         Self { app, room, matrix_id }
@@ -74,7 +72,7 @@ impl<'a> Stage<'a> {
     async fn count(&self) -> i64 {
         sqlx::query_scalar("select member_count from room_activity where room_id = $1")
             .bind(self.room)
-            .fetch_one(&self.app.app.db)
+            .fetch_one(&self.app.app.core.db)
             .await
             .expect("read")
     }
@@ -117,7 +115,7 @@ fn hs_token(app: &TestApp) -> String {
 
 async fn outcomes(app: &TestApp) -> Vec<(String, String)> {
     sqlx::query_as("select event_id, coalesce(outcome, 'waiting') from chat_inbox order by id")
-        .fetch_all(&app.app.db)
+        .fetch_all(&app.app.core.db)
         .await
         .expect("the inbox")
 }
@@ -224,7 +222,7 @@ async fn what_is_said_moves_a_room_up_and_is_not_kept() {
         assert_eq!(activity().await, now);
 
         let kept: Vec<String> = sqlx::query_scalar("select chat_inbox::text from chat_inbox")
-            .fetch_all(&app.app.db)
+            .fetch_all(&app.app.core.db)
             .await
             .expect("the inbox");
         assert!(
@@ -428,7 +426,7 @@ async fn any_sequence_ends_as_its_last_events_say() {
             users.push(app.user().await.id);
             people.push(matrix_id(app, users[users.len() - 1]).await);
         }
-        let mut draws = crate::platform::random::bytes::<600>(&*app.app.random).into_iter();
+        let mut draws = platform::random::bytes::<600>(&*app.app.core.random).into_iter();
         let mut draw = |below: u8| draws.next().expect("enough") % below;
         let mut events = Vec::new();
         let mut last = std::collections::HashMap::new();
@@ -498,7 +496,7 @@ async fn rooms_are_called_what_their_creators_call_them_but_a_matchs_are_not() {
         sqlx::query("update rooms set stand = 1, creator_id = null, event_id = $2 where id = $1")
             .bind(stage.room)
             .bind(event)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("a stand");
         app.push(&[named("m.room.name", json!({"name": "Ours now"}))]).await;
@@ -556,7 +554,7 @@ async fn a_gap_asks_for_a_comparison_and_a_quiet_watch_does_not() {
     TestApp::run(async |app| {
         let asked = async || -> Option<OffsetDateTime> {
             sqlx::query_scalar("select at from mirror_marks where name = 'compare'")
-                .fetch_optional(&app.app.db)
+                .fetch_optional(&app.app.core.db)
                 .await
                 .expect("the marks")
         };

@@ -6,19 +6,17 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use url::Url;
 use utoipa::ToSchema;
+use web::{
+    ApiError, ErrorBody, Path, ValidJson,
+    fields::{Change, FromJson, from_body},
+    ids::SubscriptionId,
+};
 
 use super::{
     rules::{LONGEST_ENDPOINT, PushKeys, QuietHours, TimeOfDay},
-    service::{Settings, SettingsChange, SubscribeError, Subscription},
+    service::{Notifications, Preferences, SettingsChange, SubscribeError, Subscription},
 };
-use crate::{
-    app::App,
-    http::{
-        ApiError, CurrentUser, ErrorBody, Path, ValidJson,
-        fields::{Body, FromBody, FromJson},
-    },
-    ids::SubscriptionId,
-};
+use crate::sessions::CurrentUser;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct NotificationsAnswer {
@@ -86,7 +84,7 @@ impl From<&QuietHours> for QuietItem {
 }
 
 impl NotificationsAnswer {
-    fn new(settings: &Settings, vapid_public_key: Option<String>) -> Self {
+    fn new(settings: &Preferences, vapid_public_key: Option<String>) -> Self {
         let data = NotificationsItem {
             reminders: settings.reminders,
             quiet_hours: settings.quiet_hours.as_ref().map(QuietItem::from),
@@ -98,19 +96,19 @@ impl NotificationsAnswer {
 }
 
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "only its documentation is used; SettingsChange reads the values")]
 pub(super) struct NotificationsChange {
     /// Left out or null it stays.
     reminders: Option<bool>,
     /// Left out they stay; null is none.
-    #[schema(required = false)]
-    quiet_hours: Option<QuietItem>,
+    #[schema(value_type = Option<QuietItem>)]
+    quiet_hours: Change<QuietHours>,
 }
 
-impl FromBody for SettingsChange {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (reminders, quiet_hours) = (body.optional("reminders"), body.change("quiet_hours"));
-        Some(Self { reminders: reminders?, quiet_hours: quiet_hours? })
+from_body!(NotificationsChange { reminders, quiet_hours });
+
+impl From<NotificationsChange> for SettingsChange {
+    fn from(NotificationsChange { reminders, quiet_hours }: NotificationsChange) -> Self {
+        Self { reminders, quiet_hours }
     }
 }
 
@@ -131,30 +129,10 @@ pub(super) struct NewSubscription {
     #[schema(value_type = String, max_length = 1000, pattern = r"^https://[A-Za-z0-9.-]+(:[0-9]{1,4})?/[!-~]*$", example = "https://push.example.org/send/dQw4w9WgXcQ")]
     endpoint: EndpointUrl,
     /// What messages are encrypted with.
-    #[schema(value_type = SubscriptionKeys)]
     keys: PushKeys,
 }
 
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "only its documentation is used; PushKeys reads the values")]
-struct SubscriptionKeys {
-    /// The browser's public key, a point of P-256 in base64.
-    #[schema(
-        pattern = "^[A-Za-z0-9_-]{86}[AEIMQUYcgkosw048]=?$",
-        example = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
-    )]
-    p256dh: String,
-    /// A secret of 16 bytes in base64.
-    #[schema(pattern = "^[A-Za-z0-9_-]{21}[AQgw](==)?$", example = "BTBZMqHH6r4Tts7J_aSIgg")]
-    auth: String,
-}
-
-impl FromBody for NewSubscription {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (endpoint, keys) = (body.required("endpoint"), body.required("keys"));
-        Some(Self { endpoint: endpoint?, keys: keys? })
-    }
-}
+from_body!(NewSubscription { endpoint, keys });
 
 /// The address of a push service.
 struct EndpointUrl(Url);
@@ -212,24 +190,24 @@ impl From<SubscribeError> for ApiError {
 #[utoipa::path(get, path = "/api/auth/me/notifications", tag = "Notifications", security(("token" = [])),
     responses((status = 200, body = NotificationsAnswer)))]
 pub(super) async fn get_notifications(
-    State(app): State<App>,
+    State(notifications): State<Notifications>,
     user: CurrentUser,
 ) -> Result<Json<NotificationsAnswer>, ApiError> {
-    let settings = app.notifications.settings(user.id).await?;
-    Ok(Json(NotificationsAnswer::new(&settings, app.notifications.public_key())))
+    let settings = notifications.settings(user.id).await?;
+    Ok(Json(NotificationsAnswer::new(&settings, notifications.public_key())))
 }
 
 /// Change what the caller wants to be notified of; what is not named stays.
 #[utoipa::path(put, path = "/api/auth/me/notifications", tag = "Notifications", security(("token" = [])),
     request_body = NotificationsChange, responses((status = 200, body = NotificationsAnswer)))]
 pub(super) async fn save_notifications(
-    State(app): State<App>,
+    State(notifications): State<Notifications>,
     user: CurrentUser,
-    ValidJson(change): ValidJson<SettingsChange>,
+    ValidJson(change): ValidJson<NotificationsChange>,
 ) -> Result<Json<NotificationsAnswer>, ApiError> {
-    app.notifications.change(user.id, change).await?;
-    let settings = app.notifications.settings(user.id).await?;
-    Ok(Json(NotificationsAnswer::new(&settings, app.notifications.public_key())))
+    notifications.change(user.id, change.into()).await?;
+    let settings = notifications.settings(user.id).await?;
+    Ok(Json(NotificationsAnswer::new(&settings, notifications.public_key())))
 }
 
 /// Notify the caller in a browser.
@@ -243,12 +221,12 @@ pub(super) async fn save_notifications(
         (status = 409, description = "This service notifies no browsers (`push_unavailable`), or the same request is under way", body = ErrorBody),
     ))]
 pub(super) async fn add_push_subscription(
-    State(app): State<App>,
+    State(notifications): State<Notifications>,
     user: CurrentUser,
     ValidJson(subscription): ValidJson<NewSubscription>,
 ) -> Result<Json<SubscriptionAdded>, ApiError> {
     let NewSubscription { endpoint: EndpointUrl(endpoint), keys } = subscription;
-    let added = app.notifications.subscribe(user.id, endpoint, keys).await?;
+    let added = notifications.subscribe(user.id, endpoint, keys).await?;
     Ok(Json(SubscriptionAdded { message: "This browser is notified from now on.", data: PushItem::from(&added) }))
 }
 
@@ -260,11 +238,11 @@ pub(super) async fn add_push_subscription(
         (status = 404, description = "The caller has no such browser", body = ErrorBody),
     ))]
 pub(super) async fn remove_push_subscription(
-    State(app): State<App>,
+    State(notifications): State<Notifications>,
     user: CurrentUser,
     Path(id): Path<SubscriptionId>,
 ) -> Result<Json<SubscriptionRemoved>, ApiError> {
-    if !app.notifications.unsubscribe(user.id, id).await? {
+    if !notifications.unsubscribe(user.id, id).await? {
         return Err(ApiError::not_found("The browser"));
     }
     Ok(Json(SubscriptionRemoved { message: "That browser is notified no more." }))

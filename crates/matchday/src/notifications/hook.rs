@@ -3,20 +3,18 @@
 use std::sync::Arc;
 
 use futures_util::{FutureExt as _, future::BoxFuture};
+use platform::{
+    clock::Clock,
+    outward::{Outward, PostError},
+    random::{self, Random},
+    standard_webhooks::SigningSecret,
+};
 use serde::Serialize;
 use time::OffsetDateTime;
 use url::Url;
+use web::ids::UserId;
 
 use super::notifier::{Notified, Notifier, Outcome, Recipient, Reminder};
-use crate::{
-    ids::UserId,
-    platform::{
-        clock::Clock,
-        outward::{Outward, PostError},
-        random::{self, Random},
-        standard_webhooks::SigningSecret,
-    },
-};
 
 /// The hook.
 pub(super) struct Hook {

@@ -7,16 +7,22 @@ pub mod notifier;
 pub mod push;
 pub mod rules;
 pub mod service;
+pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
 pub mod work;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::app::App;
+use self::service::Notifications;
+use crate::sessions::Authenticates;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Notifications: FromRef<S>,
+{
     OpenApiRouter::new()
         .routes(routes!(handlers::get_notifications, handlers::save_notifications))
         .routes(routes!(handlers::add_push_subscription))

@@ -3,12 +3,10 @@
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use time::OffsetDateTime;
+use web::ids::{EventId, TournamentId, UserId};
 
 use super::service::Subscription;
-use crate::{
-    events::facts::TeamName,
-    ids::{EventId, TournamentId, UserId},
-};
+use crate::events::facts::TeamName;
 
 /// What people are reminded of.
 #[derive(Clone, Debug, Serialize)]

@@ -13,6 +13,11 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{HeaderName, HeaderValue, StatusCode};
+use platform::{
+    clock::Clock,
+    outward::{Answer, Outward, PostError},
+    random::{self, Random},
+};
 use serde_json::json;
 use sha2::Sha256;
 use time::{Duration, OffsetDateTime};
@@ -22,11 +27,6 @@ use super::{
     notifier::{Notified, Notifier, Outcome, Recipient, Reminder},
     rules::{PushKeys, PushServices},
     service::Subscription,
-};
-use crate::platform::{
-    clock::Clock,
-    outward::{Answer, Outward, PostError},
-    random::{self, Random},
 };
 
 /// A point of P-256 as it is written out.

@@ -11,10 +11,10 @@ use jiff::{
     Timestamp,
     tz::{TimeZone, TimeZoneDatabase},
 };
+use platform::{Environment, settings::HostPattern};
 use time::OffsetDateTime;
 use url::Url;
-
-use crate::platform::{config::Environment, settings::HostPattern};
+use utoipa::ToSchema;
 
 /// How many browsers of a user are notified; a further one takes the place of the oldest.
 pub const MOST_SUBSCRIPTIONS: usize = 10;
@@ -121,12 +121,19 @@ impl QuietHours {
     }
 }
 
-/// What a browser's messages are encrypted with.
-#[derive(Clone, PartialEq, Eq)]
+/// Encryption keys of a browser's push subscription.
+#[derive(Clone, PartialEq, Eq, ToSchema)]
+#[schema(as = SubscriptionKeys)]
 pub struct PushKeys {
-    /// Its public key, a point of P-256.
+    /// The browser's public key, a point of P-256 in base64.
+    #[schema(
+        value_type = String,
+        pattern = "^[A-Za-z0-9_-]{86}[AEIMQUYcgkosw048]=?$",
+        example = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+    )]
     pub p256dh: [u8; 65],
-    /// A secret that it shares with us.
+    /// A secret of 16 bytes in base64.
+    #[schema(value_type = String, pattern = "^[A-Za-z0-9_-]{21}[AQgw](==)?$", example = "BTBZMqHH6r4Tts7J_aSIgg")]
     pub auth: [u8; 16],
 }
 

@@ -3,30 +3,30 @@
 use std::{fmt, sync::Arc};
 
 use anyhow::Context as _;
+use platform::{
+    Core,
+    clock::Clock,
+    database,
+    outward::{AddressFault, Outward, Reach},
+    stream::Streams,
+};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use url::Url;
+use web::{
+    fields::Change,
+    ids::{SubscriptionId, UserId},
+};
 
 use super::{
     hook::Hook,
     notifier::Notifier,
     push::{Push, Vapid},
     rules::{MOST_SUBSCRIPTIONS, PushKeys, PushServices, QuietHours, TimeOfDay},
+    settings::Settings,
     store::{self, SettingsRow, SubscriptionRow},
 };
-use crate::{
-    accounts,
-    http::fields::Change,
-    ids::{SubscriptionId, UserId},
-    platform::{
-        clock::Clock,
-        config::{self, Config},
-        database,
-        outward::{AddressFault, Outward, Reach},
-        random::Random,
-        stream::Streams,
-    },
-};
+use crate::accounts;
 
 /// How long it is remembered who had a reminder of what. A match that is postponed for longer is a new one.
 const REMEMBERED: time::Duration = time::Duration::days(30);
@@ -40,7 +40,7 @@ pub struct Notifications {
 pub(super) struct Inner {
     pub(super) db: PgPool,
     pub(super) streams: Streams,
-    pub(super) config: config::Notifications,
+    pub(super) config: Settings,
     pub(super) clock: Arc<dyn Clock>,
     /// In the order in which they are tried.
     pub(super) notifiers: Vec<Box<dyn Notifier>>,
@@ -52,7 +52,7 @@ pub(super) struct Inner {
 
 /// What somebody wants.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct Preferences {
     /// Whether they want to be reminded of matches.
     pub reminders: bool,
     /// When they must not be disturbed.
@@ -113,15 +113,10 @@ pub enum SubscribeError {
 
 impl Notifications {
     /// Notifications by the ways that are set up.
-    pub fn new(
-        db: PgPool,
-        streams: Streams,
-        config: &Config,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
-    ) -> anyhow::Result<Self> {
-        let services = PushServices::of(config.env, &config.notifications.push_services);
-        let (reach, config) = (Reach::of(config.env), config.notifications.clone());
+    pub fn new(core: &Core, streams: Streams, settings: &Settings) -> anyhow::Result<Self> {
+        let Core { db, clock, random, env, .. } = core.clone();
+        let services = PushServices::of(env, &settings.push_services);
+        let (reach, config) = (Reach::of(env), settings.clone());
         let mut notifiers: Vec<Box<dyn Notifier>> = Vec::new();
         // First, because it is the one that knows all devices of whoever uses the app.
         if let (Some(url), Some(secret)) = (&config.hook_url, &config.hook_secret) {
@@ -148,12 +143,12 @@ impl Notifications {
     }
 
     /// What somebody wants.
-    pub async fn settings(&self, user: UserId) -> sqlx::Result<Settings> {
+    pub async fn settings(&self, user: UserId) -> sqlx::Result<Preferences> {
         let db = &self.inner.db;
         let row = store::settings(db, user).await?;
         let quiet_hours = row.as_ref().and_then(|row| quiet(row.quiet_from, row.quiet_until, row.time_zone.as_deref()));
         let subscriptions = store::subscriptions(db, &[user.0]).await?.into_iter().filter_map(subscription).collect();
-        Ok(Settings { reminders: row.is_none_or(|row| row.reminders), quiet_hours, subscriptions })
+        Ok(Preferences { reminders: row.is_none_or(|row| row.reminders), quiet_hours, subscriptions })
     }
 
     /// Changes what is to be changed.

@@ -2,9 +2,9 @@
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
+use web::ids::{EventId, SubscriptionId, TeamId, TournamentId, UserId};
 
 use super::rules::PushKeys;
-use crate::ids::{EventId, SubscriptionId, TeamId, TournamentId, UserId};
 
 /// What somebody wants, as it is stored.
 pub(super) struct SettingsRow {
@@ -155,7 +155,7 @@ pub(super) async fn due(
         r#"select e.id as "id: EventId", e.home_team_id as "home_team: TeamId", e.away_team_id as "away_team: TeamId",
                   e.start_time
            from events e left join reminder_plans p on p.event_id = e.id and p.start_time = e.start_time
-           where e.status = 'scheduled' and e.start_time > $1 and e.start_time <= $2 and p.finished_at is null
+           where accepts_predictions(e, $1) and e.start_time <= $2 and p.finished_at is null
            order by e.start_time, e.id limit $3"#,
         after,
         until,
@@ -320,7 +320,7 @@ pub(super) async fn claim(
         r#"insert into reminders (user_id, event_id, claimed_at)
            select w.user_id, e.id, $4
            from unnest($3::bigint[]) as w (user_id) join events e on e.id = $1
-           where e.status = 'scheduled' and e.start_time = $2 and e.start_time > $4
+           where accepts_predictions(e, $4) and e.start_time = $2
              and not exists (select from predictions p where p.user_id = w.user_id and p.event_id = e.id)
            order by w.user_id
            on conflict (user_id, event_id) do nothing

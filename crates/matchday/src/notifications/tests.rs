@@ -9,18 +9,18 @@ use std::{
 use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::Method;
+use platform::{
+    clock::Clock as _,
+    standard_webhooks::SigningSecret,
+    stream::{Delivery, Failure, Stream},
+};
 use serde_json::{Value, json};
 use time::Duration;
+use web::ids::UserId;
 
 use super::{push, work::BATCH};
 use crate::{
-    ids::UserId,
     operators::Operator,
-    platform::{
-        clock::Clock as _,
-        standard_webhooks::SigningSecret,
-        stream::{Delivery, Failure, Stream},
-    },
     safety::service::Restriction,
     testing::{Receiver, Reply, SeededRandom, TestApp, TestFixtures, TestUser},
 };
@@ -129,13 +129,13 @@ async fn crowd(app: &TestApp, team: i64, fans: i64) -> Vec<i64> {
         "insert into users (created_at, username) select now(), 'crowd' || n from generate_series(1, $1) n returning user_id",
     )
     .bind(fans)
-    .fetch_all(&app.app.db)
+    .fetch_all(&app.app.core.db)
     .await
     .expect("users");
     sqlx::query("insert into user_teams (user_id, rank, team_id) select unnest($1::bigint[]), 0, $2")
         .bind(&users)
         .bind(team)
-        .execute(&app.app.db)
+        .execute(&app.app.core.db)
         .await
         .expect("fans");
     users
@@ -153,7 +153,7 @@ fn told(hook: &Receiver) -> BTreeMap<i64, usize> {
 }
 
 async fn claims(app: &TestApp) -> i64 {
-    sqlx::query_scalar("select count(*) from reminders").fetch_one(&app.app.db).await.expect("read")
+    sqlx::query_scalar("select count(*) from reminders").fetch_one(&app.app.core.db).await.expect("read")
 }
 
 #[tokio::test]
@@ -215,7 +215,7 @@ async fn browsers_are_added_replaced_and_removed() {
         );
         assert_eq!(list(&user).await, json!([added["data"]]));
         let keys = async || -> Vec<u8> {
-            sqlx::query_scalar("select auth from push_subscriptions").fetch_one(&app.app.db).await.expect("one")
+            sqlx::query_scalar("select auth from push_subscriptions").fetch_one(&app.app.core.db).await.expect("one")
         };
         assert_eq!(keys().await, [1; 16]);
         let again =
@@ -454,7 +454,7 @@ async fn a_browser_that_is_gone_is_forgotten_and_one_that_is_busy_is_tried_again
         assert_eq!(plan(app).await, 1);
         assert!(work(app).await, "one is to be tried again");
         let left: Vec<String> = sqlx::query_scalar("select endpoint from push_subscriptions order by id")
-            .fetch_all(&app.app.db)
+            .fetch_all(&app.app.core.db)
             .await
             .expect("read");
         assert_eq!(left, [endpoint("refused"), endpoint("silent"), endpoint("busy")]);
@@ -508,7 +508,7 @@ async fn however_many_plan_and_work_each_of_a_crowd_is_told_once() {
         // Every tenth is a fan of both teams of the first match.
         sqlx::query("insert into user_teams (user_id, rank, team_id) select user_id, 1, $1 from user_teams where user_id % 10 = 0")
             .bind(fixtures.team_id("city").await)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("fans");
         let (a, b, c) = tokio::join!(plan(app), plan(app), plan(app));

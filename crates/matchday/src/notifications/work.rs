@@ -8,19 +8,17 @@
 use std::{collections::HashMap, time::Duration};
 
 use async_nats::jetstream::message::PublishMessage;
+use platform::stream::{Delivery, Failure, Stream, TransportError, WorkSpec};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+use web::ids::{EventId, UserId};
 
 use super::{
     notifier::{Outcome, Recipient, Reminder},
     service::{Notifications, quiet, subscription},
     store::{self, Due, Fan},
 };
-use crate::{
-    events::facts::TeamName,
-    ids::{EventId, UserId},
-    platform::stream::{Delivery, Failure, Stream, TransportError, WorkSpec},
-};
+use crate::events::facts::TeamName;
 
 /// Some fans are to be reminded of a match.
 pub const BATCH: &str = "work.reminder.batch";

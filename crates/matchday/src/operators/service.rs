@@ -2,13 +2,13 @@
 
 use std::{fmt::Display, sync::Arc};
 
+use platform::{Core, clock::Clock, telemetry::CURRENT_REQUEST};
 use serde_json::{Value, json};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 
 pub use super::store::{ActionFilter, Recorded};
 use super::{Operator, store};
-use crate::platform::{clock::Clock, telemetry::CURRENT_REQUEST};
 
 /// The record of what operators did.
 #[derive(Clone)]
@@ -84,8 +84,8 @@ fn request_id() -> Option<String> {
 
 impl Operators {
     /// The record in this database.
-    pub fn new(db: PgPool, clock: Arc<dyn Clock>) -> Self {
-        Self { db, clock }
+    pub fn new(core: &Core) -> Self {
+        Self { db: core.db.clone(), clock: core.clock.clone() }
     }
 
     /// Does something that is no transaction, with a record before it and one of how it ended. What cannot be recorded is not

@@ -75,7 +75,7 @@ async fn the_service_cannot_change_what_is_recorded() {
             "delete from operator_actions",
             "truncate operator_actions",
         ] {
-            let refused = sqlx::query(statement).execute(&app.app.db).await.expect_err(statement);
+            let refused = sqlx::query(statement).execute(&app.app.core.db).await.expect_err(statement);
             let code = refused.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
             assert_eq!(code.as_deref(), Some("42501"), "{statement}: insufficient privilege");
         }

@@ -4,18 +4,14 @@ use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
+use web::{ApiError, ClientNetwork, ErrorBody, ValidJson, fields::from_body, limit_headers, permitted, retry_after};
 
-use super::service::{BeginError, UndoCode, UndoError, VerifyError};
+use super::service::{BeginError, Phones, UndoCode, UndoError, VerifyError};
 use crate::{
-    app::App,
     codes::{Code, PhoneBody, service::GuessPermit},
-    http::{
-        ApiError, ClientNetwork, CurrentUser, ErrorBody, ValidJson,
-        fields::{Body, FromBody},
-        limit_headers, permitted, retry_after,
-    },
     phone::Phone,
     safety::phones::RestrictError,
+    sessions::CurrentUser,
     sms::templates::Language,
 };
 
@@ -50,12 +46,7 @@ pub(super) struct PhoneProof {
     code: Code,
 }
 
-impl FromBody for PhoneProof {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (phone, code) = (body.required("phone"), body.required("code"));
-        Some(Self { phone: phone?, code: code? })
-    }
-}
+from_body!(PhoneProof { phone, code });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct PhoneVerified {
@@ -79,11 +70,7 @@ pub(super) struct Undo {
     code: UndoCode,
 }
 
-impl FromBody for Undo {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        Some(Self { code: body.required("code")? })
-    }
-}
+from_body!(Undo { code });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct MoveUndone {
@@ -154,13 +141,13 @@ impl From<UndoError> for ApiError {
         (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn initiate_verification(
-    State(app): State<App>,
+    State(phones): State<Phones>,
     user: CurrentUser,
     network: ClientNetwork,
     headers: HeaderMap,
     ValidJson(PhoneBody { phone }): ValidJson<PhoneBody>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let sent = app.phones.begin_verification(user, &phone, network, Language::of(&headers)).await?;
+    let sent = phones.begin_verification(user, &phone, network, Language::of(&headers)).await?;
     let data =
         BegunItem { expires_in: sent.expires_in.as_secs(), phone: phone.as_str().to_owned(), notice: sent.notice() };
     let body = VerificationBegun { message: sent.message("A code was sent."), data };
@@ -179,7 +166,7 @@ pub(super) async fn initiate_verification(
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn verify_phone(
-    State(app): State<App>,
+    State(phones): State<Phones>,
     user: CurrentUser,
     permit: GuessPermit,
     headers: HeaderMap,
@@ -187,7 +174,7 @@ pub(super) async fn verify_phone(
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permit.limit;
     let ValidJson(PhoneProof { phone, code }) = body.map_err(|error| error.limited_by(limit))?;
-    let verified = app.phones.verify(user, &phone, &code, permit, Language::of(&headers)).await;
+    let verified = phones.verify(user, &phone, &code, permit, Language::of(&headers)).await;
     verified.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let data = VerifiedItem { verified: true, phone: phone.as_str().to_owned() };
     Ok((limit_headers(limit), Json(PhoneVerified { message: "The phone was verified.", data })))
@@ -204,13 +191,13 @@ pub(super) async fn verify_phone(
         (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn undo_phone_move(
-    State(app): State<App>,
+    State(phones): State<Phones>,
     permit: GuessPermit,
     body: Result<ValidJson<Undo>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permitted(permit.limit)?;
     let ValidJson(Undo { code }) = body.map_err(|error| error.limited_by(limit))?;
-    let phone = app.phones.undo(&code).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let phone = phones.undo(&code).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let message = "Your account is back on this number, and all sessions were ended. Log in again.";
     let data = UndoneItem { phone: phone.as_str().to_owned() };
     Ok((limit_headers(limit), Json(MoveUndone { message, data })))

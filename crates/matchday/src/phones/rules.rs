@@ -4,8 +4,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use time::{Duration, OffsetDateTime};
-
-use crate::{http::fields::FromJson, ids::UserId};
+use web::{fields::FromJson, ids::UserId};
 
 /// How long a proof of the current phone allows a move.
 const PROOF_LASTS: Duration = Duration::minutes(10);

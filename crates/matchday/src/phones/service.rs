@@ -1,11 +1,12 @@
 //! Proving, moving and undoing.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use sqlx::{PgConnection, PgPool};
+use platform::{Core, database, random};
+use sqlx::PgConnection;
 use time::OffsetDateTime;
-use tokio::sync::Notify;
 use url::Url;
+use web::{ClientNetwork, ids::UserId};
 
 pub use super::rules::UndoCode;
 use super::{
@@ -18,16 +19,12 @@ use crate::{
         Code, Subject,
         service::{CheckError, Codes, GuessPermit, RequestError, Sent},
     },
-    http::{ClientNetwork, CurrentUser},
-    ids::UserId,
     phone::Phone,
-    platform::{
-        clock::Clock,
-        database,
-        random::{self, Random},
-    },
     safety::phones::RestrictError,
-    sessions::service::{SessionError, Sessions},
+    sessions::{
+        CurrentUser,
+        service::{SessionError, Sessions},
+    },
     sms::{service::Sms, templates::Language},
 };
 
@@ -39,14 +36,11 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(30);
 /// The phones of all users.
 #[derive(Clone)]
 pub struct Phones {
-    pub(crate) db: PgPool,
+    pub(crate) core: Core,
     pub(crate) accounts: Accounts,
     pub(crate) codes: Codes,
     pub(crate) sessions: Sessions,
     pub(crate) sms: Sms,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) random: Arc<dyn Random>,
-    pub(crate) outbox_written: Arc<Notify>,
     /// The page that undoes a move, where there is one.
     pub(crate) undo_url: Option<Url>,
 }
@@ -120,7 +114,7 @@ impl Phones {
         network: ClientNetwork,
         language: Language,
     ) -> Result<Sent, BeginError> {
-        let mut connection = self.db.acquire().await?;
+        let mut connection = self.core.db.acquire().await?;
         if !self.may_verify(&mut connection, user, phone).await? {
             return Err(BeginError::ProofNeeded);
         }
@@ -130,13 +124,14 @@ impl Phones {
 
     /// Whether the user may verify this phone: always their own, another one only after they proved their own.
     async fn may_verify(&self, connection: &mut PgConnection, user: CurrentUser, phone: &Phone) -> sqlx::Result<bool> {
-        let current =
-            accounts::store::find(&mut *connection, user.id, self.clock.now()).await?.and_then(|account| account.phone);
+        let current = accounts::store::find(&mut *connection, user.id, self.core.clock.now())
+            .await?
+            .and_then(|account| account.phone);
         if current.is_none_or(|current| current == *phone) {
             return Ok(true);
         }
         let proven_at = self.sessions.proven_at(connection, user.id, user.session).await?;
-        Ok(proven_at.is_some_and(|proven_at| rules::is_recent(proven_at, self.clock.now())))
+        Ok(proven_at.is_some_and(|proven_at| rules::is_recent(proven_at, self.core.clock.now())))
     }
 
     /// Proves that a phone is the user's. Another one than before becomes theirs: the account moves to it, the user's
@@ -157,8 +152,8 @@ impl Phones {
             Some(_) => {}
         }
         let right = self.codes.check(&subject, phone, code, permit).await?;
-        let now = self.clock.now();
-        let mut tx = self.db.begin().await?;
+        let now = self.core.clock.now();
+        let mut tx = self.core.db.begin().await?;
         let Some(verified) = self.codes.consume_in(&mut tx, right, &subject).await? else {
             return Err(CheckError::NotGood.into());
         };
@@ -189,7 +184,7 @@ impl Phones {
             self.sessions.note_proof_in(&mut tx, user.id, user.session, now).await?;
         }
         tx.commit().await?;
-        self.outbox_written.notify_one();
+        self.core.outbox_written.notify_one();
         self.codes.note_verified(phone);
         if let Some(ended) = ended {
             metrics::counter!("matchday_phone_moves_total").increment(1);
@@ -206,20 +201,21 @@ impl Phones {
     pub async fn tell_old_phones(&self) -> sqlx::Result<usize> {
         let mut told = 0;
         loop {
-            let now = self.clock.now();
-            let mut connection = self.db.acquire().await?;
+            let now = self.core.clock.now();
+            let mut connection = self.core.db.acquire().await?;
             let Some(untold) = store::take_untold(&mut connection, now, now + TURN).await? else { return Ok(told) };
             drop(connection);
-            let code = UndoCode::make(untold.user_id, random::bytes(&*self.random));
-            store::set_undo_hash(&self.db, &untold, code.hash()).await?;
+            let code = UndoCode::make(untold.user_id, random::bytes(&*self.core.random));
+            store::set_undo_hash(&self.core.db, &untold, code.hash()).await?;
             match self.tell(&untold, &code).await {
                 Ok(()) => {
-                    store::set_notice_due(&self.db, &untold, None).await?;
+                    store::set_notice_due(&self.core.db, &untold, None).await?;
                     told += 1;
                 }
                 Err(error) => {
                     tracing::warn!(%error, user = untold.user_id.0, attempts = untold.attempts, "phone move notice not sent");
-                    store::set_notice_due(&self.db, &untold, Some(self.clock.now() + pause(untold.attempts))).await?;
+                    store::set_notice_due(&self.core.db, &untold, Some(self.core.clock.now() + pause(untold.attempts)))
+                        .await?;
                 }
             }
         }
@@ -241,8 +237,8 @@ impl Phones {
 
     /// Gives an account back to the phone that it left. All its sessions end.
     pub async fn undo(&self, code: &UndoCode) -> Result<Phone, UndoError> {
-        let (user, now) = (code.user(), self.clock.now());
-        let mut tx = self.db.begin().await?;
+        let (user, now) = (code.user(), self.core.clock.now());
+        let mut tx = self.core.db.begin().await?;
         accounts::store::lock(&mut tx, user).await?;
         let undoable = store::undoable(&mut tx, user, code.hash(), now).await?.ok_or(UndoError::NotGood)?;
         let account = accounts::store::find(&mut *tx, user, now).await?.ok_or(UndoError::NotGood)?;
@@ -264,7 +260,7 @@ impl Phones {
         store::set_undone(&mut tx, user, now).await?;
         ended.push(self.sessions.end_others_in(&mut tx, user, None).await?);
         tx.commit().await?;
-        self.outbox_written.notify_one();
+        self.core.outbox_written.notify_one();
         for ended in &ended {
             self.sessions.forget(ended);
         }
@@ -283,7 +279,7 @@ impl Phones {
         moved_at: OffsetDateTime,
     ) -> Result<crate::sessions::service::EndedSessions, UndoError> {
         accounts::store::lock(connection, owner).await?;
-        let is_newer = accounts::store::find(&mut *connection, owner, self.clock.now())
+        let is_newer = accounts::store::find(&mut *connection, owner, self.core.clock.now())
             .await?
             .is_none_or(|account| account.created_at >= moved_at);
         if !is_newer {
@@ -301,13 +297,13 @@ impl Phones {
         connection: &mut PgConnection,
         user: UserId,
     ) -> sqlx::Result<Option<OffsetDateTime>> {
-        store::undo_until(connection, user, self.clock.now()).await
+        store::undo_until(connection, user, self.core.clock.now()).await
     }
 
     /// Deletes moves that cannot be undone any more; returns how many.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
-        let now = self.clock.now();
-        database::sweep(|most| store::sweep(&self.db, now, most)).await
+        let now = self.core.clock.now();
+        database::sweep(|most| store::sweep(&self.core.db, now, most)).await
     }
 }
 

@@ -2,8 +2,9 @@
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
+use web::ids::UserId;
 
-use crate::{ids::UserId, phone::Phone};
+use crate::phone::Phone;
 
 /// A move whose old phone is still to be told.
 pub(super) struct Untold {

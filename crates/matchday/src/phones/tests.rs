@@ -193,7 +193,7 @@ async fn notice_is_sent_once_by_any_of_several_workers() {
         let told = futures_util::future::join_all((0..8).map(|_| app.app.phones.tell_old_phones())).await;
         assert_eq!(told.into_iter().map(|told| told.expect("told")).sum::<usize>(), 0);
         let notices: i64 = sqlx::query_scalar("select count(*) from sms_log where notice is not null")
-            .fetch_one(&app.app.db)
+            .fetch_one(&app.app.core.db)
             .await
             .expect("read");
         assert_eq!(notices, 1);

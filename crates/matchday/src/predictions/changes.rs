@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::ids::EventId;
+use web::ids::EventId;
 
 /// Matches whose tallies changed by the writers of this process. Cheap to clone; all clones are one.
 #[derive(Clone, Debug, Default)]

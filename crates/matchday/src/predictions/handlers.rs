@@ -2,43 +2,47 @@
 
 use axum::{Json, extract::State};
 use http::StatusCode;
+use scoring::{
+    Bin, Calibration, Confidence, Forecast, Outcome, Pick, PointsPart, PredictionState, Preview, Score, explain,
+};
 use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
-
-use super::{
-    calibration::{Bin, Calibration},
-    explanation::{self, PointsPart, State as PredictionState},
-    rules::{Confidence, Forecast, Pick, Score},
-    service::{Filter, Listed, Own, OwnFilter, Prediction, Preview, RoomView, SaveError, Summary, View},
-};
-use crate::{
-    app::App,
-    events::rules::{Outcome, PublicStatus, Status},
-    http::{
-        ApiError, CurrentUser, ErrorBody, Path, Query, ValidJson,
-        fields::{Body, FromBody, FromJson, FromParameters, FromQuery, Parameters, whole_number},
-        paging::{Cursor, CursorPaging, CursorParameters},
+use web::{
+    ApiError, ErrorBody, Path, Query, ValidJson,
+    fields::{
+        Body, Faulty, FromBody, FromJson, FromParameters, FromQuery, Parameters, from_body, from_parameters,
+        whole_number,
     },
     ids::{EventId, PredictionId, UserId},
+    paging::{Cursor, CursorPaging},
+};
+
+use super::service::{Filter, Listed, Own, OwnFilter, Prediction, Predictions, RoomView, SaveError, Summary, View};
+use crate::{
+    events::rules::{PublicStatus, Status},
     rooms::{ReadableRoom, RoomPath},
+    sessions::CurrentUser,
 };
 
 #[derive(ToSchema)]
 #[schema(as = PredictionBody)]
-#[expect(dead_code, reason = "only its documentation is used; Submission reads the values")]
 pub(super) struct SubmissionBody {
-    event_id: EventId,
-    prediction: Pick,
+    #[schema(value_type = EventId)]
+    event_id: Result<EventId, Faulty>,
+    #[schema(value_type = Pick)]
+    prediction: Result<Parsed<Pick>, Faulty>,
     /// Must agree with the prediction; left out or null, the prediction has none.
-    #[schema(required = false)]
-    score_prediction: Option<Score>,
+    #[schema(value_type = Option<Score>)]
+    score_prediction: Result<Option<Parsed<Score>>, Faulty>,
     /// How sure the caller is, in percent. It adds to the points of a right prediction and takes from those of a wrong
     /// one.
-    #[schema(required = false, minimum = 0, maximum = 100, default = 0, example = 75)]
-    confidence: Option<i16>,
+    #[schema(value_type = Option<i16>, minimum = 0, maximum = 100, default = 0, example = 75)]
+    confidence: Result<Option<Parsed<Confidence>>, Faulty>,
 }
+
+from_body!(SubmissionBody { event_id, prediction, score_prediction, confidence });
 
 /// What is predicted of which match.
 pub(super) struct Submission {
@@ -48,18 +52,27 @@ pub(super) struct Submission {
 
 impl FromBody for Submission {
     fn from_body(body: &mut Body) -> Option<Self> {
-        let event_id = body.required("event_id");
-        let (pick, score) = (body.required("prediction"), body.optional("score_prediction"));
-        let confidence: Option<Option<Confidence>> = body.optional("confidence");
-        let (pick, score) = pick.zip(score)?;
-        // Also with a faulty confidence: a contradiction is a fault of its own.
-        let forecast = Forecast::new(pick, score, confidence.flatten().unwrap_or_default())
+        let SubmissionBody { event_id, prediction, score_prediction, confidence } = SubmissionBody::from_body(body)?;
+        // A contradiction is reported also beside a faulty match or confidence.
+        let confidence = confidence.ok().flatten().map(Parsed::into_inner).unwrap_or_default();
+        let score = score_prediction.ok()?.map(Parsed::into_inner);
+        let forecast = Forecast::new(prediction.ok()?.into_inner(), score, confidence)
             .or_else(|| body.fault("score_prediction", "contradicts the prediction"));
-        Some(Self { event_id: event_id?, forecast: forecast? })
+        Some(Self { event_id: event_id.ok()?, forecast: forecast? })
     }
 }
 
-impl FromJson for Pick {
+/// A value of a `scoring` type, read from a request. The wrapper lets this feature implement the parsing traits: neither
+/// they nor the types are its own.
+pub(super) struct Parsed<T>(T);
+
+impl<T> Parsed<T> {
+    fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl FromJson for Parsed<Pick> {
     const EXPECTED: &'static str = <Self as FromQuery>::EXPECTED;
 
     fn from_json(value: &Value) -> Option<Self> {
@@ -67,36 +80,36 @@ impl FromJson for Pick {
     }
 }
 
-impl FromQuery for Pick {
+impl FromQuery for Parsed<Pick> {
     const EXPECTED: &'static str = "must be home, draw or away";
 
     fn from_query(text: &str) -> Option<Self> {
-        text.parse().ok()
+        text.parse().ok().map(Self)
     }
 }
 
-impl FromJson for Score {
+impl FromJson for Parsed<Score> {
     const EXPECTED: &'static str = "must have home and away, whole numbers from 0 to 99";
 
     fn from_json(value: &Value) -> Option<Self> {
         let goals = |side| whole_number(value.as_object()?.get(side)?);
-        Self::new(goals("home")?, goals("away")?)
+        Score::new(goals("home")?, goals("away")?).map(Self)
     }
 }
 
-impl FromJson for Confidence {
+impl FromJson for Parsed<Confidence> {
     const EXPECTED: &'static str = "must be a whole number from 0 to 100";
 
     fn from_json(value: &Value) -> Option<Self> {
-        whole_number(value).and_then(Self::new)
+        whole_number(value).and_then(Confidence::new).map(Self)
     }
 }
 
-impl FromQuery for Confidence {
+impl FromQuery for Parsed<Confidence> {
     const EXPECTED: &'static str = <Self as FromJson>::EXPECTED;
 
     fn from_query(text: &str) -> Option<Self> {
-        text.parse().ok().and_then(Self::new)
+        text.parse().ok().and_then(Confidence::new).map(Self)
     }
 }
 
@@ -161,19 +174,20 @@ fn closed(status: Status) -> ApiError {
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; Filter reads the values")]
 pub(super) struct FilterParameters {
     /// Only the prediction of this user.
     #[param(value_type = Option<i64>, minimum = 1)]
     user_id: Option<UserId>,
     /// Only predictions that say this.
-    prediction: Option<Pick>,
+    #[param(value_type = Option<Pick>)]
+    prediction: Option<Parsed<Pick>>,
 }
 
-impl FromParameters for Filter {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let (user_id, prediction) = (parameters.optional("user_id"), parameters.optional("prediction"));
-        Some(Self { user_id: user_id?, prediction: prediction? })
+from_parameters!(FilterParameters { user_id, prediction });
+
+impl From<FilterParameters> for Filter {
+    fn from(FilterParameters { user_id, prediction }: FilterParameters) -> Self {
+        Self { user_id, prediction: prediction.map(Parsed::into_inner) }
     }
 }
 
@@ -278,11 +292,11 @@ pub(crate) struct Distribution {
         (status = 404, description = "There is no such match", body = ErrorBody),
     ))]
 pub(super) async fn save_prediction(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     user: CurrentUser,
     ValidJson(Submission { event_id, forecast }): ValidJson<Submission>,
 ) -> Result<(StatusCode, Json<PredictionSaved>), ApiError> {
-    let saved = app.predictions.save(user.id, event_id, forecast).await?;
+    let saved = predictions.save(user.id, event_id, forecast).await?;
     let (status, message) = if saved.is_new {
         (StatusCode::CREATED, "Prediction saved.")
     } else {
@@ -303,20 +317,20 @@ pub(super) async fn save_prediction(
 
 /// List the predictions of a match, those of the oldest accounts first.
 #[utoipa::path(get, path = "/api/auth/events/{event}/predictions", tag = "Predictions", security(("token" = [])),
-    params(("event" = EventId, Path, description = "As listed"), FilterParameters, CursorParameters),
+    params(("event" = EventId, Path, description = "As listed"), FilterParameters, CursorPaging),
     responses(
         (status = 200, body = PredictionList),
         (status = 404, description = "There is no such match", body = ErrorBody),
     ))]
 pub(super) async fn list_event_predictions(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     user: CurrentUser,
     Path(event): Path<EventId>,
-    Query((filter, paging)): Query<(Filter, CursorPaging)>,
+    Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
 ) -> Result<Json<PredictionList>, ApiError> {
-    let summary = app.predictions.summary(event, None).await?.ok_or_else(|| ApiError::not_found("The event"))?;
+    let summary = predictions.summary(event, None).await?.ok_or_else(|| ApiError::not_found("The event"))?;
     let view = View { viewer: user.id, room: None };
-    let (listed, next) = app.predictions.list(event, view, filter, paging).await?;
+    let (listed, next) = predictions.list(event, view, filter.into(), paging).await?;
     Ok(Json(PredictionList::new(listed, next, summary)))
 }
 
@@ -347,25 +361,25 @@ struct RoomPredictionMeta {
 ///
 /// All stands of a match are one crowd. A room without a match has none.
 #[utoipa::path(get, path = "/api/auth/chat-rooms/{room}/predictions", tag = "Predictions", security(("token" = [])),
-    params(RoomPath, FilterParameters, CursorParameters),
+    params(RoomPath, FilterParameters, CursorPaging),
     responses(
         (status = 200, body = RoomPredictionList),
         (status = 403, description = "A private room, and the caller is no member", body = ErrorBody),
         (status = 404, description = "There is no such room", body = ErrorBody),
     ))]
 pub(super) async fn list_room_predictions(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     looked_at: ReadableRoom,
-    Query((filter, paging)): Query<(Filter, CursorPaging)>,
+    Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
 ) -> Result<Json<RoomPredictionList>, ApiError> {
     let ReadableRoom { user, room } = looked_at;
     let (listed, next, summary) = match room.event_id {
         None => (Vec::new(), None, Summary::default()),
         Some(event) => {
             let of = RoomView { id: room.id, with_all_stands: room.stand.is_some() };
-            let summary = app.predictions.summary(event, Some(of)).await?.unwrap_or_default();
+            let summary = predictions.summary(event, Some(of)).await?.unwrap_or_default();
             let view = View { viewer: user.id, room: Some(of) };
-            let (listed, next) = app.predictions.list(event, view, filter, paging).await?;
+            let (listed, next) = predictions.list(event, view, filter.into(), paging).await?;
             (listed, next, summary)
         }
     };
@@ -381,23 +395,13 @@ pub(super) async fn list_room_predictions(
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; WantedOwn reads the values")]
 pub(super) struct OwnParameters {
     /// Only those of matches that still take predictions (`open`), or have a result (`settled`).
     #[param(inline)]
     status: Option<OwnFilter>,
 }
 
-/// Reads [`OwnParameters`].
-pub(super) struct WantedOwn {
-    status: Option<OwnFilter>,
-}
-
-impl FromParameters for WantedOwn {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        parameters.optional("status").map(|status| Self { status })
-    }
-}
+from_parameters!(OwnParameters { status });
 
 impl FromQuery for OwnFilter {
     const EXPECTED: &'static str = "must be open or settled";
@@ -492,14 +496,14 @@ struct OwnPredictionMeta {
 
 /// List the caller's own predictions, the newest first.
 #[utoipa::path(get, path = "/api/auth/predictions", tag = "Predictions", security(("token" = [])),
-    params(OwnParameters, CursorParameters),
+    params(OwnParameters, CursorPaging),
     responses((status = 200, body = OwnPredictionList)))]
 pub(super) async fn list_own_predictions(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     user: CurrentUser,
-    Query((wanted, paging)): Query<(WantedOwn, CursorPaging)>,
+    Query((wanted, paging)): Query<(OwnParameters, CursorPaging)>,
 ) -> Result<Json<OwnPredictionList>, ApiError> {
-    let (own, next) = app.predictions.own(user.id, wanted.status, paging).await?;
+    let (own, next) = predictions.own(user.id, wanted.status, paging).await?;
     let meta = OwnPredictionMeta { next_cursor: next.map(|cursor| cursor.to_string()) };
     Ok(Json(OwnPredictionList { data: own.into_iter().map(OwnItem::from).collect(), meta }))
 }
@@ -561,9 +565,7 @@ impl From<Prediction> for ExplanationItem {
             },
             points_earned,
             rules_version: prediction.rules.number(),
-            parts: points_earned
-                .map(|_| explanation::parts(forecast, prediction.rules, prediction.outcome))
-                .unwrap_or_default(),
+            parts: points_earned.map(|_| explain(forecast, prediction.rules, prediction.outcome)).unwrap_or_default(),
         }
     }
 }
@@ -576,31 +578,33 @@ impl From<Prediction> for ExplanationItem {
         (status = 404, description = "There is no such prediction, or it is somebody else's", body = ErrorBody),
     ))]
 pub(super) async fn explain_prediction(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     user: CurrentUser,
     Path(id): Path<PredictionId>,
 ) -> Result<Json<ExplanationAnswer>, ApiError> {
-    let prediction = app.predictions.find_own(user.id, id).await?;
+    let prediction = predictions.find_own(user.id, id).await?;
     let prediction = prediction.ok_or_else(|| ApiError::not_found("The prediction"))?;
     Ok(Json(ExplanationAnswer { data: prediction.into() }))
 }
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; Forecast reads the values")]
 pub(super) struct PreviewParameters {
     /// Who wins.
-    prediction: Pick,
+    #[param(value_type = Pick)]
+    prediction: Result<Parsed<Pick>, Faulty>,
     /// Goals of the home team; with `away`, and in agreement with the prediction.
-    #[param(minimum = 0, maximum = 99, example = 2)]
-    home: Option<i16>,
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 99, example = 2)]
+    home: Result<Option<Goals>, Faulty>,
     /// Goals of the away team; with `home`.
-    #[param(minimum = 0, maximum = 99, example = 1)]
-    away: Option<i16>,
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 99, example = 1)]
+    away: Result<Option<Goals>, Faulty>,
     /// How sure, in percent.
-    #[param(minimum = 0, maximum = 100, default = 0, example = 75)]
-    confidence: Option<i16>,
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 100, default = 0, example = 75)]
+    confidence: Result<Option<Parsed<Confidence>>, Faulty>,
 }
+
+from_parameters!(PreviewParameters { prediction, home, away, confidence });
 
 /// Goals of one side in a query.
 struct Goals(i64);
@@ -614,20 +618,18 @@ impl FromQuery for Goals {
     }
 }
 
-impl FromParameters for Forecast {
+impl FromParameters for Parsed<Forecast> {
     fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let pick = parameters.required("prediction");
-        let home: Option<Option<Goals>> = parameters.optional("home");
-        let away: Option<Option<Goals>> = parameters.optional("away");
-        let confidence: Option<Option<Confidence>> = parameters.optional("confidence");
-        let score = match (home?, away?) {
+        let given = PreviewParameters::from_parameters(parameters)?;
+        let score = match (given.home.ok()?, given.away.ok()?) {
             (Some(Goals(home)), Some(Goals(away))) => Score::new(home, away),
             (None, None) => None,
             (Some(_), None) => return parameters.fault("away", "is required with home"),
             (None, Some(_)) => return parameters.fault("home", "is required with away"),
         };
-        // Also with a faulty confidence: a contradiction is a fault of its own.
-        Self::new(pick?, score, confidence.flatten().unwrap_or_default()).or_else(|| {
+        // A contradiction is reported also beside a faulty confidence.
+        let confidence = given.confidence.ok().flatten().map(Parsed::into_inner).unwrap_or_default();
+        Forecast::new(given.prediction.ok()?.into_inner(), score, confidence).map(Self).or_else(|| {
             for side in ["home", "away"] {
                 parameters.fault::<Self>(side, "contradicts the prediction");
             }
@@ -672,12 +674,12 @@ struct PreviewItem {
         (status = 404, description = "There is no such match", body = ErrorBody),
     ))]
 pub(super) async fn preview_points(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     _: CurrentUser,
     Path(event): Path<EventId>,
-    Query(forecast): Query<Forecast>,
+    Query(Parsed(forecast)): Query<Parsed<Forecast>>,
 ) -> Result<Json<PreviewAnswer>, ApiError> {
-    let preview = app.predictions.preview(event, forecast).await?.ok_or_else(|| ApiError::not_found("The event"))?;
+    let preview = predictions.preview(event, forecast).await?.ok_or_else(|| ApiError::not_found("The event"))?;
     let Preview { rules, right, goal_difference, exact_score, wrong } = preview;
     let data = PreviewItem { rules_version: rules.number(), right, goal_difference, exact_score, wrong };
     Ok(Json(PreviewAnswer { data }))
@@ -750,8 +752,8 @@ impl From<&Bin> for BinItem {
 #[utoipa::path(get, path = "/api/auth/me/calibration", tag = "Predictions", security(("token" = [])),
     responses((status = 200, body = CalibrationAnswer)))]
 pub(super) async fn get_calibration(
-    State(app): State<App>,
+    State(predictions): State<Predictions>,
     user: CurrentUser,
 ) -> Result<Json<CalibrationAnswer>, ApiError> {
-    Ok(Json(CalibrationAnswer { data: app.predictions.calibration(user.id).await?.into() }))
+    Ok(Json(CalibrationAnswer { data: predictions.calibration(user.id).await?.into() }))
 }

@@ -6,17 +6,13 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use scoring::{Confidence, Forecast, Pick};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
+use web::ids::{EventId, UserId};
 
-use super::{
-    rules::{Confidence, Forecast, Pick},
-    service::SaveError,
-};
-use crate::{
-    ids::{EventId, UserId},
-    testing::{Answer, TestApp, TestUser},
-};
+use super::service::SaveError;
+use crate::testing::{Answer, TestApp, TestUser};
 
 const MINUTE: Duration = Duration::MINUTE;
 
@@ -42,7 +38,7 @@ async fn shown(user: &TestUser<'_>, event: i64) -> (Value, Value) {
 async fn score(app: &TestApp, user: UserId) -> Option<(i32, i32)> {
     sqlx::query_as("select points, settled from user_scores where user_id = $1 and scope = 'all' and settled > 0")
         .bind(user)
-        .fetch_optional(&app.app.db)
+        .fetch_optional(&app.app.core.db)
         .await
         .expect("read")
 }
@@ -218,7 +214,7 @@ async fn every_word_is_kept() {
              select revision, prediction, confidence, updated_at from predictions where user_id = $1 order by 1",
         )
         .bind(user.id)
-        .fetch_all(&app.app.db)
+        .fetch_all(&app.app.core.db)
         .await
         .expect("read");
         assert!(kept.windows(2).all(|pair| pair[0].3 < pair[1].3), "{kept:?}");
@@ -233,7 +229,7 @@ async fn every_word_is_kept() {
 /// A thousand accounts, made at once.
 async fn a_thousand(app: &TestApp) -> Vec<UserId> {
     sqlx::query_scalar("insert into users (created_at, username) select now(), 'racer' || n from generate_series(1, 1000) n returning user_id")
-        .fetch_all(&app.app.db)
+        .fetch_all(&app.app.core.db)
         .await
         .expect("users")
 }
@@ -266,7 +262,7 @@ async fn each_is_counted_or_refused(app: &TestApp, event: i64, accepted: Vec<Use
     let stored: Vec<(i64, OffsetDateTime)> =
         sqlx::query_as("select user_id, updated_at from predictions where event_id = $1 order by user_id")
             .bind(event)
-            .fetch_all(&app.app.db)
+            .fetch_all(&app.app.core.db)
             .await
             .expect("read");
     assert_eq!(stored.iter().map(|&(user, _)| UserId(user)).collect::<Vec<_>>(), accepted);
@@ -279,7 +275,7 @@ async fn each_is_counted_or_refused(app: &TestApp, event: i64, accepted: Vec<Use
         assert_eq!(score(app, user).await, Some((20, 1)));
     }
     let with_score: i64 = sqlx::query_scalar("select count(*) from user_scores where scope = 'all'")
-        .fetch_one(&app.app.db)
+        .fetch_one(&app.app.core.db)
         .await
         .expect("read");
     assert_eq!(usize::try_from(with_score).expect("fits"), accepted.len());
@@ -295,16 +291,16 @@ async fn a_thousand_that_race_the_start_are_before_it_and_counted_or_refused() {
             "update events set start_time = now() + interval '600 ms' where id = $1 returning start_time",
         )
         .bind(event)
-        .fetch_one(&app.app.db)
+        .fetch_one(&app.app.core.db)
         .await
         .expect("moved");
         let accepted = race(app, event, Pause::from_secs(1), async {}).await;
         sqlx::query("update events set status = 'live' where id = $1")
             .bind(event)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("written");
-        let in_document = start - app.app.clock.now();
+        let in_document = start - app.app.core.clock.now();
         fixtures.a_match("m").starting_in(in_document).at("finished", 1, 0).put().await;
         each_is_counted_or_refused(app, event, accepted, start).await;
     })
@@ -324,7 +320,7 @@ async fn a_thousand_that_race_a_change_of_status_are_before_it_and_counted_or_re
         let accepted = race(app, event, Pause::from_millis(600), finish).await;
         let recorded: OffsetDateTime = sqlx::query_scalar("select recorded_at from event_results where event_id = $1")
             .bind(event)
-            .fetch_one(&app.app.db)
+            .fetch_one(&app.app.core.db)
             .await
             .expect("the result");
         each_is_counted_or_refused(app, event, accepted, recorded).await;

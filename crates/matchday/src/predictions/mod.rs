@@ -1,24 +1,28 @@
 //! Predictions: what users say of matches before they start, and what it earns them once they are over.
 
-pub mod calibration;
 pub mod changes;
-pub mod explanation;
 mod handlers;
 #[cfg(test)]
 mod lifecycle;
-pub mod rules;
 pub mod service;
+pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
 mod writers;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(crate) use self::handlers::Distribution;
-use crate::app::App;
+use self::service::Predictions;
+use crate::{rooms::service::Rooms, sessions::Authenticates};
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Predictions: FromRef<S>,
+    Rooms: FromRef<S>,
+{
     OpenApiRouter::new()
         .routes(routes!(handlers::save_prediction, handlers::list_own_predictions))
         .routes(routes!(handlers::explain_prediction))

@@ -2,30 +2,28 @@
 
 use std::sync::Arc;
 
+use platform::{
+    Core,
+    batches::{BatchError, Batches},
+};
+use scoring::{Calibration, Earnings, Forecast, Hit, Outcome, Pick, PredictionState, Preview, RulesVersion};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
+use web::{
+    ids::{EventId, PredictionId, RoomId, UserId},
+    paging::{Cursor, CursorPaging, part},
+};
 
 use super::{
-    calibration::Calibration,
     changes::Changes,
-    explanation::State,
-    rules::{Earnings, Forecast, Hit, Pick, RulesVersion},
+    settings::Settings,
     store::{self, Entry},
     writers::Writer,
 };
 use crate::{
-    events::{
-        rules::{Outcome, Status},
-        service::Events,
-    },
-    http::paging::{Cursor, CursorPaging, part},
-    ids::{EventId, PredictionId, RoomId, UserId},
-    platform::{
-        batches::{BatchError, Batches},
-        config::{Config, Reveal},
-        random::Random,
-    },
+    events::{rules::Status, service::Events},
+    predictions::settings::Reveal,
 };
 
 /// The predictions.
@@ -138,8 +136,8 @@ impl Prediction {
     }
 
     /// What became of it.
-    pub fn state(&self) -> State {
-        State::of(self.is_in_time, self.outcome)
+    pub fn state(&self) -> PredictionState {
+        PredictionState::of(self.is_in_time, self.outcome)
     }
 }
 
@@ -190,36 +188,6 @@ pub struct PredictedEvent {
     pub away_score: Option<i32>,
 }
 
-/// What a forecast would earn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Preview {
-    /// By which rules.
-    pub rules: RulesVersion,
-    /// With the right outcome.
-    pub right: i32,
-    /// With the right difference of a won match; `None` where it says none.
-    pub goal_difference: Option<i32>,
-    /// With the exact score; `None` where it says none.
-    pub exact_score: Option<i32>,
-    /// With the wrong outcome: nothing, or a loss.
-    pub wrong: i32,
-}
-
-impl Preview {
-    /// What a forecast would earn by these rules.
-    pub fn of(forecast: Forecast, rules: RulesVersion) -> Self {
-        let points = |hit| forecast.earnings_if(rules, hit).total();
-        let possible = |hit| forecast.can_hit(hit).then(|| points(hit));
-        Self {
-            rules,
-            right: points(Hit::Outcome),
-            goal_difference: possible(Hit::Difference),
-            exact_score: possible(Hit::Exact),
-            wrong: points(Hit::Wrong),
-        }
-    }
-}
-
 /// All predictions of a match in a few numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
@@ -242,18 +210,18 @@ impl Summary {
 
 impl Predictions {
     /// Predictions in this database; `events` is told of new ones.
-    pub fn new(db: PgPool, events: &Arc<Events>, config: &Config, random: &dyn Random) -> Self {
-        let timeout = config.database.statement_timeout;
+    pub fn new(core: &Core, events: &Arc<Events>, settings: &Settings) -> Self {
+        let (db, timeout, random) = (core.db.clone(), core.statement_timeout, &*core.random);
         let changes = Changes::default();
-        let writers = Writer::several(events, &changes, config.predictions.writers, random);
-        let writers = Batches::start(&db, timeout, config.predictions.queue, writers);
-        Self { writers, changes, reveal: config.predictions.reveal, db }
+        let writers = Writer::several(events, &changes, settings.writers, random);
+        let writers = Batches::start(&db, timeout, settings.queue, writers);
+        Self { writers, changes, reveal: settings.reveal, db }
     }
 
     /// Saves what the user predicts of a match, in place of what they predicted before. The match must be open: it is
     /// held so until the prediction is committed, so that none is made after the start was written.
     pub async fn save(&self, user: UserId, event: EventId, forecast: Forecast) -> Result<Saved, SaveError> {
-        let saved = self.writers.write(user, Entry { user, event, forecast }).await;
+        let saved = self.writers.write(user.0, Entry { user, event, forecast }).await;
         let saved = saved.unwrap_or_else(|error| Err(error.into()));
         let label = match &saved {
             Ok(Saved { is_new: true, .. }) => "new",

@@ -2,20 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 
+use scoring::{Confidence, Forecast, Pick, RulesVersion, Score};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Postgres, Transaction};
 use time::OffsetDateTime;
-
-use super::{
-    rules::{Confidence, Forecast, Pick, RulesVersion, Score},
-    service::{Listed, Own, OwnFilter, PredictedEvent, Prediction, RoomView, Saved, Summary},
-};
-use crate::{
-    events::{
-        gates,
-        rules::{Status, UnknownStatus},
-    },
-    http::paging::Cursor,
+use web::{
     ids::{EventId, PredictionId, UserId},
+    paging::Cursor,
+};
+
+use super::service::{Listed, Own, OwnFilter, PredictedEvent, Prediction, RoomView, Saved, Summary};
+use crate::events::{
+    gates,
+    rules::{Status, UnknownStatus},
 };
 
 /// A prediction to be written.
@@ -101,7 +99,7 @@ pub(super) async fn insert(
            from unnest($1::bigint[], $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::smallint[])
              as n (user_id, event_id, prediction, home_goals, away_goals, confidence)
            join events e on e.id = n.event_id
-           where e.status = 'scheduled' and e.start_time > statement_timestamp()
+           where accepts_predictions(e, statement_timestamp())
            order by n.user_id, n.event_id
            on conflict (user_id, event_id) do nothing
            returning user_id as "user_id: UserId", event_id as "event_id: EventId", id as "id: PredictionId", created_at"#,
@@ -155,7 +153,7 @@ pub(super) async fn hold_earlier(connection: &mut PgConnection, entries: &[Entry
            from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
            join predictions p on p.user_id = n.user_id and p.event_id = n.event_id
            join events e on e.id = p.event_id
-           where e.status = 'scheduled' and e.start_time > statement_timestamp()
+           where accepts_predictions(e, statement_timestamp())
            order by p.user_id, p.event_id
            for update of p"#,
         &columns.users,
@@ -295,32 +293,18 @@ fn read_forecast(pick: &str, goals: Option<(i16, i16)>, confidence: i16) -> sqlx
         .ok_or_else(|| sqlx::Error::Decode("a prediction contradicts itself".into()))
 }
 
-/// Reads predictions as they count: with the last word that was said before the match began, or, where there was none,
-/// with the last word of all. Takes the further columns, what follows the tables, and the values; then turns each row into
-/// a [`Stored`] with `stored!`. A macro, because the checked queries take literals only, and what counts must be the same
-/// in all of them.
+/// Reads predictions as they count when the match begins (see `predictions_as_of`). Takes further columns, the rest of the
+/// statement, and its values; `stored!` turns each row into a [`Stored`]. It is a macro because checked queries take
+/// literals only.
 macro_rules! predictions {
     ($columns:tt, $rest:tt, $($value:expr),+ $(,)?) => {
         sqlx::query!(
-            r#"select p.id as "id: PredictionId", p.user_id as "user_id: UserId", p.event_id as "event_id: EventId",
-                      coalesce(l.prediction, p.prediction) as "prediction!",
-                      case when l.revision is null then p.home_goals else l.home_goals end as home_goals,
-                      case when l.revision is null then p.away_goals else l.away_goals end as away_goals,
-                      coalesce(l.confidence, p.confidence) as "confidence!",
-                      p.created_at, coalesce(l.made_at, p.updated_at) as "updated_at!",
-                      p.updated_at < e.start_time or l.revision is not null as "is_in_time!",
+            r#"select p.id as "id!: PredictionId", p.user_id as "user_id!: UserId", e.id as "event_id: EventId",
+                      p.prediction as "prediction!", p.home_goals, p.away_goals, p.confidence as "confidence!",
+                      p.created_at as "created_at!", p.updated_at as "updated_at!", p.is_in_time as "is_in_time!",
                       e.rules_version, e.status, e.home_score, e.away_score"#
                 + $columns
-                + " from predictions p
-                    join events e on e.id = p.event_id
-                    left join lateral (
-                        select r.revision, r.prediction, r.home_goals, r.away_goals, r.confidence, r.made_at
-                        from prediction_revisions r
-                        -- The first condition stands for itself: whose last word counts costs no look.
-                        where p.updated_at >= e.start_time
-                          and r.user_id = p.user_id and r.event_id = p.event_id and r.made_at < e.start_time
-                        order by r.revision desc limit 1
-                    ) l on true "
+                + " from events e cross join lateral predictions_as_of(e.id, e.start_time) p "
                 + $rest,
             $($value),+
         )
@@ -398,8 +382,8 @@ pub(super) async fn blocked(executor: impl PgExecutor<'_>, user: UserId) -> sqlx
 /// Whether somebody could still copy what is said of a match.
 pub(super) async fn is_to_come(executor: impl PgExecutor<'_>, event: EventId) -> sqlx::Result<bool> {
     let is_to_come = sqlx::query_scalar!(
-        r#"select status = 'postponed' or (status = 'scheduled' and start_time > statement_timestamp()) as "is_to_come!"
-           from events where id = $1"#,
+        r#"select e.status = 'postponed' or accepts_predictions(e, statement_timestamp()) as "is_to_come!"
+           from events e where e.id = $1"#,
         event.0,
     )
     .fetch_optional(executor)
@@ -419,9 +403,9 @@ pub(super) async fn list(
     let rows = predictions!(
         ", u.username, u.name",
         "join users u on u.user_id = p.user_id
-         where p.event_id = $1
+         where e.id = $1
            and p.user_id > $2
-           and ($3::text is null or coalesce(l.prediction, p.prediction) = $3)
+           and ($3::text is null or p.prediction = $3)
            and p.user_id <> all($4::bigint[])
          order by p.user_id
          limit $5",
@@ -451,12 +435,12 @@ pub(super) async fn list_of_room(
     let rows = predictions!(
         ", u.username, u.name",
         "join users u on u.user_id = p.user_id
-         where p.event_id = $1
+         where e.id = $1
            and p.user_id = any(array(
              select m.user_id from room_members m join rooms r on r.id = m.room_id
              where m.membership = 'join' and m.user_id > $2
                and (r.id = $6 or ($7 and r.event_id = $1 and r.stand is not null))))
-           and ($3::text is null or coalesce(l.prediction, p.prediction) = $3)
+           and ($3::text is null or p.prediction = $3)
            and p.user_id <> all($4::bigint[])
          order by p.user_id
          limit $5",
@@ -487,8 +471,8 @@ pub(super) async fn list_of_user(
     let row = predictions!(
         ", u.username, u.name",
         "join users u on u.user_id = p.user_id
-         where p.user_id = $1 and p.event_id = $2
-           and ($3::text is null or coalesce(l.prediction, p.prediction) = $3)
+         where p.user_id = $1 and e.id = $2
+           and ($3::text is null or p.prediction = $3)
            and ($4::bigint is null or exists (
              select from room_members m join rooms r on r.id = m.room_id
              where m.user_id = p.user_id and m.membership = 'join'
@@ -571,7 +555,7 @@ pub(super) async fn own(
          where p.user_id = $1
            and ($2::bigint is null or (p.created_at, p.id) <
                 (select c.created_at, c.id from predictions c where c.user_id = $1 and c.id = $2))
-           and (not $3 or (e.status = 'scheduled' and e.start_time > statement_timestamp()))
+           and (not $3 or accepts_predictions(e, statement_timestamp()))
            and (not $4 or e.status = 'finished')
          order by p.created_at desc, p.id desc
          limit $5",
@@ -615,8 +599,7 @@ pub(super) async fn of_users(
     users: &[UserId],
 ) -> sqlx::Result<Vec<Prediction>> {
     let users: Vec<i64> = users.iter().map(|user| user.0).collect();
-    let rows =
-        predictions!("", "where p.user_id = any($1) and p.event_id = $2", &users, event.0).fetch_all(executor).await?;
+    let rows = predictions!("", "where p.user_id = any($1) and e.id = $2", &users, event.0).fetch_all(executor).await?;
     rows.into_iter().map(|row| stored!(row).try_into()).collect()
 }
 

@@ -6,16 +6,14 @@ mod points;
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
+use scoring::{Confidence, Forecast, Pick};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
+use web::ids::EventId;
 
-use super::{
-    rules::{Confidence, Forecast, Pick},
-    service::Predictions,
-};
+use super::service::Predictions;
 use crate::{
     events::gates,
-    ids::EventId,
     testing::{Answer, MatchBuilder, TestApp, TestFixtures, TestUser, eventually},
 };
 
@@ -45,7 +43,7 @@ async fn counts(app: &TestApp, event: i64) -> (i64, i64) {
                 (select coalesce(sum(home + draw + away), 0)::bigint from event_tallies where event_id = $1)",
     )
     .bind(event)
-    .fetch_one(&app.app.db)
+    .fetch_one(&app.app.core.db)
     .await
     .expect("counted")
 }
@@ -57,7 +55,7 @@ async fn tallies_are_exact(app: &TestApp) {
         "select event_id, sum(home)::bigint, sum(draw)::bigint, sum(away)::bigint, sum(confidence)::bigint
          from event_tallies group by event_id order by event_id",
     )
-    .fetch_all(&app.app.db)
+    .fetch_all(&app.app.core.db)
     .await
     .expect("the tallies");
     let counted: Vec<Tally> = sqlx::query_as(
@@ -65,7 +63,7 @@ async fn tallies_are_exact(app: &TestApp) {
                 count(*) filter (where prediction = 'away'), sum(confidence)
          from predictions group by event_id order by event_id",
     )
-    .fetch_all(&app.app.db)
+    .fetch_all(&app.app.core.db)
     .await
     .expect("the predictions");
     assert_eq!(tallied, counted);
@@ -269,7 +267,7 @@ async fn a_match_is_open_until_its_start_by_the_clock_of_the_database() {
             sqlx::query("update events set start_time = now() + $1::interval where id = $2")
                 .bind(start)
                 .bind(event)
-                .execute(&app.app.db)
+                .execute(&app.app.core.db)
                 .await
                 .expect("moved");
             let user = app.login(user.id).await;
@@ -286,7 +284,7 @@ async fn a_start_that_is_being_written_is_waited_for() {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
         let user = app.user().await;
-        let mut tx = app.app.db.begin().await.expect("begun");
+        let mut tx = app.app.core.db.begin().await.expect("begun");
         gates::close(&mut tx, [EventId(event)].into_iter()).await.expect("closed");
         sqlx::query("update events set status = 'live' where id = $1")
             .bind(event)
@@ -366,8 +364,9 @@ async fn tallies_are_exact_when_two_processes_replace_each_others_words() {
         let first = far(&fixtures).put().await;
         let second = fixtures.a_match("n").between("albion", "wanderers").starting_in(FAR).put().await;
         let config = crate::testing::test_config(&[("MATCHDAY_MATRIX__HOMESERVER_URL", "")]);
-        let (db, events) = (app.app.db.clone(), &app.app.events);
-        let other = Predictions::new(db, events, &config, &crate::testing::SeededRandom::new(7));
+        let random = std::sync::Arc::new(crate::testing::SeededRandom::new(7));
+        let core = platform::Core { random, ..app.app.core.clone() };
+        let other = Predictions::new(&core, &app.app.events, &config.predictions);
         let mut users = Vec::new();
         for _ in 0..10 {
             users.push(app.app.accounts.make_without_phone().await.expect("a user"));
@@ -385,7 +384,7 @@ async fn tallies_are_exact_when_two_processes_replace_each_others_words() {
         let kept: i64 = sqlx::query_scalar(
             "select sum(revision)::bigint - count(*) - (select count(*) from prediction_revisions) from predictions",
         )
-        .fetch_one(&app.app.db)
+        .fetch_one(&app.app.core.db)
         .await
         .expect("counted");
         assert_eq!(kept, 0, "every word that was replaced is kept");
@@ -404,7 +403,7 @@ async fn saying_the_same_again_changes_nothing() {
         let again = predict(&user, body).await.expect(200);
         assert_eq!(again["data"], first["data"]);
         let revision: i32 =
-            sqlx::query_scalar("select revision from predictions").fetch_one(&app.app.db).await.expect("read");
+            sqlx::query_scalar("select revision from predictions").fetch_one(&app.app.core.db).await.expect("read");
         assert_eq!(revision, 1);
     })
     .await;
@@ -421,7 +420,7 @@ async fn more_than_may_wait_is_refused_at_once() {
             users.push(app.user().await);
         }
         // Nobody is written while the gate is closed.
-        let mut tx = app.app.db.begin().await.expect("begun");
+        let mut tx = app.app.core.db.begin().await.expect("begun");
         gates::close(&mut tx, [EventId(event)].into_iter()).await.expect("closed");
         let all = join_all(users.iter().map(|user| predict(user, json!({"event_id": event, "prediction": "home"}))));
         let open = async {
@@ -449,7 +448,7 @@ async fn waits_at_a_gate(app: &TestApp) -> bool {
     sqlx::query_scalar(
         "select exists (select from pg_stat_activity where datname = current_database() and wait_event = 'advisory')",
     )
-    .fetch_one(&app.app.db)
+    .fetch_one(&app.app.core.db)
     .await
     .expect("a look at the connections")
 }
@@ -465,7 +464,7 @@ async fn a_writer_goes_on_after_a_failure() {
         let say = async |pick: &str| predict(&user, json!({"event_id": event, "prediction": pick})).await;
         say("home").await.expect(201);
         for round in 0..3 {
-            let mut tx = app.app.db.begin().await.expect("begun");
+            let mut tx = app.app.core.db.begin().await.expect("begun");
             gates::close(&mut tx, [EventId(event)].into_iter()).await.expect("closed");
             assert_eq!(say("away").await.status, 503, "round {round}");
             tx.rollback().await.expect("opened");
@@ -474,7 +473,7 @@ async fn a_writer_goes_on_after_a_failure() {
             // The connection that committed last; the test's own queries are no transactions.
             let cut = "select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity
                        where datname = current_database() and lower(query) = 'commit' and pid <> pg_backend_pid()";
-            let cut: i64 = sqlx::query_scalar(cut).fetch_one(&app.app.db).await.expect("cut");
+            let cut: i64 = sqlx::query_scalar(cut).fetch_one(&app.app.core.db).await.expect("cut");
             assert!(cut > 0, "round {round}");
             say("away").await.expect(200);
             say("home").await.expect(200);
@@ -663,7 +662,7 @@ async fn the_table_refuses_what_no_prediction_can_say() {
                 "insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
                  values ({user}, {event}, {values}, 1, now(), now())"
             );
-            let outcome = sqlx::query(sqlx::AssertSqlSafe(insert)).execute(&app.app.db).await;
+            let outcome = sqlx::query(sqlx::AssertSqlSafe(insert)).execute(&app.app.core.db).await;
             outcomes.insert(values, (outcome.is_ok(), accepted));
         }
         assert!(outcomes.values().all(|(got, expected)| got == expected), "{outcomes:?}");

@@ -2,22 +2,20 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use platform::{
+    batches::{Attempt, Write},
+    random::{self, Random},
+};
+use scoring::Forecast;
 use sqlx::PgConnection;
+use web::ids::{EventId, UserId};
 
 use super::{
     changes::Changes,
-    rules::Forecast,
     service::{SaveError, Saved},
     store::{self, Entry, Tally},
 };
-use crate::{
-    events::service::Events,
-    ids::{EventId, UserId},
-    platform::{
-        batches::{Attempt, Write},
-        random::{self, Random},
-    },
-};
+use crate::events::service::Events;
 
 /// How many slots a match's tally has.
 const SLOTS: u8 = 64;

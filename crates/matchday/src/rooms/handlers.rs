@@ -4,43 +4,50 @@ use std::{collections::BTreeMap, time::Duration};
 
 use axum::{
     Json,
-    extract::{FromRequestParts, State},
+    extract::{FromRef, FromRequestParts, State},
     response::IntoResponse,
 };
 use http::{StatusCode, request::Parts};
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
+use web::{
+    ApiError, ErrorBody, Path, Query, ValidJson,
+    fields::{Body, FromBody, Search, from_body, from_parameters},
+    ids::{EventId, UserId},
+    limit_headers,
+    paging::{LongPaging, PageMeta, Paging},
+    permitted,
+};
 
 use super::{
     rules::{RoomAddress, RoomName, Topic},
-    service::{Action, Invitee, ListedRoom, Room, RoomError, RoomFilter, TopPredictor, Wish},
+    service::{Action, Invitee, ListedRoom, Room, RoomError, RoomFilter, Rooms, TopPredictor, Wish},
 };
 use crate::{
-    app::App,
-    http::{
-        ApiError, CurrentUser, ErrorBody, Path, Query, ValidJson,
-        fields::{Body, FromBody, FromParameters, Parameters},
-        limit_headers,
-        paging::{LongPaging, LongPagingParameters, PageMeta},
-        permitted,
-    },
-    ids::{EventId, UserId},
     mirror::Membership,
+    sessions::{Authenticates, CurrentUser},
     usernames::Username,
 };
 
 /// Sooner than that, chat is hardly back.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// The room in a path, for the documentation.
+/// The room in a path.
 #[derive(IntoParams)]
-#[into_params(parameter_in = Path)]
-#[expect(dead_code, reason = "only its documentation is used; RoomAddress reads the value")]
-pub(crate) struct RoomPath {
+#[into_params(parameter_in = Path, names("room"))]
+pub(crate) struct RoomPath(
     /// The homeserver's id of the room, percent-encoded or not.
     #[param(value_type = String, example = "!auQboWavgiRMaylzYl:example.org")]
-    room: RoomAddress,
+    RoomAddress,
+);
+
+impl<S: Send + Sync> FromRequestParts<S> for RoomPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        Path::from_request_parts(parts, state).await.map(|Path(address)| Self(address))
+    }
 }
 
 /// A room that the caller may look into: any public one, or a private one they are a member of.
@@ -52,13 +59,16 @@ pub(crate) struct ReadableRoom {
     pub(crate) room: Room,
 }
 
-impl FromRequestParts<App> for ReadableRoom {
+impl<S: Authenticates> FromRequestParts<S> for ReadableRoom
+where
+    Rooms: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        let user = CurrentUser::from_request_parts(parts, app).await?;
-        let Path(address) = Path::<RoomAddress>::from_request_parts(parts, app).await?;
-        let room = app.rooms.find_readable(user.id, &address).await?;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let user = CurrentUser::from_request_parts(parts, state).await?;
+        let RoomPath(address) = RoomPath::from_request_parts(parts, state).await?;
+        let room = Rooms::from_ref(state).find_readable(user.id, &address).await?;
         Ok(Self { user, room })
     }
 }
@@ -105,13 +115,7 @@ pub(super) struct RoomWish {
     is_private: Option<bool>,
 }
 
-impl FromBody for RoomWish {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (name, topic) = (body.required("name"), body.optional("topic"));
-        let (event_id, is_private) = (body.optional("event_id"), body.optional("is_private"));
-        Some(Self { name: name?, topic: topic?, event_id: event_id?, is_private: is_private? })
-    }
-}
+from_body!(RoomWish { name, topic, event_id, is_private });
 
 impl From<RoomWish> for Wish {
     fn from(wish: RoomWish) -> Self {
@@ -177,14 +181,14 @@ impl From<Room> for RoomItem {
         (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn create_room(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
     user: CurrentUser,
     ValidJson(wish): ValidJson<RoomWish>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(app.rooms.permit(Action::Create, user.id).await)?;
-    let created = app.rooms.create(user.id, &wish.into()).await;
+    let limit = permitted(rooms.permit(Action::Create, user.id).await)?;
+    let created = rooms.create(user.id, &wish.into()).await;
     if matches!(created, Err(RoomError::Chat(_))) {
-        app.rooms.give_back(Action::Create, user.id).await;
+        rooms.give_back(Action::Create, user.id).await;
     }
     let room = created.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let answer = RoomCreated { message: "The room is open.", data: room.into() };
@@ -193,7 +197,6 @@ pub(super) async fn create_room(
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; RoomFilter reads the values")]
 pub(super) struct RoomParameters {
     /// With `true`, only rooms that the caller has joined.
     joined: Option<bool>,
@@ -201,15 +204,15 @@ pub(super) struct RoomParameters {
     #[param(value_type = Option<i64>, minimum = 1)]
     event_id: Option<EventId>,
     /// Only rooms with this in their name, in any case.
-    #[param(max_length = 100, pattern = r"^[^\x00]*$", example = "derby")]
-    search: Option<String>,
+    #[param(value_type = Option<String>, max_length = 100, pattern = r"^[^\x00]*$", example = "derby")]
+    search: Option<Search>,
 }
 
-impl FromParameters for RoomFilter {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let joined = parameters.optional::<bool>("joined");
-        let (event_id, search) = (parameters.optional("event_id"), parameters.optional("search"));
-        Some(Self { joined: joined?.unwrap_or(false), event_id: event_id?, search: search? })
+from_parameters!(RoomParameters { joined, event_id, search });
+
+impl From<RoomParameters> for RoomFilter {
+    fn from(RoomParameters { joined, event_id, search }: RoomParameters) -> Self {
+        Self { joined: joined.unwrap_or(false), event_id, search }
     }
 }
 
@@ -284,14 +287,14 @@ impl From<ListedRoom> for ListedItem {
 /// Public rooms, and private ones that the caller has joined or is invited to. Rooms of users whom the caller has blocked
 /// are left out.
 #[utoipa::path(get, path = "/api/auth/chat-rooms", tag = "Chat rooms", security(("token" = [])),
-    params(RoomParameters, LongPagingParameters), responses((status = 200, body = RoomList)))]
+    params(RoomParameters, LongPaging), responses((status = 200, body = RoomList)))]
 pub(super) async fn list_rooms(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
     user: CurrentUser,
-    Query((filter, paging)): Query<(RoomFilter, LongPaging)>,
+    Query((filter, paging)): Query<(RoomParameters, LongPaging)>,
 ) -> Result<Json<RoomList>, ApiError> {
-    let LongPaging(paging) = paging;
-    let (rooms, total) = app.rooms.list(user.id, &filter, paging).await?;
+    let paging = Paging::from(paging);
+    let (rooms, total) = rooms.list(user.id, &filter.into(), paging).await?;
     Ok(Json(RoomList { data: rooms.into_iter().map(ListedItem::from).collect(), meta: paging.meta(total) }))
 }
 
@@ -326,14 +329,14 @@ struct RoomMembership {
         (status = 503, description = "Too many are joining at this moment (`room_busy`), or chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn join_room(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
     user: CurrentUser,
-    Path(address): Path<RoomAddress>,
+    RoomPath(address): RoomPath,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(app.rooms.permit(Action::Move, user.id).await)?;
-    let joined = app.rooms.join(user.id, &address).await;
+    let limit = permitted(rooms.permit(Action::Move, user.id).await)?;
+    let joined = rooms.join(user.id, &address).await;
     if matches!(joined, Err(RoomError::Busy { .. })) {
-        app.rooms.give_back(Action::Move, user.id).await;
+        rooms.give_back(Action::Move, user.id).await;
     }
     let joined = joined.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let message = match joined.other_stand {
@@ -357,19 +360,18 @@ pub(super) async fn join_room(
         (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn leave_room(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
     user: CurrentUser,
-    Path(address): Path<RoomAddress>,
+    RoomPath(address): RoomPath,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(app.rooms.permit(Action::Move, user.id).await)?;
-    app.rooms.leave(user.id, &address).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let limit = permitted(rooms.permit(Action::Move, user.id).await)?;
+    rooms.leave(user.id, &address).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
     let data = RoomMembership { room_id: address.to_string(), membership: Membership::Leave.name() };
     Ok((limit_headers(limit), Json(RoomJoined { message: "You have left the room.".to_owned(), data })))
 }
 
 #[derive(ToSchema)]
 #[schema(as = Invitation)]
-#[expect(dead_code, reason = "only its documentation is used; Invitation reads the values")]
 pub(super) struct InvitationBody {
     /// Whom to invite: by id, or by `username`.
     user_id: Option<UserId>,
@@ -378,20 +380,16 @@ pub(super) struct InvitationBody {
     username: Option<Username>,
 }
 
-/// Whom to invite.
-pub(super) struct Invitation {
-    invitee: Invitee,
-}
+from_body!(InvitationBody { user_id, username });
 
-impl FromBody for Invitation {
+impl FromBody for Invitee {
     fn from_body(body: &mut Body) -> Option<Self> {
-        let (user_id, username) = (body.optional("user_id"), body.optional("username"));
-        let invitee = match (user_id?, username?) {
-            (Some(id), None) => Invitee::Id(id),
-            (None, Some(name)) => Invitee::Name(name),
-            _ => return body.fault("user_id", "or the username is required, and not both"),
-        };
-        Some(Self { invitee })
+        let InvitationBody { user_id, username } = InvitationBody::from_body(body)?;
+        match (user_id, username) {
+            (Some(id), None) => Some(Self::Id(id)),
+            (None, Some(name)) => Some(Self::Name(name)),
+            _ => body.fault("user_id", "or the username is required, and not both"),
+        }
     }
 }
 
@@ -416,17 +414,17 @@ pub(super) struct Invited {
         (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn invite_to_room(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
     user: CurrentUser,
-    Path(address): Path<RoomAddress>,
-    ValidJson(invitation): ValidJson<Invitation>,
+    RoomPath(address): RoomPath,
+    ValidJson(invitee): ValidJson<Invitee>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(app.rooms.permit(Action::Invite, user.id).await)?;
-    let field = match &invitation.invitee {
+    let limit = permitted(rooms.permit(Action::Invite, user.id).await)?;
+    let field = match &invitee {
         Invitee::Id(_) => "user_id",
         Invitee::Name(_) => "username",
     };
-    app.rooms.invite(user.id, &address, &invitation.invitee).await.map_err(|error| {
+    rooms.invite(user.id, &address, &invitee).await.map_err(|error| {
         let error = match error {
             RoomError::NoSuchUser => ApiError::invalid_field(field, "must be that of a user"),
             other => other.into(),
@@ -484,10 +482,10 @@ struct PredictorItem {
         (status = 404, description = "There is no such room", body = ErrorBody),
     ))]
 pub(super) async fn get_member_stats(
-    State(app): State<App>,
+    State(rooms): State<Rooms>,
     looked_at: ReadableRoom,
 ) -> Result<Json<StatsAnswer>, ApiError> {
-    let stats = app.rooms.member_stats(looked_at.user.id, &looked_at.room).await?;
+    let stats = rooms.member_stats(looked_at.user.id, &looked_at.room).await?;
     let predictor = |top: TopPredictor| PredictorItem {
         user_id: top.user_id,
         username: top.username,

@@ -9,10 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use platform::random::{self, Random};
 use time::OffsetDateTime;
 use tokio::sync::{Semaphore, SemaphorePermit};
-
-use crate::platform::random::{self, Random};
 
 /// How many joins into one room are sent at once. The homeserver takes one at a time, also from other processes of ours.
 const AT_ONCE: usize = 3;

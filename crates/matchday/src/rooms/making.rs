@@ -3,24 +3,21 @@
 use std::time::Duration;
 
 use matrix_appservice::{Error as MatrixError, HalfMade, NewRoom};
+use platform::{
+    outbox::{self, Message},
+    random, telemetry,
+};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use time::OffsetDateTime;
+use web::ids::{EventId, RoomId, TeamId, TournamentId, UserId};
 
 use super::{
     rules::MatchWords,
     service::{Room, RoomError, Rooms, Wish, address_of},
     store::{self, MatchRow, NewRow},
 };
-use crate::{
-    accounts,
-    events::rules::Status,
-    ids::{EventId, RoomId, TeamId, TournamentId, UserId},
-    platform::{
-        outbox::{self, Message},
-        random, telemetry,
-    },
-};
+use crate::{accounts, events::rules::Status};
 
 /// The subject on which a room is told that is to be made.
 pub const PLANNED: &str = "work.room.planned";

@@ -6,19 +6,25 @@ mod line;
 pub mod making;
 mod rules;
 pub mod service;
+pub mod settings;
 mod stands;
 mod store;
 #[cfg(test)]
 mod tests;
 mod work;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(crate) use self::handlers::{ReadableRoom, RoomPath};
 pub use self::rules::RoomAddress;
-use crate::app::App;
+use self::service::Rooms;
+use crate::sessions::Authenticates;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Rooms: FromRef<S>,
+{
     OpenApiRouter::new()
         .routes(routes!(handlers::create_room))
         .routes(routes!(handlers::list_rooms))

@@ -4,8 +4,9 @@ use std::{fmt, str::FromStr};
 
 use serde_json::Value;
 use time::{OffsetDateTime, macros::format_description};
+use web::fields::FromJson;
 
-use crate::{events::rules::Status, http::fields::FromJson};
+use crate::events::rules::Status;
 
 /// What people call a room: 1 to 100 characters, none of them invisible controls.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,31 +4,35 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use matrix_appservice::{Error as MatrixError, Homeserver, Invited, OwnedRoomId, RoomId as MatrixRoomId};
+use platform::{
+    Core,
+    clock::Clock,
+    random::Random,
+    rate_limit::{Decision, Limit, RateLimiter},
+};
 use serde::Deserialize;
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, OnceCell, Semaphore};
+use web::{
+    fields::Search,
+    ids::{EventId, RoomId, UserId},
+    paging::Paging,
+};
 
 use super::{
     line::{Busy, Line},
     rules::{RoomAddress, RoomName, Topic},
+    settings::Settings,
     store,
 };
 use crate::{
     accounts::service::{Account, Accounts},
     chat::service::{Chat, ChatError},
     events::service::Events,
-    http::{fields::Search, paging::Paging},
-    ids::{EventId, RoomId, UserId},
     mirror::{
         Membership,
         service::{Mirror, Told},
-    },
-    platform::{
-        clock::Clock,
-        config::Config,
-        random::Random,
-        rate_limit::{Decision, Limit, RateLimiter},
     },
     safety,
     sessions::service::SessionError,
@@ -267,29 +271,26 @@ impl From<ChatError> for RoomError {
 
 impl Rooms {
     /// Rooms in this database, on this homeserver.
-    #[expect(clippy::too_many_arguments, reason = "rooms stand on many parts; they are named where they are handed in")]
     pub fn new(
-        db: PgPool,
-        config: &Config,
+        core: &Core,
+        settings: &Settings,
+        patience: Duration,
         chat: Chat,
         mirror: Mirror,
         accounts: Accounts,
         events: Arc<Events>,
-        limiter: RateLimiter,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
-        outbox_written: Arc<Notify>,
     ) -> Self {
+        let Core { db, clock, random, limits: limiter, outbox_written, .. } = core.clone();
         let inner = Inner {
             db,
-            capacity: config.rooms.match_capacity.into(),
+            capacity: settings.match_capacity.into(),
             chat,
             mirror,
             accounts,
             events,
             limiter,
-            leniency: config.env.leniency(),
-            patience: config.matrix.timeout,
+            leniency: core.env.leniency(),
+            patience,
             clock,
             random,
             outbox_written,

@@ -2,15 +2,13 @@
 //! the homeserver is asked, so that two who come at once never both get the last one.
 
 use time::Duration;
+use web::ids::{EventId, RoomId, UserId};
 
 use super::{
     service::{Joined, Room, RoomError, Rooms, address_of},
     store::{self, Stand},
 };
-use crate::{
-    accounts::service::Account,
-    ids::{EventId, RoomId, UserId},
-};
+use crate::accounts::service::Account;
 
 /// How long a place is kept for somebody whose joining has no outcome yet. By then the homeserver has pushed that they
 /// came, or they did not.

@@ -2,13 +2,14 @@
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
+use web::{
+    fields::Search,
+    ids::{EventId, RoomId, TournamentId, UserId},
+    paging::Paging,
+};
 
 use super::service::{ListedRoom, MemberStats, Room, RoomFilter};
-use crate::{
-    http::{fields::Search, paging::Paging},
-    ids::{EventId, RoomId, TournamentId, UserId},
-    mirror::Membership,
-};
+use crate::mirror::Membership;
 
 /// A room that is to be made.
 #[derive(Clone, Debug)]

@@ -8,18 +8,17 @@ use std::{
 
 use http::Method;
 use matrix_appservice::{HalfMade, NewRoom, RoomId as MatrixRoomId};
+use platform::{
+    clock::Clock as _,
+    stream::{Delivery, Failure},
+};
 use reqwest::Client;
 use serde_json::{Value, json};
+use web::ids::UserId;
 
 use super::making::{MOVED, OPENED, PLANNED};
 use crate::{
-    app::App,
     events::service::CREATED,
-    ids::UserId,
-    platform::{
-        clock::Clock as _,
-        stream::{Delivery, Failure},
-    },
     testing::{Answer, Receiver, Reply, TestApp, TestUser, test_config, unique},
 };
 
@@ -38,7 +37,7 @@ impl<'a> Fan<'a> {
         let credentials = &login["matrix_credentials"];
         let text = |field: &str| credentials[field].as_str().expect("credentials").to_owned();
         let base = app.app.config.matrix.homeserver_url.clone().expect("a homeserver");
-        Self { user, matrix_id: text("user_id"), token: text("access_token"), base, web: app.app.web.clone() }
+        Self { user, matrix_id: text("user_id"), token: text("access_token"), base, web: app.web.clone() }
     }
 
     fn id(&self) -> UserId {
@@ -92,7 +91,7 @@ impl<'a> Fan<'a> {
     }
 }
 
-async fn perform(app: &App, subject: &str, payload: &Value) -> Result<(), Failure> {
+async fn perform(app: &TestApp, subject: &str, payload: &Value) -> Result<(), Failure> {
     let delivery = Delivery {
         subject: subject.to_owned(),
         id: None,
@@ -100,8 +99,8 @@ async fn perform(app: &App, subject: &str, payload: &Value) -> Result<(), Failur
         attempt: 1,
     };
     match subject.split('.').nth(1) {
-        Some("room") => app.rooms.perform(delivery).await,
-        _ => app.chat_work.perform(delivery).await,
+        Some("room") => app.app.rooms.perform(delivery).await,
+        _ => app.app.chat_work.perform(delivery).await,
     }
 }
 
@@ -110,8 +109,8 @@ async fn work(app: &TestApp) -> Vec<String> {
     let mut others = Vec::new();
     for (subject, payload) in app.told().await {
         if subject.starts_with("work.") {
-            perform(&app.app, &subject, &payload).await.expect("done");
-            perform(&app.app, &subject, &payload).await.expect("done again");
+            perform(app, &subject, &payload).await.expect("done");
+            perform(app, &subject, &payload).await.expect("done again");
         } else {
             others.push(subject);
         }
@@ -139,14 +138,14 @@ async fn match_with_a_room(app: &TestApp) -> i64 {
     work(app).await;
     app.told().await;
     sqlx::query_scalar("select event_id from rooms where opened_at is not null")
-        .fetch_one(&app.app.db)
+        .fetch_one(&app.app.core.db)
         .await
         .expect("a match with a room")
 }
 
 async fn rooms_in_database(app: &TestApp) -> Vec<(Option<String>, bool)> {
     sqlx::query_as("select matrix_id, opened_at is not null from rooms order by id")
-        .fetch_all(&app.app.db)
+        .fetch_all(&app.app.core.db)
         .await
         .expect("the rooms")
 }
@@ -312,7 +311,7 @@ async fn joining_and_leaving_show_at_once_and_what_clients_do_after_a_comparison
         assert_eq!(third.sees(&room).await.expect("listed")["member_count"], 2);
         // What happened here after the question is not undone by its answer; a count that went astray is put right.
         app.clock.advance(time::Duration::seconds(1));
-        sqlx::query("update room_activity set member_count = 40").execute(&app.app.db).await.expect("astray");
+        sqlx::query("update room_activity set member_count = 40").execute(&app.app.core.db).await.expect("astray");
         app.app.mirror.ask_for_comparison().await.expect("asked");
         app.clock.advance(time::Duration::seconds(1));
         assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 1);
@@ -324,7 +323,7 @@ async fn joining_and_leaving_show_at_once_and_what_clients_do_after_a_comparison
                values ('!gone:nowhere.test', 'gone', 'Gone', 1, now(), now(), now());
              insert into room_activity (room_id, last_activity, compared_at) select max(id), '2027-01-01', '2020-01-01' from rooms",
         )
-        .execute(&app.app.db)
+        .execute(&app.app.core.db)
         .await
         .expect("a room");
         assert_eq!(app.app.mirror.compare_some().await.expect("compared"), 2);
@@ -341,10 +340,9 @@ async fn a_creation_that_came_to_nothing_goes_on_when_it_is_asked_for_again() {
     TestApp::run_with_chat(&[], async |app| {
         let fan = Fan::new(app, 11).await;
         // The same service while the homeserver is away.
-        let lost = App::assemble(test_config(&away), app.app.db.clone(), app.app.clock.clone(), app.app.random.clone());
-        let lost = lost.await.expect("the parts");
+        let lost = app.process(test_config(&away)).await;
         let wish = super::service::Wish {
-            name: crate::http::fields::FromJson::from_json(&json!("Derby")).expect("a name"),
+            name: web::fields::FromJson::from_json(&json!("Derby")).expect("a name"),
             topic: super::rules::Topic::default(),
             event_id: None,
             is_private: true,
@@ -353,7 +351,8 @@ async fn a_creation_that_came_to_nothing_goes_on_when_it_is_asked_for_again() {
         assert_eq!(rooms_in_database(app).await, [(None, false)]);
         assert!(fan.list("").await.is_empty(), "nobody sees it");
         // Or it died after the homeserver had made the room.
-        let alias: String = sqlx::query_scalar("select alias from rooms").fetch_one(&app.app.db).await.expect("read");
+        let alias: String =
+            sqlx::query_scalar("select alias from rooms").fetch_one(&app.app.core.db).await.expect("read");
         let homeserver = app.app.chat.homeserver().expect("a homeserver");
         homeserver.ensure_bot().await.expect("a bot");
         let begun = NewRoom { alias: &alias, name: "Derby", topic: "", private: true, moderator: None };
@@ -379,12 +378,13 @@ async fn a_creation_that_nobody_asks_for_again_leaves_nothing_behind() {
         let room = fan.opens(json!({"name": "Derby"})).await;
         // As if the process had died before it could say so.
         app.clock.advance(time::Duration::seconds(31));
-        sqlx::query("update rooms set opened_at = null").execute(&app.app.db).await.expect("written");
-        let alias: String = sqlx::query_scalar("select alias from rooms").fetch_one(&app.app.db).await.expect("read");
+        sqlx::query("update rooms set opened_at = null").execute(&app.app.core.db).await.expect("written");
+        let alias: String =
+            sqlx::query_scalar("select alias from rooms").fetch_one(&app.app.core.db).await.expect("read");
         assert_eq!(app.app.rooms.tidy().await.expect("tidied"), 0, "somebody may still ask again");
         app.clock.advance(time::Duration::minutes(11));
         // As if the one who tidies up had died over it: whoever asks now gets another one.
-        sqlx::query("update rooms set discarded_at = now()").execute(&app.app.db).await.expect("decided");
+        sqlx::query("update rooms set discarded_at = now()").execute(&app.app.core.db).await.expect("decided");
         assert_ne!(fan.opens(json!({"name": "Derby"})).await, room);
         assert_eq!(app.app.rooms.tidy().await.expect("tidied"), 1);
         assert_eq!(rooms_in_database(app).await.len(), 1);
@@ -505,8 +505,7 @@ async fn every_match_has_a_room_that_is_called_after_it() {
         assert_eq!(listed().await["chat_room_id"], Value::Null, "it is only planned");
         assert!(fan.list("").await.is_empty());
         // Two workers take it at once.
-        let (one, two) =
-            tokio::join!(perform(&app.app, &told[1].0, &told[1].1), perform(&app.app, &told[1].0, &told[1].1));
+        let (one, two) = tokio::join!(perform(app, &told[1].0, &told[1].1), perform(app, &told[1].0, &told[1].1));
         one.and(two).expect("made");
         let opened = app.told().await;
         assert_eq!(opened.len(), 1);
@@ -527,7 +526,7 @@ async fn every_match_has_a_room_that_is_called_after_it() {
         let told = app.told().await;
         assert!(told.iter().any(|(subject, _)| subject == MOVED), "{told:?}");
         for (subject, payload) in told.iter().filter(|(subject, _)| subject == MOVED) {
-            perform(&app.app, subject, payload).await.expect("done");
+            perform(app, subject, payload).await.expect("done");
         }
         assert!(fan.list("").await[0]["topic"].as_str().expect("a topic").contains("21 November 2026, 17:00 UTC"));
         fan.at(&room, "join").await.expect(200);
@@ -552,7 +551,7 @@ async fn a_room_whose_work_was_lost_is_planned_again() {
         assert_eq!(plan().await, 1);
         let told = app.told().await;
         assert_eq!(told.iter().map(|(subject, _)| subject.as_str()).collect::<Vec<_>>(), [PLANNED]);
-        perform(&app.app, &told[0].0, &told[0].1).await.expect("made");
+        perform(app, &told[0].0, &told[0].1).await.expect("made");
         assert_eq!(app.told().await[0].0, OPENED);
         assert_eq!(plan().await, 0, "it is open");
     })
@@ -564,7 +563,7 @@ async fn matches_from_before_there_was_chat_get_their_rooms() {
     TestApp::run_with_chat(&[], async |app| {
         let fixtures = app.fixtures();
         fixtures.import(&[fixtures.a_match("m").json(), fixtures.a_match("n").json()]).await;
-        sqlx::query("delete from rooms").execute(&app.app.db).await.expect("none");
+        sqlx::query("delete from rooms").execute(&app.app.core.db).await.expect("none");
         app.told().await;
         assert_eq!(app.app.rooms.plan_missing().await.expect("planned"), 2);
         assert_eq!(app.app.rooms.plan_missing().await.expect("planned"), 0);
@@ -674,14 +673,15 @@ async fn a_place_is_kept_for_who_is_on_the_way_but_not_for_ever() {
             .bind(first.id())
             .bind(event)
             .bind(app.clock.now() + time::Duration::minutes(1))
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("a seat");
         assert_ne!(second.at(&room, "join").await.expect(200)["data"]["room_id"], room.as_str());
         app.clock.advance(time::Duration::minutes(2));
         assert_eq!(third.at(&room, "join").await.expect(200)["data"]["room_id"], room.as_str());
         assert_ne!(first.at(&room, "join").await.expect(200)["data"]["room_id"], room.as_str());
-        let seats: i64 = sqlx::query_scalar("select count(*) from seats").fetch_one(&app.app.db).await.expect("read");
+        let seats: i64 =
+            sqlx::query_scalar("select count(*) from seats").fetch_one(&app.app.core.db).await.expect("read");
         assert_eq!(seats, 0, "who has joined needs none");
         work(app).await;
     })
@@ -694,10 +694,9 @@ async fn without_the_homeserver_lists_go_on_and_joining_says_when_to_come_again(
         let (owner, guest) = (Fan::new(app, 33).await, Fan::new(app, 34).await);
         let room = owner.opens(json!({"name": "Open"})).await;
         let away = [("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1")];
-        let lost = App::assemble(test_config(&away), app.app.db.clone(), app.app.clock.clone(), app.app.random.clone());
-        let lost = crate::http::public(&lost.await.expect("the parts"));
+        let lost = crate::router::public(&app.process(test_config(&away)).await);
         let send = async |method: &str, path: &str, body: &str| {
-            use crate::http::server::Answers as _;
+            use web::server::Answers as _;
             let request = http::Request::builder()
                 .method(method)
                 .uri(path)
@@ -735,7 +734,7 @@ async fn another_name_is_in_the_same_rooms_with_the_same_say() {
         witness.user.post(&format!("/api/auth/blocks/{}", fan.id()), json!({})).await.expect(200);
         sqlx::query("update users set username_is_generated = true where user_id = $1")
             .bind(fan.id())
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("written");
         let name = unique("ada");
@@ -811,7 +810,7 @@ async fn a_crowd<'a>(app: &'a TestApp, fixtures: &crate::testing::TestFixtures<'
          insert into room_activity (room_id, last_activity, compared_at) select id, '{now}', '{now}' from rooms;
          insert into remote_members select id, '@ada:elsewhere.example', 'join', '{now}' from rooms"
     )))
-    .execute(&app.app.db)
+    .execute(&app.app.core.db)
     .await
     .expect("a room");
     let mut users = Vec::new();
@@ -833,7 +832,7 @@ async fn a_crowd<'a>(app: &'a TestApp, fixtures: &crate::testing::TestFixtures<'
         .bind(user.id)
         .bind(membership)
         .bind(active)
-        .execute(&app.app.db)
+        .execute(&app.app.core.db)
         .await
         .expect("a member");
         users.push(user);
@@ -911,7 +910,7 @@ async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_rig
 
         // In a room without a match everybody's own team counts.
         sqlx::query("update rooms set event_id = null, stand = null, creator_id = 1")
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("no match");
         assert_eq!(
@@ -950,14 +949,14 @@ async fn crowd_is_refused_fast_and_gets_in_when_it_retries() {
         app.fixtures().a_match("m").put().await;
         app.told().await;
         sqlx::query("update rooms set matrix_id = '!derby:matchday.localhost', opened_at = now()")
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("a room");
         let mut users = Vec::new();
         for _ in 0..CROWD {
             users.push(app.user().await);
         }
-        sqlx::query("update users set has_chat_account = true").execute(&app.app.db).await.expect("chat accounts");
+        sqlx::query("update users set has_chat_account = true").execute(&app.app.core.db).await.expect("chat accounts");
         // How long as many requests take that are refused without any line, on this machine as busy as it is.
         let path = |what: &str| format!("/api/auth/chat-rooms/!derby:matchday.localhost/{what}");
         let began = Instant::now();
@@ -991,8 +990,10 @@ async fn crowd_is_refused_fast_and_gets_in_when_it_retries() {
             }
             assert!(second < 120 && tries < 10 * CROWD, "{} are still outside", coming.len());
         }
-        let members: i64 =
-            sqlx::query_scalar("select member_count from room_activity").fetch_one(&app.app.db).await.expect("counted");
+        let members: i64 = sqlx::query_scalar("select member_count from room_activity")
+            .fetch_one(&app.app.core.db)
+            .await
+            .expect("counted");
         assert_eq!(members, i64::try_from(CROWD).expect("a number"));
         assert!(tries > CROWD, "nobody was refused");
         let bound = Duration::from_secs(1) + 2 * overhead;
@@ -1009,11 +1010,14 @@ async fn homeserver_that_is_down_is_not_a_busy_room() {
         app.fixtures().a_match("m").put().await;
         app.told().await;
         sqlx::query("update rooms set matrix_id = '!derby:matchday.localhost', opened_at = now()")
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("a room");
         let user = app.user().await;
-        sqlx::query("update users set has_chat_account = true").execute(&app.app.db).await.expect("a chat account");
+        sqlx::query("update users set has_chat_account = true")
+            .execute(&app.app.core.db)
+            .await
+            .expect("a chat account");
         for _ in 0..5 {
             let refused = user.post("/api/auth/chat-rooms/!derby:matchday.localhost/join", json!({})).await;
             assert_eq!(refused.expect(503)["code"], "chat_unavailable");

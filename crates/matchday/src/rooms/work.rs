@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use matrix_appservice::Error as MatrixError;
+use platform::stream::{Delivery, Failure, Stream, WorkSpec};
+use web::ids::{RoomId, UserId};
 
 use super::{
     making::{MOVED, PLANNED, RoomWork},
@@ -10,12 +12,10 @@ use super::{
     store,
 };
 use crate::{
-    ids::{RoomId, UserId},
     mirror::{
         Membership,
         service::{Told, UNWANTED, Unwanted},
     },
-    platform::stream::{Delivery, Failure, Stream, WorkSpec},
     usernames::Username,
 };
 

@@ -5,22 +5,22 @@ use http::StatusCode;
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
+use web::{
+    ApiError, ErrorBody, Path, Query, ValidJson,
+    fields::from_body,
+    ids::UserId,
+    limit_headers,
+    paging::{PageMeta, Paging},
+    permitted,
+};
 
 use super::{
     rules::{MessageId, Reason},
-    service::{Blocked, SafetyError},
+    service::{Blocked, Safety, SafetyError},
 };
 use crate::{
-    app::App,
-    http::{
-        ApiError, CurrentUser, ErrorBody, Path, Query, ValidJson,
-        fields::{Body, FromBody},
-        limit_headers,
-        paging::{PageMeta, Paging, PagingParameters},
-        permitted,
-    },
-    ids::UserId,
     rooms::{ReadableRoom, RoomPath},
+    sessions::CurrentUser,
 };
 
 impl From<SafetyError> for ApiError {
@@ -66,13 +66,13 @@ impl From<Blocked> for BlockedItem {
 
 /// List whom the caller has blocked, the newest first.
 #[utoipa::path(get, path = "/api/auth/blocks", tag = "Safety", security(("token" = [])),
-    params(PagingParameters), responses((status = 200, body = BlockList)))]
+    params(Paging), responses((status = 200, body = BlockList)))]
 pub(super) async fn list_blocks(
-    State(app): State<App>,
+    State(safety): State<Safety>,
     user: CurrentUser,
     Query(paging): Query<Paging>,
 ) -> Result<Json<BlockList>, ApiError> {
-    let (blocks, total) = app.safety.blocks(user.id, paging).await?;
+    let (blocks, total) = safety.blocks(user.id, paging).await?;
     Ok(Json(BlockList { data: blocks.into_iter().map(BlockedItem::from).collect(), meta: paging.meta(total) }))
 }
 
@@ -96,12 +96,12 @@ pub(super) struct BlockAnswer {
         (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn block_user(
-    State(app): State<App>,
+    State(safety): State<Safety>,
     user: CurrentUser,
     Path(other): Path<UserId>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(app.safety.permit_block(user.id).await)?;
-    app.safety.block(user.id, other).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let limit = permitted(safety.permit_block(user.id).await)?;
+    safety.block(user.id, other).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
     Ok((limit_headers(limit), Json(BlockAnswer { message: "This user is blocked." })))
 }
 
@@ -114,12 +114,12 @@ pub(super) async fn block_user(
         (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn unblock_user(
-    State(app): State<App>,
+    State(safety): State<Safety>,
     user: CurrentUser,
     Path(other): Path<UserId>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(app.safety.permit_block(user.id).await)?;
-    app.safety.unblock(user.id, other).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let limit = permitted(safety.permit_block(user.id).await)?;
+    safety.unblock(user.id, other).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
     Ok((limit_headers(limit), Json(BlockAnswer { message: "This user is not blocked any more." })))
 }
 
@@ -132,12 +132,7 @@ pub(super) struct ReportedMessage {
     reason: Reason,
 }
 
-impl FromBody for ReportedMessage {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (event_id, reason) = (body.required("event_id"), body.required("reason"));
-        Some(Self { event_id: event_id?, reason: reason? })
-    }
-}
+from_body!(ReportedMessage { event_id, reason });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ReportAnswer {
@@ -159,14 +154,13 @@ pub(super) struct ReportAnswer {
         (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
     ))]
 pub(super) async fn report_message(
-    State(app): State<App>,
+    State(safety): State<Safety>,
     looked_at: ReadableRoom,
     ValidJson(report): ValidJson<ReportedMessage>,
 ) -> Result<impl IntoResponse, ApiError> {
     let ReadableRoom { user, room } = looked_at;
-    let limit = permitted(app.safety.permit_report(user.id).await)?;
-    let is_new = app
-        .safety
+    let limit = permitted(safety.permit_report(user.id).await)?;
+    let is_new = safety
         .report(user.id, &room, &report.event_id, &report.reason)
         .await
         .map_err(|error| ApiError::from(error).limited_by(limit))?;

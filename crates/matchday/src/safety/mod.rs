@@ -8,11 +8,17 @@ pub(crate) mod store;
 #[cfg(test)]
 mod tests;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::app::App;
+use self::service::Safety;
+use crate::{rooms::service::Rooms, sessions::Authenticates};
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Rooms: FromRef<S>,
+    Safety: FromRef<S>,
+{
     OpenApiRouter::new()
         .routes(routes!(handlers::list_blocks))
         .routes(routes!(handlers::block_user, handlers::unblock_user))

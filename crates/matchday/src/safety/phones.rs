@@ -11,10 +11,15 @@
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use platform::{
+    outbox::{self, Message},
+    settings::CodeKey,
+};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
+use web::ids::UserId;
 
 use super::{
     rules::Terms,
@@ -24,12 +29,7 @@ use super::{
 use crate::{
     accounts::service::Account,
     chat::work::{RESTRICTED, Restricted},
-    ids::UserId,
     phone::Phone,
-    platform::{
-        outbox::{self, Message},
-        settings::CodeKey,
-    },
 };
 
 /// Separates these keys from all other uses of the codes' keys.
@@ -160,8 +160,9 @@ impl RestrictedPhones {
 
 #[cfg(test)]
 mod tests {
+    use platform::settings::Setting as _;
+
     use super::*;
-    use crate::platform::settings::Setting as _;
 
     fn phones(keys: &str) -> RestrictedPhones {
         RestrictedPhones::new(&Vec::<CodeKey>::parse(keys).expect("keys"))

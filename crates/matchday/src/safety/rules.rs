@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 use time::OffsetDateTime;
-
-use crate::http::fields::FromJson;
+use web::fields::FromJson;
 
 /// Why something is reported: 1 to 500 characters.
 #[derive(Clone, Debug, PartialEq, Eq)]

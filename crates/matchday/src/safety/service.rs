@@ -3,10 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use matrix_appservice::{EventId as MatrixEventId, RoomId as MatrixRoomId};
+use platform::{
+    Core,
+    clock::Clock,
+    database,
+    outbox::{self, Message},
+    rate_limit::{Decision, Limit, RateLimiter},
+};
 use serde_json::json;
 use sqlx::PgPool;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::Notify;
+use web::{ids::UserId, paging::Paging};
 
 use super::{
     phones::{RestrictedPhones, RestrictionFact, SERVICE},
@@ -19,17 +27,8 @@ use crate::{
         service::Chat,
         work::{IGNORED, Ignored, RESTRICTED, Restricted},
     },
-    http::paging::Paging,
-    ids::UserId,
     mirror::service::{UNWANTED, Unwanted},
     operators::{self, Operator, service::Deed},
-    platform::{
-        clock::Clock,
-        config::Config,
-        database,
-        outbox::{self, Message},
-        rate_limit::{Decision, Limit, RateLimiter},
-    },
     rooms::service::Room,
     sessions::service::Sessions,
 };
@@ -158,19 +157,15 @@ pub enum SafetyError {
 
 impl Safety {
     /// Safety in this database.
-    #[expect(clippy::too_many_arguments, reason = "the parts are named where they are handed in")]
     pub fn new(
-        db: PgPool,
-        config: &Config,
+        core: &Core,
         chat: Chat,
         accounts: Accounts,
         sessions: Sessions,
         restricted_phones: RestrictedPhones,
-        limiter: RateLimiter,
-        clock: Arc<dyn Clock>,
-        outbox_written: Arc<Notify>,
     ) -> Self {
-        let leniency = config.env.leniency();
+        let Core { db, clock, limits: limiter, outbox_written, .. } = core.clone();
+        let leniency = core.env.leniency();
         Self { db, chat, accounts, sessions, restricted_phones, limiter, leniency, clock, outbox_written }
     }
 

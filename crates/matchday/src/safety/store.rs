@@ -2,15 +2,15 @@
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
+use web::{
+    ids::{RoomId, UserId},
+    paging::Paging,
+};
 
 use super::{
     phones::PhoneMac,
     rules::{Term, Terms},
     service::Report,
-};
-use crate::{
-    http::paging::Paging,
-    ids::{RoomId, UserId},
 };
 
 /// Bans until then, or lets in again; returns whether that is a change. A ban that is over counts as none.

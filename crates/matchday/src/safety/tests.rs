@@ -1,28 +1,25 @@
 //! Most of it with the real homeserver.
 
+use Restriction::{Ban, Mute, Unban, Unmute};
 use axum::body::Body;
 use http::{Method, Request};
+use platform::{
+    clock::Clock as _,
+    stream::{Delivery, Failure},
+};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use time::Duration;
+use web::{ids::UserId, server::Answers as _};
 
 use super::service::{CHANGED, Report, Restriction, SafetyError};
 use crate::{
     accounts::service::{NAME_CHANGED, RENAMED},
-    app::App,
     chat::work::{IGNORED, RESTRICTED},
-    http::server::Answers as _,
-    ids::UserId,
     mirror::service::UNWANTED,
     operators::Operator,
-    platform::{
-        clock::Clock as _,
-        stream::{Delivery, Failure},
-    },
     testing::{Answer, TestApp, TestUser},
 };
-
-use Restriction::{Ban, Mute, Unban, Unmute};
 
 /// Somebody with an app and a chat client.
 struct Fan<'a> {
@@ -48,7 +45,7 @@ impl<'a> Fan<'a> {
         let base = self.app.app.config.matrix.homeserver_url.as_ref().expect("a homeserver");
         let url = base.join(&format!("_matrix/client/v3/{path}")).expect("a URL");
         let token = self.chat["access_token"].as_str().expect("a token");
-        let request = self.app.app.web.request(method.clone(), url).bearer_auth(token);
+        let request = self.app.web.request(method.clone(), url).bearer_auth(token);
         let request = if method == Method::GET { request } else { request.json(&body) };
         let answer = request.send().await.expect("an answer");
         (answer.status().as_u16(), answer.json().await.expect("JSON"))
@@ -151,7 +148,7 @@ async fn push(app: &TestApp, event: &Value) {
     let token = app.app.config.matrix.hs_token.as_ref().expect("a token").inner().expose_secret();
     let request = Request::put("/_matrix/app/v1/transactions/1").header("authorization", format!("Bearer {token}"));
     let body = Body::from(json!({"events": [event]}).to_string());
-    let answer = crate::http::private(&app.app).answer(request.body(body).expect("a request")).await;
+    let answer = crate::router::private(&app.app).answer(request.body(body).expect("a request")).await;
     assert_eq!(answer.status(), 200);
     assert_eq!(app.app.mirror.apply_waiting().await.expect("applied"), 1);
 }
@@ -168,7 +165,7 @@ async fn put_room(app: &TestApp, creator: UserId, name: &str) -> String {
     .bind(&matrix_id)
     .bind(name)
     .bind(creator)
-    .execute(&app.app.db)
+    .execute(&app.app.core.db)
     .await
     .expect("written");
     matrix_id
@@ -182,7 +179,7 @@ fn expect_banned(answer: Answer) {
 
 /// Every operation that takes a token, also where it need not be given. What a path names is there.
 fn secured(room: &str, user: UserId, event: i64, session: i64) -> Vec<(Method, String)> {
-    let api = serde_json::to_value(crate::http::description()).expect("JSON");
+    let api = serde_json::to_value(crate::router::description()).expect("JSON");
     let mut found = Vec::new();
     for (path, item) in api["paths"].as_object().expect("paths") {
         for (method, operation) in item.as_object().expect("methods") {
@@ -240,9 +237,8 @@ async fn a_ban_refuses_every_request_and_ends_with_nothing_lost() {
 async fn other_processes_hear_of_a_ban_and_of_its_end() {
     TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "1h")], async |app| {
         let user = app.user().await;
-        let parts = (app.app.config.clone(), app.app.db.clone(), app.clock.clone(), app.app.random.clone());
-        let elsewhere = App::assemble(parts.0, parts.1, parts.2, parts.3).await.expect("an app");
-        let public = crate::http::public(&elsewhere);
+        let elsewhere = app.process(app.app.config.clone()).await;
+        let public = crate::router::public(&elsewhere);
         let ask = async || {
             let request = Request::get("/api/auth/me").header("authorization", format!("Bearer {}", user.token));
             public.answer(request.body(Body::empty()).expect("a request")).await.status().as_u16()
@@ -272,7 +268,8 @@ async fn whoever_is_banned_does_not_get_in_and_their_code_stays_good() {
         }
         assert_eq!(user.get("/api/auth/me").await.status, 403);
         let sessions = "select count(*) from sessions where user_id = $1";
-        let sessions: i64 = sqlx::query_scalar(sessions).bind(user.id).fetch_one(&app.app.db).await.expect("counted");
+        let sessions: i64 =
+            sqlx::query_scalar(sessions).bind(user.id).fetch_one(&app.app.core.db).await.expect("counted");
         assert_eq!(sessions, 1, "none was made");
         restrict(app, user.id, Unban).await;
         app.clock.advance(Duration::minutes(4));
@@ -325,7 +322,7 @@ async fn timed_ban_ends_on_time_in_every_cache() {
         let kept: Vec<(String, String)> =
             sqlx::query_as("select action, operator from restrictions where user_id = $1 order by id")
                 .bind(user.id)
-                .fetch_all(&app.app.db)
+                .fetch_all(&app.app.core.db)
                 .await
                 .expect("read");
         let expected = [("ban", "ola"), ("ban", "ola"), ("unban", "matchday")];
@@ -405,7 +402,7 @@ async fn what_operators_do_is_done_once_and_kept() {
         let rows: Vec<(String, String, String)> =
             sqlx::query_as("select action, reason, operator from restrictions where user_id = $1 order by created_at")
                 .bind(user.id)
-                .fetch_all(&app.app.db)
+                .fetch_all(&app.app.core.db)
                 .await
                 .expect("read");
         let kept = [("ban", "insults"), ("mute", "spam"), ("unban", "a mistake"), ("unmute", "enough")];
@@ -596,7 +593,7 @@ async fn a_mute_goes_along_to_every_chat_account_of_theirs() {
         perform(app, NAME_CHANGED, &json!({"user_id": ben.user.id})).await.expect("it waits for the end of the mute");
 
         let generated = "update users set username_is_generated = true where user_id = $1";
-        sqlx::query(generated).bind(ben.user.id).execute(&app.app.db).await.expect("written");
+        sqlx::query(generated).bind(ben.user.id).execute(&app.app.core.db).await.expect("written");
         let wanted = json!({"username": crate::testing::unique("ben")});
         let saved = ben.user.post("/api/auth/update-user-info", wanted).await.expect(200);
         let renamed = Fan { chat: saved["data"]["matrix_credentials"].clone(), ..ben };
@@ -605,7 +602,7 @@ async fn a_mute_goes_along_to_every_chat_account_of_theirs() {
         // Again, by a worker that was told late.
         let name: String = sqlx::query_scalar("select username from users where user_id = $1")
             .bind(renamed.user.id)
-            .fetch_one(&app.app.db)
+            .fetch_one(&app.app.core.db)
             .await
             .expect("read");
         let told = json!({"user_id": renamed.user.id, "from": crate::testing::unique("gone"), "to": name});
@@ -622,7 +619,7 @@ async fn a_mute_goes_along_to_every_chat_account_of_theirs() {
         sqlx::query("update users set username = $2 where user_id = $1")
             .bind(late.id)
             .bind(crate::testing::unique("late"))
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("written");
         restrict(app, late.id, Mute).await;
@@ -688,7 +685,7 @@ async fn nobody_blocks_more_than_a_thousand() {
         let (ada, ben, cleo) = (app.user().await, app.user().await, app.user().await);
         sqlx::query("insert into blocks select $1, n, now() from generate_series(1000001, 1000999) n")
             .bind(ada.id)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("written");
         block(&ada, ben.id).await.expect(200);
@@ -889,8 +886,8 @@ async fn while_the_homeserver_is_away_reports_are_kept_without_what_was_said() {
         assert!(!safety.close_report(id, &Operator::new("ola", "again")).await.expect("asked"));
         assert!(open_reports(app).await.is_empty());
         let kept: (String, bool) = sqlx::query_as("select resolution, closed_at = $1 from reports")
-            .bind(crate::platform::clock::Clock::now(&*app.clock))
-            .fetch_one(&app.app.db)
+            .bind(platform::clock::Clock::now(&*app.clock))
+            .fetch_one(&app.app.core.db)
             .await
             .expect("read");
         assert_eq!(kept, ("banned".to_owned(), true));

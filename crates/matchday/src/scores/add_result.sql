@@ -4,8 +4,8 @@ set points = s.points + $5 * c.points, exact = s.exact + $5 * c.exact, correct =
     settled = s.settled + $5
 from (
     select p.user_id,
-           prediction_points(e.rules_version, p.prediction, p.home_goals, p.away_goals, p.confidence,
-                             r.home_score, r.away_score) as points,
+           prediction_points(e.rules_version, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
+                             row(r.home_score, r.away_score)::final_score) as points,
            case when p.home_goals = r.home_score and p.away_goals = r.away_score then 1 else 0 end as exact,
            case when p.prediction = pick_of(r.home_score, r.away_score) then 1 else 0 end as correct
     from event_results r

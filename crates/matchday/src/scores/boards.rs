@@ -26,21 +26,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use platform::{
+    Core,
+    breaker::Breaker,
+    clock::Clock,
+    random::{self, Random},
+};
 use redis::{FromRedisValue, RedisResult, aio::ConnectionManager};
 use sqlx::PgPool;
 use tokio::sync::{Semaphore, watch};
+use web::ids::{EventId, UserId};
 
 use super::{
     rules::{self, Scope, Standing},
     store::{self, Lane, ScoreRow},
-};
-use crate::{
-    ids::{EventId, UserId},
-    platform::{
-        breaker::Breaker,
-        clock::Clock,
-        random::{self, Random},
-    },
 };
 
 /// How many places are set in one command. Lua takes no more than 8,000 values at once, and two make a place.
@@ -226,13 +225,8 @@ pub enum BoardError {
 
 impl Boards {
     /// Boards on this Redis, of the scores in this database.
-    pub fn new(
-        redis: ConnectionManager,
-        prefix: &str,
-        db: PgPool,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
-    ) -> Self {
+    pub fn new(core: &Core, redis: ConnectionManager, prefix: &str) -> Self {
+        let Core { db, clock, random, .. } = core.clone();
         let knowing_its_run = |script: &str| redis::Script::new(&format!("{RUN}{script}"));
         let inner = Inner {
             redis,
@@ -542,11 +536,10 @@ fn milliseconds(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use platform::{Environment, clock::SystemClock, random::SystemRandom, rate_limit::RateLimiter};
+
     use super::*;
-    use crate::{
-        platform::{clock::SystemClock, random::SystemRandom},
-        testing::redis_for_tests,
-    };
+    use crate::testing::redis_for_tests;
 
     fn row(scope: i32, user_id: i64, points: i32) -> ScoreRow {
         ScoreRow { scope, user_id, points, exact: 0, correct: 0, settled: 1 }
@@ -556,7 +549,16 @@ mod tests {
     async fn a_write_that_comes_late_or_without_its_claim_is_refused() {
         let (mut redis, prefix) = redis_for_tests();
         let nowhere = PgPool::connect_lazy("postgres://127.0.0.1:1/none").expect("an address");
-        let boards = Boards::new(redis.clone(), &prefix, nowhere, Arc::new(SystemClock), Arc::new(SystemRandom));
+        let core = Core {
+            env: Environment::Testing,
+            db: nowhere,
+            clock: Arc::new(SystemClock),
+            random: Arc::new(SystemRandom),
+            limits: RateLimiter::new(redis.clone(), &prefix, Arc::new(SystemClock)),
+            outbox_written: Arc::default(),
+            statement_timeout: Duration::from_secs(1),
+        };
+        let boards = Boards::new(&core, redis.clone(), &prefix);
         let (seconds, _): (u64, u64) = redis::cmd("TIME").query_async(&mut redis).await.expect("a time");
         let now = seconds * 1_000;
         let write = async |until: u64, claim: Option<&str>, points: i32| -> i64 {

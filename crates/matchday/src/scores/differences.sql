@@ -1,8 +1,8 @@
 -- $1 and $2 users from and until: every score of theirs that is not what its predictions and results make it.
 with expected as (
     select p.user_id, s.scope,
-           sum(prediction_points(e.rules_version, p.prediction, p.home_goals, p.away_goals, p.confidence,
-                                 r.home_score, r.away_score)) as points,
+           sum(prediction_points(e.rules_version, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
+                                 row(r.home_score, r.away_score)::final_score)) as points,
            count(*) filter (where p.home_goals = r.home_score and p.away_goals = r.away_score) as exact,
            count(*) filter (where p.prediction = pick_of(r.home_score, r.away_score)) as correct,
            count(*) as settled

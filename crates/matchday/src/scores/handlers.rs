@@ -5,20 +5,23 @@ use std::time::Duration;
 use axum::{Json, extract::State};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
+use web::{
+    ApiError, ErrorBody, Query,
+    fields::{FromParameters, FromQuery, Parameters},
+    ids::{TournamentId, UserId},
+    paging::Top,
+};
 
 use super::{
     boards::BoardError,
-    leaderboard::{Entry, Leaderboard, Period, Table},
+    leaderboard::{Entry, Leaderboard, Leaderboards, Period, Table},
 };
 use crate::{
-    app::App,
-    http::{
-        ApiError, CurrentUser, ErrorBody, Query,
-        fields::{FromParameters, FromQuery, Parameters},
-        paging::Top,
+    rooms::{
+        RoomAddress,
+        service::{RoomError, Rooms},
     },
-    ids::{TournamentId, UserId},
-    rooms::{RoomAddress, service::RoomError},
+    sessions::CurrentUser,
 };
 
 /// Filling a large board takes some seconds.
@@ -45,40 +48,28 @@ impl From<BoardError> for ApiError {
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; BoardQuery reads the values")]
-pub(super) struct BoardParameters {
+pub(super) struct BoardQuery {
     /// Which matches count, by when they start: all, or those of the present month or week by UTC.
-    #[param(default = "all")]
-    period: Option<PeriodName>,
+    #[param(value_type = Option<PeriodName>, default = "all")]
+    period: PeriodName,
     /// Only matches of this tournament, of all time.
     #[param(value_type = Option<i64>, minimum = 1)]
     tournament_id: Option<TournamentId>,
     /// Only members of this chat room: the homeserver's id of it. All stands of a match are one crowd.
     #[param(value_type = Option<String>, max_length = 255, pattern = r"^![^:\x00-\x1f\x7f-\x9f]+:[^\x00-\x1f\x7f-\x9f]+$", example = "!auQboWavgiRMaylzYl:example.org")]
     room_id: Option<RoomAddress>,
-    /// How many to show at the top; more than 100 is served as 100.
-    #[param(minimum = 1, default = 20, example = 20)]
-    per_page: Option<i64>,
-}
-
-/// What is asked for.
-pub(super) struct BoardQuery {
-    period: PeriodName,
-    tournament_id: Option<TournamentId>,
-    room_id: Option<RoomAddress>,
-    top: Top,
 }
 
 impl FromParameters for BoardQuery {
     fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
         let period = parameters.optional::<PeriodName>("period");
         let tournament_id = parameters.optional("tournament_id");
-        let (room_id, top) = (parameters.optional("room_id"), Top::from_parameters(parameters));
+        let room_id = parameters.optional("room_id");
         let tournament_given = tournament_id.is_some_and(|id| id.is_some());
         if tournament_given && matches!(period, Some(Some(PeriodName::Month | PeriodName::Week))) {
             return parameters.fault("period", "must be all with a tournament");
         }
-        Some(Self { period: period?.unwrap_or_default(), tournament_id: tournament_id?, room_id: room_id?, top: top? })
+        Some(Self { period: period?.unwrap_or_default(), tournament_id: tournament_id?, room_id: room_id? })
     }
 }
 
@@ -194,16 +185,17 @@ impl From<Entry> for EntryItem {
 ///
 /// Follows a result within seconds. Users whom the caller has blocked are left out; the ranks of the others stay.
 #[utoipa::path(get, path = "/api/auth/leaderboards", tag = "Predictions", security(("token" = [])),
-    params(BoardParameters),
+    params(BoardQuery, Top),
     responses(
         (status = 200, body = BoardAnswer),
         (status = 403, description = "A private room, and the caller is no member (`not_allowed`)", body = ErrorBody),
         (status = 503, description = "The board is being filled (`leaderboard_rebuilding`) or out of reach (`leaderboard_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
     ))]
 pub(super) async fn get_leaderboard(
-    State(app): State<App>,
+    State(leaderboards): State<Leaderboards>,
+    State(rooms): State<Rooms>,
     user: CurrentUser,
-    Query(wanted): Query<BoardQuery>,
+    Query((wanted, top)): Query<(BoardQuery, Top)>,
 ) -> Result<Json<BoardAnswer>, ApiError> {
     let table = match (wanted.tournament_id, wanted.period) {
         (Some(id), _) => Table::OfTournament(id),
@@ -211,11 +203,10 @@ pub(super) async fn get_leaderboard(
         (None, PeriodName::Month) => Table::Of(Period::Month),
         (None, PeriodName::Week) => Table::Of(Period::Week),
     };
-    let Top(top) = wanted.top;
     let board = match &wanted.room_id {
-        None => app.leaderboards.of_everybody(table, user.id, top).await?,
-        Some(address) => match app.rooms.find_readable(user.id, address).await {
-            Ok(room) => app.leaderboards.of_room(table, &room, user.id, top).await?,
+        None => leaderboards.of_everybody(table, user.id, top.per_page).await?,
+        Some(address) => match rooms.find_readable(user.id, address).await {
+            Ok(room) => leaderboards.of_room(table, &room, user.id, top.per_page).await?,
             Err(RoomError::NotFound) => Leaderboard::default(),
             Err(error) => return Err(error.into()),
         },

@@ -2,18 +2,16 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use platform::{Core, clock::Clock};
 use sqlx::PgPool;
+use web::ids::{TournamentId, UserId};
 
 use super::{
     boards::{BoardError, Boards, NEIGHBOURS, Place, View},
     rules::Scope,
     store::{self, Player, RoomLine},
 };
-use crate::{
-    ids::{TournamentId, UserId},
-    platform::clock::Clock,
-    rooms::service::Room,
-};
+use crate::rooms::service::Room;
 
 /// The leaderboards, for those who look at them.
 #[derive(Clone)]
@@ -80,8 +78,8 @@ pub struct Entry {
 
 impl Leaderboards {
     /// Leaderboards of the scores in this database.
-    pub fn new(db: PgPool, boards: Boards, clock: Arc<dyn Clock>) -> Self {
-        Self { db, boards, clock }
+    pub fn new(core: &Core, boards: Boards) -> Self {
+        Self { db: core.db.clone(), boards, clock: core.clock.clone() }
     }
 
     /// A table of everybody.

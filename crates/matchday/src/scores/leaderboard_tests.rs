@@ -1,19 +1,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
+use platform::{Core, random, redis_client};
 use serde_json::{Value, json};
 use time::Duration;
+use web::ids::{TournamentId, UserId};
 
 use super::{
     boards::{Boards, Users},
     rules::Scope,
 };
-use crate::{
-    app::App,
-    ids::{TournamentId, UserId},
-    platform::random,
-    testing::{TestApp, TestUser, eventually},
-};
+use crate::testing::{TestApp, TestUser, eventually};
 
 const EVERYBODY: Users = Users::Between { from: i64::MIN, until: i64::MAX };
 const NO_REDIS: [(&str, &str); 2] =
@@ -22,7 +19,7 @@ const NO_REDIS: [(&str, &str); 2] =
 /// Points, exact scores, right outcomes and matches with a result.
 type Earned = (i32, i32, i32, i32);
 
-async fn earn(app: &App, user: UserId, scope: &str, (points, exact, correct, settled): Earned) {
+async fn earn(app: &TestApp, user: UserId, scope: &str, (points, exact, correct, settled): Earned) {
     sqlx::query(
         "insert into user_scores (user_id, scope, points, exact, correct, settled) values ($1, $2, $3, $4, $5, $6)
          on conflict (user_id, scope) do update set points = excluded.points, exact = excluded.exact,
@@ -34,7 +31,7 @@ async fn earn(app: &App, user: UserId, scope: &str, (points, exact, correct, set
     .bind(exact)
     .bind(correct)
     .bind(settled)
-    .execute(&app.db)
+    .execute(&app.app.core.db)
     .await
     .expect("a score");
 }
@@ -44,7 +41,7 @@ async fn players<'a>(app: &'a TestApp, scores: &[Earned]) -> Vec<TestUser<'a>> {
     let mut users = Vec::new();
     for &score in scores {
         let user = app.user().await;
-        earn(&app.app, user.id, "all", score).await;
+        earn(app, user.id, "all", score).await;
         users.push(user);
     }
     users
@@ -66,29 +63,29 @@ fn listed(users: &[TestUser<'_>], entries: &Value) -> Vec<(usize, i64)> {
 }
 
 /// The keys of this test's boards.
-async fn keys(app: &App) -> Vec<String> {
-    let pattern = format!("{{{}:board:*", app.config.redis.prefix);
-    redis::cmd("KEYS").arg(pattern).query_async(&mut app.redis.clone()).await.expect("keys")
+async fn keys(app: &TestApp) -> Vec<String> {
+    let pattern = format!("{{{}:board:*", app.app.config.redis.prefix);
+    redis::cmd("KEYS").arg(pattern).query_async(&mut app.app.redis.clone()).await.expect("keys")
 }
 
-async fn set_state(app: &App, scope: Scope, state: &str) {
-    let key = format!("{{{}:board:{scope}}}:state", app.config.redis.prefix);
-    redis::cmd("SET").arg(key).arg(state).exec_async(&mut app.redis.clone()).await.expect("set");
+async fn set_state(app: &TestApp, scope: Scope, state: &str) {
+    let key = format!("{{{}:board:{scope}}}:state", app.app.config.redis.prefix);
+    redis::cmd("SET").arg(key).arg(state).exec_async(&mut app.app.redis.clone()).await.expect("set");
 }
 
-async fn delete(app: &App, keys: &[String]) {
+async fn delete(app: &TestApp, keys: &[String]) {
     if !keys.is_empty() {
-        redis::cmd("DEL").arg(keys).exec_async(&mut app.redis.clone()).await.expect("deleted");
+        redis::cmd("DEL").arg(keys).exec_async(&mut app.app.redis.clone()).await.expect("deleted");
     }
 }
 
-async fn run_of_redis(app: &App) -> String {
-    let info: String = redis::cmd("INFO").arg("server").query_async(&mut app.redis.clone()).await.expect("info");
+async fn run_of_redis(app: &TestApp) -> String {
+    let info: String = redis::cmd("INFO").arg("server").query_async(&mut app.app.redis.clone()).await.expect("info");
     info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("a run").trim().to_owned()
 }
 
 /// A whole board, and the same from the database: user, rank, points, exact and correct.
-async fn both(app: &App, boards: &Boards, scope: Scope) -> [Vec<(i64, i64, i32, i32, i32)>; 2] {
+async fn both(app: &TestApp, boards: &Boards, scope: Scope) -> [Vec<(i64, i64, i32, i32, i32)>; 2] {
     let view = boards.look(scope, UserId(1), 1_000_000).await.expect("read").expect("it is filled");
     let shown: Vec<_> = view
         .top
@@ -104,7 +101,7 @@ async fn both(app: &App, boards: &Boards, scope: Scope) -> [Vec<(i64, i64, i32, 
          where scope = $1 and settled > 0 order by points desc, exact desc, correct desc, user_id",
     )
     .bind(scope.to_string())
-    .fetch_all(&app.db)
+    .fetch_all(&app.app.core.db)
     .await
     .expect("read");
     [shown, stored]
@@ -170,7 +167,7 @@ async fn everybody_sees_their_own_place_and_who_is_around() {
         assert_eq!(listed(&users, &answer["data"]["neighbours"]), expected);
         assert_eq!(answer["meta"]["total_players"], 30);
         // A place without an account, which cannot be, breaks nothing.
-        earn(&app.app, UserId(1_000_000), "all", (1_000, 0, 0, 1)).await;
+        earn(app, UserId(1_000_000), "all", (1_000, 0, 0, 1)).await;
         app.app.boards.publish(&[Scope::All], EVERYBODY).await.expect("published");
         let answer = board(&stranger, "per_page=2").await;
         assert_eq!(listed(&users, &answer["data"]["top"]), [(0, 2)]);
@@ -184,13 +181,13 @@ async fn periods_and_tournaments_have_tables_of_their_own() {
     TestApp::run(async |app| {
         app.fixtures().import_teams().await;
         let tournament: i64 =
-            sqlx::query_scalar("select id from tournaments").fetch_one(&app.app.db).await.expect("one");
+            sqlx::query_scalar("select id from tournaments").fetch_one(&app.app.core.db).await.expect("one");
         let user = app.user().await;
         let of_tournament = format!("tournament:{tournament}");
         let scopes =
             [("all", 9), ("month:2026-11", 8), ("week:2026-47", 7), (of_tournament.as_str(), 6), ("month:2026-12", 5)];
         for (scope, points) in scopes {
-            earn(&app.app, user.id, scope, (points, 0, 0, 1)).await;
+            earn(app, user.id, scope, (points, 0, 0, 1)).await;
         }
         let points = async |query: &str| board(&user, query).await["data"]["me"]["points"].clone();
         assert_eq!(points("period=all").await, 9);
@@ -203,14 +200,14 @@ async fn periods_and_tournaments_have_tables_of_their_own() {
             answer["meta"],
             json!({"total_players": 1, "period": "month", "tournament_id": null, "room_id": null})
         );
-        let filled = keys(&app.app).await;
+        let filled = keys(app).await;
         let unknown = board(&user, "tournament_id=999999").await;
         assert_eq!(unknown["data"], json!({"top": [], "me": null, "neighbours": []}));
         assert_eq!(
             unknown["meta"],
             json!({"total_players": 0, "period": "all", "tournament_id": 999_999, "room_id": null})
         );
-        assert_eq!(keys(&app.app).await.len(), filled.len(), "nothing is kept of a tournament that is made up");
+        assert_eq!(keys(app).await.len(), filled.len(), "nothing is kept of a tournament that is made up");
         // Those of a time are not kept for ever, and no set is gone before its state.
         for key in filled {
             let left: i64 = redis::cmd("TTL").arg(&key).query_async(&mut app.app.redis.clone()).await.expect("a time");
@@ -235,14 +232,14 @@ async fn periods_and_tournaments_have_tables_of_their_own() {
 
 /// A room with some members.
 async fn room_of(app: &TestApp, name: &str, kind: &str, members: &[&TestUser<'_>]) {
-    let now = app.app.clock.now();
+    let now = app.app.core.clock.now();
     sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
         "insert into rooms (matrix_id, alias, name, event_id, stand, creator_id, is_private, created_at, made_until, opened_at)
            select '!{name}:example.org', '{name}', '{name}', {kind}, '{now}', '{now}', '{now}';
          insert into room_activity (room_id, last_activity, compared_at)
            select id, '{now}', '{now}' from rooms where alias = '{name}'"
     )))
-    .execute(&app.app.db)
+    .execute(&app.app.core.db)
     .await
     .expect("a room");
     for member in members {
@@ -252,7 +249,7 @@ async fn room_of(app: &TestApp, name: &str, kind: &str, members: &[&TestUser<'_>
         )
         .bind(member.id)
         .bind(name)
-        .execute(&app.app.db)
+        .execute(&app.app.core.db)
         .await
         .expect("a member");
     }
@@ -264,7 +261,7 @@ async fn a_room_has_a_table_of_its_members_also_without_redis() {
         let event = app.fixtures().a_match("m").put().await;
         let scores: Vec<Earned> = (0..20).map(|n| (100 - n / 2, n % 2, 0, 1)).collect();
         let users = players(app, &scores).await;
-        earn(&app.app, users[3].id, "week:2026-47", (5, 0, 0, 1)).await;
+        earn(app, users[3].id, "week:2026-47", (5, 0, 0, 1)).await;
         let newcomer = app.user().await;
         let odd: Vec<&TestUser<'_>> = users.iter().skip(1).step_by(2).chain([&newcomer]).collect();
         room_of(app, "open", "null, null, 1, false", &odd).await;
@@ -328,9 +325,9 @@ async fn a_board_that_was_lost_comes_back_by_itself() {
         let users = players(app, &[(10, 0, 0, 1), (-5, 0, 0, 1), (30, 1, 1, 1), (10, 1, 1, 1)]).await;
         let before = board(&users[1], "").await;
         assert_eq!(before["meta"]["total_players"], 4);
-        let all = keys(&app.app).await;
+        let all = keys(app).await;
         assert_eq!(all.len(), 2, "{all:?}");
-        delete(&app.app, &all).await;
+        delete(app, &all).await;
         assert_eq!(board(&users[1], "").await, before);
 
         // Half a board without a state, or with that of a server that was started again since, is not believed.
@@ -346,13 +343,13 @@ async fn a_board_that_was_lost_comes_back_by_itself() {
                 .expect("spoilt");
         };
         spoil().await;
-        delete(&app.app, &[state]).await;
+        delete(app, &[state]).await;
         assert_eq!(board(&users[1], "").await, before);
         spoil().await;
-        set_state(&app.app, Scope::All, "ready:0123").await;
+        set_state(app, Scope::All, "ready:0123").await;
         assert_eq!(board(&users[1], "").await, before);
         spoil().await;
-        set_state(&app.app, Scope::All, "building:0123:somebody").await;
+        set_state(app, Scope::All, "building:0123:somebody").await;
         assert_eq!(board(&users[1], "").await, before);
     })
     .await;
@@ -362,17 +359,17 @@ async fn a_board_that_was_lost_comes_back_by_itself() {
 async fn a_board_that_somebody_else_fills_is_waited_for_but_not_for_long() {
     TestApp::run(async |app| {
         let users = players(app, &[(10, 0, 0, 1), (5, 0, 0, 1)]).await;
-        let run = run_of_redis(&app.app).await;
-        set_state(&app.app, Scope::All, &format!("building:{run}:another")).await;
+        let run = run_of_redis(app).await;
+        set_state(app, Scope::All, &format!("building:{run}:another")).await;
         let answer = users[0].get("/api/auth/leaderboards").await;
         assert_eq!(answer.header("retry-after"), Some("3"));
         assert_eq!(answer.expect(503)["code"], "leaderboard_rebuilding");
         // What is published meanwhile is not lost on the one who fills it.
-        earn(&app.app, users[1].id, "all", (20, 0, 0, 1)).await;
+        earn(app, users[1].id, "all", (20, 0, 0, 1)).await;
         app.app.boards.publish(&[Scope::All], EVERYBODY).await.expect("published");
         // They died, and their claim ran out.
-        let state = keys(&app.app).await.into_iter().find(|key| key.ends_with(":state")).expect("a state");
-        delete(&app.app, &[state]).await;
+        let state = keys(app).await.into_iter().find(|key| key.ends_with(":state")).expect("a state");
+        delete(app, &[state]).await;
         eventually("this process goes on", async || users[0].get("/api/auth/leaderboards").await.status == 200).await;
         assert_eq!(listed(&users, &board(&users[0], "").await["data"]["top"]), [(1, 1), (0, 2)]);
     })
@@ -384,13 +381,17 @@ async fn whoever_has_no_settled_match_any_more_has_no_place() {
     TestApp::run(async |app| {
         let users = players(app, &[(10, 0, 0, 1), (5, 0, 0, 1), (0, 0, 0, 0)]).await;
         assert_eq!(listed(&users, &board(&users[0], "").await["data"]["top"]), [(0, 1), (1, 2)]);
-        earn(&app.app, users[0].id, "all", (0, 0, 0, 0)).await;
-        earn(&app.app, users[2].id, "all", (7, 0, 0, 1)).await;
-        app.app.boards.publish(&[Scope::All, Scope::week_of(app.app.clock.now())], EVERYBODY).await.expect("published");
+        earn(app, users[0].id, "all", (0, 0, 0, 0)).await;
+        earn(app, users[2].id, "all", (7, 0, 0, 1)).await;
+        app.app
+            .boards
+            .publish(&[Scope::All, Scope::week_of(app.app.core.clock.now())], EVERYBODY)
+            .await
+            .expect("published");
         let answer = board(&users[0], "").await;
         assert_eq!(listed(&users, &answer["data"]["top"]), [(2, 1), (1, 2)]);
         assert_eq!((&answer["data"]["me"], &answer["meta"]["total_players"]), (&Value::Null, &json!(2)));
-        let [shown, stored] = both(&app.app, &app.app.boards, Scope::All).await;
+        let [shown, stored] = both(app, &app.app.boards, Scope::All).await;
         assert_eq!(shown, stored);
     })
     .await;
@@ -409,7 +410,7 @@ async fn boards_follow_results_and_their_corrections() {
             users[at].post("/api/auth/predictions", body).await.expect(201);
         }
         let tournament: i64 =
-            sqlx::query_scalar("select tournament_id from events").fetch_one(&app.app.db).await.expect("one");
+            sqlx::query_scalar("select tournament_id from events").fetch_one(&app.app.core.db).await.expect("one");
         let top = async |query: &str| listed(&users, &board(&users[0], query).await["data"]["top"]);
         let of_tournament = format!("tournament_id={tournament}");
         assert_eq!((top("").await, top(&of_tournament).await), (vec![(0, 1)], vec![]));
@@ -429,8 +430,8 @@ async fn boards_follow_results_and_their_corrections() {
 }
 
 /// Changes the scores of some users in some tables, as a lane does, and publishes them.
-async fn change(app: &App, boards: &Boards, scopes: &[Scope], users: i64) {
-    let [from, width, points, exact, gone] = random::bytes::<5>(&*app.random).map(i64::from);
+async fn change(core: &Core, boards: &Boards, scopes: &[Scope], users: i64) {
+    let [from, width, points, exact, gone] = random::bytes::<5>(&*core.random).map(i64::from);
     let from = from % users;
     let until = from + 1 + width % 64;
     let names: Vec<String> = scopes.iter().map(Scope::to_string).collect();
@@ -446,30 +447,30 @@ async fn change(app: &App, boards: &Boards, scopes: &[Scope], users: i64) {
     .bind(points % 7 - 3)
     .bind(exact % 3)
     .bind(gone % 4 == 0)
-    .execute(&app.db)
+    .execute(&core.db)
     .await
     .expect("changed");
     boards.publish(scopes, Users::Between { from, until }).await.expect("published");
 }
 
 /// Several processes on the same Redis and database.
-fn processes(app: &App) -> Vec<Boards> {
+fn processes(app: &TestApp) -> Vec<Boards> {
     let one = || {
-        let redis = crate::app::redis(&app.config.redis).expect("a valid URL");
-        Boards::new(redis, &app.config.redis.prefix, app.db.clone(), app.clock.clone(), app.random.clone())
+        let redis = redis_client::connect(&app.app.config.redis).expect("a valid URL");
+        Boards::new(&app.app.core, redis, &app.app.config.redis.prefix)
     };
     std::iter::repeat_with(one).take(4).collect()
 }
 
 const RACERS: i64 = 300;
 
-async fn start_race(app: &App) -> [Scope; 3] {
-    let scopes = [Scope::All, Scope::Tournament(TournamentId(1)), Scope::week_of(app.clock.now())];
+async fn start_race(app: &TestApp) -> [Scope; 3] {
+    let scopes = [Scope::All, Scope::Tournament(TournamentId(1)), Scope::week_of(app.app.core.clock.now())];
     for scope in scopes {
         sqlx::query("insert into user_scores select n, $2, 0, 0, 0, 1 from generate_series(1, $1) as n")
             .bind(RACERS)
             .bind(scope.to_string())
-            .execute(&app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("scores");
     }
@@ -479,24 +480,24 @@ async fn start_race(app: &App) -> [Scope; 3] {
 #[tokio::test(flavor = "multi_thread")]
 async fn publishers_that_meet_end_with_what_is_in_the_database() {
     TestApp::run(async |app| {
-        let scopes = start_race(&app.app).await;
-        let processes = processes(&app.app);
+        let scopes = start_race(app).await;
+        let processes = processes(app);
         for scope in scopes {
             processes[0].rebuild(scope).await.expect("filled");
         }
         for _ in 0..2 {
             join_all((0..12).map(|n: usize| {
-                let (app, boards) = (app.app.clone(), processes[n % 4].clone());
+                let (core, boards) = (app.app.core.clone(), processes[n % 4].clone());
                 let runner = tokio::spawn(async move {
                     for _ in 0..20 {
-                        change(&app, &boards, &scopes[..=(n % 3)], RACERS).await;
+                        change(&core, &boards, &scopes[..=(n % 3)], RACERS).await;
                     }
                 });
                 async { runner.await.expect("it ran") }
             }))
             .await;
             for scope in scopes {
-                let [shown, stored] = both(&app.app, &processes[0], scope).await;
+                let [shown, stored] = both(app, &processes[0], scope).await;
                 assert_eq!(shown, stored);
             }
         }
@@ -507,14 +508,14 @@ async fn publishers_that_meet_end_with_what_is_in_the_database() {
 #[tokio::test(flavor = "multi_thread")]
 async fn boards_that_are_lost_and_filled_while_scores_change_end_with_what_is_in_the_database() {
     TestApp::run(async |app| {
-        let scopes = start_race(&app.app).await;
-        let processes = processes(&app.app);
+        let scopes = start_race(app).await;
+        let processes = processes(app);
         for round in 0..3 {
             let changing = join_all((0..8).map(|n: usize| {
-                let (app, boards) = (app.app.clone(), processes[n % 4].clone());
+                let (core, boards) = (app.app.core.clone(), processes[n % 4].clone());
                 let runner = tokio::spawn(async move {
                     for _ in 0..15 {
-                        change(&app, &boards, &scopes[..=(n % 3)], RACERS).await;
+                        change(&core, &boards, &scopes[..=(n % 3)], RACERS).await;
                     }
                 });
                 async { runner.await.expect("it ran") }
@@ -529,9 +530,9 @@ async fn boards_that_are_lost_and_filled_while_scores_change_end_with_what_is_in
                 while !over.load(Ordering::Acquire) {
                     turn += 1;
                     // All of it, or the states alone.
-                    let mut lost = keys(&app.app).await;
+                    let mut lost = keys(app).await;
                     lost.retain(|key| turn.is_multiple_of(2) || key.ends_with(":state"));
-                    delete(&app.app, &lost).await;
+                    delete(app, &lost).await;
                     let filled = join_all((0..4).map(|at| processes[at].rebuild(scopes[(turn + at) % 3]))).await;
                     filled.into_iter().collect::<Result<Vec<_>, _>>().expect("filled");
                 }
@@ -539,7 +540,7 @@ async fn boards_that_are_lost_and_filled_while_scores_change_end_with_what_is_in
             futures_util::future::join(changing, losing).await;
             for scope in scopes {
                 processes[0].rebuild(scope).await.expect("filled");
-                let [shown, stored] = both(&app.app, &processes[0], scope).await;
+                let [shown, stored] = both(app, &processes[0], scope).await;
                 assert_eq!(shown, stored, "round {round}");
             }
         }

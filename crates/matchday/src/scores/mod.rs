@@ -8,14 +8,21 @@ pub mod leaderboard;
 mod leaderboard_tests;
 pub mod rules;
 pub mod service;
+pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::app::App;
+use self::leaderboard::Leaderboards;
+use crate::{rooms::service::Rooms, sessions::Authenticates};
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Leaderboards: FromRef<S>,
+    Rooms: FromRef<S>,
+{
     OpenApiRouter::new().routes(routes!(handlers::get_leaderboard))
 }

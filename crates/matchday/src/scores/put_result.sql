@@ -2,8 +2,8 @@
 -- is no row yet, and in the same order.
 insert into user_scores (user_id, scope, points, exact, correct, settled)
 select p.user_id, t.scope,
-       prediction_points(e.rules_version, p.prediction, p.home_goals, p.away_goals, p.confidence,
-                         r.home_score, r.away_score),
+       prediction_points(e.rules_version, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
+                         row(r.home_score, r.away_score)::final_score),
        case when p.home_goals = r.home_score and p.away_goals = r.away_score then 1 else 0 end,
        case when p.prediction = pick_of(r.home_score, r.away_score) then 1 else 0 end,
        1

@@ -3,8 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use time::{Date, Month, OffsetDateTime, Time, Weekday};
-
-use crate::ids::{TournamentId, UserId};
+use web::ids::{TournamentId, UserId};
 
 /// A table. `score_scopes` in the database says which ones a match counts for; a test holds the two together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -10,26 +10,25 @@
 use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::message::PublishMessage;
+use platform::{
+    Core, database,
+    outbox::{self, Message},
+    stream::{Delivery, Failure, Stream, Streams, TransportError, WorkSpec},
+};
+use scoring::Outcome;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
+use web::ids::{EventId, UserId};
 
 use super::{
     boards::{BoardError, Boards, Users, Written},
     rules::{Scope, Score},
+    settings::Settings,
     store::{self, Lane, StoredResult},
 };
-use crate::{
-    coins::payouts::{Payouts, Slice},
-    events::rules::Outcome,
-    ids::{EventId, UserId},
-    platform::{
-        config, database,
-        outbox::{self, Message},
-        stream::{Delivery, Failure, Stream, Streams, TransportError, WorkSpec},
-    },
-};
+use crate::coins::payouts::{Payouts, Slice};
 
 /// How many users' scores are worked out anew by one statement.
 const REBUILT_AT_ONCE: i64 = 10_000;
@@ -69,7 +68,7 @@ struct Inner {
     streams: Streams,
     boards: Boards,
     payouts: Payouts,
-    config: config::Scores,
+    config: Settings,
     outbox_written: Arc<Notify>,
 }
 
@@ -197,14 +196,8 @@ pub enum Rerun {
 
 impl Scores {
     /// Scores in this database.
-    pub fn new(
-        db: PgPool,
-        streams: Streams,
-        boards: Boards,
-        payouts: Payouts,
-        config: &config::Scores,
-        outbox_written: Arc<Notify>,
-    ) -> Self {
+    pub fn new(core: &Core, streams: Streams, boards: Boards, payouts: Payouts, config: &Settings) -> Self {
+        let Core { db, outbox_written, .. } = core.clone();
         Self { inner: Arc::new(Inner { db, streams, boards, payouts, config: config.clone(), outbox_written }) }
     }
 

@@ -1,17 +1,15 @@
 //! The SQL of scores.
 
+use scoring::Outcome;
 use sqlx::{Executor as _, PgConnection, PgExecutor, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
+use web::ids::{EventId, TournamentId, UserId};
 
 use super::{
     rules::Score,
     service::{Difference, NewResult, Progress},
 };
-use crate::{
-    events::rules::Outcome,
-    ids::{EventId, TournamentId, UserId},
-    rooms::service::Room,
-};
+use crate::rooms::service::Room;
 
 /// How long a result may take before somebody looks whether its work was lost.
 const PATIENCE_SECONDS: f64 = 120.0;

@@ -1,21 +1,18 @@
 use std::collections::BTreeMap;
 
+use platform::clock::Clock as _;
 use proptest::{collection::vec, prelude::*, test_runner::Config as ProptestConfig};
+use scoring::{Confidence, Forecast, Hit, Outcome, Pick, RulesVersion, Score as Goals};
 use serde_json::json;
 use time::{Duration, OffsetDateTime, macros::datetime};
+use web::ids::{EventId, TournamentId, UserId};
 
 use super::{
     rules::{Scope, Score},
     service::{Rebuild, Rerun, UPDATED},
     store,
 };
-use crate::{
-    events::rules::Outcome,
-    ids::{EventId, TournamentId, UserId},
-    platform::clock::Clock as _,
-    predictions::rules::{Confidence, Forecast, Hit, Pick, RulesVersion, Score as Goals},
-    testing::{MatchBuilder, TestApp, TestFixtures, as_service, eventually, with_database},
-};
+use crate::testing::{MatchBuilder, TestApp, TestFixtures, as_service, eventually, with_database};
 
 /// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
 const FAR: Duration = Duration::days(365 * 75);
@@ -30,7 +27,7 @@ async fn scores(app: &TestApp) -> Table {
     let rows: Vec<(i64, String, i32, i32, i32, i32)> = sqlx::query_as(
         "select user_id, scope, points, exact, correct, settled from user_scores where settled <> 0 or points <> 0 or exact <> 0 or correct <> 0",
     )
-    .fetch_all(&app.app.db)
+    .fetch_all(&app.app.core.db)
     .await
     .expect("the scores");
     rows.into_iter()
@@ -114,7 +111,7 @@ async fn scores_follow_a_result_its_correction_and_its_annulment() {
         }
         let tournament: i64 = sqlx::query_scalar("select tournament_id from events where id = $1")
             .bind(event)
-            .fetch_one(&app.app.db)
+            .fetch_one(&app.app.core.db)
             .await
             .expect("the tournament");
         let scopes = Scope::of_match(TournamentId(tournament), app.clock.now() + FAR);
@@ -249,7 +246,7 @@ async fn results_that_come_at_once_do_not_wait_for_each_other_in_a_circle() {
         let (of_first, of_both, also_of_both) =
             (put("of the first", &users[..1]).await, put("of both", &users).await, put("also of both", &users).await);
         // One sees only the second's score and waits for it; the other sees both, and holds the first's meanwhile.
-        let mut holder = app.app.db.begin().await.expect("begun");
+        let mut holder = app.app.core.db.begin().await.expect("begun");
         sqlx::query("select from user_scores where user_id = $1 for update")
             .bind(users[1].0)
             .execute(&mut *holder)
@@ -283,7 +280,7 @@ async fn a_result_that_was_forgotten_is_planned_again() {
             async || app.told().await.into_iter().map(|(subject, payload)| (subject, payload["event_id"].clone()));
         assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 0, "it has its time");
         sqlx::query("update event_results set recorded_at = now() - interval '3 minutes', look_again_at = now()")
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("aged");
         assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 1);
@@ -313,7 +310,7 @@ async fn a_rebuild_finds_what_is_wrong_and_puts_it_right() {
             format!("update user_scores set exact = 0 where user_id = {} and scope = 'all'", users[1]),
             format!("delete from user_scores where user_id = {} and scope = 'all'", users[1]),
         ] {
-            sqlx::query(sqlx::AssertSqlSafe(wrong.as_str())).execute(&app.app.db).await.expect("spoilt");
+            sqlx::query(sqlx::AssertSqlSafe(wrong.as_str())).execute(&app.app.core.db).await.expect("spoilt");
             let expected = [(users[1], "all".to_owned())];
             assert_eq!(differences(app, Rebuild::DryRun).await, expected, "{wrong}");
             assert_ne!(scores(app).await, right, "a dry run leaves it");
@@ -321,7 +318,7 @@ async fn a_rebuild_finds_what_is_wrong_and_puts_it_right() {
             assert_eq!(scores(app).await, right);
         }
         let nobody = "insert into user_scores values (999999, 'week:2020-01', 1, 0, 0, 0)";
-        sqlx::query(nobody).execute(&app.app.db).await.expect("spoilt");
+        sqlx::query(nobody).execute(&app.app.core.db).await.expect("spoilt");
         assert_eq!(differences(app, Rebuild::Repair).await, [(UserId(999_999), "week:2020-01".to_owned())]);
         assert_eq!(differences(app, Rebuild::Repair).await, []);
         // A result that no lane has yet is no difference.
@@ -348,7 +345,7 @@ async fn a_worker_that_comes_late_pays_nothing_by_an_older_result() {
             assert!(predict(app, user, event, forecast(Pick::Home, None, 0)).await);
         }
         far(&fixtures).at("finished", 1, 0).put().await;
-        let (scores, mut connection) = (&app.app.scores, app.app.db.acquire().await.expect("connected"));
+        let (scores, mut connection) = (&app.app.scores, app.app.core.db.acquire().await.expect("connected"));
         let lanes = scores.plan(EventId(event)).await.expect("planned");
         let first = store::latest_result(&mut connection, EventId(event)).await.expect("read").expect("a result");
         // By the second result nobody earns anything, and so nothing is written down for anybody.
@@ -368,7 +365,7 @@ async fn a_worker_that_comes_late_pays_nothing_by_an_older_result() {
             scores.pay(lane, &last).await.expect("nothing to do");
         }
         let paid: i64 =
-            sqlx::query_scalar("select count(*) from coin_payouts").fetch_one(&app.app.db).await.expect("read");
+            sqlx::query_scalar("select count(*) from coin_payouts").fetch_one(&app.app.core.db).await.expect("read");
         assert_eq!(paid, 3);
         app.told().await;
     })
@@ -505,7 +502,7 @@ async fn last_results_alone_decide(app: &TestApp, steps: &[Step]) {
     }
     let tournament: i64 = sqlx::query_scalar("select tournament_id from events where id = $1")
         .bind(events[0])
-        .fetch_one(&app.app.db)
+        .fetch_one(&app.app.core.db)
         .await
         .expect("the tournament");
     let now: OffsetDateTime = app.clock.now();

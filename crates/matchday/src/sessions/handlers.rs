@@ -4,16 +4,14 @@ use axum::{Json, extract::State, response::IntoResponse};
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
-
-use super::service::{Session, SessionError};
-use crate::{
-    app::App,
-    http::{
-        ApiError, CurrentUser, ErrorBody, NO_STORE, Path, Query,
-        paging::{PageMeta, Paging, PagingParameters},
-    },
+use web::{
+    ApiError, ErrorBody, NO_STORE, Path, Query,
     ids::SessionId,
+    paging::{PageMeta, Paging},
 };
+
+use super::service::{Session, SessionError, Sessions};
+use crate::sessions::CurrentUser;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Done {
@@ -62,21 +60,24 @@ impl From<SessionError> for ApiError {
 /// End this session.
 #[utoipa::path(post, path = "/api/auth/logout", tag = "Sessions", security(("token" = [])),
     responses((status = 200, description = "The token is not good any more", body = Done)))]
-pub(super) async fn log_out(State(app): State<App>, user: CurrentUser) -> Result<impl IntoResponse, ApiError> {
-    app.sessions.end(user.id, user.session).await?;
+pub(super) async fn log_out(
+    State(sessions): State<Sessions>,
+    user: CurrentUser,
+) -> Result<impl IntoResponse, ApiError> {
+    sessions.end(user.id, user.session).await?;
     // Only another session could be given this answer again, which would think that it had ended.
     Ok(([NO_STORE], Json(Done { message: "Logged out." })))
 }
 
 /// List the caller's sessions, newest first.
 #[utoipa::path(get, path = "/api/auth/sessions", tag = "Sessions", security(("token" = [])),
-    params(PagingParameters), responses((status = 200, body = SessionList)))]
+    params(Paging), responses((status = 200, body = SessionList)))]
 pub(super) async fn list_sessions(
-    State(app): State<App>,
+    State(sessions): State<Sessions>,
     user: CurrentUser,
     Query(paging): Query<Paging>,
 ) -> Result<Json<SessionList>, ApiError> {
-    let (sessions, total) = app.sessions.list(user.id, paging).await?;
+    let (sessions, total) = sessions.list(user.id, paging).await?;
     let item = |session: Session| SessionItem {
         current: session.id == user.session,
         id: session.id,
@@ -96,11 +97,11 @@ pub(super) async fn list_sessions(
         (status = 404, description = "The caller has no such session", body = ErrorBody),
     ))]
 pub(super) async fn end_session(
-    State(app): State<App>,
+    State(sessions): State<Sessions>,
     user: CurrentUser,
     Path(id): Path<SessionId>,
 ) -> Result<Json<Done>, ApiError> {
-    if app.sessions.end(user.id, id).await? {
+    if sessions.end(user.id, id).await? {
         Ok(Json(Done { message: "The session was ended." }))
     } else {
         Err(ApiError::not_found("The session"))

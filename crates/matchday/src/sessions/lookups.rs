@@ -3,19 +3,18 @@
 
 use std::sync::Arc;
 
+use platform::{
+    batches::{Attempt, Write},
+    clock::Clock,
+    database,
+};
 use sqlx::PgConnection;
+use web::ids::UserId;
 
 use super::{
     rules::{self, TokenHash},
+    settings::Settings,
     store::{self, Found, Use},
-};
-use crate::{
-    ids::UserId,
-    platform::{
-        batches::{Attempt, Write},
-        clock::Clock,
-        config, database,
-    },
 };
 
 /// A token, and whose it says it is.
@@ -27,7 +26,7 @@ pub(super) struct Token {
 
 /// Looks tokens up and takes note that they are used.
 pub(super) struct LookUps {
-    pub(super) config: config::Sessions,
+    pub(super) config: Settings,
     pub(super) clock: Arc<dyn Clock>,
 }
 

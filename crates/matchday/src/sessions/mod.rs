@@ -1,19 +1,28 @@
 //! Sessions: the tokens that apps carry. A session is issued by a login, slides with use, and ends by logout, by
 //! revocation from another session, by age, or because newer ones took its place.
 
+mod extract;
 mod handlers;
 mod lookups;
 mod rules;
 pub mod service;
+pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
+pub mod user_limit;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::app::App;
+pub use self::extract::{Authenticates, CurrentUser, MaybeUser, StreamUser};
+pub(crate) use self::extract::{Counted, token_of};
+use self::service::Sessions;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Sessions: FromRef<S>,
+{
     OpenApiRouter::new()
         .routes(routes!(handlers::log_out))
         .routes(routes!(handlers::list_sessions))

@@ -8,8 +8,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
-
-use crate::ids::UserId;
+use web::ids::UserId;
 
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /// 256 bits in base 62.

@@ -8,30 +8,31 @@ use std::{
     time::Instant,
 };
 
+use platform::{
+    Core,
+    batches::{BatchError, Batches},
+    clock::Clock,
+    database,
+    outbox::{self, Message},
+    random::{self, Random},
+};
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
+use web::{
+    ids::{SessionId, UserId},
+    paging::Paging,
+};
 
 use super::{
     lookups::{LookUps, Token},
     rules::{self, Ban, TokenHash},
+    settings::Settings,
     store::{self, Ended, Found, Row},
 };
-use crate::{
-    accounts,
-    http::paging::Paging,
-    ids::{SessionId, UserId},
-    platform::{
-        batches::{BatchError, Batches},
-        clock::Clock,
-        config::{self, Config},
-        database,
-        outbox::{self, Message},
-        random::{self, Random},
-    },
-};
+use crate::accounts;
 
 /// The subject on which ended sessions are told.
 pub const REVOKED: &str = "fact.session.revoked";
@@ -56,7 +57,7 @@ pub struct Sessions {
 
 struct Inner {
     db: PgPool,
-    config: config::Sessions,
+    config: Settings,
     /// Whether sessions have chat devices.
     with_chat: bool,
     clock: Arc<dyn Clock>,
@@ -156,15 +157,9 @@ pub enum SessionError {
 
 impl Sessions {
     /// Sessions in this database.
-    pub fn new(
-        db: PgPool,
-        config: &Config,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
-        outbox_written: Arc<Notify>,
-    ) -> Self {
-        let timeout = config.database.statement_timeout;
-        let (with_chat, config) = (config.matrix.homeserver_url.is_some(), config.sessions.clone());
+    pub fn new(core: &Core, settings: &Settings, with_chat: bool) -> Self {
+        let Core { db, clock, random, outbox_written, statement_timeout: timeout, .. } = core.clone();
+        let config = settings.clone();
         let lookups = (0..LANES).map(|_| LookUps { config: config.clone(), clock: Arc::clone(&clock) }).collect();
         let lookups = Batches::start(&db, timeout, LOOKUPS_WAITING, lookups);
         let (checked, evictions) = (quick_cache::sync::Cache::new(config.cache_entries), AtomicU64::new(0));
@@ -261,7 +256,7 @@ impl Sessions {
         let Some(user) = rules::read_token(token) else { return Ok(None) };
         metrics::counter!("matchday_session_lookups_total").increment(1);
         let (evictions, looked_up) = (inner.evictions.load(Ordering::SeqCst), Instant::now());
-        let Some(found) = inner.lookups.write(user, Token { user, hash }).await? else { return Ok(None) };
+        let Some(found) = inner.lookups.write(user.0, Token { user, hash }).await? else { return Ok(None) };
         let Found { id, ban, expires_at, .. } = found;
         let checked = Checked { user_id: user, id, ban, expires_at };
         inner.checked.insert(hash, (checked, looked_up));

@@ -2,12 +2,12 @@
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
+use web::ids::{SessionId, UserId};
 
 use super::{
     lookups::Token,
     rules::{Ban, TokenHash},
 };
-use crate::ids::{SessionId, UserId};
 
 /// A session as it is stored.
 #[derive(Clone, Debug)]

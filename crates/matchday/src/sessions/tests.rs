@@ -8,7 +8,7 @@ use crate::testing::TestApp;
 
 /// Every operation that the description says needs a token, with an id where one is wanted.
 fn guarded() -> Vec<(Method, String)> {
-    let api = serde_json::to_value(crate::http::description()).expect("JSON");
+    let api = serde_json::to_value(crate::router::description()).expect("JSON");
     let mut found = Vec::new();
     for (path, item) in api["paths"].as_object().expect("paths") {
         for (method, operation) in item.as_object().expect("methods") {
@@ -188,7 +188,7 @@ async fn sessions_that_ended_by_themselves_do_not_count() {
         app.clock.advance(Duration::seconds(1));
         sqlx::query("update sessions set expires_at = $1 where created_at > '2026-12-01'")
             .bind(time::macros::datetime!(2026-12-02 00:00 UTC))
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("expired");
         let newest = app.login(kept.id).await;
@@ -205,7 +205,7 @@ async fn racing_logins_never_leave_more_than_ten_sessions() {
         join_all((0..30).map(|_| app.login(id))).await;
         let left: i64 = sqlx::query_scalar("select count(*) from sessions where user_id = $1")
             .bind(id)
-            .fetch_one(&app.app.db)
+            .fetch_one(&app.app.core.db)
             .await
             .expect("read");
         assert_eq!(left, 10);
@@ -250,7 +250,7 @@ async fn tokens_are_stored_only_as_hashes() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let stored: String = sqlx::query_scalar("select row_to_json(s)::text from sessions s")
-            .fetch_one(&app.app.db)
+            .fetch_one(&app.app.core.db)
             .await
             .expect("read");
         let secret = user.token.split('_').nth(2).expect("the secret part");
@@ -266,7 +266,7 @@ async fn tokens_are_looked_up_together_and_nobody_waits_for_a_session_that_someb
         app.app.sessions.end(gone.id, session_of(&gone).await).await.expect("ended");
         app.clock.advance(Duration::minutes(10));
         app.app.sessions.forget_all();
-        let mut holder = app.app.db.begin().await.expect("begun");
+        let mut holder = app.app.core.db.begin().await.expect("begun");
         sqlx::query("select from sessions where user_id = $1 for update")
             .bind(held.id.0)
             .execute(&mut *holder)
@@ -290,7 +290,7 @@ async fn tokens_are_looked_up_together_and_nobody_waits_for_a_session_that_someb
 }
 
 /// The one session of a user.
-async fn session_of(user: &crate::testing::TestUser<'_>) -> crate::ids::SessionId {
+async fn session_of(user: &crate::testing::TestUser<'_>) -> web::ids::SessionId {
     let listed = user.get("/api/auth/sessions").await.expect(200);
-    crate::ids::SessionId(listed["data"][0]["id"].as_i64().expect("an id"))
+    web::ids::SessionId(listed["data"][0]["id"].as_i64().expect("an id"))
 }

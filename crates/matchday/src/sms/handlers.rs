@@ -17,6 +17,12 @@ use utoipa::{
         schema::{ObjectBuilder, Schema, Type},
     },
 };
+use web::{
+    ApiError, ErrorBody, Path, Query, RawBody,
+    fields::{FromQuery, from_parameters},
+    paging::{PageMeta, Paging},
+    unknown_route,
+};
 
 use super::{
     provider::{CallbackError, ReportRequest},
@@ -24,16 +30,7 @@ use super::{
     service::{LogEntry, LogFilter, ReportError, Sms},
     templates::Language,
 };
-use crate::{
-    app::App,
-    http::{
-        ApiError, ErrorBody, Path, Query, RawBody,
-        fields::{FromParameters, FromQuery, Parameters},
-        paging::{PageMeta, Paging, PagingParameters},
-        unknown_route,
-    },
-    phone::Phone,
-};
+use crate::phone::Phone;
 
 impl Language {
     /// What the client prefers.
@@ -44,17 +41,16 @@ impl Language {
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; LogFilter reads the values")]
 pub(super) struct LogParameters {
     /// Only messages to this phone.
-    #[param(example = "+14155550100")]
-    phone: Option<String>,
+    #[param(value_type = Option<String>, example = "+14155550100")]
+    phone: Option<Phone>,
     /// Only messages of this day (UTC).
-    #[param(format = Date, example = "2026-11-20")]
-    date: Option<String>,
+    #[param(value_type = Option<String>, format = Date, example = "2026-11-20")]
+    date: Option<Date>,
     /// Only messages of this status: `sent` or `failed`.
-    #[param(pattern = "^(sent|failed)$")]
-    status: Option<String>,
+    #[param(value_type = Option<String>, pattern = "^(sent|failed)$")]
+    status: Option<Status>,
     /// Messages without a code, like the one to a phone that an account has left, instead of those with one.
     notices: Option<bool>,
 }
@@ -69,13 +65,11 @@ impl FromQuery for Status {
     }
 }
 
-impl FromParameters for LogFilter {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let (phone, date) = (parameters.optional::<Phone>("phone"), parameters.optional::<Date>("date"));
-        let status = parameters.optional::<Status>("status");
-        let notices = parameters.optional::<bool>("notices");
-        let status = status?.map(|status| status.0);
-        Some(Self { phone: phone?, date: date?, status, notices: notices?.unwrap_or(false) })
+from_parameters!(LogParameters { phone, date, status, notices });
+
+impl From<LogParameters> for LogFilter {
+    fn from(LogParameters { phone, date, status, notices }: LogParameters) -> Self {
+        Self { phone, date, status: status.map(|Status(name)| name), notices: notices.unwrap_or(false) }
     }
 }
 
@@ -172,18 +166,18 @@ impl From<ReportError> for ApiError {
 /// Read the messages, with their codes, newest first.
 ///
 /// For development: there is no such endpoint in production, and codes are not kept there.
-#[utoipa::path(get, path = "/api/logs/sms", tag = "Development", params(LogParameters, PagingParameters),
+#[utoipa::path(get, path = "/api/logs/sms", tag = "Development", params(LogParameters, Paging),
     responses((status = 200, body = SmsLog), (status = 404, description = "In production", body = ErrorBody)))]
 pub(super) async fn list_sms_log(
-    State(app): State<App>,
-    filter: Result<Query<(LogFilter, Paging)>, ApiError>,
+    State(sms): State<Sms>,
+    filter: Result<Query<(LogParameters, Paging)>, ApiError>,
 ) -> Result<Json<SmsLog>, ApiError> {
     // Before anything of the request is judged: in production this is a path like any other that does not exist.
-    if !app.sms.log_is_open() {
+    if !sms.log_is_open() {
         return Err(unknown_route().await);
     }
     let Query((filter, paging)) = filter?;
-    let (entries, total) = app.sms.log(&filter, paging).await?;
+    let (entries, total) = sms.log(&filter.into(), paging).await?;
     Ok(Json(SmsLog { data: entries.into_iter().map(SmsLogItem::from).collect(), meta: paging.meta(total) }))
 }
 
@@ -220,14 +214,14 @@ impl ToSchema for ProviderName {}
         (status = 404, description = "The provider is not in use, or not set up to send reports", body = ErrorBody),
     ))]
 pub(super) async fn take_sms_report(
-    State(app): State<App>,
+    State(sms): State<Sms>,
     Path(ProviderName(provider)): Path<ProviderName>,
     uri: Uri,
     headers: HeaderMap,
     RawBody(body): RawBody,
 ) -> Result<Json<Noted>, ApiError> {
     let request = ReportRequest { method: &Method::POST, query: uri.query(), headers: &headers, body: &body };
-    take_report(&app.sms, &provider, &request).await
+    take_report(&sms, &provider, &request).await
 }
 
 /// Receive a delivery report from an SMS provider in the query.
@@ -243,14 +237,14 @@ pub(super) async fn take_sms_report(
         (status = 405, description = "The provider does not report by GET", body = ErrorBody),
     ))]
 pub(super) async fn take_sms_report_by_query(
-    State(app): State<App>,
+    State(sms): State<Sms>,
     Path(ProviderName(provider)): Path<ProviderName>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Json<Noted>, Response> {
     let request = ReportRequest { method: &method, query: uri.query(), headers: &headers, body: &[] };
-    take_report(&app.sms, &provider, &request).await.map_err(|error| match error.status() {
+    take_report(&sms, &provider, &request).await.map_err(|error| match error.status() {
         // The response must name the methods that are allowed (RFC 9110, section 15.5.6).
         StatusCode::METHOD_NOT_ALLOWED => ([(header::ALLOW, "POST")], error).into_response(),
         _ => error.into_response(),

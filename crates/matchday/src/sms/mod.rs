@@ -8,6 +8,7 @@ mod handlers;
 pub mod provider;
 pub mod registry;
 pub mod service;
+pub mod settings;
 pub(crate) mod store;
 pub mod templates;
 #[cfg(test)]
@@ -15,9 +16,11 @@ mod tests;
 pub mod twilio;
 pub mod vonage;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
+use web::WebState;
 
-use crate::app::App;
+use self::service::Sms;
 
 // A new provider is its file, the `mod` of that file, and its name here.
 registry::providers! {
@@ -26,7 +29,10 @@ registry::providers! {
     console,
 }
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: WebState>() -> OpenApiRouter<S>
+where
+    Sms: FromRef<S>,
+{
     OpenApiRouter::new()
         .routes(routes!(handlers::list_sms_log))
         .routes(routes!(handlers::take_sms_report, handlers::take_sms_report_by_query))

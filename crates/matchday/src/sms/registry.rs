@@ -6,13 +6,13 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use platform::settings::{Setting, Source};
 use url::Url;
 
 use super::{
     PROVIDER_NAMES, PROVIDERS,
     provider::{Provider, SetupError},
 };
-use crate::platform::settings::{Setting, Source};
 
 /// A provider that `sms.providers` can name.
 #[derive(Debug)]

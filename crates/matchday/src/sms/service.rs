@@ -3,26 +3,23 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use platform::{Core, Environment, breaker::Breaker, clock::Clock, database};
 use sqlx::PgPool;
 use time::OffsetDateTime;
+use url::Url;
+use web::paging::Paging;
 
 pub use super::store::{LogEntry, LogFilter};
 use super::{
     provider::{CallbackError, Delivery, Outgoing, Provider, ReportRequest, SendError, StatusReport},
     registry::{self, Registration, Setup},
+    settings::Settings,
     store::{self, Entry},
     templates::{AppHash, AppName, Language, LastLine, WebDomain, render, render_move_notice},
 };
 use crate::{
     codes::{Code, service::CodeId},
-    http::paging::Paging,
     phone::Phone,
-    platform::{
-        breaker::Breaker,
-        clock::Clock,
-        config::{Config, Environment},
-        database,
-    },
 };
 
 /// Text messages.
@@ -96,17 +93,16 @@ pub enum ReportError {
 
 impl Sms {
     /// Messages by the providers that the configuration names.
-    pub fn new(db: PgPool, config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
-        let sms = &config.sms;
+    pub fn new(core: &Core, sms: &Settings, public_url: Option<&Url>) -> anyhow::Result<Self> {
+        let Core { db, clock, .. } = core.clone();
         let carrier = |registered: &&'static Registration| -> anyhow::Result<Carrier> {
-            let public_url = config.http.public_url.as_ref();
             let report_url = public_url.and_then(|base| base.join(&registered.report_path()).ok());
             let account = sms.accounts.of(registered).context("a provider without settings")?;
             let provider = account.open(Setup { timeout: sms.timeout, report_url })?;
             // A provider that fails is left alone for a while, or everybody would wait for it before the next one.
             Ok(Carrier { provider, breaker: Breaker::new(3, Duration::from_secs(15)) })
         };
-        let providers = config.sms_providers().iter().map(carrier);
+        let providers = sms.providers_in_order().iter().map(carrier);
         let inner = Inner {
             providers: providers.collect::<anyhow::Result<_>>().context("sms.providers")?,
             texts: Texts {
@@ -114,7 +110,7 @@ impl Sms {
                 app_hash: sms.app_hash.as_deref().map(AppHash::parse).transpose().context("sms.app_hash")?,
                 web_domain: sms.web_domain.as_deref().map(WebDomain::parse).transpose().context("sms.web_domain")?,
             },
-            keeps_codes: config.env != Environment::Production,
+            keeps_codes: core.env != Environment::Production,
             log_for: sms.log_for,
             db,
             clock,

@@ -2,8 +2,9 @@
 
 use sqlx::{PgConnection, PgExecutor};
 use time::{Date, OffsetDateTime};
+use web::paging::Paging;
 
-use crate::{codes::service::CodeId, http::paging::Paging, phone::Phone};
+use crate::{codes::service::CodeId, phone::Phone};
 
 /// A message that a provider took, or did not.
 pub(super) struct Entry<'a> {

@@ -8,6 +8,7 @@ use axum::body::Body;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{Method, Request};
+use platform::clock::Clock as _;
 use serde_json::{Value, json};
 use sha1::Sha1;
 use sha2::Sha256;
@@ -16,7 +17,6 @@ use self::remote::Remote;
 use super::templates::Language;
 use crate::{
     codes::service::RequestError,
-    platform::clock::Clock as _,
     testing::{Answer, TestApp, eventually},
 };
 
@@ -105,22 +105,15 @@ async fn where_no_provider_takes_it_the_answer_is_503_and_the_code_before_stays_
         let code = app.codes(PHONE).await.remove(0);
         // The same database and account, with both providers down.
         let config = crate::testing::test_config(&both(down.base_url.as_str(), down.base_url.as_str()));
-        let sms = crate::sms::service::Sms::new(app.app.db.clone(), &config, app.clock.clone()).expect("providers");
-        let codes = crate::codes::service::Codes::new(
-            app.app.db.clone(),
-            &config,
-            app.app.limits.clone(),
-            sms,
-            app.clock.clone(),
-            app.app.random.clone(),
-        );
+        let sms = crate::sms::service::Sms::new(&app.app.core, &config.sms, None).expect("providers");
+        let countries = &config.sms.countries;
+        let codes = crate::codes::service::Codes::new(&app.app.core, &config.codes, &config.limits, countries, sms);
         let phone = crate::phone::Phone::parse(PHONE).expect("a phone");
         let subject = crate::codes::Subject::Login(phone.clone());
-        let network = crate::http::ClientNetwork::local();
+        let network = web::ClientNetwork::local();
         let refused = codes.request(&subject, &phone, network, Language::English).await;
         assert!(matches!(refused, Err(RequestError::Unavailable)), "{refused:?}");
-        let answer =
-            axum::response::IntoResponse::into_response(crate::http::ApiError::from(refused.expect_err("refused")));
+        let answer = axum::response::IntoResponse::into_response(web::ApiError::from(refused.expect_err("refused")));
         assert_eq!((answer.status().as_u16(), answer.headers()["retry-after"].as_bytes()), (503, &b"1"[..]));
         // What nobody took costs nothing.
         for _ in 0..20 {
@@ -328,7 +321,7 @@ async fn in_production_there_is_no_log_to_read_and_no_code_in_it() {
             assert_eq!((answer.status.as_u16(), &answer.bytes), (404, &unknown), "{path}");
         }
         let kept: Vec<Option<String>> =
-            sqlx::query_scalar("select code from sms_log").fetch_all(&app.app.db).await.expect("read");
+            sqlx::query_scalar("select code from sms_log").fetch_all(&app.app.core.db).await.expect("read");
         assert_eq!(kept, [None]);
         let code = field(&twilio.only_request().form, "Body")[..6].to_owned();
         app.post("/api/code/verify", &json!({"phone": PHONE, "code": code})).await.expect(200);

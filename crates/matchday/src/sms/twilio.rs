@@ -6,6 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::future::BoxFuture;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::Method;
+use platform::{setting_group, settings::Secret};
 use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
@@ -21,7 +22,6 @@ use super::{
     },
     registry::{Account, Registration, Setup},
 };
-use crate::platform::settings::{Secret, setting_group};
 
 /// See [`super::PROVIDERS`].
 pub const REGISTRATION: Registration = Registration {

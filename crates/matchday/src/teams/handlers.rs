@@ -4,34 +4,32 @@ use axum::{Json, extract::State};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
-
-use super::service::{Favourite, MOST_OTHERS, SaveError, Team, TeamFilter};
-use crate::{
-    app::App,
-    http::{
-        ApiError, CurrentUser, ErrorBody, Query, ValidJson,
-        fields::{Body, FromBody, FromJson, FromParameters, Parameters},
-        paging::{PageMeta, Paging, PagingParameters},
-    },
+use web::{
+    ApiError, ErrorBody, Query, ValidJson,
+    fields::{FromJson, Search, from_body, from_parameters},
     ids::{SportId, TeamId},
+    paging::{PageMeta, Paging},
 };
+
+use super::service::{Favourite, MOST_OTHERS, SaveError, Team, TeamFilter, Teams};
+use crate::sessions::CurrentUser;
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only its documentation is used; TeamFilter reads the values")]
 pub(super) struct TeamParameters {
     /// Only teams of this sport.
     #[param(value_type = Option<i64>, minimum = 1)]
     sport_id: Option<SportId>,
     /// Only teams with this in their name, in any case.
-    #[param(max_length = 100, pattern = r"^[^\x00]*$", example = "rovers")]
-    search: Option<String>,
+    #[param(value_type = Option<String>, max_length = 100, pattern = r"^[^\x00]*$", example = "rovers")]
+    search: Option<Search>,
 }
 
-impl FromParameters for TeamFilter {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
-        let (sport_id, search) = (parameters.optional("sport_id"), parameters.optional("search"));
-        Some(Self { sport_id: sport_id?, search: search? })
+from_parameters!(TeamParameters { sport_id, search });
+
+impl From<TeamParameters> for TeamFilter {
+    fn from(TeamParameters { sport_id, search }: TeamParameters) -> Self {
+        Self { sport_id, search }
     }
 }
 
@@ -131,11 +129,7 @@ pub(super) struct PrimaryChoice {
     team_id: TeamId,
 }
 
-impl FromBody for PrimaryChoice {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        Some(Self { team_id: body.required("team_id")? })
-    }
-}
+from_body!(PrimaryChoice { team_id });
 
 #[derive(ToSchema)]
 pub(super) struct OtherChoice {
@@ -144,11 +138,7 @@ pub(super) struct OtherChoice {
     team_ids: TeamIds,
 }
 
-impl FromBody for OtherChoice {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        Some(Self { team_ids: body.required("team_ids")? })
-    }
-}
+from_body!(OtherChoice { team_ids });
 
 /// Up to five different teams.
 struct TeamIds(Vec<TeamId>);
@@ -175,13 +165,13 @@ impl From<SaveError> for ApiError {
 
 /// List teams by name.
 #[utoipa::path(get, path = "/api/auth/teams", tag = "Teams", security(("token" = [])),
-    params(TeamParameters, PagingParameters), responses((status = 200, body = TeamList)))]
+    params(TeamParameters, Paging), responses((status = 200, body = TeamList)))]
 pub(super) async fn list_teams(
-    State(app): State<App>,
+    State(teams): State<Teams>,
     _: CurrentUser,
-    Query((filter, paging)): Query<(TeamFilter, Paging)>,
+    Query((filter, paging)): Query<(TeamParameters, Paging)>,
 ) -> Result<Json<TeamList>, ApiError> {
-    let (teams, total) = app.teams.list(&filter, paging).await?;
+    let (teams, total) = teams.list(&filter.into(), paging).await?;
     Ok(Json(TeamList { data: teams.into_iter().map(TeamItem::from).collect(), meta: paging.meta(total) }))
 }
 
@@ -193,11 +183,11 @@ pub(super) async fn list_teams(
         (status = 404, description = "There is no such team", body = ErrorBody),
     ))]
 pub(super) async fn save_primary_team(
-    State(app): State<App>,
+    State(teams): State<Teams>,
     user: CurrentUser,
     ValidJson(choice): ValidJson<PrimaryChoice>,
 ) -> Result<Json<PrimarySaved>, ApiError> {
-    let team = app.teams.save_primary(user.id, choice.team_id).await?;
+    let team = teams.save_primary(user.id, choice.team_id).await?;
     Ok(Json(PrimarySaved { message: "Primary team saved.", data: PrimaryTeam { team: team.into() } }))
 }
 
@@ -205,11 +195,11 @@ pub(super) async fn save_primary_team(
 #[utoipa::path(post, path = "/api/auth/teams/other", tag = "Teams", security(("token" = [])),
     request_body = OtherChoice, responses((status = 200, body = OthersSaved)))]
 pub(super) async fn save_other_teams(
-    State(app): State<App>,
+    State(teams): State<Teams>,
     user: CurrentUser,
     ValidJson(choice): ValidJson<OtherChoice>,
 ) -> Result<Json<OthersSaved>, ApiError> {
-    let teams = app.teams.save_others(user.id, &choice.team_ids.0).await?;
+    let teams = teams.save_others(user.id, &choice.team_ids.0).await?;
     let teams = teams.into_iter().map(FavouriteItem::from).collect();
     Ok(Json(OthersSaved { message: "Other teams saved.", data: OtherTeams { teams } }))
 }

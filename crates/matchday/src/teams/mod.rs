@@ -6,12 +6,17 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(crate) use self::handlers::FavouriteItem;
-use crate::app::App;
+use self::service::Teams;
+use crate::sessions::Authenticates;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Teams: FromRef<S>,
+{
     OpenApiRouter::new()
         .routes(routes!(handlers::list_teams))
         .routes(routes!(handlers::save_primary_team))

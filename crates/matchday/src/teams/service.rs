@@ -1,13 +1,15 @@
 //! Listing teams and saving favourites.
 
+use platform::Core;
 use sqlx::PgPool;
+use web::{
+    fields::Search,
+    ids::{SportId, TeamId, UserId},
+    paging::Paging,
+};
 
 use super::store;
-use crate::{
-    accounts,
-    http::{fields::Search, paging::Paging},
-    ids::{SportId, TeamId, UserId},
-};
+use crate::accounts;
 
 /// How many favourites there may be besides the primary team.
 pub const MOST_OTHERS: usize = 5;
@@ -77,8 +79,8 @@ pub enum SaveError {
 
 impl Teams {
     /// Teams in this database.
-    pub fn new(db: PgPool) -> Self {
-        Self { db }
+    pub fn new(core: &Core) -> Self {
+        Self { db: core.db.clone() }
     }
 
     /// A page of teams by name, and how many there are in all.

@@ -1,12 +1,13 @@
 //! The SQL of teams.
 
 use sqlx::{PgConnection, PgExecutor};
+use web::{
+    fields::Search,
+    ids::{SportId, TeamId, UserId},
+    paging::Paging,
+};
 
 use super::service::{Favourite, Team, TeamFilter};
-use crate::{
-    http::{fields::Search, paging::Paging},
-    ids::{SportId, TeamId, UserId},
-};
 
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,

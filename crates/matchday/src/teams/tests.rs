@@ -59,7 +59,7 @@ async fn search_ignores_case_and_takes_wildcards_literally() {
         assert_eq!(total("%5C").await, Some(0));
         assert_eq!(total("").await, Some(4));
         let greek = "update teams set name = '\u{391}\u{3a1}\u{397}\u{3a3} Thessaloniki' where slug = $1";
-        sqlx::query(greek).bind(fixtures.slug("albion")).execute(&app.app.db).await.expect("renamed");
+        sqlx::query(greek).bind(fixtures.slug("albion")).execute(&app.app.core.db).await.expect("renamed");
         assert_eq!(total("%CE%B1%CF%81%CE%B7%CF%83").await, Some(1), "the last sigma of a word too");
         assert_eq!(total("%CE%91%CE%A1%CE%97%CE%A3").await, Some(1));
     })
@@ -116,7 +116,7 @@ async fn the_primary_team_is_saved() {
         }
         let saved: Vec<i64> = sqlx::query_scalar("select team_id from user_teams where user_id = $1 and rank = 0")
             .bind(user.id)
-            .fetch_all(&app.app.db)
+            .fetch_all(&app.app.core.db)
             .await
             .expect("read");
         assert_eq!(saved, [fixtures.team_id("city").await], "the last one counts");
@@ -194,7 +194,7 @@ async fn other_teams_are_at_most_five_known_and_different_ones() {
         }
         let kept: i64 = sqlx::query_scalar("select count(*) from user_teams where user_id = $1")
             .bind(user.id)
-            .fetch_one(&app.app.db)
+            .fetch_one(&app.app.core.db)
             .await
             .expect("read");
         assert_eq!(kept, 1, "a refused selection changes nothing");
@@ -217,7 +217,7 @@ async fn racing_selections_of_one_user_leave_one_of_them_whole() {
         }
         let saved: Vec<i64> = sqlx::query_scalar("select team_id from user_teams where user_id = $1 order by rank")
             .bind(user.id)
-            .fetch_all(&app.app.db)
+            .fetch_all(&app.app.core.db)
             .await
             .expect("read");
         assert!(selections.contains(&saved), "{saved:?}");

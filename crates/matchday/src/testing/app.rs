@@ -2,15 +2,17 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr},
-    panic::AssertUnwindSafe,
     sync::Arc,
 };
 
 use async_nats::jetstream::message::PublishMessage;
 use axum::body::Body;
-use futures_util::FutureExt as _;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
+use platform::{
+    outbox,
+    testing::{as_service, with_database},
+};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -19,14 +21,18 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use time::macros::datetime;
+use web::{
+    Edge, PEER,
+    ids::{EventId, UserId},
+    server::Answers as _,
+};
 
 use super::{MockClock, SeededRandom, TestFixtures, test_config, unique};
 use crate::{
     accounts,
     app::App,
-    http::{PEER, Private, Public, console, private, public, server::Answers as _},
-    ids::{EventId, UserId},
-    platform::{config::Config, database::MIGRATIONS, outbox},
+    config::Config,
+    router::{Public, console, private, public},
     scores,
 };
 
@@ -37,8 +43,10 @@ pub struct TestApp {
     /// Its clock, at 15:00 UTC on 20 November 2026 to begin with.
     pub clock: Arc<MockClock>,
     public: Public,
-    private: Private,
-    console: Option<Private>,
+    private: Edge,
+    console: Option<Edge>,
+    /// For requests to the homeserver.
+    pub web: reqwest::Client,
     owner: PgPool,
 }
 
@@ -124,17 +132,25 @@ impl TestApp {
         // Where somebody registered, that is what the test is about, or it is by the way.
         left.retain(|(subject, _)| subject != accounts::service::REGISTERED);
         assert!(left.is_empty(), "the test left messages that it did not look at: {left:?}");
-        test_app.app.db.close().await;
+        test_app.app.core.db.close().await;
         test_app.owner.close().await;
     }
 
     fn reaching(app: App, clock: Arc<MockClock>, owner: PgPool) -> Self {
-        Self { public: public(&app), private: private(&app), console: console(&app), app, clock, owner }
+        Self {
+            public: public(&app),
+            private: private(&app),
+            console: console(&app),
+            web: reqwest::Client::new(),
+            app,
+            clock,
+            owner,
+        }
     }
 
     /// Another process on the same database, with this configuration.
     pub async fn second(&self, config: Config) -> Self {
-        let (db, random) = (self.app.db.clone(), self.app.random.clone());
+        let (db, random) = (self.app.core.db.clone(), self.app.core.random.clone());
         let app = App::assemble(config, db, self.clock.clone(), random).await.expect("a second process");
         Self::reaching(app, self.clock.clone(), self.owner.clone())
     }
@@ -146,7 +162,7 @@ impl TestApp {
 
     /// Holds the teams so that requests for them hang until the connection is closed.
     pub async fn hold_teams(&self) -> PgConnection {
-        let mut holder = PgConnection::connect_with(&self.app.db.connect_options()).await.expect("a connection");
+        let mut holder = PgConnection::connect_with(&self.app.core.db.connect_options()).await.expect("a connection");
         holder.execute("begin; lock table teams in access exclusive mode").await.expect("held");
         holder
     }
@@ -170,7 +186,7 @@ impl TestApp {
 
     /// What was told to others since the last look, as (subject, payload).
     pub async fn told(&self) -> Vec<(String, Value)> {
-        outbox::take_all(&self.app.db).await.expect("the outbox")
+        outbox::take_all(&self.app.core.db).await.expect("the outbox")
     }
 
     /// Brings all scores in step with the results, as workers do.
@@ -189,7 +205,7 @@ impl TestApp {
         let told: Vec<i64> =
             sqlx::query_scalar("delete from outbox where subject = $1 returning (payload->>'event_id')::bigint")
                 .bind(scores::service::UPDATED)
-                .fetch_all(&self.app.db)
+                .fetch_all(&self.app.core.db)
                 .await
                 .expect("the outbox");
         assert_eq!(told, [event], "that scores are in step is told once");
@@ -252,6 +268,12 @@ impl TestApp {
         self.app.mirror.apply_waiting().await.expect("applied");
     }
 
+    /// Another process on the same database, with this configuration.
+    pub async fn process(&self, config: Config) -> App {
+        let core = &self.app.core;
+        App::assemble(config, core.db.clone(), core.clock.clone(), core.random.clone()).await.expect("an app")
+    }
+
     /// Sends a request without a token.
     pub async fn anonymous(&self, method: Method, path: &str) -> Answer {
         let request = Request::builder().method(method).uri(path).body(Body::empty()).expect("a request");
@@ -300,7 +322,7 @@ impl TestApp {
         sqlx::query("delete from outbox where subject = $1 and payload -> 'user_id' = to_jsonb($2::bigint)")
             .bind(accounts::service::REGISTERED)
             .bind(id)
-            .execute(&self.app.db)
+            .execute(&self.app.core.db)
             .await
             .expect("taken note of");
         (TestUser { id, token: data["token"].as_str().expect("a token").to_owned(), app: self }, data)
@@ -396,66 +418,6 @@ impl Answer {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
-}
-
-/// Runs a test with a database of its own, which is gone afterwards whether the test passed or not. It is handed over as
-/// its owner sees it; [`as_service`] is how the service does.
-pub async fn with_database(test: impl AsyncFnOnce(PgConnectOptions)) {
-    let config = test_config(&[]).database;
-    let owner = config.owner_url.as_ref().unwrap_or(&config.url);
-    let options: PgConnectOptions = owner.expose().parse().expect("a database URL");
-    let template = template(&options).await;
-    let name = unique("md_test");
-    let mut admin = PgConnection::connect_with(&options).await.expect("PostgreSQL: run dev/up");
-    admin
-        .execute(sqlx::AssertSqlSafe(format!("create database {name} template {template}")))
-        .await
-        .expect("a database");
-    let outcome = AssertUnwindSafe(test(options.clone().database(&name))).catch_unwind().await;
-    let dropped = admin.execute(sqlx::AssertSqlSafe(format!("drop database {name} with (force)"))).await;
-    if let Err(panic) = outcome {
-        std::panic::resume_unwind(panic);
-    }
-    dropped.expect("dropped");
-}
-
-/// The same database as the role that the service runs with.
-pub fn as_service(owner: &PgConnectOptions) -> PgConnectOptions {
-    let service: PgConnectOptions = test_config(&[]).database.url.expose().parse().expect("a database URL");
-    service.database(owner.get_database().expect("a database of the test's own"))
-}
-
-/// A migrated database to copy from; made once for each state of the migrations.
-async fn template(options: &PgConnectOptions) -> String {
-    let mut hasher = Sha256::new();
-    for migration in MIGRATIONS.iter() {
-        hasher.update(&migration.checksum);
-    }
-    let name = format!("md_template_{}", hex::encode(&hasher.finalize()[..6]));
-    let mut admin = PgConnection::connect_with(options).await.expect("PostgreSQL: run dev/up");
-    let exists = async |admin: &mut PgConnection| {
-        sqlx::query_scalar::<_, bool>("select exists (select from pg_database where datname = $1)")
-            .bind(&name)
-            .fetch_one(admin)
-            .await
-            .expect("a look at the databases")
-    };
-    if exists(&mut admin).await {
-        return name;
-    }
-    // Tests are processes that start together: one makes the template, under another name until it is whole.
-    admin.execute("select pg_advisory_lock(hashtextextended('matchday test template', 0))").await.expect("a lock");
-    if !exists(&mut admin).await {
-        let draft = format!("{name}_draft");
-        admin.execute(sqlx::AssertSqlSafe(format!("drop database if exists {draft}"))).await.expect("no draft");
-        admin.execute(sqlx::AssertSqlSafe(format!("create database {draft}"))).await.expect("a draft");
-        let pool = PgPool::connect_with(options.clone().database(&draft)).await.expect("the draft");
-        MIGRATIONS.run(&pool).await.expect("migrations");
-        pool.close().await;
-        admin.execute(sqlx::AssertSqlSafe(format!("alter database {draft} rename to {name}"))).await.expect("renamed");
-    }
-    admin.close().await.expect("closed");
-    name
 }
 
 #[cfg(test)]

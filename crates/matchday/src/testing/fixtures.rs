@@ -1,15 +1,13 @@
 //! Building a catalogue: `fixtures.a_match("m").between("rovers", "city").starting_in(2.hours()).put().await`.
 
+use platform::clock::Clock as _;
 use serde_json::{Value, json};
 use time::{Duration, format_description::well_known::Rfc3339};
 
 use super::{TestApp, unique};
-use crate::{
-    fixtures::{
-        document::Document,
-        service::{Mode, Report},
-    },
-    platform::clock::Clock as _,
+use crate::fixtures::{
+    document::Document,
+    service::{Mode, Report},
 };
 
 const TEAMS: [(&str, &str); 4] =
@@ -85,7 +83,7 @@ impl<'a> TestFixtures<'a> {
     pub async fn team_id(&self, team: &str) -> i64 {
         sqlx::query_scalar("select id from teams where slug = $1")
             .bind(self.slug(team))
-            .fetch_one(&self.app.app.db)
+            .fetch_one(&self.app.app.core.db)
             .await
             .expect("an imported team")
     }
@@ -153,7 +151,7 @@ impl MatchBuilder<'_, '_> {
         self.fixtures.import(std::slice::from_ref(&json)).await;
         sqlx::query_scalar("select id from events where key = $1")
             .bind(json["key"].as_str())
-            .fetch_one(&self.fixtures.app.app.db)
+            .fetch_one(&self.fixtures.app.app.core.db)
             .await
             .expect("an imported match")
     }

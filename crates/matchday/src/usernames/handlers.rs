@@ -2,25 +2,22 @@
 
 use axum::{
     Json,
-    extract::{FromRequestParts, State},
+    extract::{FromRef, FromRequestParts, State},
     response::IntoResponse,
 };
 use http::request::Parts;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
+use web::{
+    ApiError, ClientNetwork, ErrorBody, ValidJson, WebState,
+    fields::{FromJson, from_body},
+    limit_headers,
+};
 
 use super::{
     rules::Username,
-    service::{Availability, NamePermit},
-};
-use crate::{
-    app::App,
-    http::{
-        ApiError, ClientNetwork, ErrorBody, ValidJson,
-        fields::{Body, FromBody, FromJson},
-        limit_headers,
-    },
+    service::{Availability, NamePermit, Usernames},
 };
 
 impl FromJson for Username {
@@ -38,11 +35,7 @@ pub(super) struct UsernameQuestion {
     username: Username,
 }
 
-impl FromBody for UsernameQuestion {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        Some(Self { username: body.required("username")? })
-    }
-}
+from_body!(UsernameQuestion { username });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct UsernameAnswer {
@@ -61,8 +54,7 @@ pub(super) struct SuggestionWish {
     #[schema(value_type = String, max_length = 500, example = "Striker")]
     base: Base,
     /// Whether every suggestion ends in a digit; otherwise none has any. Left out it is false.
-    #[schema(required = false, value_type = Option<bool>)]
-    include_numbers: bool,
+    include_numbers: Option<bool>,
 }
 
 struct Base(String);
@@ -75,12 +67,7 @@ impl FromJson for Base {
     }
 }
 
-impl FromBody for SuggestionWish {
-    fn from_body(body: &mut Body) -> Option<Self> {
-        let (base, numbers) = (body.required("base"), body.optional("include_numbers"));
-        Some(Self { base: base?, include_numbers: numbers?.unwrap_or(false) })
-    }
-}
+from_body!(SuggestionWish { base, include_numbers });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Suggestions {
@@ -88,12 +75,15 @@ pub(super) struct Suggestions {
     suggestions: Vec<String>,
 }
 
-impl FromRequestParts<App> for NamePermit {
+impl<S: WebState> FromRequestParts<S> for NamePermit
+where
+    Usernames: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        let network = ClientNetwork::from_request_parts(parts, app).await?;
-        app.usernames.permit(network).await.map_err(ApiError::rate_limited)
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let network = ClientNetwork::from_request_parts(parts, state).await?;
+        Usernames::from_ref(state).permit(network).await.map_err(ApiError::rate_limited)
     }
 }
 
@@ -108,13 +98,13 @@ fn texts(names: &[Username]) -> Vec<String> {
         (status = 429, description = "Too many questions from this network", body = ErrorBody),
     ))]
 pub(super) async fn check_username(
-    State(app): State<App>,
+    State(usernames): State<Usernames>,
     permit: NamePermit,
     body: Result<ValidJson<UsernameQuestion>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permit.limit;
     let ValidJson(UsernameQuestion { username }) = body.map_err(|error| error.limited_by(limit))?;
-    let answer = match app.usernames.check(&username, permit).await? {
+    let answer = match usernames.check(&username, permit).await? {
         Availability::Free => {
             UsernameAnswer { available: true, message: "The username is available.", suggestions: None }
         }
@@ -134,12 +124,12 @@ pub(super) async fn check_username(
         (status = 429, description = "Too many questions from this network", body = ErrorBody),
     ))]
 pub(super) async fn generate_usernames(
-    State(app): State<App>,
+    State(usernames): State<Usernames>,
     permit: NamePermit,
     body: Result<ValidJson<SuggestionWish>, ApiError>,
 ) -> Result<impl IntoResponse, ApiError> {
     let limit = permit.limit;
     let ValidJson(wish) = body.map_err(|error| error.limited_by(limit))?;
-    let names = app.usernames.suggest(&wish.base.0, wish.include_numbers, permit).await?;
+    let names = usernames.suggest(&wish.base.0, wish.include_numbers.unwrap_or(false), permit).await?;
     Ok((limit_headers(limit), Json(Suggestions { suggestions: texts(&names) })))
 }

@@ -9,11 +9,16 @@ mod store;
 mod tests;
 mod words;
 
+use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
+use web::WebState;
 
 pub use self::rules::Username;
-use crate::app::App;
+use self::service::Usernames;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes<S: WebState>() -> OpenApiRouter<S>
+where
+    Usernames: FromRef<S>,
+{
     OpenApiRouter::new().routes(routes!(handlers::check_username)).routes(routes!(handlers::generate_usernames))
 }

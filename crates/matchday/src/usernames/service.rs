@@ -4,21 +4,18 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use matrix_appservice::{Error as MatrixError, Homeserver};
+use platform::{
+    Core,
+    clock::Clock,
+    random::{self, Random},
+    rate_limit::{Decision, Limit, RateLimiter},
+};
 use sqlx::{PgConnection, PgPool};
+use web::{ClientNetwork, ids::UserId};
 
 use super::{
     rules::{self, Username},
     store,
-};
-use crate::{
-    http::ClientNetwork,
-    ids::UserId,
-    platform::{
-        clock::Clock,
-        config::Config,
-        random::{self, Random},
-        rate_limit::{Decision, Limit, RateLimiter},
-    },
 };
 
 /// How many suggestions an answer has.
@@ -57,21 +54,11 @@ pub enum Availability {
 
 impl Usernames {
     /// Usernames in this database.
-    pub fn new(
-        db: PgPool,
-        config: &Config,
-        limiter: RateLimiter,
-        homeserver: Option<Homeserver>,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
-    ) -> Self {
-        let scale = config.env.leniency();
-        let asking = Limit {
-            name: "names",
-            burst: config.limits.network_names.saturating_mul(scale),
-            every: Duration::from_secs(2) / scale,
-        };
-        let bot = config.matrix.bot.clone();
+    pub fn new(core: &Core, network_names: u32, bot: String, homeserver: Option<Homeserver>) -> Self {
+        let Core { db, clock, random, limits: limiter, .. } = core.clone();
+        let scale = core.env.leniency();
+        let asking =
+            Limit { name: "names", burst: network_names.saturating_mul(scale), every: Duration::from_secs(2) / scale };
         Self { db, limiter, asking, bot, homeserver, clock, random }
     }
 

@@ -2,9 +2,9 @@
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
+use web::ids::UserId;
 
 use super::rules::Username;
-use crate::ids::UserId;
 
 /// Those of the names that somebody has or had.
 pub(super) async fn taken(executor: impl PgExecutor<'_>, names: &[String]) -> sqlx::Result<Vec<String>> {

@@ -79,7 +79,7 @@ async fn suggestions_come_from_any_base_and_are_free() {
 async fn where_all_likely_names_are_taken_further_ones_are_found() {
     TestApp::run(async |app| {
         sqlx::query("insert into username_claims select 'striker', 1, now()")
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("taken");
         for _ in 0..40 {
@@ -87,7 +87,7 @@ async fn where_all_likely_names_are_taken_further_ones_are_found() {
             assert!(names.len() >= 3 && names.iter().all(|name| name.contains("striker")), "{names:?}");
             sqlx::query("insert into username_claims select name, 1, now() from unnest($1::text[]) name")
                 .bind(&names)
-                .execute(&app.app.db)
+                .execute(&app.app.core.db)
                 .await
                 .expect("none of them was taken");
         }

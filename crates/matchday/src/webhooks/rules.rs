@@ -6,6 +6,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use time::OffsetDateTime;
+use web::ids::{EventId, TournamentId};
 
 use crate::{
     accounts::service::{REGISTERED, Registered},
@@ -14,7 +15,6 @@ use crate::{
         rules::{PublicStatus, Status},
         service::{CHANGED, RESULT},
     },
-    ids::{EventId, TournamentId},
     leaving::service::{DELETED, Deleted},
     scores::service::{ScoresFact, UPDATED},
 };

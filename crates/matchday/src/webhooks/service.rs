@@ -5,31 +5,30 @@ use std::{
     time::{Duration, Instant},
 };
 
+use platform::{
+    Core,
+    clock::Clock,
+    outward::{AddressFault, Answer, Outward, PostError, Reach},
+    random::{self, Random},
+    sealed::{Sealed, Sealer},
+    standard_webhooks::SigningSecret,
+    stream::{DeadLetter, Stream, Streams, TransportError},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use url::Url;
+use web::ids::EndpointId;
 
 use super::{
     rules::{self, Kind},
+    settings::Settings,
     store,
 };
-use crate::{
-    ids::EndpointId,
-    operators::{
-        Operator,
-        service::{Deed, Operators},
-    },
-    platform::{
-        clock::Clock,
-        config::{self, Config},
-        outward::{AddressFault, Answer, Outward, PostError, Reach},
-        random::{self, Random},
-        sealed::{Sealed, Sealer},
-        standard_webhooks::SigningSecret,
-        stream::{DeadLetter, Stream, Streams, TransportError},
-    },
+use crate::operators::{
+    Operator,
+    service::{Deed, Operators},
 };
 
 /// Where messages wait for their endpoint, whose id follows.
@@ -45,7 +44,7 @@ pub(super) struct Inner {
     pub(super) db: PgPool,
     pub(super) streams: Streams,
     pub(super) outward: Outward,
-    pub(super) config: config::Webhooks,
+    pub(super) config: Settings,
     pub(super) clock: Arc<dyn Clock>,
     sealer: Sealer,
     random: Arc<dyn Random>,
@@ -142,15 +141,10 @@ pub enum WebhookError {
 
 impl Webhooks {
     /// Webhooks to endpoints in this database.
-    pub fn new(
-        db: PgPool,
-        streams: Streams,
-        config: &Config,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
-    ) -> reqwest::Result<Self> {
-        let outward = Outward::new(Reach::of(config.env), config.webhooks.timeout)?;
-        let (sealer, config) = (Sealer::new(&config.webhooks.keys), config.webhooks.clone());
+    pub fn new(core: &Core, streams: Streams, settings: &Settings) -> reqwest::Result<Self> {
+        let Core { db, clock, random, env, .. } = core.clone();
+        let outward = Outward::new(Reach::of(env), settings.timeout)?;
+        let (sealer, config) = (Sealer::new(&settings.keys), settings.clone());
         Ok(Self { inner: Arc::new(Inner { db, streams, outward, config, clock, sealer, random }) })
     }
 

@@ -1,9 +1,9 @@
 //! The SQL of webhooks.
 
+use platform::sealed::Sealed;
 use sqlx::PgExecutor;
 use time::OffsetDateTime;
-
-use crate::{ids::EndpointId, platform::sealed::Sealed};
+use web::ids::EndpointId;
 
 /// An endpoint as it is stored.
 pub(super) struct Row {

@@ -8,25 +8,25 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use platform::{
+    lease::Lease,
+    outbox::{self, Message, Relay},
+    outward::AddressFault,
+    standard_webhooks::SigningSecret,
+    stream::{Delivery, Stream},
+};
 use serde_json::{Value, json};
 use sha2::Sha256;
 use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
+use web::ids::EndpointId;
 
 use super::{
     rules::Kind,
     service::{Dead, WebhookError, Webhooks},
 };
 use crate::{
-    ids::EndpointId,
-    platform::{
-        lease::Lease,
-        outbox::{self, Message, Relay},
-        outward::AddressFault,
-        standard_webhooks::SigningSecret,
-        stream::{Delivery, Stream},
-    },
     scores::service::UPDATED,
     testing::{Received, Receiver, Reply, TestApp, eventually, test_config},
 };
@@ -49,7 +49,7 @@ async fn with_streams(changes: &[(&str, &str)], test: impl AsyncFnOnce(&TestApp)
 /// Runs the relay and those who do the work of webhooks while something happens.
 async fn working(app: &TestApp, meanwhile: impl AsyncFnOnce()) {
     let (closing, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let (db, streams, clock) = (app.app.db.clone(), app.app.streams.clone(), app.app.clock.clone());
+    let (db, streams, clock) = (app.app.core.db.clone(), app.app.streams.clone(), app.app.core.clock.clone());
     let lease = Lease::new("outbox relay", Uuid::from_u128(1), Duration::from_secs(10));
     let relay = Relay::new(db, streams.clone(), lease, Duration::from_millis(20), Arc::new(Notify::new()), clock);
     tasks.spawn(relay.run(closing.clone()));
@@ -75,7 +75,7 @@ async fn add(app: &TestApp, receiver: &Receiver, types: &[Kind]) -> (EndpointId,
 
 /// Tells that all scores have a result.
 async fn tell_scores(app: &TestApp, event_id: i64) {
-    let mut tx = app.app.db.begin().await.expect("begun");
+    let mut tx = app.app.core.db.begin().await.expect("begun");
     let fact = json!({"event_id": event_id, "result_revision": 1});
     let message = Message::new(UPDATED, format!("event:{event_id}"), &fact).expect("JSON");
     outbox::enqueue(&mut tx, &[message]).await.expect("written");
@@ -391,7 +391,7 @@ async fn secrets_are_sealed_and_only_their_own_key_opens_them() {
         let (id, secret) = add(app, &receiver, &[Kind::Result]).await;
         let row: String =
             sqlx::query_scalar("select to_jsonb(e)::text || encode(secret, 'escape') from webhook_endpoints e")
-                .fetch_one(&app.app.db)
+                .fetch_one(&app.app.core.db)
                 .await
                 .expect("read");
         let bare = secret.expose().trim_start_matches("whsec_");
@@ -401,11 +401,9 @@ async fn secrets_are_sealed_and_only_their_own_key_opens_them() {
         assert!(!shown.contains(bare) && shown.contains("REDACTED"), "{shown}");
         assert_eq!(endpoints[0].as_ref().expect("opened").secret.expose(), secret.expose());
 
-        let (db, streams, clock) = (app.app.db.clone(), app.app.streams.clone(), app.app.clock.clone());
         let with_keys = |keys: &str| {
             let config = test_config(&[("MATCHDAY_WEBHOOKS__KEYS", keys)]);
-            Webhooks::new(db.clone(), streams.clone(), &config, clock.clone(), app.app.random.clone())
-                .expect("a client")
+            Webhooks::new(&app.app.core, app.app.streams.clone(), &config.webhooks).expect("a client")
         };
         let opened = async |webhooks: &Webhooks| webhooks.endpoints().await.expect("read").remove(0).is_ok();
         let new = format!("2:{}", "7f".repeat(32));
@@ -419,7 +417,7 @@ async fn secrets_are_sealed_and_only_their_own_key_opens_them() {
         // Whoever may write into the table still cannot have what is signed for one address sent to another.
         sqlx::query("update webhook_endpoints set url = 'https://evil.example/' where id = $1")
             .bind(id)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("written");
         assert!(!opened(&both).await);
@@ -436,8 +434,8 @@ async fn outside_development_only_addresses_of_the_internet_are_taken() {
             ("MATCHDAY_SMS__COUNTRIES", "DE"),
             ("MATCHDAY_WEBHOOKS__KEYS", KEY),
         ]);
-        let (db, streams, clock) = (app.app.db.clone(), app.app.streams.clone(), app.app.clock.clone());
-        let webhooks = Webhooks::new(db, streams, &config, clock, app.app.random.clone()).expect("a client");
+        let core = platform::Core { env: config.env, ..app.app.core.clone() };
+        let webhooks = Webhooks::new(&core, app.app.streams.clone(), &config.webhooks).expect("a client");
         for (url, fault) in [
             ("http://app.example.org/", AddressFault::NotHttps),
             ("https://10.0.0.1/", AddressFault::NotPublic),

@@ -5,20 +5,18 @@
 use std::{collections::HashMap, time::Duration};
 
 use async_nats::jetstream::message::PublishMessage;
+use platform::{
+    outbox,
+    stream::{Delivery, Failure, Stream, TransportError, WorkSpec},
+};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use web::ids::EndpointId;
 
 use super::{
     rules::{self, FACTS, Verdict},
     service::{Endpoint, Item, WebhookError, Webhooks, subject_of},
     store,
-};
-use crate::{
-    ids::EndpointId,
-    platform::{
-        outbox,
-        stream::{Delivery, Failure, Stream, TransportError, WorkSpec},
-    },
 };
 
 /// How often it is looked which endpoints there are.

@@ -62,8 +62,8 @@ pub(crate) async fn settled(owner: &PgConnectOptions, most: Duration) -> Duratio
 pub(crate) async fn add_up(setting: &Setting, owner: &PgConnectOptions) {
     const EARNED: &str = "
         select user_id, sum(points)::bigint from (
-            select p.user_id, greatest(prediction_points(1::smallint, p.prediction, p.home_goals, p.away_goals, p.confidence,
-                                                         e.home_score, e.away_score), 0) as points
+            select p.user_id, greatest(prediction_points(1::smallint, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
+                                                         row(e.home_score, e.away_score)::final_score), 0) as points
             from predictions p join events e on e.id = p.event_id where e.status = 'finished') earned
         group by user_id having sum(points) > 0 order by 1";
     const PAID: &str =

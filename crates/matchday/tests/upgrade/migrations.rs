@@ -7,12 +7,10 @@ use std::{
 };
 
 use matchday::{
-    platform::{
-        config::{self, Config},
-        database,
-    },
+    config::Config,
     testing::{unique, with_database},
 };
+use platform::database;
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection, PgPool, migrate::Migrator, postgres::PgConnectOptions};
 
@@ -90,7 +88,7 @@ impl Drop for Migrations {
     }
 }
 
-fn database_of(setting: &Setting) -> config::Database {
+fn database_of(setting: &Setting) -> database::Settings {
     Config::parse(setting.variables().clone(), None).expect("valid").config.database
 }
 

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use matchday::{
-    platform::stream::Stream,
-    testing::{Receiver, Reply, with_database},
-};
+use matchday::testing::{Receiver, Reply, with_database};
+use platform::stream::Stream;
 use serde_json::json;
 use sqlx::PgPool;
 

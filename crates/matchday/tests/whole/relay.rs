@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use matchday::{
-    platform::{
-        config::Config,
-        outbox::{self, Message},
-        stream::{Stream, Streams},
-    },
+    config::Config,
     testing::{eventually, with_database},
+};
+use platform::{
+    outbox::{self, Message},
+    stream::{Stream, Streams},
 };
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection, PgPool};

@@ -66,7 +66,8 @@ async fn applied(db: &PgPool) -> bool {
 
 /// The scores by one statement of the test's own.
 const EXPECTED: &str = "
-    select p.user_id, sum(prediction_points(1::smallint, p.prediction, p.home_goals, p.away_goals, p.confidence, e.home_score, e.away_score)),
+    select p.user_id, sum(prediction_points(1::smallint, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
+                                            row(e.home_score, e.away_score)::final_score)),
            count(*)
     from predictions p join events e on e.id = p.event_id where e.status = 'finished' group by p.user_id order by 1";
 const FOUND: &str = "select user_id, points::bigint, settled::bigint from user_scores where scope = 'all' order by 1";
@@ -74,8 +75,8 @@ const FOUND: &str = "select user_id, points::bigint, settled::bigint from user_s
 /// What was earned above zero, match by match, is what it is worth in coins.
 const EARNED: &str = "
     select user_id, sum(points)::bigint from (
-        select p.user_id, greatest(prediction_points(1::smallint, p.prediction, p.home_goals, p.away_goals, p.confidence,
-                                                     e.home_score, e.away_score), 0) as points
+        select p.user_id, greatest(prediction_points(1::smallint, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
+                                                     row(e.home_score, e.away_score)::final_score), 0) as points
         from predictions p join events e on e.id = p.event_id where e.status = 'finished') earned
     group by user_id having sum(points) > 0 order by 1";
 

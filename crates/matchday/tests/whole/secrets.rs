@@ -3,12 +3,16 @@
 use std::{
     path::Path,
     process::Command,
-    sync::{Arc, Mutex, atomic::AtomicUsize, atomic::Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use axum::{Json, Router, body::Bytes, extract::State, routing::post};
 use http::{HeaderMap, Method, StatusCode, header};
-use matchday::{platform::stream::Stream, testing::with_database};
+use matchday::testing::with_database;
+use platform::stream::Stream;
 use serde_json::{Value, json};
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 use tokio::net::TcpListener;

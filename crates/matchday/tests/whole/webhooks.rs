@@ -1,9 +1,7 @@
 //! Webhooks by the real binary: what an operator does about them, and a worker that dies with a message in its hands.
 
-use matchday::{
-    platform::stream::Stream,
-    testing::{Received, Receiver, Reply, eventually, with_database},
-};
+use matchday::testing::{Received, Receiver, Reply, eventually, with_database};
+use platform::stream::Stream;
 use serde_json::json;
 use sqlx::postgres::PgConnectOptions;
 

@@ -138,13 +138,14 @@ async fn the_service_can_add_to_the_ledger_and_never_change_it() {
                 format!("drop table {table}"),
                 format!("alter table {table} disable trigger all"),
             ] {
-                let refused = sqlx::query(AssertSqlSafe(statement.clone())).execute(&app.app.db).await;
+                let refused = sqlx::query(AssertSqlSafe(statement.clone())).execute(&app.app.core.db).await;
                 let code = refused.expect_err(&statement).into_database_error().and_then(|e| e.code().map(Into::into));
                 assert_eq!(code, Some(String::from("42501")), "{statement}");
             }
         }
         // The wallet can be written, but not below zero.
-        let overdrawn = sqlx::query("update wallets set balance = -1").execute(&app.app.db).await.expect_err("refused");
+        let overdrawn =
+            sqlx::query("update wallets set balance = -1").execute(&app.app.core.db).await.expect_err("refused");
         assert!(overdrawn.to_string().contains("wallets_balance"), "{overdrawn}");
         assert_clean(app).await;
     })
@@ -160,10 +161,10 @@ async fn an_audit_goes_through_everybody_and_says_how_far_it_is() {
         sqlx::query(
             "insert into users (user_id, created_at, username) overriding system value values (25000, now(), 'far_away')",
         )
-        .execute(&app.app.db)
+        .execute(&app.app.core.db)
         .await
         .expect("a user");
-        let far = app.login(crate::ids::UserId(25_000)).await;
+        let far = app.login(web::ids::UserId(25_000)).await;
         far.post("/api/auth/daily-coins", json!({})).await.expect(200);
         let steps = std::sync::Mutex::new(Vec::new());
         let progress = |done, of| steps.lock().expect("not poisoned").push((done, of));

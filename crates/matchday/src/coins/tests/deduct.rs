@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
+use platform::{batches::Attempt, clock::Clock as _};
 use serde_json::json;
 
 use super::{assert_clean, balance, deduction};
@@ -11,7 +12,6 @@ use crate::{
         ledger::{self, Movement},
         rules::{Kind, TransactionId},
     },
-    platform::{batches::Attempt, clock::Clock as _},
     testing::TestApp,
 };
 
@@ -70,10 +70,10 @@ async fn somebody_without_a_wallet_gets_an_empty_one() {
         let id: i64 = sqlx::query_scalar(
             "insert into users (created_at, username) values (now(), 'early_bird') returning user_id",
         )
-        .fetch_one(&app.app.db)
+        .fetch_one(&app.app.core.db)
         .await
         .expect("a user");
-        let user = app.login(crate::ids::UserId(id)).await;
+        let user = app.login(web::ids::UserId(id)).await;
         assert_eq!(balance(&user).await, 0);
         user.post(DEDUCT, deduction(1, "a")).await.expect(400);
         assert_eq!(user.post("/api/auth/daily-coins", json!({})).await.expect(200)["data"]["new_balance"], 50);
@@ -240,17 +240,17 @@ async fn a_key_charges_once_also_when_the_process_died_before_it_answered() {
         assert_eq!(again.expect(200), first);
         let claim = keyed("/api/auth/daily-coins", "a", &json!({})).await.expect(200);
         // As if the process had died between the transaction and the answer.
-        sqlx::query("delete from idempotency_keys").execute(&app.app.db).await.expect("forgotten");
+        sqlx::query("delete from idempotency_keys").execute(&app.app.core.db).await.expect("forgotten");
         let found = keyed(DEDUCT, "a", &body).await;
         assert_eq!(found.header("idempotency-replayed"), None);
         assert_eq!(found.expect(200), first, "the ledger knows what the key was for");
         assert_eq!(keyed("/api/auth/daily-coins", "a", &json!({})).await.expect(200), claim);
         // The ledger tells the same request from another one.
-        sqlx::query("delete from idempotency_keys").execute(&app.app.db).await.expect("forgotten");
+        sqlx::query("delete from idempotency_keys").execute(&app.app.core.db).await.expect("forgotten");
         for other in [json!({"amount": 11, "reason": "wager"}), json!({"amount": 10, "reason": "purchase"})] {
             let refused = keyed(DEDUCT, "a", &other).await.expect(422);
             assert_eq!(refused["code"], "idempotency_key_reused");
-            sqlx::query("delete from idempotency_keys").execute(&app.app.db).await.expect("forgotten");
+            sqlx::query("delete from idempotency_keys").execute(&app.app.core.db).await.expect("forgotten");
         }
         assert_eq!(keyed(DEDUCT, "b", &body).await.expect(200)["data"]["previous_balance"], 140);
         assert_eq!(balance(&user).await, 130);
@@ -273,7 +273,7 @@ async fn a_second_attempt_finds_what_the_first_one_did() {
             Movement::new(user.id, TransactionId(uuid::Uuid::from_u128(id)), Kind::Deduction, amount, "spent:purchase")
         };
         let post = async |movements: Vec<Movement>, attempt| {
-            let mut tx = app.app.db.begin().await.expect("begun");
+            let mut tx = app.app.core.db.begin().await.expect("begun");
             let (outcomes, _) = ledger::post(&mut tx, movements, attempt, app.clock.now()).await.expect("posted");
             tx.commit().await.expect("committed");
             outcomes

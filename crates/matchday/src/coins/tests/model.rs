@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt as _, stream};
+use platform::clock::Clock as _;
 use proptest::{collection::vec, prelude::*, test_runner::Config as ProptestConfig};
 use time::{Date, Duration, OffsetDateTime};
+use web::ids::UserId;
 
 use super::assert_clean;
 use crate::{
@@ -14,8 +16,6 @@ use crate::{
         service::{ClaimError, DeductError, Deduction, OperatorError},
     },
     idempotency::RequestKey,
-    ids::UserId,
-    platform::clock::Clock as _,
     testing::TestApp,
 };
 
@@ -276,7 +276,7 @@ async fn nth(app: &TestApp, user: UserId, place: usize) -> Option<TransactionId>
     sqlx::query_scalar("select transaction_id from coin_transactions where user_id = $1 and number = $2")
         .bind(user)
         .bind(i64::try_from(place).expect("few") + 1)
-        .fetch_optional(&app.app.db)
+        .fetch_optional(&app.app.core.db)
         .await
         .expect("read")
 }
@@ -337,7 +337,7 @@ async fn adds_up(app: &TestApp, steps: &[Step]) {
              where t.user_id = $1 and t.kind <> 'welcome'",
         )
         .bind(user)
-        .fetch_all(&app.app.db)
+        .fetch_all(&app.app.core.db)
         .await
         .expect("read");
         let known_by = |id, day: Option<Date>| day.map_or_else(|| TransactionId(id).to_string(), |day| day.to_string());

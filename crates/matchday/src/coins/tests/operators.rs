@@ -44,7 +44,7 @@ async fn a_grant_is_in_the_history_with_its_reason_and_happens_once_for_a_refere
         let operator: Option<String> =
             sqlx::query_scalar("select operator from coin_transactions where user_id = $1 and number = 2")
                 .bind(user.id)
-                .fetch_one(&app.app.db)
+                .fetch_one(&app.app.core.db)
                 .await
                 .expect("read");
         assert_eq!(operator.as_deref(), Some("ada"));
@@ -61,7 +61,7 @@ async fn a_wallet_holds_only_so_much() {
         sqlx::query("update wallets set balance = $2 where user_id = $1")
             .bind(user.id)
             .bind(MOST - 10)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("full");
         let refused = ledger.grant(user.id, coins(11), &remark(), None, "ada").await;
@@ -94,7 +94,7 @@ async fn what_was_spent_returns_in_parts_and_never_more() {
             "select coalesce(sum(amount), 0)::bigint from coin_entries where user_id = $1 and account = 'spent:purchase'",
         )
         .bind(user.id)
-        .fetch_one(&app.app.db)
+        .fetch_one(&app.app.core.db)
         .await
         .expect("read");
         assert_eq!(spent, 0, "both sides of a reversal go back to where they came from");

@@ -3,12 +3,10 @@
 use proptest::{collection::vec, prelude::*, test_runner::Config as ProptestConfig};
 use serde_json::json;
 use time::Duration;
+use web::ids::EventId;
 
 use super::{assert_clean, balance, deduction};
-use crate::{
-    ids::EventId,
-    testing::{MatchBuilder, TestApp, TestFixtures, TestUser},
-};
+use crate::testing::{MatchBuilder, TestApp, TestFixtures, TestUser};
 
 /// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
 const FAR: Duration = Duration::days(365 * 75);
@@ -30,7 +28,7 @@ async fn payouts(app: &TestApp, user: &TestUser<'_>) -> Vec<(i64, i64, i64, i64,
         "select revision, due, had, written_off, number is not null from coin_payouts where user_id = $1 order by revision",
     )
     .bind(user.id)
-    .fetch_all(&app.app.db)
+    .fetch_all(&app.app.core.db)
     .await
     .expect("read")
 }
@@ -100,7 +98,7 @@ async fn another_rate_is_for_other_matches() {
         predict(&user, event, "home").await;
         sqlx::query("insert into coin_rates (event_id, per_point) values ($1, 5)")
             .bind(event)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("fixed before");
         far(&fixtures).at("finished", 1, 0).put().await;

@@ -1,14 +1,12 @@
 //! The daily bonus.
 
 use futures_util::future::join_all;
+use platform::clock::Clock as _;
 use serde_json::{Value, json};
 use time::{Duration, format_description::well_known::Rfc3339};
 
 use super::{assert_clean, balance};
-use crate::{
-    platform::clock::Clock as _,
-    testing::{Answer, TestApp, TestUser},
-};
+use crate::testing::{Answer, TestApp, TestUser};
 
 async fn claim(user: &TestUser<'_>) -> Answer {
     user.post("/api/auth/daily-coins", json!({})).await
@@ -105,7 +103,7 @@ async fn exactly_one_claim_a_day_and_user_while_the_day_changes() {
         }
         let rows: Vec<(i64, time::Date, i32)> =
             sqlx::query_as("select user_id, day, streak_days from daily_claims order by user_id, day")
-                .fetch_all(&app.app.db)
+                .fetch_all(&app.app.core.db)
                 .await
                 .expect("read");
         for (number, user) in users.iter().enumerate() {

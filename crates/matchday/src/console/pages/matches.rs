@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 use time::{Date, OffsetDateTime};
+use web::ids::TournamentId;
 
 use super::{Tone, badge, change, mark, minute, moment, moment_ago, number, pager, percent, reason, score, table};
 use crate::{
@@ -12,7 +13,6 @@ use crate::{
     },
     events::rules::{PublicStatus, Status},
     fixtures::service::{Correction, Seen},
-    ids::TournamentId,
     operators::service::Recorded,
 };
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use maud::{Markup, html};
+use platform::stream::Queue;
 use time::{Duration, OffsetDateTime};
 
 use super::{Tone, ago, badge, count, length, number, table};
 use crate::{
     console::service::Waiting, feeds::service::Health, mirror::service::Status as MirrorStatus,
-    platform::stream::Queue, scores::service::Progress,
+    scores::service::Progress,
 };
 
 /// A message that waits longer than this wants to be looked at.

@@ -1,13 +1,13 @@
 //! What waits, and what was given up.
 
 use maud::{Markup, html};
+use platform::stream::{DeadLetter, Queue, Stream};
 use time::OffsetDateTime;
 
 use super::{Tone, badge, count, mark, moment_ago, number, pager, reason, table};
 use crate::{
     console::{extract::Identity, rules::Role},
     mirror::service::{SetAside, Status},
-    platform::stream::{DeadLetter, Queue, Stream},
     webhooks::service::{Item, endpoint_of},
 };
 

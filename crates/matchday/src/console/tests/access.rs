@@ -1,9 +1,10 @@
 //! Every route for every role, with every kind of wrong proof.
 
+use web::ids::UserId;
+
 use super::{BEHIND_PROXY, SECRET, get_with, mark_on, post, proxied, recorded, report, text, username};
 use crate::{
     console::{ROUTES, Role},
-    ids::UserId,
     testing::{Answer, TestApp},
 };
 
@@ -133,7 +134,7 @@ async fn pages_show_only_the_forms_that_a_role_may_use() {
         let sender = format!("@{}:matchday.localhost", username(app, user).await);
         let id = report(app, user, &sender, "a message", "rude").await;
         sqlx::query("insert into sms_closures values ('GB', now(), '2999-01-01T00:00:00Z', 40, 3, 1, 5)")
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("closed");
         let forms = [

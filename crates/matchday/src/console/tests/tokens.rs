@@ -15,6 +15,7 @@ use aws_lc_rs::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use platform::clock::Clock as _;
 use serde_json::{Value, json};
 use sha2::Sha256;
 use time::Duration;
@@ -25,7 +26,6 @@ use super::{
 };
 use crate::{
     console::Role,
-    platform::clock::Clock as _,
     testing::{Receiver, Reply, TestApp, unique},
 };
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration as Wait;
 
+use platform::lease::Lease;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::*;
 use crate::{
-    feeds::service::Feeds,
-    platform::{config, lease::Lease},
+    feeds::{service::Feeds, settings::Settings},
     testing::eventually,
 };
 
@@ -26,9 +26,8 @@ impl Process {
     }
 
     /// The same with other settings.
-    fn with(app: &TestApp, number: u128, config: &config::Feeds) -> Self {
-        let (db, fixtures) = (app.app.db.clone(), app.app.fixtures.clone());
-        let feeds = Feeds::new(db, config, fixtures, app.clock.clone()).expect("feeds");
+    fn with(app: &TestApp, number: u128, settings: &Settings) -> Self {
+        let feeds = Feeds::new(&app.app.core, settings, app.app.fixtures.clone()).expect("feeds");
         Self { feeds, lease: Lease::new("feeds", Uuid::from_u128(number), Wait::from_secs(1)), is_ours: false }
     }
 
@@ -98,7 +97,7 @@ async fn one_process_looks_and_another_follows_it() {
         }
         // The first dies, and says nothing. The second finds what is due, and when the first has looked.
         drop(first);
-        eventually("the lease runs out", async || second.lease.hold(&app.app.db).await.expect("asked")).await;
+        eventually("the lease runs out", async || second.lease.hold(&app.app.core.db).await.expect("asked")).await;
         assert_eq!(second.work().await, Some((0, 60)));
         app.clock.advance(Duration::minutes(1));
         assert_eq!(second.work().await, Some((1, 60)));
@@ -164,7 +163,7 @@ async fn a_limit_outlives_a_process() {
             assert_eq!(turn.expect("the database is there"), Some(Wait::ZERO));
             app.clock.advance(Duration::seconds(1));
         }
-        first.lease.release(&app.app.db).await.expect("given back");
+        first.lease.release(&app.app.core.db).await.expect("given back");
         let mut second = Process::new(app, 2);
         assert_eq!(second.work().await, Some((0, 59)));
         app.clock.advance(Duration::seconds(59));

@@ -1,13 +1,8 @@
 //! The document about points says what the code does.
 
-use crate::{
-    events::rules::Outcome,
-    predictions::{
-        rules::{Confidence, Forecast, Hit, Pick, RulesVersion, Score},
-        service::Preview,
-    },
-    testing::{number_in, table_in},
-};
+use scoring::{Confidence, Forecast, Hit, Outcome, Pick, Preview, RulesVersion, Score};
+
+use crate::testing::{number_in, table_in};
 
 const RULES: RulesVersion = RulesVersion::CURRENT;
 

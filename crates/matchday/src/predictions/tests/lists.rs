@@ -1,12 +1,10 @@
 //! What lists show of whom, and when.
 
+use platform::clock::Clock as _;
 use serde_json::{Value, json};
 
 use super::{far, ids, list, predict};
-use crate::{
-    platform::clock::Clock as _,
-    testing::{TestApp, TestUser},
-};
+use crate::testing::{TestApp, TestUser};
 
 /// Says that a match began at the moment of this user's last word, and ended 2:1: the word came too late.
 pub(super) async fn begin_at_last_word(app: &TestApp, event: i64, user: &TestUser<'_>) {
@@ -17,7 +15,7 @@ pub(super) async fn begin_at_last_word(app: &TestApp, event: i64, user: &TestUse
     )
     .bind(event)
     .bind(user.id)
-    .execute(&app.app.db)
+    .execute(&app.app.core.db)
     .await
     .expect("begun");
 }
@@ -30,7 +28,7 @@ async fn room(app: &TestApp, event: i64, members: &[&TestUser<'_>]) {
            values ('!room:example.org', 'room', 'Room', {event}, 1, '{now}', '{now}', '{now}');
          insert into room_activity (room_id, last_activity, compared_at) select id, '{now}', '{now}' from rooms"
     )))
-    .execute(&app.app.db)
+    .execute(&app.app.core.db)
     .await
     .expect("a room");
     for user in members {
@@ -39,7 +37,7 @@ async fn room(app: &TestApp, event: i64, members: &[&TestUser<'_>]) {
         )
         .bind(user.id)
         .bind(now)
-        .execute(&app.app.db)
+        .execute(&app.app.core.db)
         .await
         .expect("a member");
     }
@@ -77,7 +75,7 @@ async fn a_word_that_came_too_late_leaves_the_one_before_it() {
         )
         .bind(never.id)
         .bind(event)
-        .execute(&app.app.db)
+        .execute(&app.app.core.db)
         .await
         .expect("predicted");
 
@@ -178,7 +176,7 @@ async fn check_what_is_seen(reveal: &str, states: &[(&str, &str, [usize; 2])]) {
             .bind(start)
             .bind(status)
             .bind(event)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("moved");
             for (user, expected) in [&ada, &stranger].into_iter().zip(expected) {

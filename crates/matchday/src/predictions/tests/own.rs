@@ -95,7 +95,7 @@ async fn ones_own_predictions_are_read_newest_first_in_parts_and_by_state() {
         made.push(said(&user, json!({"event_id": begun, "prediction": "home"})).await);
         sqlx::query("update events set start_time = statement_timestamp() where id = $1")
             .bind(begun)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("moved");
         let newest_first: Vec<i64> = made.iter().rev().copied().collect();
@@ -299,7 +299,7 @@ async fn a_late_word_is_explained_by_the_one_before_it_or_as_late() {
         );
         sqlx::query("update events set status = 'live' where id = $1")
             .bind(event)
-            .execute(&app.app.db)
+            .execute(&app.app.core.db)
             .await
             .expect("live");
         assert_eq!(explanation(&user, id).await["state"], "open");

@@ -6,14 +6,11 @@ use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
 };
+use scoring::{Confidence, Forecast, Outcome, Pick, RulesVersion, Score};
 use sqlx::PgPool;
 use tokio::{runtime::Handle, task::block_in_place};
 
-use crate::{
-    events::rules::Outcome,
-    predictions::rules::{Confidence, Forecast, Pick, RulesVersion, Score},
-    testing::{as_service, with_database},
-};
+use crate::testing::{as_service, with_database};
 
 const RULES: RulesVersion = RulesVersion::CURRENT;
 
@@ -59,7 +56,7 @@ async fn compare(db: &PgPool, goals: Goals, pick: Pick, score: Option<Score>) ->
         .collect();
     let (homes, aways): (Vec<i32>, Vec<i32>) = goals.results().unzip();
     let (same, all): (i64, i64) = sqlx::query_as(
-        "select count(*) filter (where prediction_points($1, $2, $3, $4, confidence, home, away)
+        "select count(*) filter (where prediction_points($1, row($2, $3, $4, confidence)::forecast, row(home, away)::final_score)
                                        = get_byte($5, (at::integer - 1) * 101 + confidence) - 20),
                 count(*)
          from unnest($6::integer[], $7::integer[]) with ordinality as r (home, away, at),
@@ -111,7 +108,7 @@ async fn the_database_gives_no_points_without_a_result_or_by_rules_it_does_not_k
             assert!(ours.into_iter().all(|forecast| forecast.points(RULES, outcome).is_none()));
         }
         let points: i64 = sqlx::query_scalar(
-            "select count(prediction_points(rules::smallint, pick, home_goals, away_goals, confidence, home, away))
+            "select count(prediction_points(rules::smallint, row(pick, home_goals, away_goals, confidence)::forecast, row(home, away)::final_score))
              from unnest($1::text[], $2::integer[], $3::integer[]) as s (pick, home_goals, away_goals),
                   generate_series(0, 100) as c (confidence),
                   (values (1, null, null), (1, 1, null), (1, null, 1), (0, 1, 1), (2, 1, 1)) as r (rules, home, away)",
@@ -170,7 +167,7 @@ fn any_case() -> impl Strategy<Value = (Forecast, i32, i32)> {
 async fn theirs(db: &PgPool, cases: &[(Forecast, i32, i32)]) -> Vec<Option<i32>> {
     let scores: Vec<Option<Score>> = cases.iter().map(|(forecast, ..)| forecast.score()).collect();
     sqlx::query_scalar(
-        "select prediction_points($1, pick, home_goals, away_goals, confidence, home, away)
+        "select prediction_points($1, row(pick, home_goals, away_goals, confidence)::forecast, row(home, away)::final_score)
          from unnest($2::text[], $3::integer[], $4::integer[], $5::integer[], $6::integer[], $7::integer[])
            with ordinality as c (pick, home_goals, away_goals, confidence, home, away, at)
          order by at",

@@ -6,6 +6,11 @@ use axum::body::Body;
 use futures_util::future::BoxFuture;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{Method, Request};
+use platform::{
+    clock::Clock as _,
+    setting_group,
+    settings::{Secret, Source},
+};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -24,13 +29,7 @@ use super::{
     remote::Remote,
     request,
 };
-use crate::{
-    platform::{
-        clock::Clock as _,
-        settings::{Secret, Source, setting_group},
-    },
-    testing::TestApp,
-};
+use crate::testing::TestApp;
 
 const DELIVERED_AT: &str = "2026-11-20T15:00:00Z";
 /// A response that every registered provider could send.
@@ -76,7 +75,7 @@ fn secret_of(provider: &str) -> &'static str {
 }
 
 async fn only_reference(app: &TestApp) -> i64 {
-    sqlx::query_scalar("select code_id from sms_log").fetch_one(&app.app.db).await.expect("one message")
+    sqlx::query_scalar("select code_id from sms_log").fetch_one(&app.app.core.db).await.expect("one message")
 }
 
 #[tokio::test]
@@ -147,7 +146,7 @@ fn every_provider_is_described_by_its_name() {
         );
         assert_eq!(provider.report_path(), "/api/sms/{provider}/status".replace("{provider}", provider.name));
     }
-    let api = serde_json::to_value(crate::http::description()).expect("JSON");
+    let api = serde_json::to_value(crate::router::description()).expect("JSON");
     let names: Vec<&str> = registry::reaching_phones().collect();
     for method in ["get", "post"] {
         let parameters = &api["paths"]["/api/sms/{provider}/status"][method]["parameters"];

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs};
 
 use async_nats::jetstream;
 use futures_util::TryStreamExt as _;
-use matchday::platform::config::Config;
+use matchday::config::Config;
 use redis::{AsyncCommands as _, aio::ConnectionManager};
 use sqlx::PgPool;
 

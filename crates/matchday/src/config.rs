@@ -1,0 +1,460 @@
+//! The configuration of a process: defaults, then a TOML file, then `MATCHDAY_…` variables.
+//!
+//! Each feature declares its own section in its `settings.rs`; here they are put together. `matchday config` prints the
+//! effective tree from these declarations.
+
+mod reference;
+
+use std::{fmt::Write as _, path::Path};
+
+use platform::{
+    Environment,
+    settings::{Conditions, Entry, Faults, Source},
+};
+
+pub use self::reference::reference;
+use crate::{
+    accounts, chat, codes, coins, console, feeds, live, notifications, predictions, rooms, scores, sessions, sms,
+    webhooks,
+};
+
+/// Puts the sections together, in the order in which they are printed.
+macro_rules! sections {
+    ($($section:ident: $type:ty),* $(,)?) => {
+        /// The effective configuration of a process.
+        #[derive(Clone, Debug)]
+        pub struct Config {
+            /// Where this process runs (`MATCHDAY_ENV`).
+            pub env: Environment,
+            $( pub $section: $type, )*
+        }
+
+        impl Config {
+            const SECTIONS: &'static [(&'static str, &'static str)] = &[$( <$type>::SECTION, )*];
+
+            fn read_sections(env: Environment, source: &mut Source) -> Option<Self> {
+                $( let $section = <$type>::read(source); )*
+                Some(Self { env, $( $section: $section?, )* })
+            }
+        }
+    };
+}
+
+sections! {
+    http: web::settings::Http,
+    database: platform::database::Settings,
+    redis: platform::redis_client::Settings,
+    nats: platform::stream::Settings,
+    matrix: chat::settings::Matrix,
+    rooms: rooms::settings::Settings,
+    codes: codes::settings::Settings,
+    sms: sms::settings::Settings,
+    limits: codes::settings::Limits,
+    accounts: accounts::settings::Settings,
+    sessions: sessions::settings::Settings,
+    predictions: predictions::settings::Settings,
+    scores: scores::settings::Settings,
+    coins: coins::settings::Settings,
+    stream: live::settings::Settings,
+    feeds: feeds::settings::Settings,
+    webhooks: webhooks::settings::Settings,
+    notifications: notifications::settings::Settings,
+    console: console::settings::Settings,
+    pages: platform::page_cache::Settings,
+    outbox: platform::outbox::Settings,
+    log: platform::telemetry::LogSettings,
+    traces: platform::telemetry::TraceSettings,
+    shutdown: platform::shutdown::Settings,
+}
+
+/// A configuration with the story of each key.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The values.
+    pub config: Config,
+    /// Every key as it ended up.
+    entries: Vec<Entry>,
+}
+
+impl Config {
+    /// Reads the process's variables and the file that `file`, or else `MATCHDAY_CONFIG`, names.
+    pub fn load(file: Option<&Path>) -> Result<Loaded, Faults> {
+        let variables: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        let named = variables.iter().find(|(name, _)| name == "MATCHDAY_CONFIG").map(|(_, path)| path.as_str());
+        let text = match file.or(named.map(Path::new)) {
+            Some(path) => Some(
+                std::fs::read_to_string(path)
+                    .map_err(|error| Faults(vec![format!("the file {} cannot be read: {error}", path.display())]))?,
+            ),
+            None => None,
+        };
+        Self::parse(variables, text.as_deref())
+    }
+
+    /// The same from values in hand.
+    pub fn parse(variables: impl IntoIterator<Item = (String, String)>, file: Option<&str>) -> Result<Loaded, Faults> {
+        let mut source = Source::new(variables, file);
+        let env = Environment::from_name(source.variable("MATCHDAY_ENV"));
+        let config = Self::read_sections(env, &mut source);
+        if let Some(config) = &config {
+            for (_, fault) in config.conditions().into_iter().filter(|(holds, _)| !holds) {
+                source.fault(fault);
+            }
+        }
+        let entries = source.finish()?;
+        config.map(|config| Loaded { config, entries }).ok_or_else(|| Faults(Vec::new()))
+    }
+
+    /// Conditions of every section, and those between sections, which no section can see.
+    fn conditions(&self) -> Conditions {
+        let (deadline, env) = (self.http.deadline, self.env);
+        let providers = u32::try_from(self.sms.providers.len()).unwrap_or(u32::MAX);
+        let between = [
+            (
+                providers == 0 || self.sms.timeout * providers < deadline,
+                "sms.timeout leaves no time to ask all of sms.providers within http.deadline: make it shorter",
+            ),
+            (
+                self.matrix.homeserver_url.is_none() || self.matrix.timeout < deadline,
+                "matrix.timeout is not shorter than http.deadline: nobody would hear that chat is away",
+            ),
+        ]
+        .map(|(holds, fault)| (holds, fault.to_owned()));
+        [
+            self.http.conditions(),
+            self.database.conditions(),
+            self.redis.conditions(),
+            self.nats.conditions(),
+            self.matrix.conditions(env),
+            self.rooms.conditions(),
+            self.codes.conditions(),
+            self.sms.conditions(env),
+            self.accounts.conditions(),
+            self.sessions.conditions(),
+            self.predictions.conditions(),
+            self.scores.conditions(),
+            self.coins.conditions(),
+            self.feeds.conditions(),
+            self.webhooks.conditions(),
+            self.notifications.conditions(),
+            self.console.conditions(env, [self.http.listen, self.http.private_listen]),
+            self.outbox.conditions(),
+            self.traces.conditions(),
+            between.into(),
+        ]
+        .concat()
+    }
+
+    /// Whether operators have a console.
+    pub fn has_console(&self) -> bool {
+        self.console.is_enabled(self.env)
+    }
+}
+
+impl Loaded {
+    /// The effective configuration as a TOML file that explains itself, secrets hidden.
+    pub fn explain(&self) -> String {
+        let mut text = format!("# MATCHDAY_ENV is {}\n", self.config.env.name());
+        for (section, meaning) in Config::SECTIONS {
+            let _ = write!(text, "\n#{}\n[{section}]\n", meaning.trim_end());
+            for entry in self.entries.iter().filter(|entry| entry.key.split('.').next() == Some(section)) {
+                let name = entry.key.rsplit('.').next().unwrap_or(entry.key);
+                let _ = writeln!(text, "#{} ({})", entry.meaning.trim_end().replace('\n', "\n#"), entry.origin);
+                let _ = match &entry.value {
+                    Some(value) => writeln!(text, "{name} = {}", literal(value)),
+                    None => writeln!(text, "# {name} = \"\""),
+                };
+            }
+        }
+        text
+    }
+}
+
+fn literal(value: &str) -> String {
+    if value.parse::<f64>().is_ok() || value == "true" || value == "false" {
+        value.to_owned()
+    } else {
+        toml::Value::from(value).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn variables(extra: &[(&str, &str)]) -> Vec<(String, String)> {
+        [
+            ("MATCHDAY_DATABASE__URL", "postgres://md:hunter2@db.example.org/md"),
+            ("MATCHDAY_REDIS__URL", "redis://127.0.0.1"),
+            ("MATCHDAY_NATS__URL", "nats://127.0.0.1"),
+            ("MATCHDAY_CODES__KEYS", "1:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"),
+            ("MATCHDAY_ENV", "testing"),
+        ]
+        .iter()
+        .chain(extra)
+        .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+    }
+
+    fn faults(extra: &[(&str, &str)], file: Option<&str>) -> Vec<String> {
+        Config::parse(variables(extra), file).expect_err("a faulty configuration").0
+    }
+
+    #[test]
+    fn defaults_yield_to_the_file_and_the_file_to_variables() {
+        let file = "[http]\nmax_in_flight = 7\nlisten = \"127.0.0.1:1\"\ncors_origins = [\"https://a.example\", \"https://b.example\"]\n";
+        let config =
+            Config::parse(variables(&[("MATCHDAY_HTTP__LISTEN", "127.0.0.1:2")]), Some(file)).expect("valid").config;
+        assert_eq!(config.http.listen.port(), 2);
+        assert_eq!(config.http.max_in_flight, 7);
+        assert_eq!(config.http.cors_origins, ["https://a.example", "https://b.example"]);
+        assert_eq!(config.http.deadline, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn every_fault_is_reported_at_once_and_named() {
+        let found = faults(
+            &[
+                ("MATCHDAY_HTTP__LISTEN", "8080"),
+                ("MATCHDAY_SESSIONS__IDEL", "1d"),
+                ("MATCHDAY_DATABASE__URL", "hunter3"),
+                ("MATCHDAY_DATABASE__OWNER_URL", "hunter4"),
+            ],
+            Some("[http]\ndeadline = \"soon\"\n[outbx]\npoll = \"1s\"\n"),
+        );
+        insta::assert_snapshot!(found.join("\n"), @r"
+        http.listen (from MATCHDAY_HTTP__LISTEN): `8080` is not an address with a port, like 127.0.0.1:8080
+        http.deadline (from file): `soon` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
+        database.url (from MATCHDAY_DATABASE__URL): its value is not a URL with a host, like scheme://user:password@host:1234
+        database.owner_url (from MATCHDAY_DATABASE__OWNER_URL): its value is not a URL with a host, like scheme://user:password@host:1234
+        MATCHDAY_SESSIONS__IDEL is no variable of Matchday: did you mean MATCHDAY_SESSIONS__IDLE?
+        outbx.poll is no key of the file of Matchday: did you mean outbox.poll?
+        ");
+    }
+
+    #[test]
+    fn what_must_be_set_says_where() {
+        let Faults(found) = Config::parse(Vec::new(), None).expect_err("nothing is set");
+        assert_eq!(found.len(), 6, "four keys, and what production needs: {found:?}");
+        assert_eq!(
+            found[0],
+            "database.url is not set: put it in the file or in MATCHDAY_DATABASE__URL; it must be a URL with a host, like scheme://user:password@host:1234"
+        );
+    }
+
+    #[test]
+    fn contradictions_are_reported_with_faults_of_other_keys() {
+        let found = faults(
+            &[
+                ("MATCHDAY_HTTP__LISTEN", "8080"),
+                ("MATCHDAY_HTTP__DEADLINE", "soon"),
+                ("MATCHDAY_DATABASE__URL", "hunter2"),
+                ("MATCHDAY_CODES__KEYS", "1:short"),
+                ("MATCHDAY_COINS__DAILY", "0"),
+                ("MATCHDAY_COINS__QUEUE", "many"),
+                ("MATCHDAY_SESSIONS__IDLE", "400d"),
+                ("MATCHDAY_SESSIONS__LIFETIME", "ever"),
+                ("MATCHDAY_LOG__LEVEL", "info"),
+            ],
+            None,
+        );
+        insta::assert_snapshot!(found.join("\n"), @r"
+        http.listen (from MATCHDAY_HTTP__LISTEN): `8080` is not an address with a port, like 127.0.0.1:8080
+        http.deadline (from MATCHDAY_HTTP__DEADLINE): `soon` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
+        database.url (from MATCHDAY_DATABASE__URL): its value is not a URL with a host, like scheme://user:password@host:1234
+        codes.keys (from MATCHDAY_CODES__KEYS): its value is not a list of `version:64 hexadecimal digits`, separated by commas
+        sessions.lifetime (from MATCHDAY_SESSIONS__LIFETIME): `ever` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
+        coins.queue (from MATCHDAY_COINS__QUEUE): `many` is not a whole number, 0 or more
+        coins.daily is 0: a claim would give nothing
+        MATCHDAY_LOG__LEVEL is no variable of Matchday: `matchday config` lists them all
+        ");
+    }
+
+    #[test]
+    fn contradictions_are_found() {
+        let found = faults(
+            &[
+                ("MATCHDAY_SESSIONS__IDLE", "400d"),
+                ("MATCHDAY_HTTP__MAX_IN_FLIGHT", "0"),
+                ("MATCHDAY_NATS__PREFIX", "a.b"),
+            ],
+            None,
+        );
+        assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn feeds_are_checked_before_they_are_asked() {
+        let found = faults(
+            &[
+                ("MATCHDAY_FEEDS__FOOTBALL_DATA_COMPETITIONS", "PL,pl/../x,PL"),
+                ("MATCHDAY_FEEDS__OPENFOOTBALL", "cup.json,cup.json Europe/London"),
+                ("MATCHDAY_FEEDS__LEASE", "10s"),
+                ("MATCHDAY_FEEDS__IDLE", "0s"),
+                ("MATCHDAY_FEEDS__FOOTBALL_DATA_PER_MINUTE", "0"),
+            ],
+            None,
+        );
+        insta::assert_snapshot!(found.join("\n"), @r"
+        feeds.football_data_token is not set, but feeds.football_data_competitions is
+        feeds.idle is 0
+        feeds.lease is not longer than feeds.timeout: while one process waits for an answer, another would ask again
+        feeds.football_data_per_minute is 0: nothing could ever be asked
+        feeds.football_data_competitions: `pl/../x` is no code like PL or BL1
+        feeds: `cup.json` is named twice
+        feeds: `PL` is named twice
+        ");
+        let found = faults(&[("MATCHDAY_FEEDS__OPENFOOTBALL", "cup.json Europe/Lodnon")], None);
+        assert_eq!(
+            found,
+            [
+                "feeds.openfootball (from MATCHDAY_FEEDS__OPENFOOTBALL): `cup.json Europe/Lodnon` is not a list separated by commas, \
+              each a file or URL, perhaps with a time zone after it, as in en.1.json Europe/London"
+            ]
+        );
+    }
+
+    #[test]
+    fn production_wants_a_real_way_to_reach_people() {
+        let production = ("MATCHDAY_ENV", "production");
+        let found = faults(&[production], None);
+        assert_eq!(
+            found,
+            [
+                "sms.countries is empty: name the countries that codes may be sent to, like DE,GB",
+                "sms.providers is empty: name twilio or vonage, or several"
+            ]
+        );
+        let found = faults(
+            &[production, ("MATCHDAY_SMS__COUNTRIES", "DE,GB:2000"), ("MATCHDAY_SMS__PROVIDERS", "vonage,console")],
+            None,
+        );
+        insta::assert_snapshot!(found.join("\n"), @r"
+        sms.vonage_api_key is not set, but sms.providers names vonage
+        sms.vonage_api_secret is not set, but sms.providers names vonage
+        sms.vonage_from is not set, but sms.providers names vonage
+        sms.providers names console, which sends nothing: production needs twilio or vonage
+        ");
+        let found = faults(&[("MATCHDAY_CODES__KEYS", "1:short"), ("MATCHDAY_SMS__COUNTRIES", "ZZ")], None);
+        insta::assert_snapshot!(found.join("\n"), @r"
+        codes.keys (from MATCHDAY_CODES__KEYS): its value is not a list of `version:64 hexadecimal digits`, separated by commas
+        sms.countries (from MATCHDAY_SMS__COUNTRIES): `ZZ` is not a list of country codes like DE or GB:2000, separated by commas
+        ");
+    }
+
+    #[test]
+    fn the_console_is_there_for_developers_unless_somebody_says_otherwise() {
+        let has_console = |extra: &[(&str, &str)]| {
+            Config::parse(variables(extra), None)
+                .map(|loaded| loaded.config.has_console())
+                .map_err(|Faults(found)| found)
+        };
+        let staging = [("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "DE")];
+        let enabled = [staging[0], staging[1], ("MATCHDAY_CONSOLE__ENABLED", "true")];
+        assert_eq!(has_console(&[]), Ok(true));
+        assert_eq!(has_console(&[("MATCHDAY_CONSOLE__ENABLED", "false")]), Ok(false));
+        let unverified = "console.enabled is true, but the console cannot verify its operators: set console.proxy_secrets or \
+                          console.token_issuer, or console.enabled to false";
+        assert_eq!((has_console(&staging), has_console(&enabled)), (Ok(false), Err(vec![unverified.to_owned()])));
+        assert_eq!(
+            has_console(&[("MATCHDAY_CONSOLE__OPERATOR_HEADER", "Who is it")]),
+            Err(vec![
+                "console.operator_header: `Who is it` is not the name of a header, like X-Forwarded-User".to_owned()
+            ])
+        );
+        let text = Config::parse(variables(&[]), None).expect("valid").explain();
+        assert!(text.contains("operator_header = \"X-Forwarded-User\""), "{text}");
+    }
+
+    #[test]
+    fn console_without_verification_is_a_fault_outside_development() {
+        let secret = "0123456789abcdef0123456789abcdef";
+        for environment in ["staging", "production", "prod"] {
+            let base = [
+                ("MATCHDAY_ENV", environment),
+                ("MATCHDAY_SMS__COUNTRIES", "DE"),
+                ("MATCHDAY_SMS__PROVIDERS", "twilio"),
+                ("MATCHDAY_SMS__TWILIO_ACCOUNT_SID", "AC0"),
+                ("MATCHDAY_SMS__TWILIO_AUTH_TOKEN", "token"),
+                ("MATCHDAY_SMS__TWILIO_FROM", "+12015550100"),
+                ("MATCHDAY_CONSOLE__ENABLED", "true"),
+            ];
+            let parse = |extra: &[(&str, &str)]| {
+                Config::parse(variables(&[&base, extra].concat()), None).map(|_| ()).map_err(|Faults(found)| found)
+            };
+            let unverified = parse(&[]).expect_err("no verification");
+            assert_eq!(unverified.len(), 1, "{unverified:?}");
+            assert!(unverified[0].contains("cannot verify its operators"), "{unverified:?}");
+            let roles = ("MATCHDAY_CONSOLE__OPERATORS", "staff");
+            assert_eq!(parse(&[("MATCHDAY_CONSOLE__PROXY_SECRETS", secret), roles]), Ok(()));
+            let token = [
+                ("MATCHDAY_CONSOLE__TOKEN_ISSUER", "https://login.example.org"),
+                ("MATCHDAY_CONSOLE__TOKEN_AUDIENCES", "console"),
+                ("MATCHDAY_CONSOLE__TOKEN_KEYS_URL", "https://login.example.org/keys"),
+                roles,
+            ];
+            assert_eq!(parse(&token), Ok(()));
+        }
+    }
+
+    #[test]
+    fn half_configured_console_verification_is_a_fault() {
+        let secret = ("MATCHDAY_CONSOLE__PROXY_SECRETS", "0123456789abcdef0123456789abcdef");
+        let issuer = ("MATCHDAY_CONSOLE__TOKEN_ISSUER", "https://login.example.org");
+        let found = faults(&[secret, issuer, ("MATCHDAY_CONSOLE__TOKEN_KEYS_FILE", "/etc/keys")], None);
+        insta::assert_snapshot!(found.join("\n"), @r"
+        console.proxy_secrets and console.token_issuer are both set: choose one way to verify operators
+        console.token_audiences is not set, but console.token_issuer is
+        console.operators, console.moderators and console.viewers are all empty: no one could use the console
+        ");
+        let found = faults(
+            &[
+                ("MATCHDAY_CONSOLE__PROXY_SECRETS", "short"),
+                ("MATCHDAY_CONSOLE__TOKEN_KEYS_URL", "http://login.example.org/keys"),
+                ("MATCHDAY_CONSOLE__VIEWERS", "staff"),
+                ("MATCHDAY_CONSOLE__LISTEN", "127.0.0.1:9090"),
+            ],
+            None,
+        );
+        insta::assert_snapshot!(found.join("\n"), @r"
+        console.listen is also http.listen or http.private_listen: give the console its own address
+        console.proxy_secrets has a secret of fewer than 32 characters: make one with `openssl rand -hex 32`
+        console.token_issuer is not set, but console.token_keys_url or console.token_keys_file is
+        ");
+        let found = faults(&[("MATCHDAY_CONSOLE__LISTEN", "0.0.0.0:9092")], None);
+        assert_eq!(
+            found,
+            ["console.listen is not a loopback address, but the console cannot verify its operators: set \
+              console.proxy_secrets or console.token_issuer"]
+        );
+        for algorithm in ["HS256", "none", "RS256,HS512"] {
+            let found = faults(&[("MATCHDAY_CONSOLE__TOKEN_ALGORITHMS", algorithm)], None);
+            assert!(found.len() == 1 && found[0].starts_with("console.token_algorithms"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn variables_of_other_tools_are_left_alone() {
+        assert!(Config::parse(variables(&[("MATCHDAY_URL", "x"), ("MATCHDAY_BIN", "y")]), None).is_ok());
+    }
+
+    #[test]
+    fn the_printed_configuration_hides_secrets_and_reads_back() {
+        let owner = ("MATCHDAY_DATABASE__OWNER_URL", "postgres://owner:hunter2@db.example.org/md");
+        let loaded = Config::parse(variables(&[owner]), None).expect("valid");
+        let text = loaded.explain();
+        assert!(!text.contains("hunter2"), "{text}");
+        assert!(text.contains("postgres://md:hidden@db.example.org/md"));
+        assert!(text.contains("postgres://owner:hidden@db.example.org/md"));
+        assert!(text.contains("# Where apps reach the service. (default)"));
+        assert!(!text.contains("00112233"), "{text}");
+        let secrets =
+            variables(&[]).into_iter().filter(|(name, _)| name == "MATCHDAY_CODES__KEYS" || name == "MATCHDAY_ENV");
+        let again = Config::parse(secrets, Some(&text)).expect("the printed file is a valid one, but for the secrets");
+        assert_eq!(again.config.http.listen, loaded.config.http.listen);
+    }
+}

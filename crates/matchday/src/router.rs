@@ -1,0 +1,225 @@
+//! The HTTP interface: mounts the routes of every feature.
+
+#[cfg(test)]
+mod tests;
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{FromRequestParts as _, State},
+    response::Response,
+    routing::get,
+};
+use bytes::Bytes;
+use futures_util::future::Either;
+use http::{HeaderName, HeaderValue, Method, Request, header};
+use platform::{random, telemetry};
+use tower::{Layer as _, Service as _};
+use tower_http::{
+    compression::{CompressionLayer, CompressionLevel},
+    cors::{AllowOrigin, Cors, CorsLayer},
+};
+use utoipa::{OpenApi as _, openapi::OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use web::{ApiError, Edge, EdgeSettings, ErrorBody, health, openapi, server, unknown_route, wrong_method};
+
+use crate::{
+    accounts,
+    app::App,
+    chat, codes, coins, console, demo, events,
+    idempotency::{self, OnceLayer},
+    leaving,
+    live::{
+        self,
+        told::{StreamMatch, StreamPoints, StreamRank, StreamResult, StreamTally},
+    },
+    login, mirror, notifications, phones, predictions, rooms, safety, scores,
+    sessions::{self, CurrentUser},
+    sms, teams, usernames,
+};
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Matchday",
+        description = "The backend for sports-match social apps. Answers carry `data`, lists also `meta`; errors carry \
+                       `message` for people and a stable `code` for programs, and on 422 `errors` by field. Every \
+                       answer has an `X-Request-Id`. A POST with a token and an `Idempotency-Key` happens once, \
+                       however often it is sent.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    components(schemas(ErrorBody, StreamMatch, StreamResult, StreamTally, StreamPoints, StreamRank)),
+    tags(
+        (name = "Login", description = "From a phone to a token"),
+        (name = "Account", description = "Who the caller is"),
+        (name = "Chat", description = "The way into chat, which is on a Matrix homeserver"),
+        (name = "Chat rooms", description = "A room for every match, and rooms that fans open"),
+        (name = "Safety", description = "Blocking users and reporting messages"),
+        (name = "Events", description = "Matches, their tournaments and sports"),
+        (name = "Teams", description = "Teams, and the caller's favourites"),
+        (name = "Predictions", description = "What people say of matches before they start, and what it earns"),
+        (name = "Live", description = "What happens in matches, as it happens"),
+        (name = "Coins", description = "What people earn and spend"),
+        (name = "Notifications", description = "What the caller is reminded of, when and where"),
+        (name = "Sessions", description = "The caller's logins"),
+        (name = "Providers", description = "What SMS providers report"),
+        (name = "Development", description = "Not in production"),
+        (name = "Operations", description = "For balancers and operators"),
+    )
+)]
+struct Description;
+
+/// The routes of every feature, with their description, but for those of [`bare_features`].
+fn features() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .merge(codes::routes())
+        .merge(login::routes())
+        .merge(usernames::routes())
+        .merge(accounts::routes())
+        .merge(phones::routes())
+        .merge(leaving::routes())
+        .merge(chat::routes())
+        .merge(events::routes())
+        .merge(teams::routes())
+        .merge(predictions::routes())
+        .merge(scores::routes())
+        .merge(coins::routes())
+        .merge(rooms::routes())
+        .merge(safety::routes())
+        .merge(notifications::routes())
+        .merge(sessions::routes())
+        .merge(sms::routes())
+}
+
+/// Those around which nothing stands: cached pages, which bring their compressed form along, and the live stream, which has
+/// no end. Nothing is posted there.
+fn bare_features() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Description::openapi()).merge(events::cached_routes()).merge(live::routes())
+}
+
+fn health() -> (Router<App>, OpenApi) {
+    health::routes().split_for_parts()
+}
+
+/// The description of the whole interface.
+pub fn description() -> OpenApi {
+    let mut api = bare_features().merge(features()).into_openapi();
+    api.merge(health().1);
+    openapi::complete(api)
+}
+
+/// What apps reach.
+pub fn public(app: &App) -> Public {
+    let description = description();
+    let pages = ["/api/openapi.json", "/docs", "/docs/setup.js", "/docs/viewer.js", demo::CRESTS];
+    let paths = description.paths.paths.keys().cloned().chain(pages.map(str::to_owned)).collect();
+    // Rendered once: it does not change while the process runs.
+    let description = Bytes::from(serde_json::to_vec(&description).unwrap_or_default());
+    let get_description =
+        move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], description.clone()));
+    // Both in one, which is one box less around every answer.
+    let around = (CompressionLayer::new().quality(CompressionLevel::Fastest), OnceLayer(app.clone()));
+    let router = Router::from(bare_features().merge(features().layer(around)))
+        .merge(health().0)
+        .route("/docs", get(openapi::get_reference))
+        .route("/docs/setup.js", get(openapi::get_reference_setup))
+        .route("/docs/viewer.js", get(openapi::get_reference_viewer))
+        .merge(Router::new().route("/api/openapi.json", get(get_description)).layer(CompressionLayer::new()))
+        .merge(demo::routes(app.config.env))
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(wrong_method);
+    let edge = edge(app, router.with_state(app.clone()), paths);
+    let origins = &app.config.http.cors_origins;
+    // Around the edge: a page must be able to read that it was refused, and when to come again.
+    let cors = (!origins.is_empty()).then(|| cors(origins).layer(edge.clone()));
+    Public { edge, cors }
+}
+
+/// Health answers however much is going on: a process that sheds load is busy, not ill.
+fn edge(app: &App, router: Router, paths: Vec<String>) -> Edge {
+    let seed = u64::from_ne_bytes(random::bytes(&*app.core.random));
+    let config = &app.config;
+    let settings = EdgeSettings {
+        max_in_flight: config.http.max_in_flight,
+        deadline: config.http.deadline,
+        log: config.log.requests,
+        traced: config.traces.endpoint.is_some(),
+    };
+    Edge::new(router, settings, seed, paths, &["/healthz", "/readyz"])
+}
+
+/// The public interface.
+#[derive(Clone)]
+pub struct Public {
+    edge: Edge,
+    cors: Option<Cors<Edge>>,
+}
+
+impl server::Answers for Public {
+    fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send {
+        match self.cors.clone() {
+            None => Either::Left(self.edge.answer(request)),
+            Some(mut cors) => Either::Right(async move {
+                let answer = cors.call(request).await.unwrap_or_else(|never| match never {});
+                answer.map(Body::new)
+            }),
+        }
+    }
+}
+
+/// The interface for Prometheus and the homeserver.
+pub fn private(app: &App) -> Edge {
+    let router = health()
+        .0
+        .route("/metrics", get(|| std::future::ready(telemetry::metrics().render())))
+        .merge(mirror::private_routes(app.mirror.clone()))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method);
+    let paths = ["/healthz", "/readyz", "/metrics"].into_iter().chain(mirror::PRIVATE_PATHS);
+    edge(app, router.with_state(app.clone()), paths.map(str::to_owned).collect())
+}
+
+/// The interface for operators; none where the settings turn it off.
+pub fn console(app: &App) -> Option<Edge> {
+    let paths = console::paths().into_iter().map(str::to_owned).collect();
+    app.config.has_console().then(|| edge(app, console::routes(app.console_state()), paths))
+}
+
+fn cors(origins: &[String]) -> CorsLayer {
+    let allowed = if origins.iter().any(|origin| origin == "*") {
+        AllowOrigin::any()
+    } else {
+        AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::try_from(origin).ok()))
+    };
+    let request_id = HeaderName::from_static("x-request-id");
+    CorsLayer::new()
+        .allow_origin(allowed)
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
+        .allow_headers([
+            header::AUTHORIZATION,
+            header::CONTENT_TYPE,
+            header::IF_NONE_MATCH,
+            request_id.clone(),
+            web::IDEMPOTENCY_KEY,
+        ])
+        .expose_headers([
+            header::ETAG,
+            header::RETRY_AFTER,
+            request_id,
+            idempotency::REPLAYED,
+            HeaderName::from_static("x-ratelimit-limit"),
+            HeaderName::from_static("x-ratelimit-remaining"),
+        ])
+        .max_age(std::time::Duration::from_hours(1))
+}
+
+/// Under `/api/auth/` a token comes first, so that a stranger does not learn what is there and what is not.
+async fn nothing_here(State(app): State<App>, request: Request<Body>) -> ApiError {
+    let (mut parts, _) = request.into_parts();
+    if parts.uri.path().starts_with("/api/auth/")
+        && let Err(error) = CurrentUser::from_request_parts(&mut parts, &app).await
+    {
+        return error;
+    }
+    unknown_route().await
+}

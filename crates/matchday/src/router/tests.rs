@@ -1,0 +1,501 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use axum::body::Body;
+use http::{Method, Request};
+use platform::rate_limit::Limit;
+use serde_json::{Value, json};
+use sqlx::Connection as _;
+use web::server::Answers as _;
+
+use crate::testing::{LogCapture, TestApp, eventually};
+
+#[tokio::test]
+async fn a_request_id_is_kept_or_made() {
+    TestApp::run(async |app| {
+        let with_id = async |id: &[u8]| {
+            let request =
+                Request::get("/api/auth/teams").header("x-request-id", id).body(Body::empty()).expect("a request");
+            app.send(request).await.header("x-request-id").expect("an id").to_owned()
+        };
+        assert_eq!(with_id(b"req-7.a:b").await, "req-7.a:b");
+        for harmful in [&b""[..], b"two words", b"<script>", "\u{e9}".as_bytes(), "x".repeat(129).as_bytes()] {
+            assert_ne!(with_id(harmful).await.as_bytes(), harmful);
+        }
+        let mut made = BTreeSet::new();
+        for _ in 0..10 {
+            made.insert(app.anonymous(Method::GET, "/nowhere").await.header("x-request-id").expect("an id").to_owned());
+        }
+        assert_eq!(made.len(), 10, "each its own");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_speak_like_every_error() {
+    TestApp::run(async |app| {
+        assert_eq!(app.anonymous(Method::GET, "/nowhere").await.expect(404)["code"], "unknown_route");
+        let user = app.user().await;
+        assert_eq!(user.get("/api/auth/events/").await.expect(404)["code"], "unknown_route");
+        let stranger = app.anonymous(Method::GET, "/api/auth/nowhere").await;
+        assert_eq!(stranger.header("www-authenticate"), Some("Bearer"), "a stranger learns nothing of what is there");
+        stranger.expect(401);
+        let wrong = app.anonymous(Method::DELETE, "/api/auth/events").await;
+        assert_eq!(wrong.header("allow"), Some("GET,HEAD"));
+        assert_eq!(wrong.expect(405)["code"], "method_not_allowed");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_large_body_is_413_and_unknown_fields_are_ignored() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        fixtures.import_teams().await;
+        let user = app.user().await;
+        let large = json!({"team_id": 1, "padding": "x".repeat(66_000)});
+        assert_eq!(user.post("/api/auth/teams/primary", large).await.expect(413)["code"], "body_too_large");
+        let team = fixtures.team_id("rovers").await;
+        user.post("/api/auth/teams/primary", json!({"team_id": team, "colour": "blue"})).await.expect(200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_inner_failure_shows_its_request_id_and_nothing_else() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        sqlx::query("alter table teams rename to teams_gone").execute(app.owner()).await.expect("renamed");
+        let answer = user.get("/api/auth/teams").await;
+        let id = answer.header("x-request-id").expect("an id").to_owned();
+        assert_eq!(
+            answer.expect(500),
+            json!({"message": "Something went wrong on our side.", "code": "internal_error", "request_id": id})
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_the_database_answers_are_503_with_when_to_come_again() {
+    TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "10m")], async |app| {
+        let user = app.user().await;
+        user.get("/api/auth/teams").await.expect(200);
+        let broken = crate::app::App::assemble(
+            app.app.config.clone(),
+            sqlx::postgres::PgPoolOptions::new()
+                .acquire_timeout(std::time::Duration::from_millis(100))
+                .connect_lazy("postgres://matchday@127.0.0.1:1/none")
+                .expect("a pool"),
+            app.clock.clone(),
+            app.app.core.random.clone(),
+        )
+        .await
+        .expect("an app");
+        let public = super::public(&broken);
+        let ask = async |path: &str| {
+            let request = Request::get(path).header("authorization", format!("Bearer {}", user.token));
+            public.answer(request.body(Body::empty()).expect("a request")).await
+        };
+        let teams = ask("/api/auth/teams").await;
+        assert_eq!((teams.status().as_u16(), teams.headers()["retry-after"].to_str().ok()), (503, Some("1")));
+        assert_eq!(ask("/readyz").await.status(), 503);
+        assert_eq!(ask("/healthz").await.status(), 200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn readiness_tells_the_state_of_each_part_and_goes_off_when_draining() {
+    TestApp::run_with_chat(&[], async |app| {
+        eventually("NATS is connected", async || app.app.streams.is_connected()).await;
+        let body = app.anonymous(Method::GET, "/readyz").await.expect(200);
+        assert_eq!(
+            body,
+            json!({"status": "ready", "parts": {"postgres": "up", "redis": "up", "nats": "up", "homeserver": "up"}})
+        );
+        app.app.shutdown.draining().cancel();
+        let answer = app.anonymous(Method::GET, "/readyz").await;
+        assert_eq!(answer.status, 503);
+        assert_eq!(serde_json::from_slice::<Value>(&answer.bytes).expect("JSON")["status"], "draining");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn more_than_can_be_worked_on_is_shed_at_once_and_health_still_answers() {
+    TestApp::run_with(&[("MATCHDAY_HTTP__MAX_IN_FLIGHT", "2")], async |app| {
+        let user = app.user().await;
+        user.get("/api/auth/sessions").await.expect(200);
+        let holder = app.hold_teams().await;
+        let slow = futures_util::future::join(user.get("/api/auth/teams"), user.get("/api/auth/teams"));
+        let others = async {
+            eventually("the third is shed", async || user.get("/api/auth/sessions").await.status == 503).await;
+            let shed = user.get("/api/auth/sessions").await;
+            assert_eq!(shed.header("retry-after"), Some("1"));
+            assert!(shed.header("x-request-id").is_some());
+            assert_eq!(shed.expect(503)["code"], "overloaded");
+            app.anonymous(Method::GET, "/healthz").await.expect(200);
+            app.anonymous(Method::GET, "/readyz").await.expect(200);
+            holder.close().await.expect("let go");
+        };
+        let ((a, b), ()) = tokio::join!(slow, others);
+        a.expect(200);
+        b.expect(200);
+        user.get("/api/auth/sessions").await.expect(200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn user_who_sends_too_many_requests_gets_429() {
+    let changes = [
+        ("MATCHDAY_ENV", "staging"),
+        ("MATCHDAY_SMS__COUNTRIES", "US"),
+        ("MATCHDAY_HTTP__USER_BURST", "5"),
+        ("MATCHDAY_HTTP__USER_REQUESTS_PER_SECOND", "2"),
+    ];
+    TestApp::run_with(&changes, async |app| {
+        let (user, other) = (app.user().await, app.user().await);
+        // Sessions of one user share the limit, and a request with an idempotency key counts once.
+        user.get("/api/auth/teams").await.expect(200);
+        app.login(user.id).await.get("/api/auth/events").await.expect(200);
+        user.get("/api/auth/nowhere").await.expect(404);
+        let key = [("idempotency-key", "k")];
+        user.send_with(Method::POST, "/api/auth/teams/other", &key, Some(json!({"team_ids": []}).to_string()))
+            .await
+            .expect(200);
+        user.get("/api/auth/me").await.expect(200);
+        let refused = user.get("/api/auth/me").await;
+        assert_eq!((refused.header("retry-after"), refused.header("x-ratelimit-limit")), (Some("1"), Some("5")));
+        assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
+        assert_eq!(refused.expect(429)["code"], "rate_limited");
+        other.get("/api/auth/me").await.expect(200);
+        app.anonymous(Method::GET, "/healthz").await.expect(200);
+        app.clock.advance(time::Duration::SECOND);
+        user.get("/api/auth/me").await.expect(200);
+        user.get("/api/auth/me").await.expect(200);
+        user.get("/api/auth/me").await.expect(429);
+        // The stream has limits of its own.
+        let stream = Request::get("/api/auth/stream?event_id=1")
+            .header("authorization", format!("Bearer {}", user.token))
+            .body(Body::empty())
+            .expect("a request");
+        assert_ne!(app.open(stream).await.status(), 429);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn user_limit_can_be_turned_off() {
+    let changes = [("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "US"), ("MATCHDAY_HTTP__USER_BURST", "0")];
+    TestApp::run_with(&changes, async |app| {
+        assert!(app.app.user_limit.is_none());
+        let user = app.user().await;
+        for _ in 0..300 {
+            user.get("/api/auth/events").await.expect(200);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unavailable_dependency_is_logged_once_with_its_address() {
+    let log = LogCapture::start();
+    let changes = [
+        ("MATCHDAY_NATS__URL", "nats://us3r:s3cret@127.0.0.1:1"),
+        ("MATCHDAY_NATS__TIMEOUT", "100ms"),
+        ("MATCHDAY_REDIS__URL", "redis://us3r:s3cret@127.0.0.1:2"),
+        ("MATCHDAY_REDIS__TIMEOUT", "100ms"),
+    ];
+    TestApp::run_with(&changes, async |app| {
+        crate::tasks::listen(&app.app);
+        crate::tasks::queues(&app.app);
+        let count = |text: &str| log.lines().iter().filter(|line| line.contains(text)).count();
+        eventually("both are logged", async || count("WARN") >= 2).await;
+        // Consumers and checks go on trying.
+        eventually("NATS was tried again", async || count("NATS request failed") >= 3).await;
+        for _ in 0..3 {
+            app.app.checks.refresh().await;
+        }
+        // Nor does each request that would use Redis log that.
+        for _ in 0..5 {
+            app.app.core.limits.take(Limit { name: "test", burst: 9, every: Duration::from_secs(1) }, "key").await;
+        }
+        let text = log.lines().join("\n");
+        for (dependency, address) in [("nats", "127.0.0.1:1"), ("redis", "127.0.0.1:2")] {
+            let line = format!("dependency unavailable dependency=\"{dependency}\" address=\"{address}\"");
+            assert_eq!(count(&line), 1, "{text}");
+        }
+        assert_eq!(count("rate limits apply per process"), 1, "{text}");
+        assert_eq!(count("WARN"), 3, "{text}");
+        assert!(!text.contains("s3cret") && !text.contains("us3r"), "{text}");
+        app.app.shutdown.closing().cancel();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn recovered_dependency_is_logged_once() {
+    let log = LogCapture::start();
+    TestApp::run(async |app| {
+        app.app.checks.refresh().await;
+        let count = |text: &str| log.lines().iter().filter(|line| line.contains(text)).count();
+        assert_eq!(count("dependency"), 0, "{:?}", log.lines());
+        app.app.checks.assume_down("redis");
+        for _ in 0..3 {
+            app.app.checks.refresh().await;
+        }
+        assert_eq!((count("dependency available again dependency=\"redis\""), count("dependency")), (1, 1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_request_that_takes_too_long_is_given_up() {
+    TestApp::run_with(&[("MATCHDAY_HTTP__DEADLINE", "2s")], async |app| {
+        let user = app.user().await;
+        user.get("/api/auth/teams").await.expect(200);
+        let holder = app.hold_teams().await;
+        assert_eq!(user.get("/api/auth/teams").await.expect(503)["code"], "deadline_exceeded");
+        holder.close().await.expect("let go");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn other_origins_are_allowed_only_as_configured() {
+    let preflight = |origin: &'static str| {
+        Request::builder()
+            .method(Method::OPTIONS)
+            .uri("/api/auth/events")
+            .header("origin", origin)
+            .header("access-control-request-method", "GET")
+            .header("access-control-request-headers", "authorization")
+            .body(Body::empty())
+            .expect("a request")
+    };
+    TestApp::run(async |app| {
+        assert_eq!(app.send(preflight("https://app.example.org")).await.header("access-control-allow-origin"), None);
+    })
+    .await;
+    TestApp::run_with(&[("MATCHDAY_HTTP__CORS_ORIGINS", "https://app.example.org,https://b.example")], async |app| {
+        let allowed = app.send(preflight("https://app.example.org")).await;
+        assert_eq!(allowed.header("access-control-allow-origin"), Some("https://app.example.org"));
+        assert!(
+            allowed.header("access-control-allow-headers").is_some_and(|headers| headers.contains("authorization"))
+        );
+        assert!(
+            allowed.header("access-control-allow-headers").is_some_and(|headers| headers.contains("idempotency-key"))
+        );
+        assert_eq!(app.send(preflight("https://evil.example")).await.header("access-control-allow-origin"), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_page_can_read_why_it_was_refused() {
+    let changes = [("MATCHDAY_HTTP__CORS_ORIGINS", "https://app.example.org"), ("MATCHDAY_HTTP__DEADLINE", "2s")];
+    TestApp::run_with(&changes, async |app| {
+        let user = app.user().await;
+        let origin = [("origin", "https://app.example.org")];
+        user.send_with(Method::GET, "/api/auth/teams", &origin, None).await.expect(200);
+        let holder = app.hold_teams().await;
+        let answer = user.send_with(Method::GET, "/api/auth/teams", &origin, None).await;
+        assert_eq!(answer.header("access-control-allow-origin"), Some("https://app.example.org"));
+        for name in ["retry-after", "idempotency-replayed"] {
+            assert!(answer.header("access-control-expose-headers").is_some_and(|names| names.contains(name)), "{name}");
+        }
+        assert_eq!(answer.expect(503)["code"], "deadline_exceeded");
+        holder.close().await.expect("let go");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn answers_are_compressed_for_those_who_want_it() {
+    TestApp::run(async |app| {
+        let request = Request::get("/api/openapi.json")
+            .header("accept-encoding", "br, gzip")
+            .body(Body::empty())
+            .expect("a request");
+        let packed = app.send(request).await;
+        assert_eq!(packed.header("content-encoding"), Some("br"));
+        assert!(packed.bytes.len() < app.anonymous(Method::GET, "/api/openapi.json").await.bytes.len() / 2);
+    })
+    .await;
+}
+
+fn operations(api: &Value) -> Vec<(String, &Value)> {
+    let paths = api["paths"].as_object().expect("paths");
+    paths
+        .iter()
+        .flat_map(|(path, item)| {
+            let methods = item.as_object().expect("methods");
+            methods.iter().map(move |(method, operation)| (format!("{} {path}", method.to_uppercase()), operation))
+        })
+        .collect()
+}
+
+#[test]
+fn the_description_names_every_operation_and_its_errors() {
+    let api = serde_json::to_value(super::description()).expect("JSON");
+    assert_eq!(api["openapi"], "3.1.0");
+    let listed: Vec<String> = operations(&api)
+        .iter()
+        .map(|(name, operation)| {
+            let statuses: Vec<&str> =
+                operation["responses"].as_object().expect("responses").keys().map(String::as_str).collect();
+            format!("{name} {} {}", operation["operationId"].as_str().expect("an id"), statuses.join(" "))
+        })
+        .collect();
+    insta::assert_snapshot!(listed.join("\n"), @r"
+    GET /.well-known/matrix/client get_client_discovery 200 404 500 503
+    GET /api/auth/blocks list_blocks 200 401 403 422 429 500 503
+    DELETE /api/auth/blocks/{user} unblock_user 200 401 403 404 429 500 503
+    POST /api/auth/blocks/{user} block_user 200 401 403 404 409 422 429 500 503
+    POST /api/auth/chat-room create_room 201 400 401 403 409 413 422 429 500 503
+    GET /api/auth/chat-rooms list_rooms 200 401 403 422 429 500 503
+    POST /api/auth/chat-rooms/{room}/invite invite_to_room 200 400 401 403 404 409 413 422 429 500 503
+    POST /api/auth/chat-rooms/{room}/join join_room 200 401 403 404 409 422 429 500 503
+    POST /api/auth/chat-rooms/{room}/leave leave_room 200 401 403 404 409 422 429 500 503
+    GET /api/auth/chat-rooms/{room}/member-stats get_member_stats 200 401 403 404 429 500 503
+    GET /api/auth/chat-rooms/{room}/predictions list_room_predictions 200 401 403 404 422 429 500 503
+    POST /api/auth/chat-rooms/{room}/reports report_message 200 201 400 401 403 404 409 413 422 429 500 503
+    GET /api/auth/coins get_coins 200 401 403 422 429 500 503
+    POST /api/auth/coins/deduct deduct_coins 200 400 401 403 409 413 422 429 500 503
+    POST /api/auth/daily-coins claim_daily_coins 200 400 401 403 409 422 429 500 503
+    GET /api/auth/events list_events 200 304 401 403 422 429 500 503
+    GET /api/auth/events/{event} get_event 200 401 403 404 429 500 503
+    GET /api/auth/events/{event}/points-preview preview_points 200 401 403 404 422 429 500 503
+    GET /api/auth/events/{event}/predictions list_event_predictions 200 401 403 404 422 429 500 503
+    GET /api/auth/leaderboards get_leaderboard 200 401 403 422 429 500 503
+    POST /api/auth/login log_in 200 400 401 403 413 422 429 500 503
+    POST /api/auth/logout log_out 200 401 403 409 422 429 500 503
+    POST /api/auth/matrix-credentials get_matrix_credentials 200 401 403 409 422 429 500 503
+    DELETE /api/auth/me delete_me 200 400 401 403 409 413 422 429 500 503
+    GET /api/auth/me get_me 200 401 403 429 500 503
+    GET /api/auth/me/calibration get_calibration 200 401 403 429 500 503
+    POST /api/auth/me/deletion request_deletion 200 401 403 409 422 429 500 503
+    GET /api/auth/me/export export_me 200 401 403 429 500 503
+    GET /api/auth/me/notifications get_notifications 200 401 403 429 500 503
+    PUT /api/auth/me/notifications save_notifications 200 400 401 403 413 422 429 500 503
+    POST /api/auth/me/notifications/push add_push_subscription 200 400 401 403 409 413 422 429 500 503
+    DELETE /api/auth/me/notifications/push/{id} remove_push_subscription 200 401 403 404 429 500 503
+    GET /api/auth/predictions list_own_predictions 200 401 403 422 429 500 503
+    POST /api/auth/predictions save_prediction 200 201 400 401 403 404 409 413 422 429 500 503
+    GET /api/auth/predictions/{id}/explanation explain_prediction 200 401 403 404 429 500 503
+    POST /api/auth/resend-code resend_code 200 400 401 403 409 413 422 429 500 503
+    GET /api/auth/sessions list_sessions 200 401 403 422 429 500 503
+    DELETE /api/auth/sessions/{id} end_session 200 401 403 404 429 500 503
+    GET /api/auth/sports list_sports 200 401 403 422 429 500 503
+    GET /api/auth/stream listen 200 401 403 404 422 429 500 503
+    GET /api/auth/teams list_teams 200 401 403 422 429 500 503
+    POST /api/auth/teams/other save_other_teams 200 400 401 403 409 413 422 429 500 503
+    POST /api/auth/teams/primary save_primary_team 200 400 401 403 404 409 413 422 429 500 503
+    GET /api/auth/tournaments list_tournaments 200 401 403 422 429 500 503
+    POST /api/auth/update-user-info update_user_info 200 400 401 403 409 413 422 429 500 503
+    POST /api/auth/username/check check_username 200 400 413 422 429 500 503
+    POST /api/auth/username/generate generate_usernames 200 400 413 422 429 500 503
+    POST /api/auth/verify-phone verify_phone 200 400 401 403 409 413 422 429 500 503
+    POST /api/auth/verify-phone/initiate initiate_verification 200 400 401 403 409 413 422 429 500 503
+    POST /api/code/request request_code 200 400 413 422 429 500 503
+    POST /api/code/verify verify_code 200 400 401 403 413 422 429 500 503
+    GET /api/logs/sms list_sms_log 200 404 422 500 503
+    POST /api/phone/undo-move undo_phone_move 200 400 401 409 413 422 429 500 503
+    GET /api/sms/{provider}/status take_sms_report_by_query 200 400 403 404 405 500 503
+    POST /api/sms/{provider}/status take_sms_report 200 400 403 404 413 500 503
+    GET /healthz get_health 200
+    GET /readyz get_readiness 200 503
+    ");
+}
+
+#[test]
+fn the_description_is_whole() {
+    let api = serde_json::to_value(super::description()).expect("JSON");
+    let mut ids = BTreeSet::new();
+    for (name, operation) in operations(&api) {
+        assert!(ids.insert(operation["operationId"].to_string()), "{name}: its id is taken");
+        assert!(operation["summary"].is_string() && operation["tags"].is_array(), "{name}: summary and tag");
+        let before_login = ["/api/auth/login", "/api/auth/username/check", "/api/auth/username/generate"];
+        let guarded = name.contains("/api/auth/") && !before_login.iter().any(|path| name.ends_with(path));
+        let takes_code =
+            ["/api/code/verify", "/api/auth/login", "/api/phone/undo-move"].iter().any(|path| name.ends_with(path));
+        assert_eq!(operation["security"].is_array(), guarded, "{name}: security");
+        assert_eq!(operation["responses"]["401"].is_object(), guarded || takes_code, "{name}: 401");
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        let keys = parameters.filter(|parameter| parameter["$ref"] == "#/components/parameters/IdempotencyKey").count();
+        assert_eq!(keys, usize::from(guarded && name.starts_with("POST ")), "{name}: Idempotency-Key");
+    }
+    // Every reference leads somewhere.
+    let text = api.to_string();
+    for part in text.split("\"$ref\":\"#").skip(1) {
+        let pointer = part.split('"').next().expect("a pointer");
+        assert!(api.pointer(pointer).is_some(), "{pointer} is missing");
+    }
+}
+
+/// The schemas that a part of the description leads to, by their pointers.
+fn schemas_of(api: &Value, part: &Value, found: &mut BTreeMap<String, Value>) {
+    match part {
+        Value::Object(fields) => {
+            if let Some(pointer) = fields.get("$ref").and_then(Value::as_str) {
+                let schema = api.pointer(&pointer[1..]).expect("a reference leads somewhere");
+                if found.insert(pointer.to_owned(), schema.clone()).is_none() {
+                    schemas_of(api, schema, found);
+                }
+            }
+            fields.values().for_each(|value| schemas_of(api, value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| schemas_of(api, value, found)),
+        _ => {}
+    }
+}
+
+/// Who reads an answer has one question less: what may be null is there, and what may be left out is never null.
+#[test]
+fn what_may_be_null_in_an_answer_is_never_left_out() {
+    let api = serde_json::to_value(super::description()).expect("JSON");
+    let (mut taken, mut answered) = (BTreeMap::new(), BTreeMap::new());
+    for (_, operation) in operations(&api) {
+        schemas_of(&api, &operation["requestBody"], &mut taken);
+        schemas_of(&api, &operation["responses"], &mut answered);
+    }
+    let mut both = Vec::new();
+    for (pointer, schema) in answered.iter().filter(|(pointer, _)| !taken.contains_key(*pointer)) {
+        let parts = schema["allOf"].as_array().into_iter().flatten().chain([schema]);
+        for (part, (property, kind)) in
+            parts.flat_map(|part| part["properties"].as_object().into_iter().flatten().map(move |it| (part, it)))
+        {
+            let is_required = part["required"].as_array().is_some_and(|names| names.contains(&json!(property)));
+            let is_nullable = kind["type"].as_array().is_some_and(|types| types.contains(&json!("null")))
+                || kind["oneOf"].as_array().is_some_and(|types| types.contains(&json!({"type": "null"})));
+            if is_nullable && !is_required {
+                both.push(format!("{}.{property}", pointer.rsplit('/').next().expect("a name")));
+            }
+        }
+    }
+    // Only somebody whose username changed gets credentials, and null says that they come later.
+    assert_eq!(both, ["SavedInfo.matrix_credentials"]);
+}
+
+#[tokio::test]
+async fn the_reference_page_loads_nothing_from_outside() {
+    TestApp::run(async |app| {
+        let page = app.anonymous(Method::GET, "/docs").await;
+        let policy = page.header("content-security-policy").expect("a policy").to_owned();
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("http"), "{policy}");
+        let html = String::from_utf8(page.bytes).expect("text");
+        assert!(!html.contains("http://") && !html.contains("https://"), "{html}");
+        let scripts: Vec<&str> = html.split("src=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert_eq!(scripts, ["/docs/viewer.js", "/docs/setup.js"]);
+        for script in scripts {
+            let answer = app.anonymous(Method::GET, script).await;
+            assert_eq!(answer.status, 200, "{script}");
+            assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("text/javascript")));
+        }
+    })
+    .await;
+}

@@ -1,0 +1,419 @@
+//! What runs beside the handlers.
+//!
+//! Every process *listens*, because every process has caches. The *workers* run in `serve` and `worker`, and not in
+//! `serve --no-workers`.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use platform::{
+    lease::Lease,
+    outbox::Relay,
+    random,
+    stream::{TransportError, WorkSpec},
+    telemetry,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    announcements::service::Announcements,
+    app::App,
+    backlog::{self, Backlog},
+    chat::work::ChatWork,
+    events, feeds,
+    live::tallies::Teller,
+    rooms::service::Rooms,
+    safety, sessions,
+    webhooks::service::Webhooks,
+};
+
+/// Begins to hear what other processes tell, and to tidy up metrics.
+pub fn listen(app: &App) {
+    let closing = app.shutdown.closing().clone();
+    app.shutdown.spawn(hear(app.clone(), closing.clone()));
+    let checks = app.checks.clone();
+    app.shutdown.spawn(every(Duration::from_secs(1), closing.clone(), async move || checks.refresh().await));
+    let seen = app.clone();
+    app.shutdown.spawn(every(Duration::from_secs(5), closing, async move || {
+        backlog::process(&seen.core.db);
+        telemetry::metrics().run_upkeep();
+    }));
+}
+
+/// Begins to hear what listeners are told, and to tell what people predict here.
+pub fn stream(app: &App) {
+    let (live, closing) = (app.live.clone(), app.shutdown.closing().clone());
+    app.shutdown.spawn(async move { live.run(closing).await });
+    tell_tallies(app);
+}
+
+/// Begins to tell what people predict by this process.
+pub fn tell_tallies(app: &App) {
+    let teller = Teller {
+        db: app.core.db.clone(),
+        streams: app.streams.clone(),
+        changes: app.predictions.changes().clone(),
+        clock: app.core.clock.clone(),
+    };
+    app.shutdown.spawn(teller.run(app.shutdown.closing().clone()));
+}
+
+/// Begins to do what is on the queues.
+pub fn queues(app: &App) {
+    let closing = app.shutdown.closing().clone();
+    app.shutdown.spawn(relay(app.clone(), closing.clone()));
+    app.shutdown.spawn(work_in_chat(app.clone(), closing.clone()));
+    app.shutdown.spawn(work_on_rooms(app.clone(), closing.clone()));
+    app.shutdown.spawn(work_on_scores(app.clone(), closing.clone()));
+    for spec in Announcements::specs() {
+        app.shutdown.spawn(announce(app.clone(), spec, closing.clone()));
+    }
+}
+
+/// Begins to do background work.
+pub fn work(app: &App) {
+    queues(app);
+    let closing = app.shutdown.closing().clone();
+    let overdue = app.scores.clone();
+    app.shutdown.spawn(every(Duration::from_mins(1), closing.clone(), async move || {
+        match overdue.plan_overdue().await {
+            Ok(0) => {}
+            Ok(matches) => tracing::warn!(matches, "results that were not in all scores are planned again"),
+            Err(error) => tracing::warn!(%error, "nobody looked for results that are not in all scores"),
+        }
+    }));
+    if app.feeds.is_configured() {
+        app.shutdown.spawn(look_at_feeds(app.clone(), closing.clone()));
+    }
+    let backlog = Backlog::new(&app.streams, &app.scores, &app.core.clock);
+    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || backlog.look().await));
+    mirror(app, &closing);
+    webhooks(app, &closing);
+    reminders(app, &closing);
+    departures(app, &closing);
+    let safety = app.safety.clone();
+    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || match safety.lift_ended().await {
+        Ok(0) => {}
+        Ok(users) => tracing::info!(users, "restrictions ended"),
+        Err(error) => tracing::warn!(%error, "restrictions whose time is over were not lifted"),
+    }));
+    let phones = app.phones.clone();
+    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
+        if let Err(error) = phones.tell_old_phones().await {
+            tracing::warn!(%error, "phone move notices not checked");
+        }
+    }));
+    let codes = app.codes.clone();
+    app.shutdown.spawn(every(Duration::from_secs(30), closing.clone(), async move || {
+        if let Err(error) = codes.judge_conversions().await {
+            tracing::warn!(%error, "nobody looked how many codes came back");
+        }
+    }));
+    let swept = app.clone();
+    app.shutdown.spawn(every(Duration::from_hours(1), closing, async move || sweep(&swept).await));
+}
+
+/// Ends deleted accounts in chat. Devices have a task of their own: redactions take minutes, and no chat token may outlive
+/// its account for so long.
+fn departures(app: &App, closing: &CancellationToken) {
+    let leaving = app.leaving.clone();
+    app.shutdown.spawn(every(Duration::from_millis(500), closing.clone(), async move || {
+        if let Err(error) = leaving.end_due_devices().await {
+            tracing::warn!(%error, "chat devices of deleted accounts were not looked for");
+        }
+    }));
+    let leaving = app.leaving.clone();
+    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
+        if let Err(error) = leaving.finish_due().await {
+            tracing::warn!(%error, "deleted accounts that chat still has were not looked for");
+        }
+    }));
+}
+
+async fn work_in_chat(app: App, closing: CancellationToken) {
+    app.streams.made(&closing).await;
+    let chat = app.chat_work.clone();
+    let perform = move |delivery| {
+        let chat = chat.clone();
+        async move { chat.perform(delivery).await }
+    };
+    app.streams.consume(ChatWork::spec(), perform, closing).await;
+}
+
+async fn work_on_rooms(app: App, closing: CancellationToken) {
+    app.streams.made(&closing).await;
+    let rooms = app.rooms.clone();
+    let perform = move |delivery| {
+        let rooms = rooms.clone();
+        async move { rooms.perform(delivery).await }
+    };
+    app.streams.consume(Rooms::work(), perform, closing).await;
+}
+
+async fn work_on_scores(app: App, closing: CancellationToken) {
+    app.streams.made(&closing).await;
+    let (scores, spec) = (app.scores.clone(), app.scores.work());
+    let perform = move |delivery| {
+        let scores = scores.clone();
+        async move { scores.perform(delivery).await }
+    };
+    app.streams.consume(spec, perform, closing).await;
+}
+
+async fn announce(app: App, spec: WorkSpec, closing: CancellationToken) {
+    app.streams.made(&closing).await;
+    let announcements = app.announcements.clone();
+    let perform = move |delivery| {
+        let announcements = announcements.clone();
+        async move { announcements.perform(delivery).await }
+    };
+    app.streams.consume(spec, perform, closing).await;
+}
+
+/// Brings in what is new in feeds, in one process at a time.
+async fn look_at_feeds(app: App, closing: CancellationToken) {
+    let (length, holder) = (app.config.feeds.lease, random::uuid_v7(&*app.core.random, &*app.core.clock));
+    app.feeds.run(Lease::new(feeds::LEASE, holder, length), length / 3, closing, |_| {}).await;
+}
+
+/// Tells app backends what happens.
+fn webhooks(app: &App, closing: &CancellationToken) {
+    let (told, closing_facts) = (app.clone(), closing.clone());
+    app.shutdown.spawn(async move {
+        told.streams.made(&closing_facts).await;
+        let webhooks = told.webhooks.clone();
+        let perform = move |fact| {
+            let webhooks = webhooks.clone();
+            async move { webhooks.perform(fact).await }
+        };
+        told.streams.consume(Webhooks::work(), perform, closing_facts).await;
+    });
+    let (delivered, closing_delivery) = (app.clone(), closing.clone());
+    app.shutdown.spawn(async move {
+        delivered.streams.made(&closing_delivery).await;
+        delivered.webhooks.deliver(closing_delivery).await;
+    });
+    let tidied = app.webhooks.clone();
+    app.shutdown.spawn(every(Duration::from_hours(1), closing.clone(), async move || {
+        if let Err(error) = tidied.tidy().await {
+            tracing::debug!(%error, "webhooks of endpoints that were removed are still there");
+        }
+    }));
+}
+
+/// Reminds fans of matches that are about to begin.
+fn reminders(app: &App, closing: &CancellationToken) {
+    let (done, closing_batches) = (app.clone(), closing.clone());
+    app.shutdown.spawn(async move {
+        done.streams.made(&closing_batches).await;
+        let (notifications, spec) = (done.notifications.clone(), done.notifications.work());
+        let perform = move |batch| {
+            let notifications = notifications.clone();
+            async move { notifications.perform(batch).await }
+        };
+        done.streams.consume(spec, perform, closing_batches).await;
+    });
+    app.shutdown.spawn(plan_reminders(app.clone(), closing.clone()));
+}
+
+/// Plans reminders again and again, and lets others do it once this process ends.
+async fn plan_reminders(app: App, closing: CancellationToken) {
+    app.streams.made(&closing).await;
+    let lease = Lease::new("reminders", random::uuid_v7(&*app.core.random, &*app.core.clock), Duration::from_secs(30));
+    while !closing.is_cancelled() {
+        let planned = match lease.hold(&app.core.db).await {
+            Ok(true) => app.notifications.plan().await,
+            Ok(false) => Ok(0),
+            Err(error) => Err(error.into()),
+        };
+        let pause = match planned {
+            Ok(0) => Duration::from_secs(5),
+            Ok(batches) => {
+                tracing::info!(batches, "fans of a match are reminded");
+                Duration::ZERO
+            }
+            Err(error) => {
+                tracing::warn!(%error, "nobody looked whose match is about to begin");
+                Duration::from_secs(5)
+            }
+        };
+        tokio::select! {
+            () = closing.cancelled() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+    if let Err(error) = lease.release(&app.core.db).await {
+        tracing::debug!(%error, "the lease was not given back; it runs out");
+    }
+}
+
+/// Keeps the mirror true, and tidies up after rooms that came to nothing.
+fn mirror(app: &App, closing: &CancellationToken) {
+    if app.config.matrix.homeserver_url.is_none() {
+        return;
+    }
+    let (watching, closing_watch) = (app.mirror.clone(), closing.clone());
+    app.shutdown.spawn(async move { watching.watch(closing_watch).await });
+    app.shutdown.spawn(apply_pushes(app.clone(), closing.clone()));
+    app.shutdown.spawn(compare_rooms(app.clone(), closing.clone()));
+    let tidied = app.clone();
+    app.shutdown.spawn(every(Duration::from_mins(1), closing.clone(), async move || {
+        if let Err(error) = tidied.rooms.tidy().await {
+            tracing::warn!(%error, "rooms that came to nothing were not removed");
+        }
+    }));
+    let planned = app.clone();
+    app.shutdown.spawn(every(Duration::from_hours(1), closing.clone(), async move || plan_rooms(&planned).await));
+}
+
+/// Plans the rooms of matches that have none, and once more those whose work was lost or given up.
+async fn plan_rooms(app: &App) {
+    match app.rooms.plan_missing().await {
+        Ok(0) => {}
+        Ok(rooms) => tracing::info!(rooms, "matches without a room get one"),
+        Err(error) => tracing::warn!(%error, "nobody looked for matches without a room"),
+    }
+    // As long as something waits for the workers, they may come to it.
+    if !app.streams.is_connected() || !app.streams.is_idle(&Rooms::work().name).await.unwrap_or(false) {
+        return;
+    }
+    match app.rooms.plan_unmade().await {
+        Ok(0) => {}
+        Ok(rooms) => tracing::warn!(rooms, "rooms that were planned and never made are planned again"),
+        Err(error) => tracing::warn!(%error, "nobody looked for rooms that were never made"),
+    }
+}
+
+/// Applies what the homeserver pushed: at once what came to this process, soon what came to one without workers.
+async fn apply_pushes(app: App, closing: CancellationToken) {
+    loop {
+        let pause = match app.mirror.apply_waiting().await {
+            Ok(_) => Duration::from_millis(500),
+            Err(error) => {
+                tracing::warn!(%error, "what the homeserver pushed waits");
+                Duration::from_secs(2)
+            }
+        };
+        tokio::select! {
+            () = closing.cancelled() => return,
+            () = app.mirror.arrived() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Compares rooms again and again, and lets others do it once this process ends.
+async fn compare_rooms(app: App, closing: CancellationToken) {
+    let lease =
+        Lease::new("mirror comparison", random::uuid_v7(&*app.core.random, &*app.core.clock), Duration::from_secs(30));
+    while !closing.is_cancelled() {
+        compare(&app, &lease).await;
+        tokio::select! {
+            () = closing.cancelled() => {}
+            () = tokio::time::sleep(Duration::from_secs(2)) => {}
+        }
+    }
+    if let Err(error) = lease.release(&app.core.db).await {
+        tracing::debug!(%error, "the lease was not given back; it runs out");
+    }
+}
+
+/// Compares rooms that are due, as long as this process is the one to do it.
+async fn compare(app: &App, lease: &Lease) {
+    loop {
+        let compared = match lease.hold(&app.core.db).await {
+            Ok(true) => app.mirror.compare_some().await,
+            Ok(false) => return,
+            Err(error) => Err(error),
+        };
+        match compared {
+            Ok(0) => return,
+            Ok(rooms) => tracing::debug!(rooms, "rooms were compared with the homeserver"),
+            Err(error) => return tracing::warn!(%error, "rooms were not compared with the homeserver"),
+        }
+    }
+}
+
+/// Removes what has had its time.
+async fn sweep(app: &App) {
+    let sessions = app.sessions.sweep().await.map_err(|error| error.to_string());
+    let codes = app.codes.sweep().await.map_err(|error| error.to_string());
+    let moves = app.phones.sweep().await.map_err(|error| error.to_string());
+    let messages = app.sms.sweep().await.map_err(|error| error.to_string());
+    let pushes = app.mirror.sweep().await.map_err(|error| error.to_string());
+    let keys = app.idempotency.sweep().await.map_err(|error| error.to_string());
+    let reminders = app.notifications.sweep().await.map_err(|error| error.to_string());
+    let moderation = app.safety.sweep().await.map_err(|error| error.to_string());
+    let swept = [
+        ("sessions", sessions),
+        ("codes", codes),
+        ("phone moves", moves),
+        ("messages", messages),
+        ("pushes", pushes),
+        ("idempotency keys", keys),
+        ("reminders", reminders),
+        ("restricted phones and reports of deleted accounts", moderation),
+    ];
+    for (what, outcome) in swept {
+        match outcome {
+            Ok(0) => {}
+            Ok(swept) => tracing::info!(swept, what, "what was over was removed"),
+            Err(error) => tracing::warn!(error, what, "what was over was not removed"),
+        }
+    }
+}
+
+async fn relay(app: App, closing: CancellationToken) {
+    app.streams.made(&closing).await;
+    let holder = random::uuid_v7(&*app.core.random, &*app.core.clock);
+    let lease = Lease::new("outbox relay", holder, app.config.outbox.lease);
+    let (db, streams, wake, clock) =
+        (app.core.db.clone(), app.streams.clone(), app.core.outbox_written.clone(), app.core.clock.clone());
+    Relay::new(db, streams, lease, app.config.outbox.poll, wake, clock).run(closing).await;
+}
+
+/// Keeps caches honest: each message evicts what it speaks of, and a connection that was lost evicts everything,
+/// since nobody knows what was said meanwhile.
+async fn hear(app: App, closing: CancellationToken) {
+    while let Err(error) = hear_until_closing(&app, &closing).await {
+        // Caches expire by themselves meanwhile.
+        app.streams.failed(&error, "cache invalidation");
+        tokio::select! {
+            () = closing.cancelled() => return,
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+        }
+    }
+}
+
+async fn hear_until_closing(app: &App, closing: &CancellationToken) -> Result<(), TransportError> {
+    let mut connections = app.streams.connections();
+    let mut revocations = app.streams.hear(sessions::service::REVOKED).await?;
+    let mut changes = app.streams.hear(events::service::FACTS).await?;
+    let mut catalogue = app.streams.hear(events::service::CATALOGUE).await?;
+    let mut restrictions = app.streams.hear(safety::service::CHANGED).await?;
+    loop {
+        tokio::select! {
+            () = closing.cancelled() => return Ok(()),
+            Ok(()) = connections.changed() => {
+                // Only once the subscriptions stand again is nothing missed any more.
+                app.streams.settled().await;
+                app.sessions.forget_all();
+                app.events.mark_stale();
+            }
+            Some(message) = revocations.next() => app.sessions.heard(&message.payload),
+            Some(_) = changes.next() => app.events.mark_stale(),
+            Some(_) = catalogue.next() => app.events.mark_stale(),
+            Some(_) = restrictions.next() => app.safety.heard(),
+        }
+    }
+}
+
+async fn every(pause: Duration, closing: CancellationToken, task: impl AsyncFn()) {
+    loop {
+        task().await;
+        tokio::select! {
+            () = closing.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}

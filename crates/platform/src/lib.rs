@@ -1,0 +1,27 @@
+//! Infrastructure that every feature uses and none owns: configuration, database, messages, limits, telemetry.
+
+pub mod batches;
+pub mod breaker;
+pub mod clock;
+mod core;
+pub mod database;
+mod environment;
+pub mod lanes;
+pub mod lease;
+pub mod outage;
+pub mod outbox;
+pub mod outward;
+pub mod page_cache;
+pub mod random;
+pub mod rate_limit;
+pub mod redis_client;
+pub mod sealed;
+pub mod settings;
+pub mod shutdown;
+pub mod standard_webhooks;
+pub mod stream;
+pub mod telemetry;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use self::{core::Core, environment::Environment};

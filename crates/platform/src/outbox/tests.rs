@@ -1,0 +1,124 @@
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use serde_json::json;
+use sqlx::PgPool;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::*;
+use crate::{
+    clock::SystemClock,
+    lease::Lease,
+    stream::{Stream, Streams},
+    testing::{as_service, eventually, streams_for_tests, with_database},
+};
+
+async fn write(db: &PgPool, key: &str, number: usize) {
+    let mut tx = db.begin().await.expect("begun");
+    let message = Message::new("fact.test", key, &json!({"key": key, "number": number})).expect("JSON");
+    enqueue(&mut tx, &[message]).await.expect("written");
+    tx.commit().await.expect("committed");
+}
+
+fn relay(db: &PgPool, streams: &Streams, lease: &'static str) -> Relay {
+    let lease = Lease::new(lease, Uuid::from_u128(1), Duration::from_secs(10));
+    let (poll, wake) = (Duration::from_millis(20), Arc::new(Notify::new()));
+    Relay::new(db.clone(), streams.clone(), lease, poll, wake, Arc::new(SystemClock))
+}
+
+async fn is_empty(db: &PgPool) -> bool {
+    let left: i64 = sqlx::query_scalar("select count(*) from outbox").fetch_one(db).await.expect("read");
+    left == 0
+}
+
+/// The numbers published for each key, in order.
+async fn published(streams: &Streams) -> HashMap<String, Vec<usize>> {
+    let mut by_key: HashMap<String, Vec<usize>> = HashMap::new();
+    for (_, payload) in streams.replay(Stream::Facts).await.expect("read") {
+        let body: serde_json::Value = serde_json::from_slice(&payload).expect("JSON");
+        let number = body["number"].as_u64().and_then(|n| usize::try_from(n).ok()).expect("a number");
+        by_key.entry(body["key"].as_str().expect("a key").to_owned()).or_default().push(number);
+    }
+    by_key
+}
+
+#[tokio::test]
+async fn a_message_is_published_only_if_its_change_was_committed() {
+    with_database(async |options| {
+        let (db, streams) =
+            (PgPool::connect_with(as_service(&options)).await.expect("connected"), streams_for_tests().await);
+        let mut tx = db.begin().await.expect("begun");
+        enqueue(&mut tx, &[Message::new("fact.test", "k", &json!({"key": "k", "number": 0})).expect("JSON")])
+            .await
+            .expect("written");
+        tx.rollback().await.expect("rolled back");
+        write(&db, "k", 1).await;
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(relay(&db, &streams, "test relay").run(shutdown.clone()));
+        eventually("the outbox is empty", async || is_empty(&db).await).await;
+        shutdown.cancel();
+        running.await.expect("ended");
+        assert_eq!(published(&streams).await, HashMap::from([("k".to_owned(), vec![1])]));
+        let leases: i64 = sqlx::query_scalar("select count(*) from leases").fetch_one(&db).await.expect("read");
+        assert_eq!(leases, 0, "a relay that ends hands its lease back");
+        streams.remove().await;
+        db.close().await;
+    })
+    .await;
+}
+
+/// Each relay has a lease of its own, so that all of them believe to be the only one, all the time. Order and
+/// completeness must not depend on the lease.
+#[tokio::test]
+async fn relays_that_overlap_publish_each_key_in_order_and_each_message_once() {
+    with_database(async |options| {
+        let (db, streams) =
+            (PgPool::connect_with(as_service(&options)).await.expect("connected"), streams_for_tests().await);
+        let shutdown = CancellationToken::new();
+        let relays =
+            ["one", "two", "three"].map(|lease| tokio::spawn(relay(&db, &streams, lease).run(shutdown.clone())));
+        let writers = (0..4).map(|key| {
+            let db = db.clone();
+            async move {
+                for number in 0..60 {
+                    write(&db, &format!("k{key}"), number).await;
+                }
+            }
+        });
+        futures_util::future::join_all(writers).await;
+        eventually("the outbox is empty", async || is_empty(&db).await).await;
+        shutdown.cancel();
+        for relay in relays {
+            relay.await.expect("ended");
+        }
+        let published = published(&streams).await;
+        for key in 0..4 {
+            assert_eq!(published[&format!("k{key}")], (0..60).collect::<Vec<_>>());
+        }
+        streams.remove().await;
+        db.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_one_holds_a_lease_until_it_ends() {
+    with_database(async |options| {
+        let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
+        let lease = |holder: u128, length| Lease::new("one", Uuid::from_u128(holder), length);
+        let (first, second) = (lease(1, Duration::from_secs(2)), lease(2, Duration::from_secs(10)));
+        assert!(first.hold(&db).await.expect("asked"));
+        assert!(!second.hold(&db).await.expect("asked"));
+        assert!(first.is_fresh() && !second.is_fresh());
+        eventually("the first lease runs out", async || second.hold(&db).await.expect("asked")).await;
+        assert!(!first.is_fresh());
+        assert!(!first.hold(&db).await.expect("asked"));
+        first.release(&db).await.expect("asked");
+        assert!(second.hold(&db).await.expect("asked"), "nobody gives back what another holds");
+        second.release(&db).await.expect("asked");
+        assert!(first.hold(&db).await.expect("asked"));
+        db.close().await;
+    })
+    .await;
+}

@@ -1,0 +1,281 @@
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use super::*;
+use crate::testing::{eventually, streams_for_tests};
+
+fn spec() -> WorkSpec {
+    WorkSpec {
+        attempts: 3,
+        first_pause: Duration::from_millis(20),
+        longest_pause: Duration::from_millis(50),
+        ..WorkSpec::new("tester", Stream::Work, "work.test.>")
+    }
+}
+
+async fn put(streams: &Streams, subject: &str, body: &'static str) {
+    let message = PublishMessage::build().payload(body.into());
+    streams.send(subject, message).await.expect("sent").await.expect("stored");
+}
+
+/// Runs the handler until `done` holds, then stops the consumer.
+async fn consume_until<F>(
+    streams: &Streams,
+    handler: impl Fn(Delivery) -> F + Send + Sync + 'static,
+    done: impl AsyncFn() -> bool,
+) where
+    F: Future<Output = Result<(), Failure>> + Send + 'static,
+{
+    let shutdown = CancellationToken::new();
+    let worker = tokio::spawn({
+        let (streams, shutdown) = (streams.clone(), shutdown.clone());
+        async move { streams.consume(spec(), handler, shutdown).await }
+    });
+    eventually("the work is done", done).await;
+    shutdown.cancel();
+    worker.await.expect("the consumer ends");
+}
+
+#[tokio::test]
+async fn a_passing_failure_is_tried_again_and_then_done() {
+    let streams = streams_for_tests().await;
+    put(&streams, "work.test.one", "a").await;
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&attempts);
+    let handler = move |delivery: Delivery| {
+        seen.lock().expect("not poisoned").push(delivery.attempt);
+        async move { if delivery.attempt < 3 { Err(Failure::retry(anyhow::anyhow!("not yet"))) } else { Ok(()) } }
+    };
+    consume_until(&streams, handler, async || streams.replay(Stream::Work).await.expect("read").is_empty()).await;
+    assert_eq!(*attempts.lock().expect("not poisoned"), [1, 2, 3]);
+    assert!(streams.replay(Stream::Dead).await.expect("read").is_empty());
+    streams.remove().await;
+}
+
+#[tokio::test]
+async fn a_consumer_is_idle_once_it_has_done_all_there_is() {
+    let streams = streams_for_tests().await;
+    let is_idle = async || streams.is_idle("tester").await.expect("asked");
+    assert!(!is_idle().await, "nobody is there");
+    put(&streams, "work.test.one", "a").await;
+    let may_end = Arc::new(tokio::sync::Semaphore::new(0));
+    let (held, begun) = (Arc::clone(&may_end), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&begun);
+    let handler = move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let held = Arc::clone(&held);
+        async move {
+            held.acquire().await.expect("open").forget();
+            Ok(())
+        }
+    };
+    let was_seen = AtomicBool::new(false);
+    consume_until(&streams, handler, async || {
+        if begun.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        if !was_seen.swap(true, Ordering::SeqCst) {
+            assert!(!is_idle().await, "it is at it");
+            may_end.add_permits(1);
+        }
+        is_idle().await
+    })
+    .await;
+    assert_eq!(begun.load(Ordering::SeqCst), 1);
+    streams.remove().await;
+}
+
+#[tokio::test]
+async fn hopeless_work_is_set_aside_at_once_and_stubborn_work_after_its_attempts() {
+    let streams = streams_for_tests().await;
+    put(&streams, "work.test.hopeless", "h").await;
+    put(&streams, "work.test.stubborn", "s").await;
+    put(&streams, "work.test.fine", "f").await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let handler = move |delivery: Delivery| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            match delivery.subject.as_str() {
+                "work.test.hopeless" => Err(Failure::GiveUp(anyhow::anyhow!("cannot\nbe done"))),
+                "work.test.stubborn" => Err(Failure::retry(anyhow::anyhow!("again"))),
+                _ => Ok(()),
+            }
+        }
+    };
+    consume_until(&streams, handler, async || streams.replay(Stream::Work).await.expect("read").is_empty()).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 1 + 3 + 1);
+    let mut dead = streams.replay(Stream::Dead).await.expect("read");
+    dead.sort();
+    assert_eq!(
+        dead,
+        [
+            ("dead.work.test.hopeless".to_owned(), Bytes::from("h")),
+            ("dead.work.test.stubborn".to_owned(), Bytes::from("s"))
+        ]
+    );
+    streams.remove().await;
+}
+
+#[tokio::test]
+async fn two_consumers_share_the_work() {
+    let streams = streams_for_tests().await;
+    for _ in 0..40 {
+        put(&streams, "work.test.many", "x").await;
+    }
+    let shutdown = CancellationToken::new();
+    let counts = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let workers: Vec<_> = counts
+        .iter()
+        .map(|count| {
+            let (streams, shutdown, count) = (streams.clone(), shutdown.clone(), Arc::clone(count));
+            tokio::spawn(async move {
+                let handler = move |_| {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    async { Ok(()) }
+                };
+                streams.consume(spec(), handler, shutdown).await;
+            })
+        })
+        .collect();
+    eventually("all work is done", async || streams.replay(Stream::Work).await.expect("read").is_empty()).await;
+    shutdown.cancel();
+    for worker in workers {
+        worker.await.expect("ends");
+    }
+    let [a, b] = counts.map(|count| count.load(Ordering::SeqCst));
+    assert_eq!(a + b, 40, "each item once");
+    assert!(a > 0 && b > 0, "both worked: {a} and {b}");
+    streams.remove().await;
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_is_tried_again_and_then_set_aside_once() {
+    let streams = streams_for_tests().await;
+    put(&streams, "work.test.panics", "p").await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let handler = move |_: Delivery| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { panic!("on purpose") }
+    };
+    consume_until(&streams, handler, async || streams.replay(Stream::Work).await.expect("read").is_empty()).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+    assert_eq!(streams.replay(Stream::Dead).await.expect("read").len(), 1);
+    streams.remove().await;
+}
+
+#[tokio::test]
+async fn a_pause_that_is_longer_than_the_servers_patience_is_kept() {
+    let streams = streams_for_tests().await;
+    put(&streams, "work.test.paused", "p").await;
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&calls);
+    let handler = move |delivery: Delivery| {
+        seen.lock().expect("not poisoned").push((delivery.attempt, std::time::Instant::now()));
+        async move {
+            let (error, after) = (anyhow::anyhow!("not yet"), Some(Duration::from_millis(1_500)));
+            if delivery.attempt == 1 { Err(Failure::Retry { error, after }) } else { Ok(()) }
+        }
+    };
+    let spec = WorkSpec { ack_wait: Duration::from_millis(300), ..spec() };
+    let (shutdown, consumer) = (CancellationToken::new(), streams.clone());
+    let stop = shutdown.clone();
+    let worker = tokio::spawn(async move { consumer.consume(spec, handler, stop).await });
+    eventually("the work is done", async || streams.replay(Stream::Work).await.expect("read").is_empty()).await;
+    shutdown.cancel();
+    worker.await.expect("the consumer ends");
+    let calls = calls.lock().expect("not poisoned").clone();
+    let [(1, first), (2, second)] = calls[..] else { panic!("{calls:?}") };
+    assert!(second - first >= Duration::from_millis(1_500), "{:?}", second - first);
+    streams.remove().await;
+}
+
+#[tokio::test]
+async fn what_was_given_up_is_read_and_put_back() {
+    let streams = streams_for_tests().await;
+    put(&streams, "work.test.one", "a").await;
+    put(&streams, "work.test.two", "b").await;
+    let handler = |_: Delivery| async { Err(Failure::GiveUp(anyhow::anyhow!("no\nway"))) };
+    consume_until(&streams, handler, async || streams.dead("work.test.*").await.expect("read").len() == 2).await;
+    let dead = streams.dead("work.test.two").await.expect("read");
+    assert_eq!(
+        (dead.len(), dead[0].subject.as_str(), &dead[0].payload[..], dead[0].reason.as_str()),
+        (1, "work.test.two", &b"b"[..], "no way")
+    );
+    assert!(streams.dead("work.other.*").await.expect("read").is_empty());
+    let letter = streams.dead_letter(dead[0].sequence).await.expect("read").expect("there");
+    streams.revive(&letter).await.expect("revived");
+    // Who did not hear that it was done does it again.
+    assert!(streams.revive(&letter).await.is_err(), "there is no such letter any more");
+    assert!(streams.dead_letter(letter.sequence).await.expect("read").is_none());
+    let work = streams.replay(Stream::Work).await.expect("read");
+    assert_eq!(work, [("work.test.two".to_owned(), Bytes::from("b"))], "once");
+    assert_eq!(streams.waiting(Stream::Work, "work.test.*").await.expect("read"), ["work.test.two"]);
+    streams.discard(Stream::Work, "work.test.two").await.expect("dropped");
+    assert!(streams.replay(Stream::Work).await.expect("read").is_empty());
+    assert_eq!(streams.consumers(Stream::Work).await.expect("read"), ["tester"]);
+    streams.end_consumer(Stream::Work, "tester").await.expect("ended");
+    assert!(streams.consumers(Stream::Work).await.expect("read").is_empty());
+    streams.remove().await;
+}
+
+#[tokio::test]
+async fn one_consumer_can_have_several_subjects() {
+    let streams = streams_for_tests().await;
+    for subject in ["work.test.one", "work.other.two", "work.third.three"] {
+        put(&streams, subject, "x").await;
+    }
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let handler = move |delivery: Delivery| {
+        log.lock().expect("not poisoned").push(delivery.subject);
+        async { Ok(()) }
+    };
+    let spec = WorkSpec { also: &["work.other.two"], ..WorkSpec::new("several", Stream::Work, "work.test.>") };
+    let (shutdown, consumer) = (CancellationToken::new(), streams.clone());
+    let stop = shutdown.clone();
+    let worker = tokio::spawn(async move { consumer.consume(spec, handler, stop).await });
+    eventually("both are done", async || streams.replay(Stream::Work).await.expect("read").len() == 1).await;
+    shutdown.cancel();
+    worker.await.expect("the consumer ends");
+    let mut seen = seen.lock().expect("not poisoned").clone();
+    seen.sort();
+    assert_eq!(seen, ["work.other.two", "work.test.one"]);
+    streams.remove().await;
+}
+
+#[tokio::test]
+async fn the_name_and_the_password_of_the_address_are_shown_to_the_server() {
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+    for (user_info, shown) in [
+        ("ada:pass%2Fword@", serde_json::json!({"user": "ada", "pass": "pass/word"})),
+        ("a-token@", serde_json::json!({"auth_token": "a-token"})),
+        ("", serde_json::json!({})),
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = listener.local_addr().expect("an address");
+        let server = tokio::spawn(async move {
+            let (connection, _) = listener.accept().await.expect("a client");
+            let mut connection = BufReader::new(connection);
+            let info = br#"INFO {"server_id":"x","version":"2.11.0","max_payload":1048576,"auth_required":true}"#;
+            connection.write_all(info).await.expect("told");
+            connection.write_all(b"\r\n").await.expect("told");
+            let mut line = String::new();
+            connection.read_line(&mut line).await.expect("a line");
+            line
+        });
+        let name = format!("nats://{user_info}{address}");
+        let settings = crate::testing::settings(&[("MATCHDAY_NATS__URL", name.as_str())], super::Settings::read);
+        let _streams = Streams::connect(&settings).await.expect("it connects in the background");
+        let line = server.await.expect("heard");
+        let told: serde_json::Value =
+            serde_json::from_str(line.trim().strip_prefix("CONNECT ").expect("the first word")).expect("JSON");
+        for key in ["user", "pass", "auth_token"] {
+            assert_eq!(told.get(key).filter(|value| !value.is_null()), shown.get(key), "{user_info}: {key}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Calibration: how the confidence of a user compares with how often their picks are right.
+
+use crate::forecast::Confidence;
+
+/// One bin for 1 to 10 percent, one for 11 to 20, and so on.
+const BINS: usize = 10;
+
+const WIDTH: i16 = 10;
+
+/// Settled predictions of a user, grouped by confidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calibration {
+    /// Number of settled predictions.
+    pub settled: u32,
+    /// Settled predictions with a confidence of 0. They make no claim, so they are in no bin.
+    pub without_stake: u32,
+    /// All other settled predictions.
+    pub bins: [Bin; BINS],
+}
+
+/// Settled predictions of similar confidence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bin {
+    /// Lowest confidence in the bin, in percent.
+    pub from: i16,
+    /// Highest confidence in the bin, in percent.
+    pub to: i16,
+    /// Number of predictions in the bin.
+    pub count: u32,
+    /// Predictions in the bin whose pick was right.
+    pub right: u32,
+    /// Sum of their confidence, in percent.
+    confidence: u32,
+}
+
+impl Calibration {
+    /// Takes the confidence of every settled prediction, and whether its pick was right.
+    pub fn of(settled: impl IntoIterator<Item = (Confidence, bool)>) -> Self {
+        let mut from = 1 - WIDTH;
+        let bins = [(); BINS].map(|()| {
+            from += WIDTH;
+            Bin { from, to: from + WIDTH - 1, ..Bin::default() }
+        });
+        let mut calibration = Self { settled: 0, without_stake: 0, bins };
+        for (confidence, right) in settled {
+            calibration.add(confidence, right);
+        }
+        calibration
+    }
+
+    fn add(&mut self, confidence: Confidence, right: bool) {
+        let percent = confidence.percent();
+        self.settled += 1;
+        match self.bins.iter_mut().find(|bin| (bin.from..=bin.to).contains(&percent)) {
+            Some(bin) => {
+                bin.count += 1;
+                bin.right += u32::from(right);
+                bin.confidence += u32::from(percent.unsigned_abs());
+            }
+            None => self.without_stake += 1,
+        }
+    }
+}
+
+impl Bin {
+    /// Average confidence in percent; `None` for an empty bin.
+    pub fn average_confidence(&self) -> Option<f64> {
+        (self.count > 0).then(|| f64::from(self.confidence) / f64::from(self.count))
+    }
+
+    /// Share of right picks, from 0 to 1; `None` for an empty bin.
+    pub fn hit_rate(&self) -> Option<f64> {
+        (self.count > 0).then(|| f64::from(self.right) / f64::from(self.count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(settled: &[(i64, bool)]) -> Calibration {
+        Calibration::of(
+            settled.iter().map(|&(percent, right)| (Confidence::new(percent).expect("a confidence"), right)),
+        )
+    }
+
+    #[test]
+    fn bins_span_ten_percent_each() {
+        let bounds: Vec<(i16, i16)> = of(&[]).bins.iter().map(|bin| (bin.from, bin.to)).collect();
+        let expected = (1..=91).step_by(10).map(|from| (from, from + 9)).collect::<Vec<_>>();
+        assert_eq!(bounds, expected);
+        assert_eq!((bounds.first(), bounds.last()), (Some(&(1, 10)), Some(&(91, 100))));
+    }
+
+    #[test]
+    fn empty_bin_has_no_averages() {
+        for bin in of(&[]).bins {
+            assert_eq!((bin.count, bin.average_confidence(), bin.hit_rate()), (0, None, None));
+        }
+    }
+
+    #[test]
+    fn counts_predictions_in_the_bin_of_their_confidence() {
+        let calibration = of(&[(0, true), (1, false), (10, true), (11, true), (91, false), (100, true), (100, true)]);
+        assert_eq!((calibration.settled, calibration.without_stake), (7, 1));
+        let bins: Vec<_> = calibration.bins.iter().map(|bin| (bin.count, bin.right)).collect();
+        assert_eq!((bins[0], bins[1], bins[9]), ((2, 1), (1, 1), (3, 2)));
+        assert!(bins[2..9].iter().all(|&bin| bin == (0, 0)));
+        assert_eq!((calibration.bins[0].average_confidence(), calibration.bins[0].hit_rate()), (Some(5.5), Some(0.5)));
+        assert_eq!(calibration.bins[9].average_confidence(), Some(97.0));
+    }
+
+    proptest! {
+        #[test]
+        fn counts_every_prediction_once(settled in proptest::collection::vec((0_i64..=100, any::<bool>()), 0..200)) {
+            let calibration = of(&settled);
+            let counted: u32 = calibration.bins.iter().map(|bin| bin.count).sum();
+            prop_assert_eq!(usize::try_from(calibration.settled).ok(), Some(settled.len()));
+            prop_assert_eq!(counted + calibration.without_stake, calibration.settled);
+            let right = settled.iter().filter(|&&(percent, right)| percent > 0 && right).count();
+            prop_assert_eq!(calibration.bins.iter().map(|bin| bin.right).sum::<u32>(), u32::try_from(right).expect("few"));
+            for bin in calibration.bins {
+                prop_assert!(bin.right <= bin.count);
+                if let Some(average) = bin.average_confidence() {
+                    prop_assert!((f64::from(bin.from)..=f64::from(bin.to)).contains(&average));
+                }
+            }
+        }
+    }
+}

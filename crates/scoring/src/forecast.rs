@@ -1,0 +1,176 @@
+//! The content of a prediction: a pick, an optional score, and a confidence.
+
+use std::{cmp::Ordering, str::FromStr};
+
+use serde::Serialize;
+
+/// The predicted winner, or a draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Pick {
+    /// The home team wins.
+    Home,
+    /// Neither team wins.
+    Draw,
+    /// The away team wins.
+    Away,
+}
+
+impl Pick {
+    /// Every pick.
+    pub const ALL: [Self; 3] = [Self::Home, Self::Draw, Self::Away];
+
+    /// Name in JSON and in the database.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Home => "home",
+            Self::Draw => "draw",
+            Self::Away => "away",
+        }
+    }
+
+    /// The pick that is right for this number of goals.
+    pub fn of(home: i32, away: i32) -> Self {
+        match home.cmp(&away) {
+            Ordering::Greater => Self::Home,
+            Ordering::Equal => Self::Draw,
+            Ordering::Less => Self::Away,
+        }
+    }
+}
+
+/// A name that is not one of the three picks.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is neither home, draw nor away")]
+pub struct UnknownPick(String);
+
+impl FromStr for Pick {
+    type Err = UnknownPick;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPick> {
+        Self::ALL.into_iter().find(|pick| pick.name() == name).ok_or_else(|| UnknownPick(name.to_owned()))
+    }
+}
+
+/// A predicted score: each side has 0 to 99 goals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ScorePrediction))]
+pub struct Score {
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 99, example = 2))]
+    home: i16,
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 99, example = 1))]
+    away: i16,
+}
+
+impl Score {
+    /// Returns `None` if either number of goals is out of range.
+    pub fn new(home: i64, away: i64) -> Option<Self> {
+        let goals = |number| i16::try_from(number).ok().filter(|number| (0..=99).contains(number));
+        Some(Self { home: goals(home)?, away: goals(away)? })
+    }
+
+    /// Goals of the home team.
+    pub fn home(self) -> i16 {
+        self.home
+    }
+
+    /// Goals of the away team.
+    pub fn away(self) -> i16 {
+        self.away
+    }
+
+    /// The pick that agrees with this score.
+    pub fn pick(self) -> Pick {
+        Pick::of(self.home.into(), self.away.into())
+    }
+}
+
+/// Confidence of the user in their pick, from 0 to 100 percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Confidence(i16);
+
+impl Confidence {
+    /// Returns `None` if the percentage is out of range.
+    pub fn new(percent: i64) -> Option<Self> {
+        i16::try_from(percent).ok().filter(|percent| (0..=100).contains(percent)).map(Self)
+    }
+
+    /// The percentage.
+    pub fn percent(self) -> i16 {
+        self.0
+    }
+}
+
+/// Content of a prediction. Its score, if it has one, agrees with its pick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forecast {
+    pick: Pick,
+    score: Option<Score>,
+    confidence: Confidence,
+}
+
+impl Forecast {
+    /// Returns `None` if the score contradicts the pick.
+    pub fn new(pick: Pick, score: Option<Score>, confidence: Confidence) -> Option<Self> {
+        let agrees = score.is_none_or(|score| score.pick() == pick);
+        agrees.then_some(Self { pick, score, confidence })
+    }
+
+    /// The predicted winner, or a draw.
+    pub fn pick(self) -> Pick {
+        self.pick
+    }
+
+    /// The predicted score; `None` for a forecast of the winner alone.
+    pub fn score(self) -> Option<Score> {
+        self.score
+    }
+
+    /// Confidence in the pick; it does not extend to the score.
+    pub fn confidence(self) -> Confidence {
+        self.confidence
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(crate) fn forecast(pick: Pick, score: Option<(i64, i64)>, confidence: i64) -> Forecast {
+        let score = score.map(|(home, away)| Score::new(home, away).expect("a score"));
+        Forecast::new(pick, score, Confidence::new(confidence).expect("a confidence")).expect("no contradiction")
+    }
+
+    #[test]
+    fn every_pick_parses_from_its_name() {
+        for pick in Pick::ALL {
+            assert_eq!(pick.name().parse::<Pick>().expect("a pick"), pick);
+            assert_eq!(serde_json::to_value(pick).expect("JSON"), pick.name());
+        }
+        assert!("Home".parse::<Pick>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn rejects_scores_and_confidence_out_of_range(home: i64, away: i64, near in -5_i64..=120) {
+            let possible = |goals: i64| (0..=99).contains(&goals);
+            prop_assert_eq!(Score::new(home, near).is_some(), possible(home) && possible(near));
+            prop_assert_eq!(Score::new(near, away).is_some(), possible(near) && possible(away));
+            prop_assert_eq!(Confidence::new(near).is_some(), (0..=100).contains(&near));
+            prop_assert_eq!(Confidence::new(home).is_some(), (0..=100).contains(&home));
+        }
+
+        #[test]
+        fn rejects_score_that_contradicts_the_pick(home in 0_i64..=99, away in 0_i64..=99) {
+            let score = Score::new(home, away).expect("a score");
+            for pick in Pick::ALL {
+                let forecast = Forecast::new(pick, Some(score), Confidence::default());
+                prop_assert_eq!(forecast.is_some(), score.pick() == pick);
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Rules by which predictions earn points: the content of a prediction, its points for an outcome, the explanation of
+//! those points, and the calibration of a user's confidence. Every function is pure: no I/O, no clock, no database. The
+//! service stores forecasts as plain columns and repeats [`Forecast::points`] in SQL (`prediction_points`), so that it can
+//! add up the points of a whole match; its tests compare the two.
+
+mod calibration;
+mod explanation;
+mod forecast;
+mod outcome;
+mod points;
+
+pub use calibration::{Bin, Calibration};
+pub use explanation::{PointsPart, PointsReason, PredictionState, explain};
+pub use forecast::{Confidence, Forecast, Pick, Score, UnknownPick};
+pub use outcome::Outcome;
+pub use points::{Earnings, Hit, Preview, RulesVersion, UnknownRules};

@@ -1,0 +1,329 @@
+//! What happens to every request, in one pass: an id, a place among those under way, a deadline, a net for panics, and
+//! a record of how it went.
+//!
+//! It is one hand-written step and not a stack of layers because it runs before every cached page: as layers the same
+//! work cost more than serving the page did.
+
+use std::{
+    any::Any,
+    convert::Infallible,
+    panic::AssertUnwindSafe,
+    pin::{Pin, pin},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::Body,
+    response::{IntoResponse as _, Response},
+};
+use futures_util::{FutureExt as _, future::Either, poll};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use metrics::Histogram;
+use platform::telemetry::{self, CURRENT_REQUEST, CurrentRequest, RequestId, RequestLog};
+use tower::Service;
+use tracing::Instrument as _;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use super::{error::ApiError, server::Answers};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// A request that took longer is logged, whatever its answer.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Bounds of requests, and what is recorded of them.
+#[derive(Clone, Copy, Debug)]
+pub struct EdgeSettings {
+    /// How many requests may be worked on at once.
+    pub max_in_flight: usize,
+    /// How long one may take.
+    pub deadline: Duration,
+    /// Which requests get a log line.
+    pub log: RequestLog,
+    /// Whether requests are traced.
+    pub traced: bool,
+}
+
+/// A router behind the edge.
+#[derive(Clone)]
+pub struct Edge {
+    router: Router,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    under_way: AtomicUsize,
+    max_in_flight: usize,
+    deadline: Duration,
+    log: RequestLog,
+    traced: bool,
+    ids: RequestIds,
+    routes: Routes,
+}
+
+impl Edge {
+    /// An edge before this router, whose routes are `paths`; those of `unbounded` are answered however much is going
+    /// on. `seed` makes this process's request ids its own.
+    pub fn new(router: Router, settings: EdgeSettings, seed: u64, paths: Vec<String>, unbounded: &[&str]) -> Self {
+        let shared = Shared {
+            under_way: AtomicUsize::new(0),
+            max_in_flight: settings.max_in_flight,
+            deadline: settings.deadline,
+            log: settings.log,
+            traced: settings.traced,
+            ids: RequestIds { seed, next: AtomicU64::new(0) },
+            routes: Routes::new(paths, unbounded),
+        };
+        Self { router, shared: Arc::new(shared) }
+    }
+}
+
+impl Answers for Edge {
+    // hyper moves the future of every request into its place, so its size counts: what can be done before it is done
+    // here, and nothing is kept in it twice.
+    fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send {
+        let began = Instant::now();
+        let shared = &*self.shared;
+        let route = shared.routes.find(request.uri().path());
+        let current = CurrentRequest {
+            id: shared.ids.choose(request.headers().get(REQUEST_ID)),
+            method: request.method().clone(),
+            route: Arc::clone(&route.name),
+        };
+        let span = if shared.traced { span(&current, request.headers()) } else { tracing::Span::none() };
+        let place = Place::take(shared).filter(|_| !route.unbounded);
+        let answer = (route.unbounded || place.is_some()).then(|| self.router.clone().call(request));
+        let work = CURRENT_REQUEST.scope(current, async move {
+            let response = match answer {
+                Some(answer) => in_time(shared.deadline, pin!(answer)).await,
+                None => overloaded().into_response(),
+            };
+            drop(place);
+            let took = began.elapsed();
+            let id = CURRENT_REQUEST.with(|current| {
+                route.record(&current.method, response.status(), took);
+                tell(shared.log, response.status(), took);
+                current.id.to_header()
+            });
+            with_id(response, id)
+        });
+        if span.is_none() { Either::Left(work) } else { Either::Right(Box::pin(work.instrument(span))) }
+    }
+}
+
+fn with_id(mut response: Response, id: HeaderValue) -> Response {
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// For layers that must stand around the edge.
+impl Service<Request<Body>> for Edge {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let edge = self.clone();
+        Box::pin(async move { Ok(edge.answer(request).await) })
+    }
+}
+
+/// A place among the requests under way, given back when dropped.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(shared: &'a Shared) -> Option<Self> {
+        let before = shared.under_way.fetch_add(1, Ordering::AcqRel);
+        let place = Self(&shared.under_way);
+        (before < shared.max_in_flight).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What is answered when too much is going on.
+pub fn overloaded() -> ApiError {
+    metrics::counter!("matchday_http_shed_total").increment(1);
+    ApiError::unavailable("overloaded", "Too many requests are under way. Try again shortly.")
+}
+
+/// What is answered at the deadline.
+pub fn too_late() -> ApiError {
+    ApiError::unavailable("deadline_exceeded", "The request took too long.")
+}
+
+async fn in_time(
+    deadline: Duration,
+    answer: Pin<&mut (impl Future<Output = Result<Response, Infallible>> + Send)>,
+) -> Response {
+    let mut answer = AssertUnwindSafe(answer).catch_unwind();
+    // Most answers need not wait for anything, and so need no timer either.
+    let outcome = match poll!(&mut answer) {
+        Poll::Ready(outcome) => Ok(outcome),
+        Poll::Pending => tokio::time::timeout(deadline, answer).await,
+    };
+    match outcome {
+        Ok(Ok(Ok(response))) => response,
+        Ok(Err(panic)) => ApiError::internal(anyhow::anyhow!("panicked: {}", said(&*panic))).into_response(),
+        Err(_) => too_late().into_response(),
+    }
+}
+
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
+/// A span that goes on with the caller's trace, if it has one.
+fn span(current: &CurrentRequest, headers: &HeaderMap) -> tracing::Span {
+    let name = format!("{} {}", current.method, current.route);
+    let span = tracing::info_span!("request", otel.name = name, otel.kind = "server", request_id = current.id.as_str());
+    if let Err(error) = span.set_parent(telemetry::remote_parent(headers)) {
+        tracing::debug!(%error, "the caller's trace was not joined");
+    }
+    span
+}
+
+fn tell(log: RequestLog, status: StatusCode, took: Duration) {
+    let problem = status.is_server_error() || took >= SLOW;
+    let milliseconds = rounded(took);
+    if problem && log != RequestLog::None {
+        tracing::warn!(status = status.as_u16(), milliseconds, "request finished");
+    } else if log == RequestLog::All {
+        tracing::info!(status = status.as_u16(), milliseconds, "request finished");
+    }
+}
+
+/// Milliseconds with one decimal.
+fn rounded(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10_000.0).round() / 10.0
+}
+
+struct RequestIds {
+    seed: u64,
+    next: AtomicU64,
+}
+
+impl RequestIds {
+    /// The client's id where it is a harmless one, or else a new one.
+    fn choose(&self, given: Option<&HeaderValue>) -> RequestId {
+        let harmless = |id: &&HeaderValue| {
+            (1..=128).contains(&id.len())
+                && id.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/+=".contains(byte))
+        };
+        match given.filter(harmless) {
+            Some(given) => RequestId::Given(given.clone()),
+            None => RequestId::made(self.seed, self.next.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+}
+
+/// The routes by path, for names in logs and metrics.
+struct Routes {
+    by_path: matchit::Router<Route>,
+    unmatched: Route,
+}
+
+impl Routes {
+    fn new(paths: Vec<String>, unbounded: &[&str]) -> Self {
+        let mut by_path = matchit::Router::new();
+        for path in paths {
+            let route = Route::new(&path, unbounded.contains(&path.as_str()));
+            if let Err(error) = by_path.insert(path, route) {
+                tracing::warn!(%error, "a route is counted as unmatched");
+            }
+        }
+        Self { by_path, unmatched: Route::new("unmatched", false) }
+    }
+
+    fn find(&self, path: &str) -> &Route {
+        self.by_path.at(path).map_or(&self.unmatched, |found| found.value)
+    }
+}
+
+const METHODS: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "other"];
+/// Statuses from 100 to 599.
+const STATUSES: usize = 500;
+
+/// A route, with the histograms of its answer times at hand: finding one by its labels costs more than using it.
+struct Route {
+    name: Arc<str>,
+    unbounded: bool,
+    times: Vec<OnceLock<Histogram>>,
+}
+
+impl Route {
+    fn new(name: &str, unbounded: bool) -> Self {
+        let times = std::iter::repeat_with(OnceLock::new).take(METHODS.len() * STATUSES).collect();
+        Self { name: name.into(), unbounded, times }
+    }
+
+    fn record(&self, method: &Method, status: StatusCode, took: Duration) {
+        // Clients can invent methods; metrics must not grow with their imagination.
+        let method = METHODS.iter().position(|&known| known == method.as_str()).unwrap_or(METHODS.len() - 1);
+        let place = method * STATUSES + usize::from(status.as_u16()).saturating_sub(100).min(STATUSES - 1);
+        let times = self.times[place].get_or_init(|| {
+            let labels = [
+                ("method", METHODS[method].to_owned()),
+                ("route", self.name.as_ref().to_owned()),
+                ("status", status.as_str().to_owned()),
+            ];
+            metrics::histogram!("matchday_http_seconds", &labels[..])
+        });
+        times.record(took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    async fn panics() {
+        panic!("a secret");
+    }
+
+    #[test]
+    fn logged_milliseconds_have_one_decimal() {
+        for (microseconds, expected) in [(633_745, "633.7"), (40, "0"), (51, "0.1"), (10_000_049, "10000")] {
+            assert_eq!(rounded(Duration::from_micros(microseconds)).to_string(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_500_that_tells_nothing_and_leaves_its_place() {
+        let router = Router::new().route("/panics", get(panics)).route("/fine", get(async || "fine"));
+        let settings = EdgeSettings {
+            max_in_flight: 1,
+            deadline: Duration::from_secs(10),
+            log: RequestLog::Problems,
+            traced: false,
+        };
+        let edge = Edge::new(router, settings, 7, vec!["/panics".to_owned()], &[]);
+        let ask = async |path: &str| edge.answer(Request::get(path).body(Body::empty()).expect("a request")).await;
+        for _ in 0..3 {
+            let answer = ask("/panics").await;
+            assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+            assert!(answer.headers()["x-request-id"].to_str().is_ok_and(|id| id.starts_with("0000000000000007")));
+            let body = answer.into_body().collect().await.expect("a body").to_bytes();
+            assert!(!String::from_utf8_lossy(&body).contains("secret"));
+        }
+        assert_eq!(ask("/fine").await.status(), StatusCode::OK);
+    }
+}

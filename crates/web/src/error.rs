@@ -1,0 +1,235 @@
+//! The one error that speaks to clients.
+
+use std::{borrow::Cow, time::Duration};
+
+use axum::{
+    Json,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, header};
+use platform::{batches::BatchError, database, rate_limit::Decision, telemetry::CURRENT_REQUEST};
+use serde::Serialize;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use utoipa::ToSchema;
+
+use super::fields::{Faults, one};
+
+/// What every error answer holds.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(example = json!({"message": "The team id is required.", "code": "validation_failed", "errors": {"team_id": ["The team id is required."]}}))]
+pub struct ErrorBody {
+    /// For people.
+    pub message: Cow<'static, str>,
+    /// For programs: stable, in `snake_case`.
+    pub code: Cow<'static, str>,
+    /// On 422: what is wrong, by field.
+    #[serde(skip_serializing_if = "Faults::is_empty")]
+    #[schema(required = false, inline)]
+    pub errors: Faults,
+    /// On 500: what to tell the operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String)]
+    pub request_id: Option<String>,
+    /// With `account_suspended`: when the suspension ends. Absent if it has no end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String, format = DateTime)]
+    pub suspended_until: Option<String>,
+}
+
+/// An answer that is not a success. Use cases have error types of their own, which turn into this one here or beside
+/// their handlers; nothing else decides what a client is told.
+#[derive(Debug)]
+pub struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    message: Cow<'static, str>,
+    /// Boxed, because results carry this type everywhere and most errors have nothing more to say.
+    more: Box<More>,
+}
+
+#[derive(Debug, Default)]
+struct More {
+    faults: Faults,
+    retry_after: Option<Duration>,
+    limit: Option<Decision>,
+    suspended_until: Option<String>,
+    cause: Option<anyhow::Error>,
+}
+
+impl ApiError {
+    /// An error without further parts.
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, code, message: message.into(), more: Box::default() }
+    }
+
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// 401: no token, or none that is good.
+    pub fn unauthenticated() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "A valid token is needed.")
+    }
+
+    /// 403: the account may not use the service, until then if the ban has an end.
+    pub fn suspended(until: Option<OffsetDateTime>) -> Self {
+        let mut error = Self::new(StatusCode::FORBIDDEN, "account_suspended", "This account is suspended.");
+        if let Some(until) = until.and_then(|until| until.format(&Rfc3339).ok()) {
+            error.message = format!("This account is suspended until {until}.").into();
+            error.more.suspended_until = Some(until);
+        }
+        error
+    }
+
+    /// 404, with what was not found.
+    pub fn not_found(what: &'static str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", format!("{what} was not found."))
+    }
+
+    /// 422 with every fault of the request.
+    pub fn invalid(faults: Faults) -> Self {
+        let first = faults.values().flatten().next().cloned();
+        let message = first.unwrap_or_else(|| "The request is not valid.".to_owned());
+        let mut error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "validation_failed", message);
+        error.more.faults = faults;
+        error
+    }
+
+    /// 422 for one field.
+    pub fn invalid_field(name: &str, message: &str) -> Self {
+        Self::invalid(one(name, message))
+    }
+
+    /// 400: the body is not JSON.
+    pub fn malformed_json(error: &serde_json::Error) -> Self {
+        let message = format!("The body is not JSON: line {}, column {}.", error.line(), error.column());
+        Self::new(StatusCode::BAD_REQUEST, "malformed_json", message)
+    }
+
+    /// 429, with when to come again.
+    pub fn rate_limited(decision: Decision) -> Self {
+        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "Too many requests. Try again later.");
+        error.more.retry_after = Some(decision.retry_after);
+        error.more.limit = Some(decision);
+        error
+    }
+
+    /// 503: a part is away or too much is going on; worth another try.
+    pub fn unavailable(code: &'static str, message: &'static str) -> Self {
+        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
+        error.more.retry_after = Some(Duration::from_secs(1));
+        error
+    }
+
+    /// 500: our fault. The cause is logged, never shown.
+    pub fn internal(cause: impl Into<anyhow::Error>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "Something went wrong on our side.")
+            .because(cause)
+    }
+
+    /// What a failure of the database means to a client: 503 where another try may well succeed, or else 500.
+    pub fn database(error: &sqlx::Error) -> Self {
+        if database::is_passing(error) {
+            Self::unavailable("database_unavailable", "The database does not answer. Try again shortly.")
+        } else {
+            Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "Something went wrong on our side.")
+        }
+    }
+
+    /// The same, under another code.
+    #[must_use]
+    pub fn called(mut self, code: &'static str) -> Self {
+        self.code = code;
+        self
+    }
+
+    /// The same, with another time after which to come again.
+    #[must_use]
+    pub fn after(mut self, time: Duration) -> Self {
+        self.more.retry_after = Some(time);
+        self
+    }
+
+    /// The same, with what is left of the endpoint's limit.
+    #[must_use]
+    pub fn limited_by(mut self, decision: Decision) -> Self {
+        self.more.limit.get_or_insert(decision);
+        self
+    }
+
+    /// The same, with what to log.
+    #[must_use]
+    pub fn because(mut self, cause: impl Into<anyhow::Error>) -> Self {
+        self.more.cause = Some(cause.into());
+        self
+    }
+}
+
+impl From<sqlx::Error> for ApiError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::database(&error).because(error)
+    }
+}
+
+impl From<BatchError> for ApiError {
+    fn from(error: BatchError) -> Self {
+        match error {
+            BatchError::Overloaded => super::edge::overloaded(),
+            BatchError::Database(error) => Self::database(&error).because(error),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        if let Some(cause) = &self.more.cause {
+            tracing::error!(cause = %format_args!("{cause:#}"), code = self.code, "request failed");
+        }
+        let request_id = (self.status == StatusCode::INTERNAL_SERVER_ERROR)
+            .then(|| CURRENT_REQUEST.try_with(|current| current.id.as_str().to_owned()).ok())
+            .flatten();
+        let body = ErrorBody {
+            message: self.message,
+            code: self.code.into(),
+            errors: self.more.faults,
+            request_id,
+            suspended_until: self.more.suspended_until,
+        };
+        let mut response = (self.status, Json(body)).into_response();
+        let headers = response.headers_mut();
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(after) = self.more.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(after)));
+        }
+        if let Some(decision) = self.more.limit {
+            headers.extend(limit_headers(decision));
+        }
+        response
+    }
+}
+
+/// Rounded up: whoever waits as long as told is not refused again.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0 || time.is_zero())
+}
+
+/// Goes on where the limit allows it, and else answers 429.
+pub fn permitted(decision: Decision) -> Result<Decision, ApiError> {
+    if decision.allowed { Ok(decision) } else { Err(ApiError::rate_limited(decision)) }
+}
+
+/// What a limited endpoint says of its limit, on every answer.
+pub fn limit_headers(decision: Decision) -> [(http::HeaderName, HeaderValue); 2] {
+    [
+        (http::HeaderName::from_static("x-ratelimit-limit"), HeaderValue::from(decision.limit)),
+        (http::HeaderName::from_static("x-ratelimit-remaining"), HeaderValue::from(decision.remaining)),
+    ]
+}
+
+/// When a caller should try again, where there is a reason to.
+pub fn retry_after(time: Option<Duration>) -> Option<[(http::HeaderName, HeaderValue); 1]> {
+    time.map(|time| [(header::RETRY_AFTER, HeaderValue::from(whole_seconds(time)))])
+}

@@ -1,0 +1,72 @@
+//! Arguments of handlers.
+
+use std::str::FromStr;
+
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
+use http::{StatusCode, request::Parts};
+use http_body_util::LengthLimitError;
+
+use super::{
+    WebState,
+    error::ApiError,
+    fields::{Body, FromBody, FromParameters, Parameters},
+};
+
+/// The one identifier in the path. What cannot be one is 404, like one that does not exist.
+#[derive(Clone, Copy, Debug)]
+pub struct Path<T>(pub T);
+
+impl<T: FromStr + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let segments = RawPathParams::from_request_parts(parts, state).await;
+        let parsed = segments.ok().and_then(|segments| segments.iter().next().and_then(|(_, text)| text.parse().ok()));
+        parsed.map(Self).ok_or_else(|| ApiError::not_found("What the path names"))
+    }
+}
+
+/// Query parameters, all checked.
+#[derive(Clone, Debug)]
+pub struct Query<T>(pub T);
+
+impl<T: FromParameters, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Parameters::parse(parts.uri.query().unwrap_or_default()).map(Self)
+    }
+}
+
+/// A JSON body, all its fields checked.
+#[derive(Clone, Debug)]
+pub struct ValidJson<T>(pub T);
+
+impl<T: FromBody, S: WebState> FromRequest<S> for ValidJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let RawBody(bytes) = RawBody::from_request(request, state).await?;
+        Body::parse(&bytes).map(Self)
+    }
+}
+
+/// A body as it came.
+#[derive(Clone, Debug)]
+pub struct RawBody(pub bytes::Bytes);
+
+impl<S: WebState> FromRequest<S> for RawBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        axum::body::to_bytes(request.into_body(), state.body_limit()).await.map(Self).map_err(unread)
+    }
+}
+
+fn unread(error: axum::Error) -> ApiError {
+    if error.into_inner().is::<LengthLimitError>() {
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "The body is too large.")
+    } else {
+        ApiError::new(StatusCode::BAD_REQUEST, "body_unreadable", "The body could not be read to its end.")
+    }
+}
