@@ -942,24 +942,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/sms/twilio/status": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Twilio reports what became of a message */
-        post: operations["take_twilio_report"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/sms/vonage/status": {
+    "/api/sms/{provider}/status": {
         parameters: {
             query?: never;
             header?: never;
@@ -967,13 +950,16 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Vonage reports what became of a message, in the query
-         * @description Which way it reports is chosen in its dashboard.
+         * Receive a delivery report from an SMS provider in the query
+         * @description For providers that report by GET. The provider must sign its reports.
          */
-        get: operations["take_vonage_report_by_query"];
+        get: operations["take_sms_report_by_query"];
         put?: never;
-        /** Vonage reports what became of a message */
-        post: operations["take_vonage_report"];
+        /**
+         * Receive a delivery report from an SMS provider
+         * @description The body is a form or JSON, as the provider documents it. The provider must sign its reports.
+         */
+        post: operations["take_sms_report"];
         delete?: never;
         options?: never;
         head?: never;
@@ -5357,64 +5343,14 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    take_twilio_report: {
+    take_sms_report_by_query: {
         parameters: {
             query?: never;
             header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/x-www-form-urlencoded": string;
+            path: {
+                /** @description The provider that reports */
+                provider: "twilio" | "vonage";
             };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Noted"];
-                };
-            };
-            /** @description It could not be understood */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            /** @description Twilio did not sign this */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            /** @description Twilio is not set up */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            413: components["responses"]["TooLarge"];
-            500: components["responses"]["Internal"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    take_vonage_report_by_query: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
             cookie?: never;
         };
         requestBody?: never;
@@ -5427,7 +5363,7 @@ export interface operations {
                     "application/json": components["schemas"]["Noted"];
                 };
             };
-            /** @description It could not be understood */
+            /** @description The report could not be understood */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5436,7 +5372,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description Vonage did not sign this */
+            /** @description The provider did not sign this report */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5445,8 +5381,17 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description Vonage is not set up to sign its reports */
+            /** @description The provider is not in use, or not set up to send reports */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The provider does not report by GET */
+            405: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5458,15 +5403,19 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    take_vonage_report: {
+    take_sms_report: {
         parameters: {
             query?: never;
             header?: never;
-            path?: never;
+            path: {
+                /** @description The provider that reports */
+                provider: "twilio" | "vonage";
+            };
             cookie?: never;
         };
         requestBody: {
             content: {
+                "application/json": unknown;
                 "application/x-www-form-urlencoded": string;
             };
         };
@@ -5479,7 +5428,7 @@ export interface operations {
                     "application/json": components["schemas"]["Noted"];
                 };
             };
-            /** @description It could not be understood */
+            /** @description The report could not be understood */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5488,7 +5437,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description Vonage did not sign this */
+            /** @description The provider did not sign this report */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5497,7 +5446,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description Vonage is not set up to sign its reports */
+            /** @description The provider is not in use, or not set up to send reports */
             404: {
                 headers: {
                     [name: string]: unknown;

@@ -330,7 +330,7 @@ mod tests {
             found,
             [
                 "sms.countries is empty: name the countries that codes may be sent to, like DE,GB",
-                "sms.providers is empty: name twilio or vonage, or both"
+                "sms.providers is empty: name twilio or vonage, or several"
             ]
         );
         let found = faults(

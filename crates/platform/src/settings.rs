@@ -480,19 +480,22 @@ pub type Conditions = Vec<(bool, String)>;
 
 /// Declares one section of the configuration: its keys, each with its meaning, type and default.
 ///
-/// A key without a default must be set.
+/// A key without a default must be set. `..name: Type` at the end of a section adds keys that [`setting_group`] declares.
 #[macro_export]
 macro_rules! section {
     (
         $(#[doc = $section_doc:literal])*
         $section:ident : $Section:ident {
-            $( $(#[doc = $doc:literal])* $key:ident : $type:ty $(= $default:literal)? ),* $(,)?
+            $( $(#[doc = $doc:literal])* $key:ident : $type:ty $(= $default:literal)? ),*
+            $(, $(.. $group:ident : $Group:ty)?)?
         }
     ) => {
         $(#[doc = $section_doc])*
         #[derive(Clone, Debug)]
         pub struct $Section {
             $( $(#[doc = $doc])* pub $key: $type, )*
+            $($( /// Keys that are declared elsewhere.
+            pub $group: $Group, )?)?
         }
 
         impl $Section {
@@ -508,12 +511,46 @@ macro_rules! section {
                         $crate::section!(@default $($default)?),
                     );
                 )*
-                Some(Self { $( $key: $key?, )* })
+                $($( let $group = <$Group>::read(source); )?)?
+                Some(Self { $( $key: $key?, )* $($( $group: $group?, )?)? })
             }
         }
     };
     (@default) => { None };
     (@default $default:literal) => { Some($default) };
+}
+
+/// Declares some keys of a section apart from the others, in a struct of their own. Their names begin with `$prefix`.
+///
+/// All have defaults, because a group belongs to something that need not be used.
+#[macro_export]
+macro_rules! setting_group {
+    (
+        $(#[doc = $group_doc:literal])*
+        $Group:ident : $prefix:literal {
+            $( $(#[doc = $doc:literal])* $key:ident : $type:ty = $default:literal ),* $(,)?
+        }
+    ) => {
+        $(#[doc = $group_doc])*
+        #[derive(Clone, Debug)]
+        struct $Group {
+            $( $(#[doc = $doc])* $key: $type, )*
+        }
+
+        impl $Group {
+            /// Reads every key, so that all faults are reported.
+            fn read(source: &mut $crate::settings::Source) -> Option<Self> {
+                $(
+                    let $key = source.read::<$type>(
+                        concat!($prefix, stringify!($key)),
+                        concat!($($doc, "\n"),*),
+                        Some($default),
+                    );
+                )*
+                Some(Self { $( $key: $key?, )* })
+            }
+        }
+    };
 }
 
 /// Implements [`Setting`] for an enum by the names of its variants.

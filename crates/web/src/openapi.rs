@@ -149,8 +149,10 @@ const COMMON: [Common; 9] = [
     },
 ];
 
+/// Whether the body is parsed as JSON before the handler runs. Bodies that may also be of another type are handed on as
+/// received.
 fn takes_json(operation: &Operation) -> bool {
-    matches!(&operation.request_body, Some(RefOr::T(body)) if body.content.contains_key("application/json"))
+    matches!(&operation.request_body, Some(RefOr::T(body)) if body.content.keys().eq(["application/json"]))
 }
 
 /// Health and readiness answer for themselves.

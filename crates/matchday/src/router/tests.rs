@@ -405,9 +405,8 @@ fn the_description_names_every_operation_and_its_errors() {
     POST /api/code/verify verify_code 200 400 401 403 413 422 429 500 503
     GET /api/logs/sms list_sms_log 200 404 422 500 503
     POST /api/phone/undo-move undo_phone_move 200 400 401 409 413 422 429 500 503
-    POST /api/sms/twilio/status take_twilio_report 200 400 403 404 413 500 503
-    GET /api/sms/vonage/status take_vonage_report_by_query 200 400 403 404 500 503
-    POST /api/sms/vonage/status take_vonage_report 200 400 403 404 413 500 503
+    GET /api/sms/{provider}/status take_sms_report_by_query 200 400 403 404 405 500 503
+    POST /api/sms/{provider}/status take_sms_report 200 400 403 404 413 500 503
     GET /healthz get_health 200
     GET /readyz get_readiness 200 503
     ");

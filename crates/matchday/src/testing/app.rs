@@ -126,15 +126,7 @@ impl TestApp {
         let pool = |most, options| PgPoolOptions::new().max_connections(most).connect_lazy_with(options);
         let (db, owner) = (pool(64, service), pool(2, owner));
         let app = App::assemble(config, db, clock.clone(), random).await.expect("the parts are there");
-        let test_app = Self {
-            public: public(&app),
-            private: private(&app),
-            console: console(&app),
-            web: reqwest::Client::new(),
-            app,
-            clock,
-            owner,
-        };
+        let test_app = Self::reaching(app, clock, owner);
         test(&test_app).await;
         let mut left = test_app.told().await;
         // Where somebody registered, that is what the test is about, or it is by the way.
@@ -142,6 +134,25 @@ impl TestApp {
         assert!(left.is_empty(), "the test left messages that it did not look at: {left:?}");
         test_app.app.core.db.close().await;
         test_app.owner.close().await;
+    }
+
+    fn reaching(app: App, clock: Arc<MockClock>, owner: PgPool) -> Self {
+        Self {
+            public: public(&app),
+            private: private(&app),
+            console: console(&app),
+            web: reqwest::Client::new(),
+            app,
+            clock,
+            owner,
+        }
+    }
+
+    /// Another process on the same database, with this configuration.
+    pub async fn second(&self, config: Config) -> Self {
+        let (db, random) = (self.app.core.db.clone(), self.app.core.random.clone());
+        let app = App::assemble(config, db, self.clock.clone(), random).await.expect("a second process");
+        Self::reaching(app, self.clock.clone(), self.owner.clone())
     }
 
     /// The same database as the role that owns the tables, for what the service itself must not be able to do.

@@ -1,22 +1,34 @@
 //! HTTP for messages: the log for developers, and what providers report.
 
-use axum::{Json, extract::State};
-use http::{HeaderMap, StatusCode, Uri, header};
+use std::{convert::Infallible, str::FromStr};
+
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse as _, Response},
+};
+use http::{HeaderMap, Method, StatusCode, Uri, header};
 use serde::Serialize;
 use time::{Date, OffsetDateTime};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::{
+    IntoParams, PartialSchema, ToSchema,
+    openapi::{
+        RefOr,
+        schema::{ObjectBuilder, Schema, Type},
+    },
+};
 use web::{
-    ApiError, ErrorBody, Query, RawBody,
+    ApiError, ErrorBody, Path, Query, RawBody,
     fields::{FromQuery, from_parameters},
     paging::{PageMeta, Paging},
     unknown_route,
 };
 
 use super::{
-    provider::CallbackError,
+    provider::{CallbackError, ReportRequest},
+    registry,
     service::{LogEntry, LogFilter, ReportError, Sms},
     templates::Language,
-    twilio, vonage,
 };
 use crate::identity::phone::Phone;
 
@@ -132,7 +144,12 @@ pub(super) struct Noted {
 impl From<ReportError> for ApiError {
     fn from(error: ReportError) -> Self {
         match error {
-            ReportError::NotExpected => Self::not_found("Such a provider"),
+            ReportError::NotExpected | ReportError::NotBelieved(CallbackError::NotExpected) => {
+                Self::not_found("Such a provider")
+            }
+            ReportError::NotBelieved(CallbackError::Method) => {
+                Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This path does not take this method.")
+            }
             ReportError::NotBelieved(CallbackError::Malformed(_)) => {
                 Self::new(StatusCode::BAD_REQUEST, "malformed_report", "The report could not be understood.")
             }
@@ -164,62 +181,80 @@ pub(super) async fn list_sms_log(
     Ok(Json(SmsLog { data: entries.into_iter().map(SmsLogItem::from).collect(), meta: paging.meta(total) }))
 }
 
-/// Twilio reports what became of a message.
-#[utoipa::path(post, path = "/api/sms/twilio/status", tag = "Providers",
-    request_body(content_type = "application/x-www-form-urlencoded", content = String),
+/// The name of a provider in the path of its reports. Whether there is one of that name is not checked here.
+pub(super) struct ProviderName(String);
+
+impl FromStr for ProviderName {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// By hand, because the names are those of the registered providers.
+impl PartialSchema for ProviderName {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new().schema_type(Type::String).enum_values(Some(registry::reaching_phones())).into()
+    }
+}
+
+impl ToSchema for ProviderName {}
+
+/// Receive a delivery report from an SMS provider.
+///
+/// The body is a form or JSON, as the provider documents it. The provider must sign its reports.
+#[utoipa::path(post, path = "/api/sms/{provider}/status", tag = "Providers",
+    params(("provider" = inline(ProviderName), Path, description = "The provider that reports")),
+    request_body(content((String = "application/x-www-form-urlencoded"), (Value = "application/json"))),
     responses(
         (status = 200, body = Noted),
-        (status = 400, description = "It could not be understood", body = ErrorBody),
-        (status = 403, description = "Twilio did not sign this", body = ErrorBody),
-        (status = 404, description = "Twilio is not set up", body = ErrorBody),
+        (status = 400, description = "The report could not be understood", body = ErrorBody),
+        (status = 403, description = "The provider did not sign this report", body = ErrorBody),
+        (status = 404, description = "The provider is not in use, or not set up to send reports", body = ErrorBody),
     ))]
-pub(super) async fn take_twilio_report(
+pub(super) async fn take_sms_report(
     State(sms): State<Sms>,
+    Path(ProviderName(provider)): Path<ProviderName>,
     uri: Uri,
     headers: HeaderMap,
     RawBody(body): RawBody,
 ) -> Result<Json<Noted>, ApiError> {
-    let signature = headers.get(twilio::SIGNATURE_HEADER).and_then(|value| value.to_str().ok());
-    sms.take_twilio_report(uri.query(), signature, &form(&body)).await?;
-    Ok(Json(Noted { message: "Noted." }))
+    let request = ReportRequest { method: &Method::POST, query: uri.query(), headers: &headers, body: &body };
+    take_report(&sms, &provider, &request).await
 }
 
-/// Vonage reports what became of a message.
-#[utoipa::path(post, path = "/api/sms/vonage/status", tag = "Providers",
-    request_body(content_type = "application/x-www-form-urlencoded", content = String),
-    responses(
-        (status = 200, body = Noted),
-        (status = 400, description = "It could not be understood", body = ErrorBody),
-        (status = 403, description = "Vonage did not sign this", body = ErrorBody),
-        (status = 404, description = "Vonage is not set up to sign its reports", body = ErrorBody),
-    ))]
-pub(super) async fn take_vonage_report(
-    State(sms): State<Sms>,
-    headers: HeaderMap,
-    RawBody(body): RawBody,
-) -> Result<Json<Noted>, ApiError> {
-    let is_json =
-        headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-    let parameters = if is_json { vonage::parameters_of_json(&body).map_err(ReportError::from)? } else { form(&body) };
-    sms.take_vonage_report(&parameters).await?;
-    Ok(Json(Noted { message: "Noted." }))
-}
-
-/// Vonage reports what became of a message, in the query.
+/// Receive a delivery report from an SMS provider in the query.
 ///
-/// Which way it reports is chosen in its dashboard.
-#[utoipa::path(get, path = "/api/sms/vonage/status", tag = "Providers",
+/// For providers that report by GET. The provider must sign its reports.
+#[utoipa::path(get, path = "/api/sms/{provider}/status", tag = "Providers",
+    params(("provider" = inline(ProviderName), Path, description = "The provider that reports")),
     responses(
         (status = 200, body = Noted),
-        (status = 400, description = "It could not be understood", body = ErrorBody),
-        (status = 403, description = "Vonage did not sign this", body = ErrorBody),
-        (status = 404, description = "Vonage is not set up to sign its reports", body = ErrorBody),
+        (status = 400, description = "The report could not be understood", body = ErrorBody),
+        (status = 403, description = "The provider did not sign this report", body = ErrorBody),
+        (status = 404, description = "The provider is not in use, or not set up to send reports", body = ErrorBody),
+        (status = 405, description = "The provider does not report by GET", body = ErrorBody),
     ))]
-pub(super) async fn take_vonage_report_by_query(State(sms): State<Sms>, uri: Uri) -> Result<Json<Noted>, ApiError> {
-    sms.take_vonage_report(&form(uri.query().unwrap_or_default().as_bytes())).await?;
-    Ok(Json(Noted { message: "Noted." }))
+pub(super) async fn take_sms_report_by_query(
+    State(sms): State<Sms>,
+    Path(ProviderName(provider)): Path<ProviderName>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<Noted>, Response> {
+    let request = ReportRequest { method: &method, query: uri.query(), headers: &headers, body: &[] };
+    take_report(&sms, &provider, &request).await.map_err(|error| match error.status() {
+        // The response must name the methods that are allowed (RFC 9110, section 15.5.6).
+        StatusCode::METHOD_NOT_ALLOWED => ([(header::ALLOW, "POST")], error).into_response(),
+        _ => error.into_response(),
+    })
 }
 
-fn form(body: &[u8]) -> Vec<(String, String)> {
-    url::form_urlencoded::parse(body).into_owned().collect()
+async fn take_report(sms: &Sms, provider: &str, request: &ReportRequest<'_>) -> Result<Json<Noted>, ApiError> {
+    if !sms.has_report_path(provider) {
+        return Err(unknown_route().await);
+    }
+    sms.take_report(provider, request).await?;
+    Ok(Json(Noted { message: "Noted." }))
 }

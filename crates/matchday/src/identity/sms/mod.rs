@@ -6,6 +6,7 @@ pub mod console;
 pub mod gsm7;
 mod handlers;
 pub mod provider;
+pub mod registry;
 pub mod service;
 pub mod settings;
 pub(crate) mod store;
@@ -21,12 +22,18 @@ use web::WebState;
 
 use self::service::Sms;
 
+// A new provider is its file, the `mod` of that file, and its name here.
+registry::providers! {
+    twilio,
+    vonage,
+    console,
+}
+
 pub(crate) fn routes<S: WebState>() -> OpenApiRouter<S>
 where
     Sms: FromRef<S>,
 {
     OpenApiRouter::new()
         .routes(routes!(handlers::list_sms_log))
-        .routes(routes!(handlers::take_twilio_report))
-        .routes(routes!(handlers::take_vonage_report, handlers::take_vonage_report_by_query))
+        .routes(routes!(handlers::take_sms_report, handlers::take_sms_report_by_query))
 }

@@ -4,6 +4,8 @@
 use std::{fmt, time::Duration};
 
 use futures_util::future::BoxFuture;
+use http::{HeaderMap, Method};
+use time::OffsetDateTime;
 
 /// Their error codes are short numbers. Anything longer could be a phone number.
 pub(super) const END_OF_CODES: u32 = 1_000_000;
@@ -36,6 +38,23 @@ pub trait Provider: Send + Sync {
 
     /// Hands one message over. Never tries twice: a message that timed out may have been sent.
     fn send<'a>(&'a self, message: &'a Outgoing<'a>) -> BoxFuture<'a, Result<Accepted, SendError>>;
+
+    /// Verifies that the provider signed a delivery report, and parses it. Nothing of the request may be believed before:
+    /// the route is open to the internet. Signatures are compared in constant time.
+    fn verify_report(&self, request: &ReportRequest<'_>, now: OffsetDateTime) -> Result<StatusReport, CallbackError>;
+}
+
+/// A request to the report route of a provider, as received. The body has been limited to `http.body_limit`.
+#[derive(Clone, Copy)]
+pub struct ReportRequest<'a> {
+    /// GET, HEAD or POST.
+    pub method: &'a Method,
+    /// The query, still encoded.
+    pub query: Option<&'a str>,
+    /// All headers.
+    pub headers: &'a HeaderMap,
+    /// The body. Empty unless the method is POST.
+    pub body: &'a [u8],
 }
 
 /// A message that the provider took over. Whether it arrives is told by a [`StatusReport`].
@@ -137,6 +156,12 @@ pub struct StatusReport {
 /// Why a status report is not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallbackError {
+    /// The provider sends no reports, or lacks a setting that they are verified with.
+    #[error("the provider is not set up to send status reports")]
+    NotExpected,
+    /// The provider does not send its reports by this method.
+    #[error("status reports do not come by this method")]
+    Method,
     /// There is no secret to check it with. An empty one would accept what anybody signs.
     #[error("no secret is set to check status reports with")]
     NoSecret,
@@ -168,6 +193,11 @@ pub(super) fn failure(code: Option<&str>, status: &'static str) -> Delivery {
 /// Whether this can be a provider's identifier of a message.
 pub(super) fn is_message_id(text: &str) -> bool {
     (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// The parameters of a query or of a form in a body.
+pub(super) fn form(text: &[u8]) -> Vec<(String, String)> {
+    url::form_urlencoded::parse(text).into_owned().collect()
 }
 
 /// The first parameter of that name.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use platform::{Core, Environment, breaker::Breaker, clock::Clock, database, settings::Secret};
+use platform::{Core, Environment, breaker::Breaker, clock::Clock, database};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use url::Url;
@@ -11,24 +11,16 @@ use web::paging::Paging;
 
 pub use super::store::{LogEntry, LogFilter};
 use super::{
-    console::Console,
-    provider::{CallbackError, Delivery, Outgoing, Provider, SendError, StatusReport},
+    provider::{CallbackError, Delivery, Outgoing, Provider, ReportRequest, SendError, StatusReport},
+    registry::{self, Registration, Setup},
     settings::Settings,
     store::{self, Entry},
     templates::{AppHash, AppName, Language, LastLine, WebDomain, render, render_move_notice},
-    twilio::{self, Twilio},
-    vonage::{self, Vonage},
 };
 use crate::identity::{
     codes::{Code, CodeId},
     phone::Phone,
-    sms::settings::SmsProvider,
 };
-
-/// Where Twilio reports.
-pub const TWILIO_STATUS: &str = "/api/sms/twilio/status";
-/// Where Vonage reports.
-pub const VONAGE_STATUS: &str = "/api/sms/vonage/status";
 
 /// Text messages.
 #[derive(Clone)]
@@ -44,7 +36,6 @@ struct Inner {
     /// Whether the log may hold codes as they are.
     keeps_codes: bool,
     log_for: Duration,
-    reports: Reports,
 }
 
 /// A provider, and whether it is doing well.
@@ -70,12 +61,6 @@ struct Texts {
     app_name: AppName,
     app_hash: Option<AppHash>,
     web_domain: Option<WebDomain>,
-}
-
-/// How reports are believed.
-struct Reports {
-    twilio: Option<(Secret, Url)>,
-    vonage: Option<Secret>,
 }
 
 /// Why a message is not on its way.
@@ -110,38 +95,16 @@ impl Sms {
     /// Messages by the providers that the configuration names.
     pub fn new(core: &Core, sms: &Settings, public_url: Option<&Url>) -> anyhow::Result<Self> {
         let Core { db, clock, .. } = core.clone();
-        let status = |path: &str| public_url.and_then(|base| base.join(path).ok());
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        let secret = |value: &Option<Secret>| value.as_ref().map(|secret| secret.inner().clone()).unwrap_or_default();
-        let provider = |name: &SmsProvider| -> anyhow::Result<Box<dyn Provider>> {
-            Ok(match name {
-                SmsProvider::Twilio => Box::new(Twilio::new(twilio::Settings {
-                    account_sid: text(&sms.twilio_account_sid),
-                    auth_token: secret(&sms.twilio_auth_token),
-                    from: twilio::Sender::parse(&text(&sms.twilio_from)),
-                    base_url: sms.twilio_url.clone(),
-                    status_callback: status(TWILIO_STATUS),
-                    timeout: sms.timeout,
-                })?),
-                SmsProvider::Vonage => Box::new(Vonage::new(vonage::Settings {
-                    api_key: text(&sms.vonage_api_key),
-                    api_secret: secret(&sms.vonage_api_secret),
-                    from: text(&sms.vonage_from),
-                    base_url: sms.vonage_url.clone(),
-                    callback: status(VONAGE_STATUS),
-                    timeout: sms.timeout,
-                })?),
-                SmsProvider::Console => Box::new(Console::new("/api/logs/sms")),
-            })
-        };
-        let carrier = |name: &SmsProvider| {
+        let carrier = |registered: &&'static Registration| -> anyhow::Result<Carrier> {
+            let report_url = public_url.and_then(|base| base.join(&registered.report_path()).ok());
+            let account = sms.accounts.of(registered).context("a provider without settings")?;
+            let provider = account.open(Setup { timeout: sms.timeout, report_url })?;
             // A provider that fails is left alone for a while, or everybody would wait for it before the next one.
-            provider(name).map(|provider| Carrier { provider, breaker: Breaker::new(3, Duration::from_secs(15)) })
+            Ok(Carrier { provider, breaker: Breaker::new(3, Duration::from_secs(15)) })
         };
-        let names = sms.providers_in_order();
-        let uses = |name| names.contains(&name);
+        let providers = sms.providers_in_order().iter().map(carrier);
         let inner = Inner {
-            providers: names.iter().map(carrier).collect::<anyhow::Result<_>>().context("sms.providers")?,
+            providers: providers.collect::<anyhow::Result<_>>().context("sms.providers")?,
             texts: Texts {
                 app_name: AppName::parse(&sms.app_name).context("sms.app_name")?,
                 app_hash: sms.app_hash.as_deref().map(AppHash::parse).transpose().context("sms.app_hash")?,
@@ -149,10 +112,6 @@ impl Sms {
             },
             keeps_codes: core.env != Environment::Production,
             log_for: sms.log_for,
-            reports: Reports {
-                twilio: sms.twilio_auth_token.clone().zip(status(TWILIO_STATUS)).filter(|_| uses(SmsProvider::Twilio)),
-                vonage: sms.vonage_signature_secret.clone().filter(|_| uses(SmsProvider::Vonage)),
-            },
             db,
             clock,
         };
@@ -258,25 +217,20 @@ impl Sms {
         Ok((entries, store::count(&self.inner.db, filter).await?))
     }
 
-    /// Takes note of what Twilio says, if it is Twilio. `query` and `form` are as they came.
-    pub async fn take_twilio_report(
-        &self,
-        query: Option<&str>,
-        signature: Option<&str>,
-        form: &[(String, String)],
-    ) -> Result<(), ReportError> {
-        let (token, status) = self.inner.reports.twilio.as_ref().ok_or(ReportError::NotExpected)?;
-        let mut url = status.clone();
-        url.set_query(query);
-        let report = twilio::verify_status(token.inner(), url.as_str(), signature, form);
-        self.note("twilio", report?).await
+    /// Whether a provider of that name has a path to report to, whether or not it is in use.
+    pub fn has_report_path(&self, provider: &str) -> bool {
+        registry::find(provider).map_or_else(|| self.carrier(provider).is_some(), |known| known.reaches_phones)
     }
 
-    /// Takes note of what Vonage says, if it is Vonage.
-    pub async fn take_vonage_report(&self, parameters: &[(String, String)]) -> Result<(), ReportError> {
-        let secret = self.inner.reports.vonage.as_ref().ok_or(ReportError::NotExpected)?;
-        let report = vonage::verify_status(secret.inner(), parameters, self.inner.clock.now());
-        self.note("vonage", report?).await
+    fn carrier(&self, provider: &str) -> Option<&Carrier> {
+        self.inner.providers.iter().find(|carrier| carrier.provider.name() == provider)
+    }
+
+    /// Records what a provider reports of a message, if the provider signed the report.
+    pub async fn take_report(&self, provider: &str, request: &ReportRequest<'_>) -> Result<(), ReportError> {
+        let Carrier { provider, .. } = self.carrier(provider).ok_or(ReportError::NotExpected)?;
+        let report = provider.verify_report(request, self.inner.clock.now())?;
+        self.note(provider.name(), report).await
     }
 
     async fn note(&self, provider: &'static str, report: StatusReport) -> Result<(), ReportError> {

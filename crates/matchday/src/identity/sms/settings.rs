@@ -3,39 +3,24 @@
 use std::time::Duration;
 
 use platform::{
-    Environment, section, setting_by_name,
-    settings::{Conditions, Secret, Setting},
+    Environment, section,
+    settings::{Conditions, Setting},
 };
-use url::Url;
 
+use super::{
+    console,
+    registry::{self, Accounts, Registration},
+};
 use crate::identity::phone::Country;
 
 section! {
     /// How codes are sent.
     sms: Settings {
-        /// Who sends them: `twilio`, `vonage`, or outside production `console`, which only logs them. The first is asked
-        /// first, the next one when it fails. Empty: `console`, and in production a fault.
-        providers: Vec<SmsProvider> = "",
+        /// Providers that send the messages, like `twilio,vonage`. The first is asked first, the next one when it fails.
+        /// `console` only logs messages, and production refuses it. Empty: `console`, and in production a fault.
+        providers: Vec<&'static Registration> = "",
         /// How long one provider may take. All of them together must fit into a request.
         timeout: Duration = "4s",
-        /// Twilio's name for the account, `AC…`.
-        twilio_account_sid: Option<String> = "",
-        /// Its secret; it also signs Twilio's reports.
-        twilio_auth_token: Option<Secret> = "",
-        /// The sender: a number, or a messaging service `MG…`.
-        twilio_from: Option<String> = "",
-        /// Where Twilio is.
-        twilio_url: Url = "https://api.twilio.com",
-        /// Vonage's name for the account.
-        vonage_api_key: Option<String> = "",
-        /// Its secret.
-        vonage_api_secret: Option<Secret> = "",
-        /// The sender: a number or a name.
-        vonage_from: Option<String> = "",
-        /// What Vonage signs its reports with (HMAC-SHA256). Empty: its reports are refused.
-        vonage_signature_secret: Option<Secret> = "",
-        /// Where Vonage is.
-        vonage_url: Url = "https://rest.nexmo.com",
         /// Who the message says it is from.
         app_name: String = "Matchday",
         /// The hash of 11 characters by which Android hands the message to the app. Empty: none.
@@ -47,27 +32,18 @@ section! {
         countries: Vec<CountryRule> = "",
         /// How long the log of messages is kept.
         log_for: Duration = "30d",
+        ..accounts: Accounts
     }
 }
 
 impl Settings {
     /// Conditions across keys, each with the fault to report where it does not hold.
     pub fn conditions(&self, env: Environment) -> Conditions {
-        let named = |provider| self.providers.contains(&provider);
-        let (twilio, vonage) = (named(SmsProvider::Twilio), named(SmsProvider::Vonage));
-        let mut conditions: Conditions = [
-            (twilio, "sms.twilio_account_sid", self.twilio_account_sid.is_some(), "twilio"),
-            (twilio, "sms.twilio_auth_token", self.twilio_auth_token.is_some(), "twilio"),
-            (twilio, "sms.twilio_from", self.twilio_from.is_some(), "twilio"),
-            (vonage, "sms.vonage_api_key", self.vonage_api_key.is_some(), "vonage"),
-            (vonage, "sms.vonage_api_secret", self.vonage_api_secret.is_some(), "vonage"),
-            (vonage, "sms.vonage_from", self.vonage_from.is_some(), "vonage"),
-        ]
-        .map(|(wanted, key, is_set, name)| {
-            (!wanted || is_set, format!("{key} is not set, but sms.providers names {name}"))
-        })
-        .into();
-        let is_production = env == Environment::Production;
+        let used = self.providers.iter().filter_map(|provider| Some((provider.name, self.accounts.of(provider)?)));
+        let required = used.flat_map(|(name, account)| account.required().into_iter().map(move |key| (name, key)));
+        let mut conditions: Conditions = required
+            .map(|(name, (key, is_set))| (is_set, format!("{key} is not set, but sms.providers names {name}")))
+            .collect();
         let further = [
             (
                 self.app_hash.as_ref().is_none_or(|hash| hash.len() == 11 && hash.is_ascii()),
@@ -81,36 +57,32 @@ impl Settings {
                 env.is_development() || !self.countries.is_empty(),
                 "sms.countries is empty: name the countries that codes may be sent to, like DE,GB",
             ),
-            (!is_production || !self.providers.is_empty(), "sms.providers is empty: name twilio or vonage, or both"),
-            (
-                !is_production || !named(SmsProvider::Console),
-                "sms.providers names console, which sends nothing: production needs twilio or vonage",
-            ),
         ];
         conditions.extend(further.map(|(holds, fault)| (holds, fault.to_owned())));
+        if env == Environment::Production {
+            conditions.extend(self.reaching_phones());
+        }
         conditions
+    }
+
+    /// Conditions of production, which needs providers that reach phones.
+    fn reaching_phones(&self) -> Conditions {
+        let real = registry::reaching_phones().collect::<Vec<_>>().join(" or ");
+        let named = (!self.providers.is_empty(), format!("sms.providers is empty: name {real}, or several"));
+        let each = self.providers.iter().map(|provider| {
+            let fault = format!("sms.providers names {}, which sends nothing: production needs {real}", provider.name);
+            (provider.reaches_phones, fault)
+        });
+        [named].into_iter().chain(each).collect()
     }
 }
 
 impl Settings {
     /// The providers that messages are sent with, in order.
-    pub fn providers_in_order(&self) -> &[SmsProvider] {
-        if self.providers.is_empty() { &[SmsProvider::Console] } else { &self.providers }
+    pub fn providers_in_order(&self) -> &[&'static Registration] {
+        if self.providers.is_empty() { &[&console::REGISTRATION] } else { &self.providers }
     }
 }
-
-/// See `sms.providers`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SmsProvider {
-    /// Twilio's Messages.
-    Twilio,
-    /// Vonage's SMS.
-    Vonage,
-    /// A line in the log.
-    Console,
-}
-
-setting_by_name!(SmsProvider, "twilio, vonage or console", "twilio" => Self::Twilio, "vonage" => Self::Vonage, "console" => Self::Console);
 
 /// A country that codes are sent to, and how many an hour if not the usual number.
 #[derive(Clone, Debug)]

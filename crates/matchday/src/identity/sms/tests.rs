@@ -2,6 +2,7 @@
 
 mod providers;
 mod remote;
+mod reports;
 
 use axum::body::Body;
 use base64::{Engine as _, engine::general_purpose::STANDARD};

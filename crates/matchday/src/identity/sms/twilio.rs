@@ -1,22 +1,70 @@
 //! Twilio's Programmable Messaging: creating a message, and believing what it later says of it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::future::BoxFuture;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::Method;
+use platform::{setting_group, settings::Secret};
 use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use sha1::Sha1;
+use time::OffsetDateTime;
 use url::Url;
 
 use super::{
     client,
     provider::{
-        self, Accepted, CallbackError, Delivery, Outgoing, Provider, SendError, SetupError, StatusReport, parameter,
+        self, Accepted, CallbackError, Delivery, Outgoing, Provider, ReportRequest, SendError, SetupError,
+        StatusReport, parameter,
     },
+    registry::{Account, Registration, Setup},
 };
+
+/// See [`super::PROVIDERS`].
+pub const REGISTRATION: Registration = Registration {
+    name: "twilio",
+    reaches_phones: true,
+    read: |source| AccountSettings::read(source).map(|account| Arc::new(account) as _),
+};
+
+setting_group! {
+    /// Settings of a Twilio account.
+    AccountSettings: "sms.twilio_" {
+        /// Twilio's name for the account, `AC…`.
+        account_sid: Option<String> = "",
+        /// Its secret; it also signs Twilio's reports.
+        auth_token: Option<Secret> = "",
+        /// The sender: a number, or a messaging service `MG…`.
+        from: Option<String> = "",
+        /// Where Twilio is.
+        url: Url = "https://api.twilio.com",
+    }
+}
+
+impl Account for AccountSettings {
+    fn required(&self) -> Vec<(&'static str, bool)> {
+        vec![
+            ("sms.twilio_account_sid", self.account_sid.is_some()),
+            ("sms.twilio_auth_token", self.auth_token.is_some()),
+            ("sms.twilio_from", self.from.is_some()),
+        ]
+    }
+
+    fn open(&self, setup: Setup) -> Result<Box<dyn Provider>, SetupError> {
+        let settings = Settings {
+            account_sid: self.account_sid.clone().unwrap_or_default(),
+            auth_token: self.auth_token.as_ref().map(|token| token.inner().clone()).unwrap_or_default(),
+            from: Sender::parse(self.from.as_deref().unwrap_or_default()),
+            base_url: self.url.clone(),
+            status_callback: setup.report_url,
+            timeout: setup.timeout,
+        };
+        Ok(Box::new(Twilio::new(settings)?))
+    }
+}
 
 /// The header of a status report that carries its signature.
 pub const SIGNATURE_HEADER: &str = "x-twilio-signature";
@@ -120,11 +168,22 @@ impl Twilio {
 
 impl Provider for Twilio {
     fn name(&self) -> &'static str {
-        "twilio"
+        REGISTRATION.name
     }
 
     fn send<'a>(&'a self, message: &'a Outgoing<'a>) -> BoxFuture<'a, Result<Accepted, SendError>> {
         Box::pin(self.create(message))
+    }
+
+    /// Twilio signs the URL that it was given, so reports can be verified only where our public URL is known.
+    fn verify_report(&self, request: &ReportRequest<'_>, _: OffsetDateTime) -> Result<StatusReport, CallbackError> {
+        if request.method != Method::POST {
+            return Err(CallbackError::Method);
+        }
+        let mut url = self.settings.status_callback.clone().ok_or(CallbackError::NotExpected)?;
+        url.set_query(request.query);
+        let signature = request.headers.get(SIGNATURE_HEADER).and_then(|value| value.to_str().ok());
+        verify_status(&self.settings.auth_token, url.as_str(), signature, &provider::form(request.body))
     }
 }
 

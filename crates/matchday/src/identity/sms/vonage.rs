@@ -1,9 +1,11 @@
 //! Vonage's SMS API: sending, and believing its delivery receipts.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::{Method, header::CONTENT_TYPE};
+use platform::{setting_group, settings::Secret};
 use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
@@ -15,10 +17,57 @@ use url::Url;
 use super::{
     client, gsm7,
     provider::{
-        self, Accepted, CallbackError, Delivery, Outgoing, Provider, SendError, SetupError, StatusReport, error_code,
-        parameter,
+        self, Accepted, CallbackError, Delivery, Outgoing, Provider, ReportRequest, SendError, SetupError,
+        StatusReport, error_code, parameter,
     },
+    registry::{Account, Registration, Setup},
 };
+
+/// See [`super::PROVIDERS`].
+pub const REGISTRATION: Registration = Registration {
+    name: "vonage",
+    reaches_phones: true,
+    read: |source| AccountSettings::read(source).map(|account| Arc::new(account) as _),
+};
+
+setting_group! {
+    /// Settings of a Vonage account.
+    AccountSettings: "sms.vonage_" {
+        /// Vonage's name for the account.
+        api_key: Option<String> = "",
+        /// Its secret.
+        api_secret: Option<Secret> = "",
+        /// The sender: a number or a name.
+        from: Option<String> = "",
+        /// What Vonage signs its reports with (HMAC-SHA256). Empty: its reports are refused.
+        signature_secret: Option<Secret> = "",
+        /// Where Vonage is.
+        url: Url = "https://rest.nexmo.com",
+    }
+}
+
+impl Account for AccountSettings {
+    fn required(&self) -> Vec<(&'static str, bool)> {
+        vec![
+            ("sms.vonage_api_key", self.api_key.is_some()),
+            ("sms.vonage_api_secret", self.api_secret.is_some()),
+            ("sms.vonage_from", self.from.is_some()),
+        ]
+    }
+
+    fn open(&self, setup: Setup) -> Result<Box<dyn Provider>, SetupError> {
+        let settings = Settings {
+            api_key: self.api_key.clone().unwrap_or_default(),
+            api_secret: self.api_secret.as_ref().map(|secret| secret.inner().clone()).unwrap_or_default(),
+            from: self.from.clone().unwrap_or_default(),
+            base_url: self.url.clone(),
+            callback: setup.report_url,
+            signature_secret: self.signature_secret.as_ref().map(|secret| secret.inner().clone()),
+            timeout: setup.timeout,
+        };
+        Ok(Box::new(Vonage::new(settings)?))
+    }
+}
 
 /// How much of our own reference a message carries.
 const LONGEST_REFERENCE: usize = 40;
@@ -39,6 +88,8 @@ pub struct Settings {
     pub base_url: Url,
     /// Where Vonage reports what became of a message, instead of the account's own setting.
     pub callback: Option<Url>,
+    /// Verifies reports. Without it they are refused.
+    pub signature_secret: Option<SecretString>,
     /// How long sending may take.
     pub timeout: Duration,
 }
@@ -108,11 +159,25 @@ impl Vonage {
 
 impl Provider for Vonage {
     fn name(&self) -> &'static str {
-        "vonage"
+        REGISTRATION.name
     }
 
     fn send<'a>(&'a self, message: &'a Outgoing<'a>) -> BoxFuture<'a, Result<Accepted, SendError>> {
         Box::pin(self.submit(message))
+    }
+
+    /// The account's dashboard chooses the form of reports: a GET with a query, or a POST with a form or with JSON.
+    fn verify_report(&self, request: &ReportRequest<'_>, now: OffsetDateTime) -> Result<StatusReport, CallbackError> {
+        let secret = self.settings.signature_secret.as_ref().ok_or(CallbackError::NotExpected)?;
+        let content_type = request.headers.get(CONTENT_TYPE);
+        let parameters = if request.method != Method::POST {
+            provider::form(request.query.unwrap_or_default().as_bytes())
+        } else if content_type.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json")) {
+            parameters_of_json(request.body)?
+        } else {
+            provider::form(request.body)
+        };
+        verify_status(secret, &parameters, now)
     }
 }
 

@@ -50,6 +50,7 @@ fn vonage_settings(base_url: Url) -> vonage::Settings {
         from: "Matchday".to_owned(),
         base_url,
         callback: None,
+        signature_secret: None,
         timeout: Duration::from_secs(20),
     }
 }
@@ -109,7 +110,7 @@ fn vonage_answer(status: &str) -> String {
     json!({ "message-count": "1", "messages": [{ "status": status, "error-text": error }] }).to_string()
 }
 
-fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+pub(super) fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
     list.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
@@ -416,7 +417,7 @@ async fn the_console_tells_of_a_message_without_telling_it() {
 }
 
 /// As their documents say, written once more and differently.
-fn twilio_signature(secret: &str, url: &str, form: &[(String, String)]) -> String {
+pub(super) fn twilio_signature(secret: &str, url: &str, form: &[(String, String)]) -> String {
     let mut sorted = form.to_vec();
     sorted.sort();
     let signed = sorted.iter().fold(url.to_owned(), |text, (name, value)| text + name + value);
@@ -425,7 +426,7 @@ fn twilio_signature(secret: &str, url: &str, form: &[(String, String)]) -> Strin
     STANDARD.encode(mac.finalize().into_bytes())
 }
 
-fn vonage_signature(secret: &str, parameters: &[(String, String)]) -> String {
+pub(super) fn vonage_signature(secret: &str, parameters: &[(String, String)]) -> String {
     let mut sorted = parameters.to_vec();
     sorted.sort();
     let signed = sorted
