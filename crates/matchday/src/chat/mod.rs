@@ -1,6 +1,7 @@
 //! Chat on a Matrix homeserver: accounts, rooms, memberships, moderation.
 
 pub mod accounts;
+mod blocks;
 pub mod membership_sync;
 pub mod messages;
 pub mod moderation;

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     chat::{
+        blocks,
         messages::{IGNORED, Ignored},
-        moderation,
         rooms::service::{RoomError, Rooms},
     },
     identity::{
@@ -160,7 +160,7 @@ impl ChatWork {
         let mut tx = self.db.begin().await.map_err(Failure::retry)?;
         store::take_turns(&mut tx, ignored.user_id).await.map_err(Failure::retry)?;
         let is_ignored =
-            moderation::has_blocked(&mut *tx, ignored.user_id, ignored.other_id).await.map_err(Failure::retry)?;
+            blocks::has_blocked(&mut *tx, ignored.user_id, ignored.other_id).await.map_err(Failure::retry)?;
         let Some(account) = self.account(ignored.user_id).await?.filter(|account| account.has_chat_account) else {
             return Ok(());
         };

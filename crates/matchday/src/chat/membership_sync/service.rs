@@ -28,8 +28,8 @@ use super::{
 use crate::{
     chat::{
         accounts::{service::Chat, settings::Matrix},
+        blocks,
         messages::{UNWANTED, Unwanted},
-        moderation,
     },
     identity::{
         account_deletion::hooks::Memberships,
@@ -374,7 +374,7 @@ impl MembershipSync {
                 let told = Source::Pushed { event_id: &event.event_id, at, invited_by, by_bot };
                 let learnt = self.learn(connection, room, who, membership, told).await?;
                 if let (true, Some(user), Some(sender)) = (learnt, user, invited_by)
-                    && moderation::has_blocked(&mut *connection, user, sender).await?
+                    && blocks::has_blocked(&mut *connection, user, sender).await?
                 {
                     let unwanted = Unwanted { room_id: room, user_id: user };
                     let message = Message::new(UNWANTED, format!("user:{user}"), &unwanted);

@@ -11,7 +11,6 @@ use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use self::service::Moderation;
-pub(crate) use self::store::has_blocked;
 use crate::{chat::rooms::service::Rooms, identity::sessions::Authenticates};
 
 pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>

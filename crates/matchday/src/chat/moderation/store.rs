@@ -156,17 +156,6 @@ pub(super) async fn unblock(connection: &mut PgConnection, user: UserId, other: 
     Ok(unblocked.rows_affected() == 1)
 }
 
-/// Whether a user does not want to meet another one.
-pub(crate) async fn has_blocked(executor: impl PgExecutor<'_>, user: UserId, other: UserId) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(
-        r#"select exists (select from blocks where user_id = $1 and blocked_id = $2) as "blocks!""#,
-        user.0,
-        other.0,
-    )
-    .fetch_one(executor)
-    .await
-}
-
 /// The rooms to which one user invited another, who did not answer yet.
 pub(super) async fn invitations_by(
     connection: &mut PgConnection,

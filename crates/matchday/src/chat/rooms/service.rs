@@ -30,11 +30,11 @@ use crate::{
     catalogue::matches::service::Matches,
     chat::{
         accounts::service::{Chat, ChatError},
+        blocks,
         membership_sync::{
             Membership,
             service::{ConfirmedMembership, MembershipSync},
         },
-        moderation,
     },
     identity::{
         accounts::service::{Account, Accounts},
@@ -487,7 +487,7 @@ impl Rooms {
             Some(Membership::Invite) => return Ok(()),
             _ => {}
         }
-        if moderation::has_blocked(&inner.db, guest.id, user).await? {
+        if blocks::has_blocked(&inner.db, guest.id, user).await? {
             return Err(RoomError::Refused);
         }
         inner.chat.account(guest.id).await?;

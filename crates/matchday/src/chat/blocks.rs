@@ -1,0 +1,15 @@
+//! Blocks between users, as every feature of chat reads them. `moderation` makes and lifts them.
+
+use sqlx::PgExecutor;
+use web::ids::UserId;
+
+/// Whether a user does not want to meet another one.
+pub(crate) async fn has_blocked(executor: impl PgExecutor<'_>, user: UserId, other: UserId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select from blocks where user_id = $1 and blocked_id = $2) as "blocks!""#,
+        user.0,
+        other.0,
+    )
+    .fetch_one(executor)
+    .await
+}
