@@ -22,9 +22,10 @@ _own:
 run *ARGS: _own
     {{ parts }} && cargo run --quiet --bin matchday -- serve --migrate {{ ARGS }}
 
-# All tests, or those whose name has one of these in it.
-test *ARGS: _own
-    {{ parts }} && cargo nextest run --workspace --all-features {{ ARGS }}
+# All tests, or those whose name has one of these words in it. With words, only the test binaries that have such tests are
+# built.
+test *WORDS: _own
+    {{ parts }} && cargo nextest run --all-features $(dev/test-targets {{ WORDS }}) {{ WORDS }}
 
 # Upgrades under load, all of them, from the last release (or the revision that is given) to what is here.
 upgrade REVISION="": _own
@@ -47,7 +48,7 @@ ci: format lint queries test migrations dependencies docs clients deploy
 # The code is formatted, and the scripts are sound.
 format:
     cargo fmt --all --check
-    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/lock-requirements dev/check-migrations dev/upgrade dev/proof-parts dev/schemathesis .ci/run \
+    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/lock-requirements dev/check-migrations dev/upgrade dev/proof-parts dev/schemathesis dev/test-targets .ci/run \
         deploy/check deploy/make-env deploy/postgres-init.sh clients/check clients/with-service
 
 # No warning of the compiler or of clippy.
