@@ -119,6 +119,7 @@ impl App {
     }
 
     /// The same with some parts in hand.
+    #[expect(clippy::too_many_lines, reason = "builds every service once, lower domains first")]
     pub async fn assemble(
         config: Config,
         db: PgPool,

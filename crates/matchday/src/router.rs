@@ -119,7 +119,7 @@ pub fn description() -> OpenApi {
 /// What apps reach.
 pub fn public(app: &App) -> Public {
     let description = description();
-    let pages = ["/api/openapi.json", "/docs", "/docs/setup.js", "/docs/viewer.js", demo::CRESTS];
+    let pages = ["/api/openapi.json", demo::CRESTS].into_iter().chain(openapi::REFERENCE_PATHS);
     let paths = description.paths.paths.keys().cloned().chain(pages.map(str::to_owned)).collect();
     // Rendered once: it does not change while the process runs.
     let description = Bytes::from(serde_json::to_vec(&description).unwrap_or_default());
@@ -129,9 +129,7 @@ pub fn public(app: &App) -> Public {
     let around = (CompressionLayer::new().quality(CompressionLevel::Fastest), OnceLayer(app.clone()));
     let router = Router::from(bare_features().merge(features().layer(around)))
         .merge(health().0)
-        .route("/docs", get(openapi::get_reference))
-        .route("/docs/setup.js", get(openapi::get_reference_setup))
-        .route("/docs/viewer.js", get(openapi::get_reference_viewer))
+        .merge(openapi::reference_routes())
         .merge(Router::new().route("/api/openapi.json", get(get_description)).layer(CompressionLayer::new()))
         .merge(demo::routes(app.config.env))
         .fallback(nothing_here)

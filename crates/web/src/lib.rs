@@ -14,6 +14,8 @@ pub mod paging;
 pub mod server;
 pub mod settings;
 
+use std::future::{Ready, ready};
+
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use ipnet::IpNet;
 
@@ -43,10 +45,10 @@ pub trait WebState: Clone + Send + Sync + 'static {
     fn trusted_proxies(&self) -> &[IpNet];
 }
 
-pub async fn unknown_route() -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "unknown_route", "There is nothing at this path.")
+pub fn unknown_route() -> Ready<ApiError> {
+    ready(ApiError::new(StatusCode::NOT_FOUND, "unknown_route", "There is nothing at this path."))
 }
 
-pub async fn wrong_method() -> ApiError {
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This path does not take this method.")
+pub fn wrong_method() -> Ready<ApiError> {
+    ready(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This path does not take this method."))
 }

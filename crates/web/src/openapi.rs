@@ -1,6 +1,10 @@
 //! The description of the interface, made from the code, and the page that shows it.
 
-use axum::response::{Html, IntoResponse, Response};
+use axum::{
+    Router,
+    response::{Html, IntoResponse, Response},
+    routing::get,
+};
 use http::{HeaderValue, header};
 use utoipa::openapi::{
     Content, OpenApi, Ref, RefOr, Required, Response as OpenApiResponse, ResponseBuilder,
@@ -181,9 +185,21 @@ fn add_common(operation: &mut Operation) {
     }
 }
 
+/// The paths of the reference page and its scripts.
+pub const REFERENCE_PATHS: [&str; 3] = ["/docs", "/docs/setup.js", "/docs/viewer.js"];
+
+/// The reference page and its scripts.
+pub fn reference_routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    let [page, setup, viewer] = REFERENCE_PATHS;
+    Router::new()
+        .route(page, get(get_reference))
+        .route(setup, get(get_reference_setup))
+        .route(viewer, get(get_reference_viewer))
+}
+
 /// The reference page. It may load only what this service serves: a page that needs the internet is broken in a
 /// closed network, and tells others who reads it.
-pub async fn get_reference() -> Response {
+async fn get_reference() -> Response {
     const POLICY: HeaderValue = HeaderValue::from_static(
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'",
     );
@@ -191,12 +207,12 @@ pub async fn get_reference() -> Response {
 }
 
 /// The page's own script.
-pub async fn get_reference_setup() -> Response {
+async fn get_reference_setup() -> Response {
     script(include_str!("reference/setup.js").as_bytes(), false)
 }
 
 /// The viewer (Scalar, MIT), compressed as it is kept.
-pub async fn get_reference_viewer() -> Response {
+async fn get_reference_viewer() -> Response {
     script(include_bytes!("reference/viewer.js.gz"), true)
 }
 

@@ -346,7 +346,7 @@ impl Connections {
             } else {
                 now.saturating_sub(watch.last_active.load(Relaxed)) > self.keep_alive
             };
-            // ConfirmedMembership again at every look: a connection that was just being registered may have missed it.
+            // Told again at every look: a connection that was just being registered may have missed it.
             if over {
                 watch.tell(CUT);
             } else if draining {

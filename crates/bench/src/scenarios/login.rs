@@ -91,7 +91,7 @@ async fn many(
     Ok(f64::from(u32::try_from(times.len())?) / took)
 }
 
-/// PhoneMoves of a round, each with a code that was sent to it.
+/// Phones of a round, each with a code that was sent to it.
 async fn codes_for(web: &reqwest::Client, service: &Service, round: u32) -> anyhow::Result<Vec<(String, String)>> {
     let base = format!("http://{}", service.public);
     let mut codes = Vec::new();

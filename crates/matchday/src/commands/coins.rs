@@ -132,7 +132,7 @@ async fn audit(app: &App) -> anyhow::Result<()> {
     let mut failed = None;
     let audited = app.coins.audit(progress, |difference| {
         found += 1;
-        // ConfirmedMembership at once: an audit of millions takes a while, and the first difference is what matters.
+        // Printed at once: an audit of millions takes a while, and the first difference is what matters.
         if failed.is_none() {
             failed = bar.suspend(|| print(&line(&difference))).err();
         }

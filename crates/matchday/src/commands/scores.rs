@@ -56,9 +56,9 @@ pub(super) async fn scores(config: Config, command: ScoresCommand) -> anyhow::Re
                         progress.event,
                         progress.revision,
                         since.format(&Rfc3339).unwrap_or_default(),
-                        match progress.lanes {
+                        match progress.chunks {
                             0 => "not planned yet".to_owned(),
-                            lanes => format!("{} of {lanes} lanes done", progress.done),
+                            chunks => format!("{} of {lanes} lanes done", progress.done),
                         }
                     )
                 })
@@ -67,8 +67,8 @@ pub(super) async fn scores(config: Config, command: ScoresCommand) -> anyhow::Re
         }
         ScoresCommand::Rerun { event, by } => {
             let bar = progress_bar(0, "lanes");
-            let found = app.scores.rerun(MatchId(event), |done, lanes| {
-                bar.set_length(lanes as u64);
+            let found = app.scores.rerun(MatchId(event), |done, chunks| {
+                bar.set_length(chunks as u64);
                 bar.set_position(done as u64);
             });
             let deed = Deed::new("scores.rerun", format!("event:{event}"));

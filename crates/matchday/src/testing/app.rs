@@ -199,8 +199,8 @@ impl TestApp {
     /// Brings the scores in step with a match's result, and sees that this is told once.
     pub async fn settle_match(&self, event: i64) {
         let scores = &self.app.scores;
-        for lane in scores.plan(MatchId(event)).await.expect("planned") {
-            scores.apply(MatchId(event), lane.number).await.expect("applied");
+        for chunk in scores.plan(MatchId(event)).await.expect("planned") {
+            scores.apply(MatchId(event), chunk.number).await.expect("applied");
         }
         let told: Vec<i64> =
             sqlx::query_scalar("delete from outbox where subject = $1 returning (payload->>'event_id')::bigint")
@@ -266,12 +266,6 @@ impl TestApp {
             .expect("a request");
         assert_eq!(self.send_privately(request).await.expect(200), json!({}));
         self.app.membership_sync.apply_waiting().await.expect("applied");
-    }
-
-    /// Another process on the same database, with this configuration.
-    pub async fn process(&self, config: Config) -> App {
-        let core = &self.app.core;
-        App::assemble(config, core.db.clone(), core.clock.clone(), core.random.clone()).await.expect("an app")
     }
 
     /// Sends a request without a token.

@@ -160,7 +160,7 @@ async fn one_worker_looks_and_when_it_is_killed_another_does() {
         let lines: Vec<Value> = workers[0].log().iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let change = "540001: status scheduled → finished, score none → 1:0";
         assert!(lines.iter().any(|line| line["message"] == change && line["feed"] == "football_data:HL"), "{lines:#?}");
-        // ConfirmedMembership to end, it hands over at once.
+        // When it is told to end, it hands over at once.
         workers[0].signal("TERM");
         assert!(workers[0].ended().await.success());
         let db = sqlx::PgPool::connect_with(options).await.expect("connected");

@@ -94,8 +94,8 @@ pub struct MatchView {
     pub rooms: Vec<RoomRow>,
     /// The feeds that its tournament comes from.
     pub feeds: Vec<String>,
-    /// How many of how many lanes have its latest result.
-    pub lanes: (i64, i64),
+    /// How many of how many chunks have its latest result.
+    pub chunks: (i64, i64),
 }
 
 /// What a correction would do.
@@ -196,7 +196,7 @@ impl Console {
             tally: store::tally(&mut tx, event).await?,
             rooms: store::rooms(&mut tx, event).await?,
             feeds: store::feeds_of(&mut tx, row.tournament_id).await?,
-            lanes: store::lanes(&mut tx, event, row.result_revision).await?,
+            chunks: store::chunks(&mut tx, event, row.result_revision).await?,
             row,
         }))
     }

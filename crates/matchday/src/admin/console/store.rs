@@ -259,8 +259,8 @@ pub(super) async fn tally(connection: &mut PgConnection, event: MatchId) -> sqlx
     .await
 }
 
-/// How many lanes of a match have a result, in scores, boards and coins; and how many there are.
-pub(super) async fn lanes(connection: &mut PgConnection, event: MatchId, revision: i64) -> sqlx::Result<(i64, i64)> {
+/// How many chunks of a match have a result, in scores, boards and coins; and how many there are.
+pub(super) async fn chunks(connection: &mut PgConnection, event: MatchId, revision: i64) -> sqlx::Result<(i64, i64)> {
     let row = sqlx::query!(
         r#"select count(*) filter (where least(revision, shown_revision, paid_revision) >= $2) as "done!", count(*) as "all!"
            from score_lanes where event_id = $1"#,
@@ -860,11 +860,11 @@ pub struct CountryRow {
     pub codes_hour: i64,
     /// The same in a day.
     pub codes_day: i64,
-    /// PhoneMoves that they were sent to.
+    /// Phones that they were sent to.
     pub phones_hour: i64,
     /// The same in a day.
     pub phones_day: i64,
-    /// PhoneMoves that sent one back.
+    /// Phones that sent one back.
     pub verified_hour: i64,
     /// The same in a day.
     pub verified_day: i64,

@@ -454,7 +454,7 @@ pub(super) async fn status(executor: impl PgExecutor<'_>) -> sqlx::Result<super:
     .await
 }
 
-/// Matches that were set aside, newest first.
+/// Matrix events that were set aside, newest first.
 pub(super) async fn set_aside(executor: impl PgExecutor<'_>, most: i64) -> sqlx::Result<Vec<super::service::SetAside>> {
     sqlx::query_as!(
         super::service::SetAside,

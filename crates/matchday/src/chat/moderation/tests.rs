@@ -241,7 +241,7 @@ async fn a_ban_refuses_every_request_and_ends_with_nothing_lost() {
 async fn other_processes_hear_of_a_ban_and_of_its_end() {
     TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "1h")], async |app| {
         let user = app.user().await;
-        let elsewhere = app.process(app.app.config.clone()).await;
+        let elsewhere = app.second(app.app.config.clone()).await.app;
         let public = crate::router::public(&elsewhere);
         let ask = async || {
             let request = Request::get("/api/auth/me").header("authorization", format!("Bearer {}", user.token));

@@ -340,7 +340,7 @@ async fn a_creation_that_came_to_nothing_goes_on_when_it_is_asked_for_again() {
     TestApp::run_with_chat(&[], async |app| {
         let fan = Fan::new(app, 11).await;
         // The same service while the homeserver is away.
-        let lost = app.process(test_config(&away)).await;
+        let lost = app.second(test_config(&away)).await.app;
         let wish = super::service::Wish {
             name: web::fields::FromJson::from_json(&json!("Derby")).expect("a name"),
             topic: super::rules::Topic::default(),
@@ -694,7 +694,7 @@ async fn without_the_homeserver_lists_go_on_and_joining_says_when_to_come_again(
         let (owner, guest) = (Fan::new(app, 33).await, Fan::new(app, 34).await);
         let room = owner.opens(json!({"name": "Open"})).await;
         let away = [("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1")];
-        let lost = crate::router::public(&app.process(test_config(&away)).await);
+        let lost = crate::router::public(&app.second(test_config(&away)).await.app);
         let send = async |method: &str, path: &str, body: &str| {
             use web::server::Answers as _;
             let request = http::Request::builder()

@@ -87,8 +87,8 @@ async fn a_matchs_room_is_told_what_happens_once_each() {
 
         // Who was best is told once the scores are there.
         for progress in app.app.scores.in_progress().await.expect("read") {
-            for lane in app.app.scores.plan(progress.event).await.expect("planned") {
-                app.app.scores.apply(progress.event, lane.number).await.expect("applied");
+            for chunk in app.app.scores.plan(progress.event).await.expect("planned") {
+                app.app.scores.apply(progress.event, chunk.number).await.expect("applied");
             }
         }
         work(app, announcements).await;

@@ -267,8 +267,8 @@ async fn a_result_tells_everybody_their_own_points_and_then_their_rank() {
             }
         }
         for progress in app.app.scores.in_progress().await.expect("read") {
-            for lane in app.app.scores.plan(progress.event).await.expect("planned") {
-                app.app.scores.apply(progress.event, lane.number).await.expect("applied");
+            for chunk in app.app.scores.plan(progress.event).await.expect("planned") {
+                app.app.scores.apply(progress.event, chunk.number).await.expect("applied");
             }
         }
         assert_eq!(app.relay().await, ["fact.scores.updated"]);

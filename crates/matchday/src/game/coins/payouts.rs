@@ -1,6 +1,6 @@
 //! Points become coins, if the operator wants that.
 //!
-//! What a point is worth is fixed for a match with its first result. Once a lane of users has a result in its scores, its
+//! What a point is worth is fixed for a match with its first result. Once a chunk of users has a result in its scores, its
 //! users are paid what that result is worth to them beyond what they have had, or lose what it is worth less: once for
 //! each user and result, because what was paid is written with the transaction that pays it, while the wallet is held.
 

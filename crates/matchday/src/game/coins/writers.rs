@@ -10,7 +10,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use super::ledger::{self, Movement, Posted, Refusal};
 
-/// Writes the deductions of one lane.
+/// Writes the deductions of one chunk.
 pub(super) struct Writer {
     pub(super) clock: Arc<dyn Clock>,
 }

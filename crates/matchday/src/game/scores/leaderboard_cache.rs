@@ -10,7 +10,7 @@
 //! the last write would be another one. So the last write is of the last score, whatever met whatever.
 //!
 //! Two things would break that, and are kept from it. A process that ends between writing and reading again leaves its
-//! lane unfinished, so the lane is published again; a command that ends there has to be run again. And a write that nobody waits for any more could arrive late, after
+//! chunk unfinished, so the chunk is published again; a command that ends there has to be run again. And a write that nobody waits for any more could arrive late, after
 //! the one that was made in its place: every write names a moment after which Redis refuses it, and whoever does not know
 //! what became of theirs tries again only after that moment.
 //!
@@ -39,7 +39,7 @@ use web::ids::{MatchId, UserId};
 
 use super::{
     rules::{self, Scope, Standing},
-    store::{self, Lane, ScoreRow},
+    store::{self, Chunk, ScoreRow},
 };
 
 /// How many places are set in one command. Lua takes no more than 8,000 values at once, and two make a place.
@@ -224,7 +224,7 @@ pub enum LeaderboardError {
 }
 
 impl LeaderboardCache {
-    /// LeaderboardCache on this Redis, of the scores in this database.
+    /// Leaderboards on this Redis, of the scores in this database.
     pub fn new(core: &Core, redis: ConnectionManager, prefix: &str) -> Self {
         let Core { db, clock, random, .. } = core.clone();
         let knowing_its_run = |script: &str| redis::Script::new(&format!("{RUN}{script}"));
@@ -289,7 +289,7 @@ impl LeaderboardCache {
     }
 
     /// Sets the places of some users on some boards to the scores in the database. To be called after every commit that
-    /// changed such scores, and until it succeeded. LeaderboardCache that nobody has asked for yet are passed over.
+    /// changed such scores, and until it succeeded. Leaderboards that nobody has asked for yet are passed over.
     pub async fn publish(&self, scopes: &[Scope], users: Users) -> Result<(), LeaderboardError> {
         let kept = self.kept(scopes).await?;
         if kept.is_empty() {
@@ -299,10 +299,10 @@ impl LeaderboardCache {
         self.show(&kept, users, read, None).await
     }
 
-    /// The same for scores that a lane's transaction has just written and committed, without reading them first; returns
+    /// The same for scores that a chunk's transaction has just written and committed, without reading them first; returns
     /// whether that was all. If others changed some of them meanwhile, [`Self::publish`] has to be called: rows name the
     /// transaction that wrote them, so that is one cheap look.
-    pub(super) async fn publish_written(&self, written: Written, lane: &Lane) -> Result<bool, LeaderboardError> {
+    pub(super) async fn publish_written(&self, written: Written, chunk: &Chunk) -> Result<bool, LeaderboardError> {
         let kept = self.kept(&written.scopes).await?;
         if kept.is_empty() {
             return Ok(true);
@@ -321,7 +321,7 @@ impl LeaderboardCache {
         self.write(&kept, &rows, None).await?;
         let names: Vec<String> = kept.iter().map(Scope::to_string).collect();
         let (db, transaction) = (&self.inner.db, &written.transaction);
-        Ok(!store::were_changed_after(db, transaction, &names, lane.event, lane.from_user, lane.until_user).await?)
+        Ok(!store::were_changed_after(db, transaction, &names, chunk.event, chunk.from_user, chunk.until_user).await?)
     }
 
     /// Which of these boards somebody has asked for.

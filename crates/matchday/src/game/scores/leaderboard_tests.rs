@@ -429,7 +429,7 @@ async fn boards_follow_results_and_their_corrections() {
     .await;
 }
 
-/// Changes the scores of some users in some tables, as a lane does, and publishes them.
+/// Changes the scores of some users in some tables, as a chunk does, and publishes them.
 async fn change(core: &Core, boards: &LeaderboardCache, scopes: &[Scope], users: i64) {
     let [from, width, points, exact, gone] = random::bytes::<5>(&*core.random).map(i64::from);
     let from = from % users;

@@ -1,4 +1,4 @@
-//! Scores: what predictions have earned their users, by table. They follow results through a queue of lanes, each applied
+//! Scores: what predictions have earned their users, by table. They follow results through a queue of chunks, each applied
 //! exactly once, and leaderboards follow them.
 
 mod handlers;

@@ -2,7 +2,7 @@
 //!
 //! A result, a correction or an annulment is one more row of `event_results`. The predictions that it counts are those
 //! that stood when it was recorded, or when the match began if that was earlier; so what a result is worth to a user
-//! never changes afterwards, whatever is predicted or recorded later. The users of a match are cut into lanes. A lane
+//! never changes afterwards, whatever is predicted or recorded later. The users of a match are cut into chunks. A chunk
 //! goes from the result that is in its scores to the latest one by adding the difference between what the two are worth,
 //! and says so in the same transaction. Doing that twice changes nothing, and a result that came and went in between is
 //! passed over.
@@ -25,7 +25,7 @@ use super::{
     leaderboard_cache::{LeaderboardCache, LeaderboardError, Users, Written},
     rules::{Scope, Score},
     settings::Settings,
-    store::{self, Lane, StoredResult},
+    store::{self, Chunk, StoredResult},
 };
 use crate::{
     catalogue::matches::results::{PLANNED, Planned, planned},
@@ -37,8 +37,8 @@ const REBUILT_AT_ONCE: i64 = 10_000;
 
 /// A result is in all scores and on all leaderboards.
 pub const UPDATED: &str = "fact.scores.updated";
-/// A lane of a match is to be brought up to the latest result.
-pub const LANE: &str = "work.score.lane";
+/// A chunk of a match is to be brought up to the latest result.
+pub const CHUNK: &str = "work.score.lane";
 
 /// The scores.
 #[derive(Clone)]
@@ -46,21 +46,21 @@ pub struct Scores {
     inner: Arc<Inner>,
 }
 
-/// Whether a lane's users have scores already.
+/// Whether a chunk's users have scores already.
 #[derive(Clone, Copy)]
 enum Rows {
     Exist,
     AreMissing,
 }
 
-/// What came of a lane.
+/// What came of a chunk.
 enum Brought {
-    /// There is no such lane, or no result.
+    /// There is no such chunk, or no result.
     Nothing,
     /// Nothing was written, because some users have no scores yet.
     NotAll,
     /// Its scores are those of this result.
-    Up { held: Lane, latest: StoredResult, written: Option<Written> },
+    Up { held: Chunk, latest: StoredResult, written: Option<Written> },
 }
 
 struct Inner {
@@ -82,9 +82,11 @@ pub struct ScoresFact {
 }
 
 #[derive(Serialize, Deserialize)]
-struct LaneWork {
+struct ChunkWork {
     event_id: MatchId,
-    lane: i32,
+    /// By the name that workers of the version before know.
+    #[serde(rename = "lane")]
+    chunk: i32,
 }
 
 /// Why scores were not brought in step. All of it may pass.
@@ -122,8 +124,8 @@ pub struct Progress {
     pub revision: i64,
     /// When that was recorded.
     pub recorded_at: OffsetDateTime,
-    /// How many lanes the match has; 0 before it is planned.
-    pub lanes: i64,
+    /// How many chunks the match has; 0 before it is planned.
+    pub chunks: i64,
     /// How many of them have it.
     pub done: i64,
 }
@@ -174,7 +176,7 @@ impl Scores {
             at_once: self.inner.config.workers,
             // The database or Redis may be away for a day, and all of this must be done when they are back.
             attempts: 10_000,
-            // A lane takes a second or two, and says that it lives. What a dead worker held goes on soon.
+            // A chunk takes a second or two, and says that it lives. What a dead worker held goes on soon.
             ack_wait: Duration::from_secs(10),
             longest_pause: Duration::from_secs(30),
             ..WorkSpec::new("scores", Stream::Work, "work.score.>")
@@ -189,23 +191,23 @@ impl Scores {
                 let Planned { event_id } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
                 self.plan_and_queue(event_id).await
             }
-            LANE => {
-                let LaneWork { event_id, lane } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
-                self.apply(event_id, lane).await
+            CHUNK => {
+                let ChunkWork { event_id, chunk } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
+                self.apply(event_id, chunk).await
             }
             other => return Err(Failure::GiveUp(anyhow::anyhow!("nobody knows how to do {other}"))),
         }
         .map_err(Failure::retry)
     }
 
-    /// Puts one piece of work for every lane that is behind on the queue.
+    /// Puts one piece of work for every chunk that is behind on the queue.
     async fn plan_and_queue(&self, event: MatchId) -> Result<(), ScoreError> {
         let mut acknowledgements = Vec::new();
-        for lane in self.plan(event).await? {
-            let work = serde_json::to_vec(&LaneWork { event_id: event, lane: lane.number })?;
-            let id = format!("score-{event}-{}-{}", lane.number, lane.wanted);
+        for chunk in self.plan(event).await? {
+            let work = serde_json::to_vec(&ChunkWork { event_id: event, chunk: chunk.number })?;
+            let id = format!("score-{event}-{}-{}", chunk.number, chunk.wanted);
             let message = PublishMessage::build().message_id(id).payload(work.into());
-            acknowledgements.push(self.inner.streams.send(LANE, message).await?);
+            acknowledgements.push(self.inner.streams.send(CHUNK, message).await?);
         }
         for acknowledgement in acknowledgements {
             acknowledgement.await.map_err(TransportError::from)?;
@@ -213,16 +215,16 @@ impl Scores {
         Ok(())
     }
 
-    /// Cuts a match's users into lanes, unless that was done; returns those that do not have the latest result yet.
-    pub async fn plan(&self, event: MatchId) -> Result<Vec<Lane>, ScoreError> {
+    /// Cuts a match's users into chunks, unless that was done; returns those that do not have the latest result yet.
+    pub async fn plan(&self, event: MatchId) -> Result<Vec<Chunk>, ScoreError> {
         let mut tx = self.inner.db.begin().await?;
         store::lock_plan(&mut tx, event).await?;
         let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(Vec::new()) };
         // As long as nothing of a match is in any score it can be cut anew: many may have predicted it since.
         if latest.has_points() && !store::is_in_scores(&mut tx, event).await? {
-            store::cut_lanes(&mut tx, event, self.inner.config.lane_size.into()).await?;
+            store::cut_chunks(&mut tx, event, self.inner.config.lane_size.into()).await?;
         }
-        let behind = store::lanes_behind(&mut tx, event, latest.revision).await?;
+        let behind = store::chunks_behind(&mut tx, event, latest.revision).await?;
         if behind.is_empty() {
             mark_applied(&mut tx, event, latest.revision).await?;
         }
@@ -230,12 +232,12 @@ impl Scores {
         Ok(behind)
     }
 
-    /// Brings a lane's scores up to the latest result.
-    pub async fn apply(&self, event: MatchId, lane: i32) -> Result<(), ScoreError> {
-        let brought = match self.bring_up(event, lane, Rows::Exist).await? {
+    /// Brings a chunk's scores up to the latest result.
+    pub async fn apply(&self, event: MatchId, chunk: i32) -> Result<(), ScoreError> {
+        let brought = match self.bring_up(event, chunk, Rows::Exist).await? {
             // From the beginning, in another transaction: whoever changed some rows and then added those between them would
             // wait for somebody who changed the latter and waits for the former.
-            Brought::NotAll => self.bring_up(event, lane, Rows::AreMissing).await?,
+            Brought::NotAll => self.bring_up(event, chunk, Rows::AreMissing).await?,
             brought => brought,
         };
         let Brought::Up { held, latest, written } = brought else { return Ok(()) };
@@ -253,12 +255,12 @@ impl Scores {
         Ok(())
     }
 
-    async fn bring_up(&self, event: MatchId, lane: i32, rows: Rows) -> Result<Brought, ScoreError> {
+    async fn bring_up(&self, event: MatchId, chunk: i32, rows: Rows) -> Result<Brought, ScoreError> {
         let mut tx = self.inner.db.begin().await?;
-        let mut held = store::hold_lane(&mut tx, event, lane).await?;
+        let mut held = store::hold_chunk(&mut tx, event, chunk).await?;
         if held.is_none() {
             // Whoever waits for a row that is deleted and written anew finds nothing; a second look finds the new one.
-            held = store::hold_lane(&mut tx, event, lane).await?;
+            held = store::hold_chunk(&mut tx, event, chunk).await?;
         }
         let Some(held) = held else { return Ok(Brought::Nothing) };
         let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(Brought::Nothing) };
@@ -278,35 +280,35 @@ impl Scores {
                     return Ok(Brought::NotAll);
                 };
                 metrics::counter!("matchday_scores_changed_total").increment(scores.len() as u64);
-                // All that this lane changes, unless an earlier result counted for another month or week.
+                // All that this chunk changes, unless an earlier result counted for another month or week.
                 if before.is_none_or(|before| before == tables) {
                     let transaction = store::transaction(&mut tx).await?;
                     written = Some(Written { scopes: read_scopes(&tables), scores, transaction });
                 }
             }
-            store::set_lane(&mut tx, &held, latest.revision).await?;
+            store::set_chunk(&mut tx, &held, latest.revision).await?;
         }
         tx.commit().await?;
         Ok(Brought::Up { held, latest, written })
     }
 
-    /// Pays a lane's users what a result is worth to them in coins, if anything. A later result, or one that somebody else
+    /// Pays a chunk's users what a result is worth to them in coins, if anything. A later result, or one that somebody else
     /// has paid them by, ends it.
-    pub(super) async fn pay(&self, lane: &Lane, result: &StoredResult) -> Result<(), ScoreError> {
+    pub(super) async fn pay(&self, chunk: &Chunk, result: &StoredResult) -> Result<(), ScoreError> {
         let (Inner { db, payouts, .. }, revision) = (&*self.inner, result.revision);
-        let rate = payouts.rate(db, lane.event, result.has_points()).await?;
+        let rate = payouts.rate(db, chunk.event, result.has_points()).await?;
         let mut left =
-            Some(Slice { event: lane.event, revision, from_user: lane.from_user, until_user: lane.until_user });
+            Some(Slice { event: chunk.event, revision, from_user: chunk.from_user, until_user: chunk.until_user });
         while let Some(slice) = left {
             let mut tx = db.begin().await?;
-            // As long as this one holds the lane, nobody else pays its users, and no later result is in their scores.
-            if !store::hold_to_pay(&mut tx, lane, revision).await? {
+            // As long as this one holds the chunk, nobody else pays its users, and no later result is in their scores.
+            if !store::hold_to_pay(&mut tx, chunk, revision).await? {
                 return Ok(());
             }
             let settled = if rate > 0 { Some(payouts.pay_some(&mut tx, slice, rate).await?) } else { None };
             left = settled.as_ref().and_then(|settled| settled.left);
             if left.is_none() {
-                store::set_paid(&mut tx, lane, revision).await?;
+                store::set_paid(&mut tx, chunk, revision).await?;
             }
             tx.commit().await?;
             if let Some(settled) = settled {
@@ -316,16 +318,16 @@ impl Scores {
         Ok(())
     }
 
-    /// Brings a lane's users to their places on the leaderboards: also on those of an earlier result that counted for
+    /// Brings a chunk's users to their places on the leaderboards: also on those of an earlier result that counted for
     /// another month or week.
-    async fn publish(&self, lane: &Lane, written: Option<Written>) -> Result<(), ScoreError> {
-        let users = Users::WhoPredicted { event: lane.event, from: lane.from_user, until: lane.until_user };
+    async fn publish(&self, chunk: &Chunk, written: Option<Written>) -> Result<(), ScoreError> {
+        let users = Users::WhoPredicted { event: chunk.event, from: chunk.from_user, until: chunk.until_user };
         if let Some(written) = written
-            && self.inner.boards.publish_written(written, lane).await?
+            && self.inner.boards.publish_written(written, chunk).await?
         {
             return Ok(());
         }
-        let scopes = store::scopes_of_match(&self.inner.db, lane.event).await?;
+        let scopes = store::scopes_of_match(&self.inner.db, chunk.event).await?;
         Ok(self.inner.boards.publish(&read_scopes(&scopes), users).await?)
     }
 
@@ -351,26 +353,26 @@ impl Scores {
         Ok(store::in_progress(&self.inner.db).await?)
     }
 
-    /// Brings all lanes of a match up to its latest result here and now, those that have it already included: what they
+    /// Brings all chunks of a match up to its latest result here and now, those that have it already included: what they
     /// show is shown again. `progress` is called with how many of how many are done. Leaderboards that could not be set
-    /// keep no lane from its scores; they are the error at the end.
+    /// keep no chunk from its scores; they are the error at the end.
     pub async fn rerun(&self, event: MatchId, progress: impl Fn(usize, usize)) -> Result<Rerun, ScoreError> {
         if !store::event_exists(&self.inner.db, event).await? {
             return Ok(Rerun::NoSuchMatch);
         }
         self.plan(event).await?;
-        let lanes = store::lanes(&self.inner.db, event).await?;
-        if lanes.is_empty() {
+        let chunks = store::chunks(&self.inner.db, event).await?;
+        if chunks.is_empty() {
             return Ok(Rerun::NothingToDo);
         }
-        progress(0, lanes.len());
+        progress(0, chunks.len());
         let mut boards = Ok(Rerun::Done);
-        for (done, &lane) in lanes.iter().enumerate() {
-            match self.apply(event, lane).await {
+        for (done, &chunk) in chunks.iter().enumerate() {
+            match self.apply(event, chunk).await {
                 Err(error @ ScoreError::Board(_)) => boards = Err(error),
                 outcome => outcome?,
             }
-            progress(done + 1, lanes.len());
+            progress(done + 1, chunks.len());
         }
         boards
     }
@@ -391,7 +393,7 @@ impl Scores {
             let until = from.saturating_add(REBUILT_AT_ONCE);
             match self.rebuild_some(mode, from, until).await {
                 Ok(differences) => differences.into_iter().for_each(&mut differs),
-                // A lane came between; then these users are looked at again.
+                // A chunk came between; then these users are looked at again.
                 Err(error) if database::is_conflict(&error) => continue,
                 Err(error) => return Err(error.into()),
             }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::chat::rooms::service::Room;
 
-/// Makes every plan of a transaction walk along an index by user, so that lanes of several matches take rows in the same
+/// Makes every plan of a transaction walk along an index by user, so that chunks of several matches take rows in the same
 /// order; and what the planner knows of a table that has just grown by a million rows is not worth much. Nothing is
 /// compiled: that takes longer than running what it would speed up.
 const ALONG_USERS: &str = "set local statement_timeout = '60s'; set local enable_hashjoin = off;
@@ -18,7 +18,7 @@ const ALONG_USERS: &str = "set local statement_timeout = '60s'; set local enable
 
 /// A slice of the users of a match.
 #[derive(Clone, Copy, Debug)]
-pub struct Lane {
+pub struct Chunk {
     pub(super) event: MatchId,
     /// Which.
     pub number: i32,
@@ -45,7 +45,7 @@ impl StoredResult {
 
 /// One plan of a match at a time.
 pub(super) async fn lock_plan(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<()> {
-    // Cutting lanes reads all predictions of the match, however many there are.
+    // Cutting chunks reads all predictions of the match, however many there are.
     sqlx::query!("set local statement_timeout = 0").execute(&mut *connection).await?;
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday scores', $1))", event.0)
         .fetch_one(connection)
@@ -63,9 +63,9 @@ pub(super) async fn latest_result(connection: &mut PgConnection, event: MatchId)
     Ok(row.map(|row| StoredResult { revision: row.revision, scores: row.home_score.zip(row.away_score) }))
 }
 
-/// Whether anything of a match is in any score. Its lanes stay as they are until the transaction ends.
+/// Whether anything of a match is in any score. Its chunks stay as they are until the transaction ends.
 pub(super) async fn is_in_scores(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<bool> {
-    let lanes = sqlx::query_scalar!(
+    let chunks = sqlx::query_scalar!(
         r#"select exists (select from event_results r where r.event_id = l.event_id and r.revision = l.revision
                                                         and r.home_score is not null) as "is_in!"
            from score_lanes l where l.event_id = $1 order by l.lane for update"#,
@@ -73,13 +73,13 @@ pub(super) async fn is_in_scores(connection: &mut PgConnection, event: MatchId) 
     )
     .fetch_all(connection)
     .await?;
-    Ok(lanes.contains(&true))
+    Ok(chunks.contains(&true))
 }
 
-/// Cuts all users into lanes so that each has as many predictions of a match.
-pub(super) async fn cut_lanes(connection: &mut PgConnection, event: MatchId, size: i64) -> sqlx::Result<()> {
+/// Cuts all users into chunks so that each has as many predictions of a match.
+pub(super) async fn cut_chunks(connection: &mut PgConnection, event: MatchId, size: i64) -> sqlx::Result<()> {
     sqlx::query!("delete from score_lanes where event_id = $1", event.0).execute(&mut *connection).await?;
-    // The first user of every lane but the first one. The least and the greatest number there is stand for all that may
+    // The first user of every chunk but the first one. The least and the greatest number there is stand for all that may
     // still come.
     sqlx::query!(
         "insert into score_lanes (event_id, lane, from_user, until_user, revision, shown_revision)
@@ -98,14 +98,14 @@ pub(super) async fn cut_lanes(connection: &mut PgConnection, event: MatchId, siz
     Ok(())
 }
 
-/// The lanes of a match that do not have, or do not show, a result yet.
-pub(super) async fn lanes_behind(
+/// The chunks of a match that do not have, or do not show, a result yet.
+pub(super) async fn chunks_behind(
     connection: &mut PgConnection,
     event: MatchId,
     revision: i64,
-) -> sqlx::Result<Vec<Lane>> {
+) -> sqlx::Result<Vec<Chunk>> {
     sqlx::query_as!(
-        Lane,
+        Chunk,
         r#"select event_id as "event: MatchId", lane as number, from_user, until_user, revision, $2::bigint as "wanted!"
            from score_lanes
            where event_id = $1 and (revision < $2 or shown_revision < $2 or paid_revision < $2) order by lane"#,
@@ -116,15 +116,19 @@ pub(super) async fn lanes_behind(
     .await
 }
 
-/// Finds a lane, and keeps others from it until the transaction ends.
-pub(super) async fn hold_lane(connection: &mut PgConnection, event: MatchId, lane: i32) -> sqlx::Result<Option<Lane>> {
+/// Finds a chunk, and keeps others from it until the transaction ends.
+pub(super) async fn hold_chunk(
+    connection: &mut PgConnection,
+    event: MatchId,
+    chunk: i32,
+) -> sqlx::Result<Option<Chunk>> {
     connection.execute(ALONG_USERS).await?;
     sqlx::query_as!(
-        Lane,
+        Chunk,
         r#"select event_id as "event: MatchId", lane as number, from_user, until_user, revision, revision as "wanted!"
            from score_lanes where event_id = $1 and lane = $2 for update"#,
         event.0,
-        lane,
+        chunk,
     )
     .fetch_optional(connection)
     .await
@@ -147,31 +151,31 @@ pub(super) async fn tables_of_result(
     .await
 }
 
-/// Takes what a result is worth to a lane's users out of their scores.
+/// Takes what a result is worth to a chunk's users out of their scores.
 pub(super) async fn take_result_back(
     connection: &mut PgConnection,
-    lane: &Lane,
+    chunk: &Chunk,
     revision: i64,
     tables: &[String],
 ) -> sqlx::Result<()> {
-    add(connection, lane, revision, -1, tables).await?;
+    add(connection, chunk, revision, -1, tables).await?;
     Ok(())
 }
 
-/// Adds what a result is worth to a lane's users to their scores, and returns what these are now; `None` if some have no
+/// Adds what a result is worth to a chunk's users to their scores, and returns what these are now; `None` if some have no
 /// score in a table yet. Changing rows that are there is the usual case, and cheaper than asking for each whether it is.
 pub(super) async fn add_result(
     connection: &mut PgConnection,
-    lane: &Lane,
+    chunk: &Chunk,
     revision: i64,
     tables: &[String],
 ) -> sqlx::Result<Option<Vec<ScoreRow>>> {
-    let scores = add(connection, lane, revision, 1, tables).await?;
+    let scores = add(connection, chunk, revision, 1, tables).await?;
     let predictions = sqlx::query_scalar!(
         r#"select count(*) as "count!" from predictions where event_id = $1 and user_id >= $2 and user_id < $3"#,
-        lane.event.0,
-        lane.from_user,
-        lane.until_user,
+        chunk.event.0,
+        chunk.from_user,
+        chunk.until_user,
     )
     .fetch_one(connection)
     .await?;
@@ -181,16 +185,16 @@ pub(super) async fn add_result(
 /// The same, also for those who have no score in a table yet.
 pub(super) async fn put_result(
     connection: &mut PgConnection,
-    lane: &Lane,
+    chunk: &Chunk,
     revision: i64,
     tables: &[String],
 ) -> sqlx::Result<Vec<ScoreRow>> {
     sqlx::query_file_as!(
         ScoreRow,
         "src/game/scores/put_result.sql",
-        lane.event.0,
-        lane.from_user,
-        lane.until_user,
+        chunk.event.0,
+        chunk.from_user,
+        chunk.until_user,
         revision,
         tables,
     )
@@ -200,7 +204,7 @@ pub(super) async fn put_result(
 
 async fn add(
     connection: &mut PgConnection,
-    lane: &Lane,
+    chunk: &Chunk,
     revision: i64,
     sign: i32,
     tables: &[String],
@@ -208,9 +212,9 @@ async fn add(
     sqlx::query_file_as!(
         ScoreRow,
         "src/game/scores/add_result.sql",
-        lane.event.0,
-        lane.from_user,
-        lane.until_user,
+        chunk.event.0,
+        chunk.from_user,
+        chunk.until_user,
         revision,
         sign,
         tables,
@@ -224,12 +228,12 @@ pub(super) async fn transaction(connection: &mut PgConnection) -> sqlx::Result<S
     sqlx::query_scalar!(r#"select (pg_current_xact_id()::xid)::text as "transaction!""#).fetch_one(connection).await
 }
 
-/// Says which result is in a lane's scores.
-pub(super) async fn set_lane(connection: &mut PgConnection, lane: &Lane, revision: i64) -> sqlx::Result<()> {
+/// Says which result is in a chunk's scores.
+pub(super) async fn set_chunk(connection: &mut PgConnection, chunk: &Chunk, revision: i64) -> sqlx::Result<()> {
     sqlx::query!(
         "update score_lanes set revision = $3 where event_id = $1 and lane = $2",
-        lane.event.0,
-        lane.number,
+        chunk.event.0,
+        chunk.number,
         revision,
     )
     .execute(connection)
@@ -237,32 +241,32 @@ pub(super) async fn set_lane(connection: &mut PgConnection, lane: &Lane, revisio
     Ok(())
 }
 
-/// Keeps others from a lane until the transaction ends; returns whether its users are still to be paid by this result: it
+/// Keeps others from a chunk until the transaction ends; returns whether its users are still to be paid by this result: it
 /// is in their scores, it is the match's latest one, and nobody has done it.
-pub(super) async fn hold_to_pay(connection: &mut PgConnection, lane: &Lane, revision: i64) -> sqlx::Result<bool> {
+pub(super) async fn hold_to_pay(connection: &mut PgConnection, chunk: &Chunk, revision: i64) -> sqlx::Result<bool> {
     connection.execute(ALONG_USERS).await?;
     let paid = sqlx::query_scalar!(
         "select paid_revision from score_lanes where event_id = $1 and lane = $2 and from_user = $3 and until_user = $4
          and revision = $5 for update",
-        lane.event.0,
-        lane.number,
-        lane.from_user,
-        lane.until_user,
+        chunk.event.0,
+        chunk.number,
+        chunk.from_user,
+        chunk.until_user,
         revision,
     )
     .fetch_optional(&mut *connection)
     .await?;
-    // Asked after the lane was got: a result that is written while it is held is paid after this one.
-    let latest = latest_result(connection, lane.event).await?;
+    // Asked after the chunk was got: a result that is written while it is held is paid after this one.
+    let latest = latest_result(connection, chunk.event).await?;
     Ok(paid.is_some_and(|paid| paid < revision) && latest.is_some_and(|latest| latest.revision == revision))
 }
 
-/// Says which result a lane's users were paid by.
-pub(super) async fn set_paid(connection: &mut PgConnection, lane: &Lane, revision: i64) -> sqlx::Result<()> {
+/// Says which result a chunk's users were paid by.
+pub(super) async fn set_paid(connection: &mut PgConnection, chunk: &Chunk, revision: i64) -> sqlx::Result<()> {
     sqlx::query!(
         "update score_lanes set paid_revision = $3 where event_id = $1 and lane = $2",
-        lane.event.0,
-        lane.number,
+        chunk.event.0,
+        chunk.number,
         revision,
     )
     .execute(connection)
@@ -270,12 +274,12 @@ pub(super) async fn set_paid(connection: &mut PgConnection, lane: &Lane, revisio
     Ok(())
 }
 
-/// Says which result a lane's scores show in the leaderboards.
-pub(super) async fn set_shown(db: &PgPool, lane: &Lane, revision: i64) -> sqlx::Result<()> {
+/// Says which result a chunk's scores show in the leaderboards.
+pub(super) async fn set_shown(db: &PgPool, chunk: &Chunk, revision: i64) -> sqlx::Result<()> {
     sqlx::query!(
         "update score_lanes set shown_revision = $3 where event_id = $1 and lane = $2 and shown_revision < $3",
-        lane.event.0,
-        lane.number,
+        chunk.event.0,
+        chunk.number,
         revision,
     )
     .execute(db)
@@ -283,7 +287,7 @@ pub(super) async fn set_shown(db: &PgPool, lane: &Lane, revision: i64) -> sqlx::
     Ok(())
 }
 
-/// Takes note of the results up to this one that every lane of their match has. Whoever finishes the last lane sees all of
+/// Takes note of the results up to this one that every chunk of their match has. Whoever finishes the last chunk sees all of
 /// them done. A later result, of which the caller does not know, may not even be planned yet. Returns the latest of those
 /// that were noted now.
 pub(super) async fn mark_applied(
@@ -322,8 +326,8 @@ pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<M
     Ok(events)
 }
 
-/// Every lane of a match.
-pub(super) async fn lanes(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<i32>> {
+/// Every chunk of a match.
+pub(super) async fn chunks(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<i32>> {
     sqlx::query_scalar!("select lane from score_lanes where event_id = $1 order by lane", event.0)
         .fetch_all(executor)
         .await
@@ -424,7 +428,7 @@ pub(super) async fn in_progress(executor: impl PgExecutor<'_>) -> sqlx::Result<V
     sqlx::query_as!(
         Progress,
         r#"select r.event_id as "event: MatchId", r.revision, r.recorded_at,
-                  count(l.lane) as "lanes!",
+                  count(l.lane) as "chunks!",
                   count(l.lane) filter (where l.revision >= r.revision and l.shown_revision >= r.revision
                                           and l.paid_revision >= r.revision) as "done!"
            from event_results r

@@ -17,7 +17,7 @@ use crate::testing::{MatchBuilder, TestApp, TestFixtures, as_service, eventually
 /// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
 const FAR: Duration = Duration::days(365 * 75);
 
-/// Small, so that a few users make several lanes.
+/// Small, so that a few users make several chunks.
 const SETTINGS: [(&str, &str); 1] = [("MATCHDAY_SCORES__LANE_SIZE", "2")];
 
 type Table = BTreeMap<(UserId, String), Score>;
@@ -38,8 +38,8 @@ async fn scores(app: &TestApp) -> Table {
 }
 
 async fn settle(app: &TestApp, event: i64) {
-    for lane in app.app.scores.plan(MatchId(event)).await.expect("planned") {
-        app.app.scores.apply(MatchId(event), lane.number).await.expect("applied");
+    for chunk in app.app.scores.plan(MatchId(event)).await.expect("planned") {
+        app.app.scores.apply(MatchId(event), chunk.number).await.expect("applied");
     }
 }
 
@@ -144,7 +144,7 @@ async fn scores_follow_a_result_its_correction_and_its_annulment() {
 }
 
 #[tokio::test]
-async fn lanes_hold_everybody_once_and_doing_them_again_changes_nothing() {
+async fn chunks_hold_everybody_once_and_doing_them_again_changes_nothing() {
     TestApp::run_with(&SETTINGS, async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -153,16 +153,16 @@ async fn lanes_hold_everybody_once_and_doing_them_again_changes_nothing() {
         }
         assert!(app.app.scores.plan(MatchId(event)).await.expect("planned").is_empty(), "there is no result yet");
         far(&fixtures).at("finished", 1, 0).put().await;
-        let lanes = app.app.scores.plan(MatchId(event)).await.expect("planned");
-        assert_eq!(lanes.iter().map(|lane| lane.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        let chunks = app.app.scores.plan(MatchId(event)).await.expect("planned");
+        assert_eq!(chunks.iter().map(|chunk| chunk.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
         let progress = app.app.scores.in_progress().await.expect("read");
-        assert_eq!((progress[0].lanes, progress[0].done), (4, 0));
+        assert_eq!((progress[0].chunks, progress[0].done), (4, 0));
         app.app.scores.apply(MatchId(event), 2).await.expect("applied");
         let again = app.app.scores.plan(MatchId(event)).await.expect("planned");
-        assert_eq!(again.iter().map(|lane| lane.number).collect::<Vec<_>>(), [1, 3, 4], "only those that are behind");
+        assert_eq!(again.iter().map(|chunk| chunk.number).collect::<Vec<_>>(), [1, 3, 4], "only those that are behind");
         let every = || async {
-            for lane in [1, 2, 3, 4, 2, 1, 99] {
-                app.app.scores.apply(MatchId(event), lane).await.expect("applied");
+            for chunk in [1, 2, 3, 4, 2, 1, 99] {
+                app.app.scores.apply(MatchId(event), chunk).await.expect("applied");
             }
         };
         every().await;
@@ -183,7 +183,7 @@ async fn lanes_hold_everybody_once_and_doing_them_again_changes_nothing() {
 }
 
 #[tokio::test]
-async fn lanes_that_race_each_other_add_once() {
+async fn chunks_that_race_each_other_add_once() {
     TestApp::run_with(&SETTINGS, async |app| {
         let fixtures = app.fixtures();
         let (mut events, users) = (Vec::new(), users(app, 9).await);
@@ -195,11 +195,11 @@ async fn lanes_that_race_each_other_add_once() {
             fixtures.a_match(key).starting_in(FAR).at("finished", 1, 0).put().await;
             events.push(event);
         }
-        // Every lane of every match three times at once, and their planning too.
+        // Every chunk of every match three times at once, and their planning too.
         let racing = events.iter().flat_map(|&event| (0..3).map(move |_| event)).map(|event| async move {
             app.app.scores.plan(MatchId(event)).await.expect("planned");
-            let lanes = (1..=5).map(|lane| app.app.scores.apply(MatchId(event), lane));
-            for outcome in futures_util::future::join_all(lanes).await {
+            let chunks = (1..=5).map(|chunk| app.app.scores.apply(MatchId(event), chunk));
+            for outcome in futures_util::future::join_all(chunks).await {
                 outcome.expect("applied");
             }
         });
@@ -321,7 +321,7 @@ async fn a_rebuild_finds_what_is_wrong_and_puts_it_right() {
         sqlx::query(nobody).execute(&app.app.core.db).await.expect("spoilt");
         assert_eq!(differences(app, Rebuild::Repair).await, [(UserId(999_999), "week:2020-01".to_owned())]);
         assert_eq!(differences(app, Rebuild::Repair).await, []);
-        // A result that no lane has yet is no difference.
+        // A result that no chunk has yet is no difference.
         far(&fixtures).at("finished", 0, 0).put().await;
         assert_eq!(differences(app, Rebuild::Repair).await, []);
         assert_eq!(scores(app).await, right);
@@ -346,13 +346,13 @@ async fn a_worker_that_comes_late_pays_nothing_by_an_older_result() {
         }
         far(&fixtures).at("finished", 1, 0).put().await;
         let (scores, mut connection) = (&app.app.scores, app.app.core.db.acquire().await.expect("connected"));
-        let lanes = scores.plan(MatchId(event)).await.expect("planned");
+        let chunks = scores.plan(MatchId(event)).await.expect("planned");
         let first = store::latest_result(&mut connection, MatchId(event)).await.expect("read").expect("a result");
         // By the second result nobody earns anything, and so nothing is written down for anybody.
         far(&fixtures).at("finished", 0, 1).put().await;
         settle(app, event).await;
-        for lane in &lanes {
-            scores.pay(lane, &first).await.expect("nothing to do");
+        for chunk in &chunks {
+            scores.pay(chunk, &first).await.expect("nothing to do");
         }
         for user in users {
             assert_eq!(app.app.coins.balance(user).await.expect("read"), 100);
@@ -361,8 +361,8 @@ async fn a_worker_that_comes_late_pays_nothing_by_an_older_result() {
         far(&fixtures).at("finished", 2, 0).put().await;
         settle(app, event).await;
         let last = store::latest_result(&mut connection, MatchId(event)).await.expect("read").expect("a result");
-        for lane in &lanes {
-            scores.pay(lane, &last).await.expect("nothing to do");
+        for chunk in &chunks {
+            scores.pay(chunk, &last).await.expect("nothing to do");
         }
         let paid: i64 =
             sqlx::query_scalar("select count(*) from coin_payouts").fetch_one(&app.app.core.db).await.expect("read");
@@ -402,7 +402,7 @@ enum Step {
     },
     Apply {
         event: usize,
-        lane: i32,
+        chunk: i32,
     },
     Rebuild,
 }
@@ -421,7 +421,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         3 => event.clone().prop_map(|event| Step::Reopen { event }),
         2 => (event.clone(), 0_i64..40).prop_map(|(event, days)| Step::Move { event, days }),
         4 => event.clone().prop_map(|event| Step::Plan { event }),
-        6 => (event, 1..4).prop_map(|(event, lane)| Step::Apply { event, lane }),
+        6 => (event, 1..4).prop_map(|(event, chunk)| Step::Apply { event, chunk }),
         1 => Just(Step::Rebuild),
     ]
 }
@@ -489,7 +489,7 @@ async fn last_results_alone_decide(app: &TestApp, steps: &[Step]) {
             Step::Plan { event } => {
                 app.app.scores.plan(MatchId(events[event])).await.expect("planned");
             }
-            Step::Apply { event, lane } => app.app.scores.apply(MatchId(events[event]), lane).await.expect("applied"),
+            Step::Apply { event, chunk } => app.app.scores.apply(MatchId(events[event]), chunk).await.expect("applied"),
             Step::Rebuild => assert_eq!(differences(app, Rebuild::Repair).await, [], "in the middle"),
         }
         if let Some((event, known)) = change {

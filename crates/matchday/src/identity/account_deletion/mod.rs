@@ -1,4 +1,4 @@
-//! AccountDeletion: a person takes their data along, and has their account deleted.
+//! Account deletion and data export.
 //!
 //! Deleting happens in two steps. At once everything that says who the person is goes from the database, with the sessions:
 //! predictions and coins stay, as those of a number that nobody is behind. A little later, when what was under way has

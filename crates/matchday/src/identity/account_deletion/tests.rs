@@ -452,7 +452,7 @@ async fn refused_admin_token_delays_redaction_only() {
         assert_eq!(late, 0, "rows that were written late are deleted all the same");
 
         // The operator sets a token that is good.
-        let mended = app.process(test_config(&[])).await;
+        let mended = app.second(test_config(&[])).await.app;
         app.clock.advance(Duration::hours(1));
         assert_eq!(mended.account_deletion.finish_due().await.expect("looked"), 1);
         let seen = see(&said.message).await;

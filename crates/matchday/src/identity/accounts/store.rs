@@ -88,7 +88,7 @@ pub(crate) async fn behind(connection: &mut PgConnection, usernames: &[&str]) ->
     let users = rows.into_iter().filter(|row| asked.contains(row.username.as_str()));
     Ok(Behind {
         users: users.map(|row| (row.username, row.id)).collect(),
-        // AccountDeletion takes the claim's owner out.
+        // Account deletion takes the claim's owner out.
         departed: claims.into_iter().filter(|claim| claim.user_id == 0).map(|claim| claim.username).collect(),
     })
 }

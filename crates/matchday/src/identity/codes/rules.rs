@@ -50,7 +50,7 @@ pub(super) enum Scope {
 /// The codes of one network, block or country in the judged hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// PhoneMoves that codes were sent to.
+    /// Phones that codes were sent to.
     pub(super) phones: i64,
     /// Those of them that verified one.
     pub(super) verified: i64,

@@ -401,7 +401,7 @@ impl Codes {
     }
 
     /// Closes networks, blocks and countries from which too few codes come back: the messages earn money for whoever
-    /// causes them. PhoneMoves that have verified before still get their codes, others only a few an hour. Returns the
+    /// causes them. Phones that have verified before still get their codes, others only a few an hour. Returns the
     /// closures that it made.
     pub async fn judge_conversions(&self) -> sqlx::Result<Vec<Closure>> {
         let inner = &*self.inner;

@@ -1,4 +1,4 @@
-//! PhoneMoves: proving that a phone is the user's, moving an account to another one, and undoing a move.
+//! Phone moves: proving that a phone is the user's, moving an account to another one, and undoing a move.
 //!
 //! A token alone must not be enough to take an account over. So a move needs a recent proof of the current phone: a
 //! session that began less than ten minutes ago, or a code that was just sent to the current phone. The phone that the

@@ -44,7 +44,7 @@ pub const DEVICE_ENDED: &str = "work.chat.device_ended";
 const USER_AGENT_LENGTH: usize = 200;
 
 /// How many connections look tokens up.
-const LANES: usize = 2;
+const SHARDS: usize = 2;
 
 /// How many look-ups may wait for each of them; further ones are refused.
 const LOOKUPS_WAITING: usize = 4_096;
@@ -160,7 +160,7 @@ impl Sessions {
     pub fn new(core: &Core, settings: &Settings, with_chat: bool) -> Self {
         let Core { db, clock, random, outbox_written, statement_timeout: timeout, .. } = core.clone();
         let config = settings.clone();
-        let lookups = (0..LANES).map(|_| LookUps { config: config.clone(), clock: Arc::clone(&clock) }).collect();
+        let lookups = (0..SHARDS).map(|_| LookUps { config: config.clone(), clock: Arc::clone(&clock) }).collect();
         let lookups = Batches::start(&db, timeout, LOOKUPS_WAITING, lookups);
         let (checked, evictions) = (quick_cache::sync::Cache::new(config.cache_entries), AtomicU64::new(0));
         let inner = Inner { db, config, with_chat, clock, random, outbox_written, lookups, checked, evictions };

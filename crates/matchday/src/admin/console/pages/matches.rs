@@ -140,10 +140,10 @@ pub(in crate::admin::console) fn show(
                     dt { "Rules" } dd { "version " (row.rules_version) }
                     dt { "Changed" } dd { (moment_ago(row.updated_at, now)) }
                     @if !found.feeds.is_empty() { dt { "Comes from" } dd { (found.feeds.join(", ")) } }
-                    @if found.lanes.1 > 0 {
+                    @if found.chunks.1 > 0 {
                         dt { "Lanes" } dd {
-                            progress max=(found.lanes.1) value=(found.lanes.0) {}
-                            " " (number(found.lanes.0)) " of " (number(found.lanes.1))
+                            progress max=(found.chunks.1) value=(found.chunks.0) {}
+                            " " (number(found.chunks.0)) " of " (number(found.chunks.1))
                         }
                     }
                 }

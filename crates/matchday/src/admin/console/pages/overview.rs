@@ -128,10 +128,10 @@ impl Overview {
             td.n { (progress.revision) }
             td { (super::moment_ago(progress.recorded_at, self.now)) }
             td {
-                @if progress.lanes == 0 { "not planned yet" }
+                @if progress.chunks == 0 { "not planned yet" }
                 @else {
-                    progress max=(progress.lanes) value=(progress.done) {}
-                    " " (number(progress.done)) " of " (number(progress.lanes)) " lanes"
+                    progress max=(progress.chunks) value=(progress.done) {}
+                    " " (number(progress.done)) " of " (number(progress.chunks)) " lanes"
                 }
             }
         } } };

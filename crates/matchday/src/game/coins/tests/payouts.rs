@@ -11,7 +11,7 @@ use crate::testing::{MatchBuilder, TestApp, TestFixtures, TestUser};
 /// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
 const FAR: Duration = Duration::days(365 * 75);
 
-/// Small lanes, so that a few users make several.
+/// Small chunks, so that a few users make several.
 const PAYING: [(&str, &str); 2] = [("MATCHDAY_COINS__PER_POINT", "2"), ("MATCHDAY_SCORES__LANE_SIZE", "2")];
 
 fn far<'f, 'a>(fixtures: &'f TestFixtures<'a>) -> MatchBuilder<'f, 'a> {
@@ -109,10 +109,10 @@ async fn another_rate_is_for_other_matches() {
     .await;
 }
 
-/// Several workers at the same lanes while results change: everybody ends with what the last result is worth.
+/// Several workers at the same chunks while results change: everybody ends with what the last result is worth.
 #[tokio::test]
 async fn racing_workers_and_corrections_pay_once() {
-    // Lanes that are paid in several slices.
+    // Chunks that are paid in several slices.
     let settings = [("MATCHDAY_COINS__PER_POINT", "2"), ("MATCHDAY_SCORES__LANE_SIZE", "5")];
     TestApp::run_with(&settings, async |app| {
         let fixtures = app.fixtures();
@@ -127,13 +127,13 @@ async fn racing_workers_and_corrections_pay_once() {
             far(&fixtures).at("finished", round % 2, (round + 1) % 2).put().await;
             let scores = &app.app.scores;
             let work = async {
-                for lane in scores.plan(MatchId(event)).await.expect("planned") {
-                    scores.apply(MatchId(event), lane.number).await.expect("applied");
+                for chunk in scores.plan(MatchId(event)).await.expect("planned") {
+                    scores.apply(MatchId(event), chunk.number).await.expect("applied");
                 }
             };
             let again = async {
-                for lane in scores.plan(MatchId(event)).await.expect("planned").into_iter().rev() {
-                    scores.apply(MatchId(event), lane.number).await.expect("applied");
+                for chunk in scores.plan(MatchId(event)).await.expect("planned").into_iter().rev() {
+                    scores.apply(MatchId(event), chunk.number).await.expect("applied");
                 }
             };
             let correction = async {
