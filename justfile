@@ -16,7 +16,7 @@ _default:
 _own:
     @mkdir -p "$CARGO_TARGET_DIR"
     @[[ "$(cat "$CARGO_TARGET_DIR/clone" 2>/dev/null)" == "{{ justfile_directory() }}" ]] || \
-        { cargo clean --quiet -p matchday -p platform -p web -p scoring -p matrix-appservice -p bench && echo "{{ justfile_directory() }}" > "$CARGO_TARGET_DIR/clone"; }
+        { cargo clean --quiet -p matchday -p platform -p web -p scoring -p matrix-appservice -p breaker -p bench && echo "{{ justfile_directory() }}" > "$CARGO_TARGET_DIR/clone"; }
 
 # Start the service with its workers on the development parts.
 run *ARGS: _own

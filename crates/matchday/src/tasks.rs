@@ -10,7 +10,7 @@ use platform::{
     lease::Lease,
     outbox::Relay,
     random,
-    stream::{TransportError, WorkSpec},
+    stream::{Delivery, Failure, TransportError, WorkSpec},
     telemetry,
 };
 use tokio_util::sync::CancellationToken;
@@ -58,12 +58,12 @@ pub fn tell_tallies(app: &App) {
 /// Begins to do what is on the queues.
 pub fn queues(app: &App) {
     let closing = app.shutdown.closing().clone();
-    app.shutdown.spawn(relay(app.clone(), closing.clone()));
-    app.shutdown.spawn(work_in_chat(app.clone(), closing.clone()));
-    app.shutdown.spawn(work_on_rooms(app.clone(), closing.clone()));
-    app.shutdown.spawn(work_on_scores(app.clone(), closing.clone()));
+    app.shutdown.spawn(relay(app.clone(), closing));
+    consume(app, ChatWork::spec(), &app.chat_work, |chat, work| async move { chat.perform(work).await });
+    consume(app, Rooms::work(), &app.rooms, |rooms, work| async move { rooms.perform(work).await });
+    consume(app, app.scores.work(), &app.scores, |scores, work| async move { scores.perform(work).await });
     for spec in Announcements::specs() {
-        app.shutdown.spawn(announce(app.clone(), spec, closing.clone()));
+        consume(app, spec, &app.announcements, |announcements, fact| async move { announcements.perform(fact).await });
     }
 }
 
@@ -127,44 +127,18 @@ fn departures(app: &App, closing: &CancellationToken) {
     }));
 }
 
-async fn work_in_chat(app: App, closing: CancellationToken) {
-    app.streams.made(&closing).await;
-    let chat = app.chat_work.clone();
-    let perform = move |delivery| {
-        let chat = chat.clone();
-        async move { chat.perform(delivery).await }
-    };
-    app.streams.consume(ChatWork::spec(), perform, closing).await;
-}
-
-async fn work_on_rooms(app: App, closing: CancellationToken) {
-    app.streams.made(&closing).await;
-    let rooms = app.rooms.clone();
-    let perform = move |delivery| {
-        let rooms = rooms.clone();
-        async move { rooms.perform(delivery).await }
-    };
-    app.streams.consume(Rooms::work(), perform, closing).await;
-}
-
-async fn work_on_scores(app: App, closing: CancellationToken) {
-    app.streams.made(&closing).await;
-    let (scores, spec) = (app.scores.clone(), app.scores.work());
-    let perform = move |delivery| {
-        let scores = scores.clone();
-        async move { scores.perform(delivery).await }
-    };
-    app.streams.consume(spec, perform, closing).await;
-}
-
-async fn announce(app: App, spec: WorkSpec, closing: CancellationToken) {
-    app.streams.made(&closing).await;
-    let announcements = app.announcements.clone();
-    let perform = move |delivery| {
-        let announcements = announcements.clone();
-        async move { announcements.perform(delivery).await }
-    };
-    app.streams.consume(spec, perform, closing).await;
+/// Performs deliveries of a work queue until shutdown. Each runs in a task of its own and so needs its own handle to the
+/// service.
+fn consume<S, F>(app: &App, spec: WorkSpec, service: &S, perform: fn(S, Delivery) -> F)
+where
+    S: Clone + Send + Sync + 'static,
+    F: Future<Output = Result<(), Failure>> + Send + 'static,
+{
+    let (streams, service, closing) = (app.streams.clone(), service.clone(), app.shutdown.closing().clone());
+    app.shutdown.spawn(async move {
+        streams.made(&closing).await;
+        streams.consume(spec, move |delivery| perform(service.clone(), delivery), closing).await;
+    });
 }
 
 /// Brings in what is new in feeds, in one process at a time.
@@ -175,16 +149,7 @@ async fn look_at_feeds(app: App, closing: CancellationToken) {
 
 /// Tells app backends what happens.
 fn webhooks(app: &App, closing: &CancellationToken) {
-    let (told, closing_facts) = (app.clone(), closing.clone());
-    app.shutdown.spawn(async move {
-        told.streams.made(&closing_facts).await;
-        let webhooks = told.webhooks.clone();
-        let perform = move |fact| {
-            let webhooks = webhooks.clone();
-            async move { webhooks.perform(fact).await }
-        };
-        told.streams.consume(Webhooks::work(), perform, closing_facts).await;
-    });
+    consume(app, Webhooks::work(), &app.webhooks, |webhooks, fact| async move { webhooks.perform(fact).await });
     let (delivered, closing_delivery) = (app.clone(), closing.clone());
     app.shutdown.spawn(async move {
         delivered.streams.made(&closing_delivery).await;
@@ -200,15 +165,9 @@ fn webhooks(app: &App, closing: &CancellationToken) {
 
 /// Reminds fans of matches that are about to begin.
 fn reminders(app: &App, closing: &CancellationToken) {
-    let (done, closing_batches) = (app.clone(), closing.clone());
-    app.shutdown.spawn(async move {
-        done.streams.made(&closing_batches).await;
-        let (notifications, spec) = (done.notifications.clone(), done.notifications.work());
-        let perform = move |batch| {
-            let notifications = notifications.clone();
-            async move { notifications.perform(batch).await }
-        };
-        done.streams.consume(spec, perform, closing_batches).await;
+    let notifications = &app.notifications;
+    consume(app, notifications.work(), notifications, |notifications, batch| async move {
+        notifications.perform(batch).await
     });
     app.shutdown.spawn(plan_reminders(app.clone(), closing.clone()));
 }

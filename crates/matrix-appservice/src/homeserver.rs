@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
+use breaker::Breaker;
 use http::{HeaderValue, StatusCode, header};
 use reqwest::Client;
 use ruma::{
@@ -28,7 +29,7 @@ use ruma::{
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use crate::{Error, breaker::Breaker, ids};
+use crate::{Error, ids};
 
 /// The longest device name that Synapse takes, in characters.
 const DEVICE_NAME_LENGTH: usize = 100;
@@ -137,7 +138,7 @@ impl Homeserver {
 
     /// Whether calls are refused at once, because the server was away just now.
     pub fn is_resting(&self) -> bool {
-        self.inner.breaker.is_resting()
+        self.inner.breaker.is_open()
     }
 
     /// The id that the user with this localpart has, or would have.

@@ -5,7 +5,6 @@
 //! again is the caller's business, and [`Error::is_worth_retrying`] says whether it makes sense. All calls but
 //! [`Homeserver::log_in`] may be repeated without harm.
 
-mod breaker;
 mod error;
 mod homeserver;
 mod ids;

@@ -1,7 +1,6 @@
 //! Infrastructure that every feature uses and none owns: configuration, database, messages, limits, telemetry.
 
 pub mod batches;
-pub mod breaker;
 pub mod clock;
 mod core;
 pub mod database;

@@ -10,10 +10,11 @@ use std::{
     time::Duration,
 };
 
+use breaker::Breaker;
 use redis::aio::ConnectionManager;
 use time::OffsetDateTime;
 
-use super::{breaker::Breaker, clock::Clock, outage::Outage};
+use super::{clock::Clock, outage::Outage};
 
 /// A limit's name and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +198,7 @@ impl RateLimiter {
             let mut own = slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             *own = (*own - 1).max(0);
         }
-        if !self.inner.breaker.allows() {
+        if self.inner.breaker.admit().is_err() {
             return;
         }
         let answer: redis::RedisResult<i64> = self
@@ -211,7 +212,7 @@ impl RateLimiter {
 
     /// Takes back what was taken for something that did not happen after all.
     pub async fn untake(&self, limit: Limit, key: &str) {
-        if !self.inner.breaker.allows() {
+        if self.inner.breaker.admit().is_err() {
             return;
         }
         let every = i64::try_from(limit.every.as_micros()).unwrap_or(i64::MAX / 1_000_000).max(1);
@@ -235,7 +236,7 @@ impl RateLimiter {
 
     async fn count_shared(&self, quota: Quota, key: &str, until_next: Duration) -> Option<Decision> {
         let inner = &*self.inner;
-        if !inner.breaker.allows() {
+        if inner.breaker.admit().is_err() {
             return None;
         }
         let answer: redis::RedisResult<(u32, u8)> = inner
@@ -282,7 +283,7 @@ impl RateLimiter {
 
     async fn take_shared(&self, limit: Limit, key: &str, now: i64) -> Option<Decision> {
         let inner = &*self.inner;
-        if !inner.breaker.allows() {
+        if inner.breaker.admit().is_err() {
             return None;
         }
         let every = i64::try_from(limit.every.as_micros()).unwrap_or(i64::MAX / 1_000_000).max(1);

@@ -58,7 +58,7 @@ pub(super) async fn scores(config: Config, command: ScoresCommand) -> anyhow::Re
                         since.format(&Rfc3339).unwrap_or_default(),
                         match progress.chunks {
                             0 => "not planned yet".to_owned(),
-                            chunks => format!("{} of {lanes} lanes done", progress.done),
+                            chunks => format!("{} of {chunks} chunks done", progress.done),
                         }
                     )
                 })

@@ -26,9 +26,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use breaker::Breaker;
 use platform::{
     Core,
-    breaker::Breaker,
     clock::Clock,
     random::{self, Random},
 };
@@ -493,7 +493,7 @@ impl LeaderboardCache {
         &self,
         asking: impl Future<Output = RedisResult<T>>,
     ) -> Result<T, LeaderboardError> {
-        if !self.inner.breaker.allows() {
+        if self.inner.breaker.admit().is_err() {
             return Err(LeaderboardError::Resting);
         }
         Ok(self.heard(asking.await)?)

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use platform::{Core, Environment, breaker::Breaker, clock::Clock, database};
+use breaker::Breaker;
+use platform::{Core, Environment, clock::Clock, database};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use url::Url;
@@ -170,7 +171,7 @@ impl Sms {
         let mut perhaps_sent = false;
         for Carrier { provider, breaker } in &inner.providers {
             let name = provider.name();
-            if !breaker.allows() {
+            if breaker.admit().is_err() {
                 count(name, "resting");
                 continue;
             }

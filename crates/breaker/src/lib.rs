@@ -1,0 +1,131 @@
+//! Circuit breaker: after several failures in a row, callers skip a dependency for a while and use their fallback at
+//! once. Without it, every caller would wait for the timeout of a dependency that is down.
+
+use std::{
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    time::Duration,
+};
+
+// Tokio's clock, so that tests can advance it instead of waiting.
+use tokio::time::Instant;
+
+/// Counts the failures of one dependency and decides whether to call it.
+#[derive(Debug)]
+pub struct Breaker {
+    began: Instant,
+    tolerated: u32,
+    pause: Duration,
+    failures: AtomicU32,
+    /// In milliseconds since `began`.
+    open_until: AtomicU64,
+}
+
+impl Breaker {
+    /// Opens for `pause` after `tolerated` failures in a row.
+    pub fn new(tolerated: u32, pause: Duration) -> Self {
+        Self { began: Instant::now(), tolerated, pause, failures: AtomicU32::new(0), open_until: AtomicU64::new(0) }
+    }
+
+    /// Admits the caller, or returns the time until the next attempt.
+    ///
+    /// After the pause exactly one caller is admitted, so that a recovering dependency does not meet all callers at once.
+    /// The others stay refused until that caller records its result. If it never does, the next caller is admitted
+    /// after another pause.
+    pub fn admit(&self) -> Result<(), Duration> {
+        if self.failures.load(Ordering::Acquire) < self.tolerated {
+            return Ok(());
+        }
+        let now = self.elapsed();
+        let until = self.open_until.load(Ordering::Acquire);
+        if now < until {
+            return Err(Duration::from_millis(until - now));
+        }
+        let next = now.saturating_add(millis(self.pause));
+        match self.open_until.compare_exchange(until, next, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(taken) => Err(Duration::from_millis(taken.saturating_sub(now))),
+        }
+    }
+
+    /// Whether callers are refused right now. Unlike [`Self::admit`], it does not use up the one attempt after a pause.
+    pub fn is_open(&self) -> bool {
+        self.failures.load(Ordering::Acquire) >= self.tolerated
+            && self.elapsed() < self.open_until.load(Ordering::Acquire)
+    }
+
+    /// Records the result of a call. A success closes the breaker.
+    pub fn record(&self, succeeded: bool) {
+        if succeeded {
+            self.failures.store(0, Ordering::Release);
+        } else if self.failures.fetch_add(1, Ordering::AcqRel).saturating_add(1) >= self.tolerated {
+            // Only reaching the threshold matters; storing it keeps the counter from overflowing.
+            self.failures.store(self.tolerated, Ordering::Release);
+            self.open_until.store(self.elapsed().saturating_add(millis(self.pause)), Ordering::Release);
+        }
+    }
+
+    fn elapsed(&self) -> u64 {
+        millis(self.began.elapsed())
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAUSE: Duration = Duration::from_secs(2);
+
+    #[tokio::test(start_paused = true)]
+    async fn opens_after_failures_in_a_row_only() {
+        let breaker = Breaker::new(3, PAUSE);
+        for succeeded in [false, false, true, false, false] {
+            breaker.record(succeeded);
+        }
+        assert_eq!(breaker.admit(), Ok(()));
+        assert!(!breaker.is_open());
+        breaker.record(false);
+        assert_eq!(breaker.admit(), Err(PAUSE));
+        assert!(breaker.is_open());
+        tokio::time::advance(PAUSE).await;
+        assert!(!breaker.is_open(), "checking does not use up the attempt");
+        assert_eq!(breaker.admit(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn admits_one_caller_after_the_pause() {
+        let breaker = Breaker::new(1, PAUSE);
+        breaker.record(false);
+        tokio::time::advance(PAUSE).await;
+        assert_eq!((0..10).filter(|_| breaker.admit().is_ok()).count(), 1);
+        breaker.record(false);
+        assert_eq!(breaker.admit(), Err(PAUSE));
+
+        tokio::time::advance(PAUSE).await;
+        assert_eq!(breaker.admit(), Ok(()));
+        breaker.record(true);
+        assert!((0..10).all(|_| breaker.admit().is_ok()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn caller_without_a_result_blocks_no_other() {
+        let breaker = Breaker::new(1, PAUSE);
+        breaker.record(false);
+        for _ in 0..3 {
+            tokio::time::advance(PAUSE).await;
+            assert_eq!((0..10).filter(|_| breaker.admit().is_ok()).count(), 1);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn breaker_without_a_pause_admits_again_at_once() {
+        let breaker = Breaker::new(1, Duration::ZERO);
+        breaker.record(false);
+        assert_eq!(breaker.admit(), Ok(()));
+        breaker.record(true);
+        assert!((0..10).all(|_| breaker.admit().is_ok()));
+    }
+}
