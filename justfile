@@ -115,16 +115,21 @@ clients: _own
 schemathesis CASES="20000": _own
     {{ parts }} && cargo build --quiet --bin matchday && dev/schemathesis {{ CASES }}
 
-# What arbitrary bytes do to whatever reads them, far more often than the tests of every day do.
+# Property tests of parsers with arbitrary input, with far more cases than in `just test`.
 fuzz CASES="200000": _own
-    {{ parts }} && PROPTEST_CASES={{ CASES }} timeout 3600 cargo nextest run -p matchday --all-features --lib -E '\
-        test(=phone::tests::whatever_is_read_is_a_number) + test(=usernames::rules::tests::parsing_follows_the_rule) + \
-        test(/^fixtures::tests::no_(text|damage|value)_makes_the_reader_panic/) + test(/^mirror::rules::tests::(no_event|what_is_read)/) + \
-        test(/^sessions::rules::tests::(a_token_reads|one_changed|nonsense)/) + test(/^http::paging::tests::(a_cursor_reads|whatever)/) + \
-        test(/^http::cached::tests::(no_bytes|a_validator)/) + test(/^http::fields::tests::no_/) + test(/^http::client::tests::no_header/) + \
-        test(/^sms::tests::providers::(nothing|what_twilio_signed|what_vonage_signed)/) + test(=sms::templates::tests::any_header_yields_a_language) + \
-        test(/^feeds::(football_data|openfootball|reading)::tests::(no_|every_name|venues)/) + \
-        test(/^idempotency::rules::tests::(no_header|other_requests)/) + test(=rooms::rules::tests::an_address_is_kept_to_the_letter)'
+    {{ parts }} && PROPTEST_CASES={{ CASES }} timeout 3600 cargo nextest run -p matchday -p web --all-features --lib -E '\
+        package(matchday) & (test(=identity::phone::tests::whatever_is_read_is_a_number) + \
+            test(=identity::usernames::rules::tests::parsing_follows_the_rule) + \
+            test(/^identity::sessions::rules::tests::(a_token_reads|one_changed|nonsense)/) + \
+            test(/^identity::sms::tests::providers::(nothing|what_twilio_signed|what_vonage_signed)/) + \
+            test(=identity::sms::templates::tests::any_header_yields_a_language) + \
+            test(/^identity::idempotency::rules::tests::(no_header|other_requests)/) + \
+            test(/^catalogue::fixtures::tests::no_(text|damage|value)_makes_the_reader_panic/) + \
+            test(/^catalogue::feeds::(football_data|openfootball|reading)::tests::(no_|every_name|venues)/) + \
+            test(/^chat::membership_sync::rules::tests::(no_event|what_is_read)/) + \
+            test(=chat::rooms::rules::tests::an_address_is_kept_to_the_letter)) + \
+        package(web) & (test(/^paging::tests::(a_cursor_reads|whatever)/) + test(/^cached::tests::(no_bytes|a_validator)/) + \
+            test(/^fields::tests::no_/) + test(/^client::tests::no_header/))'
     {{ parts }} && PROPTEST_CASES=5000 timeout 3600 cargo nextest run -p matchday --all-features --test hostile -E 'test(bytes)'
 
 # Everything hostile, as by night: Schemathesis, the network, strings in every place, and bytes.

@@ -71,7 +71,7 @@ def names_in(expression):
 def exported():
     """The metrics that the code counts, with the names that Prometheus sees."""
     names = set()
-    for path in glob.glob(f"{ROOT}/crates/matchday/src/**/*.rs", recursive=True):
+    for path in glob.glob(f"{ROOT}/crates/*/src/**/*.rs", recursive=True):
         text = re.sub(r"metrics::describe_\w+!\([^)]*\)", "", read(path))
         names |= set(re.findall(r'(?:metrics::(?:counter|gauge|histogram)!\(\s*|BATCHES: &\'static str = |BATCHES: &str = )"(matchday_\w+)"', text))
     seen = set()

@@ -66,7 +66,7 @@ pub(super) async fn scores(config: Config, command: ScoresCommand) -> anyhow::Re
             print(&lines.join("\n"))
         }
         ScoresCommand::Rerun { event, by } => {
-            let bar = progress_bar(0, "lanes");
+            let bar = progress_bar(0, "chunks");
             let found = app.scores.rerun(MatchId(event), |done, chunks| {
                 bar.set_length(chunks as u64);
                 bar.set_position(done as u64);

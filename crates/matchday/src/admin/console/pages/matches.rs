@@ -141,7 +141,7 @@ pub(in crate::admin::console) fn show(
                     dt { "Changed" } dd { (moment_ago(row.updated_at, now)) }
                     @if !found.feeds.is_empty() { dt { "Comes from" } dd { (found.feeds.join(", ")) } }
                     @if found.chunks.1 > 0 {
-                        dt { "Lanes" } dd {
+                        dt { "Chunks" } dd {
                             progress max=(found.chunks.1) value=(found.chunks.0) {}
                             " " (number(found.chunks.0)) " of " (number(found.chunks.1))
                         }

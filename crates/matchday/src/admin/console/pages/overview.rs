@@ -131,7 +131,7 @@ impl Overview {
                 @if progress.chunks == 0 { "not planned yet" }
                 @else {
                     progress max=(progress.chunks) value=(progress.done) {}
-                    " " (number(progress.done)) " of " (number(progress.chunks)) " lanes"
+                    " " (number(progress.done)) " of " (number(progress.chunks)) " chunks"
                 }
             }
         } } };
