@@ -1,5 +1,5 @@
 //! Matches, their tournaments and sports, as everybody reads them. Lists are the same for all and served from a cache
-//! of pages; writing is the business of [`fixtures`](crate::fixtures).
+//! of pages; writing is the business of [`fixtures`](crate::catalogue::fixtures).
 
 pub mod facts;
 pub mod gates;

@@ -9,14 +9,15 @@ use platform::{
     page_cache::{self, Page, PageCache},
 };
 use sqlx::PgPool;
-use time::{Date, OffsetDateTime};
+use time::Date;
 use web::{
     ids::{MatchId, SportId, TeamId, TournamentId},
     paging::Paging,
 };
 
+pub use super::store::Match;
 use super::{
-    rules::{self, PublicStatus, Status},
+    rules::{self, PublicStatus},
     store,
 };
 
@@ -36,37 +37,6 @@ pub struct Matches {
     db: PgPool,
     clock: Arc<dyn Clock>,
     pages: PageCache<(MatchFilter, Paging), PageError>,
-}
-
-/// A match with what lists show of its tournament and teams.
-#[derive(Clone, Debug)]
-pub struct Match {
-    /// The match.
-    pub id: MatchId,
-    /// Its tournament.
-    pub tournament_id: TournamentId,
-    /// The tournament's name.
-    pub tournament_name: String,
-    /// Where the tournament's logo is.
-    pub tournament_logo: Option<String>,
-    /// Id, name and logo.
-    pub home_team: (TeamId, String, Option<String>),
-    /// Id, name and logo.
-    pub away_team: (TeamId, String, Option<String>),
-    /// When it starts.
-    pub start_time: OffsetDateTime,
-    /// Where it is played.
-    pub venue: String,
-    /// What it really is.
-    pub status: Status,
-    /// Goals of the home team.
-    pub home_score: Option<i32>,
-    /// Goals of the away team.
-    pub away_score: Option<i32>,
-    /// How many predictions it has.
-    pub predictions_count: i64,
-    /// Its first chat room, once it is open.
-    pub chat_room_id: Option<String>,
 }
 
 /// A tournament.

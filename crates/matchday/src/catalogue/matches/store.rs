@@ -11,10 +11,41 @@ use web::{
 use super::{
     results::NewResult,
     rules::{self, PublicStatus, Run, Status},
-    service::{Match, MatchFilter, Sport, Tournament},
+    service::{MatchFilter, Sport, Tournament},
 };
 
-/// An event as it is read; the status is still text.
+/// A match with what lists show of its tournament and teams.
+#[derive(Clone, Debug)]
+pub struct Match {
+    /// The match.
+    pub id: MatchId,
+    /// Its tournament.
+    pub tournament_id: TournamentId,
+    /// The tournament's name.
+    pub tournament_name: String,
+    /// Where the tournament's logo is.
+    pub tournament_logo: Option<String>,
+    /// Id, name and logo.
+    pub home_team: (TeamId, String, Option<String>),
+    /// Id, name and logo.
+    pub away_team: (TeamId, String, Option<String>),
+    /// When it starts.
+    pub start_time: OffsetDateTime,
+    /// Where it is played.
+    pub venue: String,
+    /// What it really is.
+    pub status: Status,
+    /// Goals of the home team.
+    pub home_score: Option<i32>,
+    /// Goals of the away team.
+    pub away_score: Option<i32>,
+    /// How many predictions it has.
+    pub predictions_count: i64,
+    /// Its first chat room, once it is open.
+    pub chat_room_id: Option<String>,
+}
+
+/// A match as it is read; the status is still text.
 struct Row {
     id: MatchId,
     tournament_id: TournamentId,

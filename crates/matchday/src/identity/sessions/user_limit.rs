@@ -2,7 +2,7 @@
 //!
 //! It runs before every request with a token, so it takes no lock, allocates nothing and asks no other process. The limit
 //! of a user is one word: the user's tag and the theoretical arrival time of GCRA (see
-//! [`rate_limit`](super::rate_limit)). A user whose arrival time has passed has the whole burst again, like a user who was
+//! [`rate_limit`](platform::rate_limit)). A user whose arrival time has passed has the whole burst again, like a user who was
 //! never seen, so the word can be given to another user. That bounds the memory: a table of fixed size holds all users
 //! who sent a request in the last few milliseconds.
 
