@@ -21,7 +21,9 @@ use tower_http::{
 };
 use utoipa::{OpenApi as _, openapi::OpenApi};
 use utoipa_axum::router::OpenApiRouter;
-use web::{ApiError, Edge, EdgeSettings, ErrorBody, health, openapi, server, unknown_route, wrong_method};
+use web::{
+    ApiError, Edge, EdgeSettings, ErrorBody, LimitHeadersLayer, health, openapi, server, unknown_route, wrong_method,
+};
 
 use crate::{
     admin::console,
@@ -125,8 +127,9 @@ pub fn public(app: &App) -> Public {
     let description = Bytes::from(serde_json::to_vec(&description).unwrap_or_default());
     let get_description =
         move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], description.clone()));
-    // Both in one, which is one box less around every answer.
-    let around = (CompressionLayer::new().quality(CompressionLevel::Fastest), OnceLayer(app.clone()));
+    // One tuple instead of three layers saves two boxes around every response.
+    let around =
+        (CompressionLayer::new().quality(CompressionLevel::Fastest), OnceLayer(app.clone()), LimitHeadersLayer);
     let router = Router::from(bare_features().merge(features().layer(around)))
         .merge(health().0)
         .merge(openapi::reference_routes())

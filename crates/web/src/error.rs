@@ -12,7 +12,10 @@ use serde::Serialize;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use utoipa::ToSchema;
 
-use super::fields::{Faults, one};
+use super::{
+    fields::{Faults, one},
+    limits::insert_headers,
+};
 
 /// What every error answer holds.
 #[derive(Debug, Serialize, ToSchema)]
@@ -151,13 +154,6 @@ impl ApiError {
         self
     }
 
-    /// The same, with what is left of the endpoint's limit.
-    #[must_use]
-    pub fn limited_by(mut self, decision: Decision) -> Self {
-        self.more.limit.get_or_insert(decision);
-        self
-    }
-
     /// The same, with what to log.
     #[must_use]
     pub fn because(mut self, cause: impl Into<anyhow::Error>) -> Self {
@@ -205,7 +201,7 @@ impl IntoResponse for ApiError {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(after)));
         }
         if let Some(decision) = self.more.limit {
-            headers.extend(limit_headers(decision));
+            insert_headers(headers, decision);
         }
         response
     }
@@ -214,19 +210,6 @@ impl IntoResponse for ApiError {
 /// Rounded up: whoever waits as long as told is not refused again.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0 || time.is_zero())
-}
-
-/// Goes on where the limit allows it, and else answers 429.
-pub fn permitted(decision: Decision) -> Result<Decision, ApiError> {
-    if decision.allowed { Ok(decision) } else { Err(ApiError::rate_limited(decision)) }
-}
-
-/// What a limited endpoint says of its limit, on every answer.
-pub fn limit_headers(decision: Decision) -> [(http::HeaderName, HeaderValue); 2] {
-    [
-        (http::HeaderName::from_static("x-ratelimit-limit"), HeaderValue::from(decision.limit)),
-        (http::HeaderName::from_static("x-ratelimit-remaining"), HeaderValue::from(decision.remaining)),
-    ]
 }
 
 /// When a caller should try again, where there is a reason to.

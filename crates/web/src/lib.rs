@@ -9,6 +9,7 @@ mod extract;
 pub mod fields;
 pub mod health;
 pub mod ids;
+mod limits;
 pub mod openapi;
 pub mod paging;
 pub mod server;
@@ -24,8 +25,9 @@ pub use client::for_this_peer;
 pub use client::{ClientNetwork, PEER};
 pub use edge::{Edge, EdgeSettings};
 pub use edge::{overloaded, too_late};
-pub use error::{ApiError, ErrorBody, limit_headers, permitted, retry_after};
+pub use error::{ApiError, ErrorBody, retry_after};
 pub use extract::{Path, Query, RawBody, ValidJson};
+pub use limits::{LimitHeadersLayer, permitted, state_limit};
 
 /// The header that names a request, so that it happens once however often it is sent.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");

@@ -4,7 +4,7 @@ use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 use utoipa::ToSchema;
-use web::{ApiError, ErrorBody, NO_STORE, limit_headers};
+use web::{ApiError, ErrorBody, NO_STORE, permitted};
 
 use super::service::{Chat, ChatError};
 use crate::identity::{accounts::service::Accounts, login::CredentialsItem, sessions::CurrentUser};
@@ -75,18 +75,14 @@ pub(super) async fn get_matrix_credentials(
     State(accounts): State<Accounts>,
     user: CurrentUser,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = chat.permit_renewal(user.id).await;
-    if !limit.allowed {
-        return Err(ApiError::rate_limited(limit));
-    }
+    permitted(chat.permit_renewal(user.id).await)?;
     let account = accounts.find(user.id).await?.ok_or_else(ApiError::unauthenticated)?;
     let renewed = chat.renew(&account, user.session).await;
     if matches!(renewed, Err(ChatError::Unavailable | ChatError::Homeserver(_))) {
         chat.return_renewal(user.id).await;
     }
-    let credentials = renewed.map_err(|error| ApiError::from(error).limited_by(limit))?;
-    let data = CredentialsData { matrix_credentials: credentials.into() };
-    Ok(([NO_STORE], limit_headers(limit), Json(NewCredentials { message: "These are your chat credentials.", data })))
+    let data = CredentialsData { matrix_credentials: renewed?.into() };
+    Ok(([NO_STORE], Json(NewCredentials { message: "These are your chat credentials.", data })))
 }
 
 /// Where is the homeserver?

@@ -9,7 +9,6 @@ use web::{
     ApiError, ErrorBody, Path, Query, ValidJson,
     fields::from_body,
     ids::UserId,
-    limit_headers,
     paging::{PageMeta, Paging},
     permitted,
 };
@@ -99,10 +98,10 @@ pub(super) async fn block_user(
     State(safety): State<Moderation>,
     user: CurrentUser,
     Path(other): Path<UserId>,
-) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(safety.permit_block(user.id).await)?;
-    safety.block(user.id, other).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
-    Ok((limit_headers(limit), Json(BlockAnswer { message: "This user is blocked." })))
+) -> Result<Json<BlockAnswer>, ApiError> {
+    permitted(safety.permit_block(user.id).await)?;
+    safety.block(user.id, other).await?;
+    Ok(Json(BlockAnswer { message: "This user is blocked." }))
 }
 
 /// Lift a block. That there is none is fine.
@@ -117,10 +116,10 @@ pub(super) async fn unblock_user(
     State(safety): State<Moderation>,
     user: CurrentUser,
     Path(other): Path<UserId>,
-) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(safety.permit_block(user.id).await)?;
-    safety.unblock(user.id, other).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
-    Ok((limit_headers(limit), Json(BlockAnswer { message: "This user is not blocked any more." })))
+) -> Result<Json<BlockAnswer>, ApiError> {
+    permitted(safety.permit_block(user.id).await)?;
+    safety.unblock(user.id, other).await?;
+    Ok(Json(BlockAnswer { message: "This user is not blocked any more." }))
 }
 
 #[derive(ToSchema)]
@@ -159,12 +158,9 @@ pub(super) async fn report_message(
     ValidJson(report): ValidJson<ReportedMessage>,
 ) -> Result<impl IntoResponse, ApiError> {
     let ReadableRoom { user, room } = looked_at;
-    let limit = permitted(safety.permit_report(user.id).await)?;
-    let is_new = safety
-        .report(user.id, &room, &report.event_id, &report.reason)
-        .await
-        .map_err(|error| ApiError::from(error).limited_by(limit))?;
+    permitted(safety.permit_report(user.id).await)?;
+    let is_new = safety.report(user.id, &room, &report.event_id, &report.reason).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let answer = ReportAnswer { message: "Thank you. Somebody will look at it." };
-    Ok((status, limit_headers(limit), Json(answer)))
+    Ok((status, Json(answer)))
 }

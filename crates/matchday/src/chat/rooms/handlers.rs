@@ -15,7 +15,6 @@ use web::{
     ApiError, ErrorBody, Path, Query, ValidJson,
     fields::{Body, FromBody, Search, from_body, from_parameters},
     ids::{MatchId, UserId},
-    limit_headers,
     paging::{LongPaging, PageMeta, Paging},
     permitted,
 };
@@ -187,14 +186,13 @@ pub(super) async fn create_room(
     user: CurrentUser,
     ValidJson(wish): ValidJson<RoomWish>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(rooms.permit(Action::Create, user.id).await)?;
+    permitted(rooms.permit(Action::Create, user.id).await)?;
     let created = rooms.create(user.id, &wish.into()).await;
     if matches!(created, Err(RoomError::Chat(_))) {
         rooms.give_back(Action::Create, user.id).await;
     }
-    let room = created.map_err(|error| ApiError::from(error).limited_by(limit))?;
-    let answer = RoomCreated { message: "The room is open.", data: room.into() };
-    Ok((StatusCode::CREATED, limit_headers(limit), Json(answer)))
+    let answer = RoomCreated { message: "The room is open.", data: created?.into() };
+    Ok((StatusCode::CREATED, Json(answer)))
 }
 
 #[derive(IntoParams)]
@@ -334,19 +332,19 @@ pub(super) async fn join_room(
     State(rooms): State<Rooms>,
     user: CurrentUser,
     RoomPath(address): RoomPath,
-) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(rooms.permit(Action::Move, user.id).await)?;
+) -> Result<Json<RoomJoined>, ApiError> {
+    permitted(rooms.permit(Action::Move, user.id).await)?;
     let joined = rooms.join(user.id, &address).await;
     if matches!(joined, Err(RoomError::Busy { .. })) {
         rooms.give_back(Action::Move, user.id).await;
     }
-    let joined = joined.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    let joined = joined?;
     let message = match joined.other_stand {
         None => "You have joined the room.".to_owned(),
         Some(stand) => format!("That room is full: you have joined stand {stand} of the same match."),
     };
     let data = RoomMembership { room_id: joined.matrix_id, membership: Membership::Join.name() };
-    Ok((limit_headers(limit), Json(RoomJoined { message, data })))
+    Ok(Json(RoomJoined { message, data }))
 }
 
 /// Leave a room, or decline an invitation to it.
@@ -365,11 +363,11 @@ pub(super) async fn leave_room(
     State(rooms): State<Rooms>,
     user: CurrentUser,
     RoomPath(address): RoomPath,
-) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(rooms.permit(Action::Move, user.id).await)?;
-    rooms.leave(user.id, &address).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+) -> Result<Json<RoomJoined>, ApiError> {
+    permitted(rooms.permit(Action::Move, user.id).await)?;
+    rooms.leave(user.id, &address).await?;
     let data = RoomMembership { room_id: address.to_string(), membership: Membership::Leave.name() };
-    Ok((limit_headers(limit), Json(RoomJoined { message: "You have left the room.".to_owned(), data })))
+    Ok(Json(RoomJoined { message: "You have left the room.".to_owned(), data }))
 }
 
 #[derive(ToSchema)]
@@ -420,21 +418,18 @@ pub(super) async fn invite_to_room(
     user: CurrentUser,
     RoomPath(address): RoomPath,
     ValidJson(invitee): ValidJson<Invitee>,
-) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(rooms.permit(Action::Invite, user.id).await)?;
+) -> Result<Json<Invited>, ApiError> {
+    permitted(rooms.permit(Action::Invite, user.id).await)?;
     let field = match &invitee {
         Invitee::Id(_) => "user_id",
         Invitee::Name(_) => "username",
     };
-    rooms.invite(user.id, &address, &invitee).await.map_err(|error| {
-        let error = match error {
-            RoomError::NoSuchUser => ApiError::invalid_field(field, "must be that of a user"),
-            other => other.into(),
-        };
-        error.limited_by(limit)
+    rooms.invite(user.id, &address, &invitee).await.map_err(|error| match error {
+        RoomError::NoSuchUser => ApiError::invalid_field(field, "must be that of a user"),
+        other => other.into(),
     })?;
     let data = RoomMembership { room_id: address.to_string(), membership: Membership::Invite.name() };
-    Ok((limit_headers(limit), Json(Invited { message: "The invitation is sent.", data })))
+    Ok(Json(Invited { message: "The invitation is sent.", data }))
 }
 
 #[derive(Serialize, ToSchema)]

@@ -1,6 +1,6 @@
 //! HTTP for coins.
 
-use axum::{Json, extract::State, response::IntoResponse};
+use axum::{Json, extract::State};
 use http::StatusCode;
 use platform::batches::BatchError;
 use serde::Serialize;
@@ -11,7 +11,6 @@ use web::{
     ApiError, ErrorBody, Query, ValidJson,
     fields::{FromJson, from_body, whole_number},
     ids::MatchId,
-    limit_headers,
     paging::CursorPaging,
     permitted,
 };
@@ -314,11 +313,10 @@ pub(super) async fn claim_daily_coins(
     State(coins): State<Coins>,
     user: CurrentUser,
     request: Option<RequestKey>,
-) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(coins.take_claim(user.id).await)?;
-    let claimed = coins.claim(user.id, request).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
-    let body = DailyCoinsClaimed { message: "The daily coins are yours.", data: claimed.into() };
-    Ok((limit_headers(limit), Json(body)))
+) -> Result<Json<DailyCoinsClaimed>, ApiError> {
+    permitted(coins.take_claim(user.id).await)?;
+    let claimed = coins.claim(user.id, request).await?;
+    Ok(Json(DailyCoinsClaimed { message: "The daily coins are yours.", data: claimed.into() }))
 }
 
 /// The caller's coins, streak and history.

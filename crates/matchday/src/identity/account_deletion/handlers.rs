@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use utoipa::ToSchema;
 use web::{
-    ApiError, ClientNetwork, ErrorBody, NO_STORE, ValidJson, fields::from_body, limit_headers, permitted, retry_after,
+    ApiError, ClientNetwork, ErrorBody, NO_STORE, ValidJson, fields::from_body, permitted, retry_after, state_limit,
 };
 
 use super::service::{AccountDeletion, DeletionError, Export};
@@ -109,10 +109,9 @@ pub(super) async fn export_me(
     State(leaving): State<AccountDeletion>,
     user: CurrentUser,
 ) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(leaving.permit_export(user.id).await)?;
-    let export = leaving.export(user.id).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
-    let headers: HeaderMap = limit_headers(limit).into_iter().chain([NO_STORE, AS_A_FILE]).collect();
-    Ok((headers, Json(ExportAnswer { data: ExportItem(export) })))
+    permitted(leaving.permit_export(user.id).await)?;
+    let export = leaving.export(user.id).await?;
+    Ok(([NO_STORE, AS_A_FILE], Json(ExportAnswer { data: ExportItem(export) })))
 }
 
 /// Ask for the code that deleting the account needs.
@@ -134,7 +133,8 @@ pub(super) async fn request_deletion(
     let data =
         DeletionItem { expires_in: sent.expires_in.as_secs(), phone: phone.as_str().to_owned(), notice: sent.notice() };
     let message = sent.message("A code was sent. With it the account can be deleted.");
-    Ok((limit_headers(sent.limit), retry_after(sent.limited_for), Json(DeletionRequested { message, data })))
+    state_limit(sent.limit);
+    Ok((retry_after(sent.limited_for), Json(DeletionRequested { message, data })))
 }
 
 /// Delete the caller's account, for good.
@@ -154,12 +154,9 @@ pub(super) async fn delete_me(
     State(leaving): State<AccountDeletion>,
     user: CurrentUser,
     permit: GuessPermit,
-    body: Result<ValidJson<Confirmation>, ApiError>,
-) -> Result<impl IntoResponse, ApiError> {
-    let limit = permit.limit;
-    let ValidJson(Confirmation { code }) = body.map_err(|error| error.limited_by(limit))?;
-    let deleted = leaving.delete(user.id, &code, permit).await;
-    deleted.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    ValidJson(Confirmation { code }): ValidJson<Confirmation>,
+) -> Result<Json<AccountDeleted>, ApiError> {
+    leaving.delete(user.id, &code, permit).await?;
     let message = "The account is deleted. What was said in chat follows within minutes.";
-    Ok((limit_headers(limit), Json(AccountDeleted { message })))
+    Ok(Json(AccountDeleted { message }))
 }

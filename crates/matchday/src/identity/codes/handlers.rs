@@ -8,7 +8,7 @@ use axum::{
 use http::{HeaderMap, StatusCode, request::Parts};
 use serde::Serialize;
 use utoipa::ToSchema;
-use web::{ApiError, ClientNetwork, ErrorBody, ValidJson, WebState, fields::from_body, limit_headers, retry_after};
+use web::{ApiError, ClientNetwork, ErrorBody, ValidJson, WebState, fields::from_body, retry_after, state_limit};
 
 use super::{
     rules::Subject,
@@ -69,7 +69,8 @@ impl Sent {
 fn sent(sent: Sent) -> impl IntoResponse {
     let data = Validity { expires_in: sent.expires_in.as_secs(), notice: sent.notice() };
     let message = sent.message("A code was sent.");
-    (limit_headers(sent.limit), retry_after(sent.limited_for), Json(CodeSent { message, data }))
+    state_limit(sent.limit);
+    (retry_after(sent.limited_for), Json(CodeSent { message, data }))
 }
 
 impl From<RequestError> for ApiError {
@@ -107,7 +108,9 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let network = ClientNetwork::from_request_parts(parts, state).await?;
-        Ok(Codes::from_ref(state).permit_guess(network).await)
+        let permit = Codes::from_ref(state).permit_guess(network).await;
+        state_limit(permit.limit);
+        Ok(permit)
     }
 }
 

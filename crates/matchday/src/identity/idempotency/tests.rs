@@ -69,6 +69,24 @@ async fn the_same_key_happens_once_and_has_one_answer() {
 }
 
 #[tokio::test]
+async fn rate_limit_headers_are_on_first_response_only() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let claim = async |key| keyed(&user, key, "/api/auth/daily-coins", &json!({})).await;
+        let left = |answer: &Answer| answer.header("x-ratelimit-remaining").map(str::to_owned);
+        let (first, again, refused) = (claim("k1").await, claim("k1").await, claim("k2").await);
+        assert_eq!((is_replayed(&first), left(&first).as_deref()), (false, Some("9")));
+        assert_eq!((is_replayed(&again), left(&again)), (true, None), "a replay takes nothing from the limit");
+        assert_eq!((is_replayed(&refused), left(&refused).as_deref()), (false, Some("8")));
+        assert_eq!(
+            (first.expect(200), refused.expect(400)["code"].as_str()),
+            (again.expect(200), Some("already_claimed"))
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_was_wrong_with_a_request_stays_wrong() {
     TestApp::run(async |app| {
         let user = app.user().await;

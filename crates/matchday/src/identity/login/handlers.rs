@@ -5,7 +5,7 @@ use http::{HeaderMap, header};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use utoipa::ToSchema;
-use web::{ApiError, ErrorBody, NO_STORE, ValidJson, fields::from_body, limit_headers};
+use web::{ApiError, ErrorBody, NO_STORE, ValidJson, fields::from_body};
 
 use super::{
     credentials::CredentialsItem,
@@ -104,7 +104,7 @@ pub(super) async fn verify_code(
     State(login): State<Login>,
     permit: GuessPermit,
     headers: HeaderMap,
-    body: Result<ValidJson<LoginBody>, ApiError>,
+    ValidJson(body): ValidJson<LoginBody>,
 ) -> Result<impl IntoResponse, ApiError> {
     enter(&login, permit, &headers, body).await
 }
@@ -123,7 +123,7 @@ pub(super) async fn log_in(
     State(login): State<Login>,
     permit: GuessPermit,
     headers: HeaderMap,
-    body: Result<ValidJson<LoginBody>, ApiError>,
+    ValidJson(body): ValidJson<LoginBody>,
 ) -> Result<impl IntoResponse, ApiError> {
     enter(&login, permit, &headers, body).await
 }
@@ -132,14 +132,9 @@ async fn enter(
     login: &Login,
     permit: GuessPermit,
     headers: &HeaderMap,
-    body: Result<ValidJson<LoginBody>, ApiError>,
+    body: LoginBody,
 ) -> Result<impl IntoResponse + use<>, ApiError> {
-    let limit = permit.limit;
     let client = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let answer = async {
-        let ValidJson(attempt) = body?;
-        Ok::<_, ApiError>(login.log_in(attempt.into(), permit, client).await?)
-    };
-    let logged_in = answer.await.map_err(|error| error.limited_by(limit))?;
-    Ok(([NO_STORE], limit_headers(limit), Json(LoginAnswer::from(logged_in))))
+    let logged_in = login.log_in(body.into(), permit, client).await?;
+    Ok(([NO_STORE], Json(LoginAnswer::from(logged_in))))
 }

@@ -4,7 +4,7 @@ use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
-use web::{ApiError, ClientNetwork, ErrorBody, ValidJson, fields::from_body, limit_headers, permitted, retry_after};
+use web::{ApiError, ClientNetwork, ErrorBody, ValidJson, fields::from_body, permitted, retry_after, state_limit};
 
 use super::service::{BeginError, PhoneMoves, UndoCode, UndoError, VerifyError};
 use crate::identity::{
@@ -151,7 +151,8 @@ pub(super) async fn initiate_verification(
     let data =
         BegunItem { expires_in: sent.expires_in.as_secs(), phone: phone.as_str().to_owned(), notice: sent.notice() };
     let body = VerificationBegun { message: sent.message("A code was sent."), data };
-    Ok((limit_headers(sent.limit), retry_after(sent.limited_for), Json(body)))
+    state_limit(sent.limit);
+    Ok((retry_after(sent.limited_for), Json(body)))
 }
 
 /// Verify a phone with the code that was sent to it.
@@ -170,14 +171,11 @@ pub(super) async fn verify_phone(
     user: CurrentUser,
     permit: GuessPermit,
     headers: HeaderMap,
-    body: Result<ValidJson<PhoneProof>, ApiError>,
-) -> Result<impl IntoResponse, ApiError> {
-    let limit = permit.limit;
-    let ValidJson(PhoneProof { phone, code }) = body.map_err(|error| error.limited_by(limit))?;
-    let verified = phones.verify(user, &phone, &code, permit, Language::of(&headers)).await;
-    verified.map_err(|error| ApiError::from(error).limited_by(limit))?;
+    ValidJson(PhoneProof { phone, code }): ValidJson<PhoneProof>,
+) -> Result<Json<PhoneVerified>, ApiError> {
+    phones.verify(user, &phone, &code, permit, Language::of(&headers)).await?;
     let data = VerifiedItem { verified: true, phone: phone.as_str().to_owned() };
-    Ok((limit_headers(limit), Json(PhoneVerified { message: "The phone was verified.", data })))
+    Ok(Json(PhoneVerified { message: "The phone was verified.", data }))
 }
 
 /// Undo moving an account to another phone.
@@ -194,11 +192,11 @@ pub(super) async fn undo_phone_move(
     State(phones): State<PhoneMoves>,
     permit: GuessPermit,
     body: Result<ValidJson<Undo>, ApiError>,
-) -> Result<impl IntoResponse, ApiError> {
-    let limit = permitted(permit.limit)?;
-    let ValidJson(Undo { code }) = body.map_err(|error| error.limited_by(limit))?;
-    let phone = phones.undo(&code).await.map_err(|error| ApiError::from(error).limited_by(limit))?;
+) -> Result<Json<MoveUndone>, ApiError> {
+    permitted(permit.limit)?;
+    let ValidJson(Undo { code }) = body?;
+    let phone = phones.undo(&code).await?;
     let message = "Your account is back on this number, and all sessions were ended. Log in again.";
     let data = UndoneItem { phone: phone.as_str().to_owned() };
-    Ok((limit_headers(limit), Json(MoveUndone { message, data })))
+    Ok(Json(MoveUndone { message, data }))
 }

@@ -5,7 +5,6 @@ use http::{HeaderMap, header::AUTHORIZATION, request::Parts};
 use web::{
     ApiError, WebState,
     ids::{SessionId, UserId},
-    permitted,
 };
 
 use super::{service::Sessions, user_limit::UserLimit};
@@ -52,7 +51,11 @@ impl<S: Authenticates> FromRequestParts<S> for CurrentUser {
         if let Some(limit) = state.user_limit()
             && parts.extensions.get::<Counted>().is_none()
         {
-            permitted(limit.take(user.id))?;
+            // Not stated as the response's limit: clients see this one only when it refuses them.
+            let decision = limit.take(user.id);
+            if !decision.allowed {
+                return Err(ApiError::rate_limited(decision));
+            }
         }
         Ok(user)
     }

@@ -3,7 +3,6 @@
 use axum::{
     Json,
     extract::{FromRef, FromRequestParts, State},
-    response::IntoResponse,
 };
 use http::request::Parts;
 use serde::Serialize;
@@ -12,7 +11,7 @@ use utoipa::ToSchema;
 use web::{
     ApiError, ClientNetwork, ErrorBody, ValidJson, WebState,
     fields::{FromJson, from_body},
-    limit_headers,
+    state_limit,
 };
 
 use super::{
@@ -83,7 +82,9 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let network = ClientNetwork::from_request_parts(parts, state).await?;
-        Usernames::from_ref(state).permit(network).await.map_err(ApiError::rate_limited)
+        let permit = Usernames::from_ref(state).permit(network).await.map_err(ApiError::rate_limited)?;
+        state_limit(permit.limit);
+        Ok(permit)
     }
 }
 
@@ -100,10 +101,8 @@ fn texts(names: &[Username]) -> Vec<String> {
 pub(super) async fn check_username(
     State(usernames): State<Usernames>,
     permit: NamePermit,
-    body: Result<ValidJson<UsernameQuestion>, ApiError>,
-) -> Result<impl IntoResponse, ApiError> {
-    let limit = permit.limit;
-    let ValidJson(UsernameQuestion { username }) = body.map_err(|error| error.limited_by(limit))?;
+    ValidJson(UsernameQuestion { username }): ValidJson<UsernameQuestion>,
+) -> Result<Json<UsernameAnswer>, ApiError> {
     let answer = match usernames.check(&username, permit).await? {
         Availability::Free => {
             UsernameAnswer { available: true, message: "The username is available.", suggestions: None }
@@ -114,7 +113,7 @@ pub(super) async fn check_username(
             suggestions: Some(texts(&suggestions)),
         },
     };
-    Ok((limit_headers(limit), Json(answer)))
+    Ok(Json(answer))
 }
 
 /// Suggest usernames.
@@ -126,10 +125,8 @@ pub(super) async fn check_username(
 pub(super) async fn generate_usernames(
     State(usernames): State<Usernames>,
     permit: NamePermit,
-    body: Result<ValidJson<SuggestionWish>, ApiError>,
-) -> Result<impl IntoResponse, ApiError> {
-    let limit = permit.limit;
-    let ValidJson(wish) = body.map_err(|error| error.limited_by(limit))?;
+    ValidJson(wish): ValidJson<SuggestionWish>,
+) -> Result<Json<Suggestions>, ApiError> {
     let names = usernames.suggest(&wish.base.0, wish.include_numbers.unwrap_or(false), permit).await?;
-    Ok((limit_headers(limit), Json(Suggestions { suggestions: texts(&names) })))
+    Ok(Json(Suggestions { suggestions: texts(&names) }))
 }
