@@ -58,6 +58,7 @@ enum Command {
     Reports(commands::ReportsCommand),
     /// How well the service knows what happens in chat.
     #[command(subcommand)]
+    #[command(name = "mirror")]
     MembershipSync(commands::MirrorCommand),
     /// How far results are in the scores, and putting scores right.
     #[command(subcommand)]

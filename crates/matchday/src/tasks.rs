@@ -1,4 +1,4 @@
-//! What runs beside the handlers.
+//! Background tasks: caches, queue consumers, schedulers.
 //!
 //! Every process *listens*, because every process has caches. The *workers* run in `serve` and `worker`, and not in
 //! `serve --no-workers`.
@@ -84,15 +84,17 @@ pub fn work(app: &App) {
     }
     let backlog = Backlog::new(&app.streams, &app.scores, &app.core.clock);
     app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || backlog.look().await));
-    mirror(app, &closing);
+    membership_sync(app, &closing);
     webhooks(app, &closing);
     reminders(app, &closing);
-    departures(app, &closing);
-    let safety = app.moderation.clone();
-    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || match safety.lift_ended().await {
-        Ok(0) => {}
-        Ok(users) => tracing::info!(users, "restrictions ended"),
-        Err(error) => tracing::warn!(%error, "restrictions whose time is over were not lifted"),
+    account_deletion(app, &closing);
+    let moderation = app.moderation.clone();
+    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
+        match moderation.lift_ended().await {
+            Ok(0) => {}
+            Ok(users) => tracing::info!(users, "restrictions ended"),
+            Err(error) => tracing::warn!(%error, "restrictions whose time is over were not lifted"),
+        }
     }));
     let phones = app.phone_moves.clone();
     app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
@@ -112,16 +114,16 @@ pub fn work(app: &App) {
 
 /// Ends deleted accounts in chat. Devices have a task of their own: redactions take minutes, and no chat token may outlive
 /// its account for so long.
-fn departures(app: &App, closing: &CancellationToken) {
-    let leaving = app.account_deletion.clone();
+fn account_deletion(app: &App, closing: &CancellationToken) {
+    let deletion = app.account_deletion.clone();
     app.shutdown.spawn(every(Duration::from_millis(500), closing.clone(), async move || {
-        if let Err(error) = leaving.end_due_devices().await {
+        if let Err(error) = deletion.end_due_devices().await {
             tracing::warn!(%error, "chat devices of deleted accounts were not looked for");
         }
     }));
-    let leaving = app.account_deletion.clone();
+    let deletion = app.account_deletion.clone();
     app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
-        if let Err(error) = leaving.finish_due().await {
+        if let Err(error) = deletion.finish_due().await {
             tracing::warn!(%error, "deleted accounts that chat still has were not looked for");
         }
     }));
@@ -204,7 +206,7 @@ async fn plan_reminders(app: App, closing: CancellationToken) {
 }
 
 /// Keeps the mirror true, and tidies up after rooms that came to nothing.
-fn mirror(app: &App, closing: &CancellationToken) {
+fn membership_sync(app: &App, closing: &CancellationToken) {
     if app.config.matrix.homeserver_url.is_none() {
         return;
     }

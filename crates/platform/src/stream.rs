@@ -291,7 +291,7 @@ impl Streams {
         stream: Stream,
         subjects: &[&str],
         from: u64,
-    ) -> Result<(u64, BoxStream<'static, Result<ConfirmedMembership, TransportError>>), TransportError> {
+    ) -> Result<(u64, BoxStream<'static, Result<StoredMessage, TransportError>>), TransportError> {
         fn failed(error: &dyn fmt::Display) -> TransportError {
             TransportError::Consumer(error.to_string())
         }
@@ -310,7 +310,7 @@ impl Streams {
         let told = messages.map(move |message| {
             let message = message.map_err(|e| failed(&e))?;
             let info = message.info().map_err(|e| failed(&e))?;
-            Ok(ConfirmedMembership {
+            Ok(StoredMessage {
                 sequence: info.stream_sequence,
                 subject: this.bare(&message.subject),
                 id: message_id(&message),
@@ -529,7 +529,7 @@ pub struct Extent {
 
 /// A message as it stands in its stream.
 #[derive(Clone, Debug)]
-pub struct ConfirmedMembership {
+pub struct StoredMessage {
     /// Its place.
     pub sequence: u64,
     /// The subject without prefix.

@@ -58,7 +58,7 @@ type Word = (i16, i16, i16);
 
 /// What one fan was told.
 #[derive(Default)]
-struct ConfirmedMembership {
+struct Acknowledged {
     /// Of each match, every word that was acknowledged, in order.
     words: BTreeMap<i64, Vec<Word>>,
     /// The transaction and amount of each deduction, by its reference.
@@ -79,7 +79,7 @@ struct Seen {
 
 /// Fans at work.
 pub(crate) struct Load {
-    fans: Vec<(i64, JoinHandle<ConfirmedMembership>)>,
+    fans: Vec<(i64, JoinHandle<Acknowledged>)>,
     stop: Arc<AtomicBool>,
     seen: Arc<Mutex<Seen>>,
 }
@@ -156,8 +156,8 @@ struct Visit {
 }
 
 impl Visit {
-    async fn run(self, events: Vec<i64>) -> ConfirmedMembership {
-        let mut told = ConfirmedMembership::default();
+    async fn run(self, events: Vec<i64>) -> Acknowledged {
+        let mut told = Acknowledged::default();
         for number in 0_u16.. {
             if self.stop.load(Ordering::Relaxed) {
                 break;
@@ -257,7 +257,7 @@ impl Load {
         self.stop.store(true, Ordering::Relaxed);
         let (ids, tasks): (Vec<i64>, Vec<_>) = self.fans.into_iter().unzip();
         let told = join_all(tasks).await.into_iter().map(|told| told.expect("a fan"));
-        let told: BTreeMap<i64, ConfirmedMembership> = ids.into_iter().zip(told).collect();
+        let told: BTreeMap<i64, Acknowledged> = ids.into_iter().zip(told).collect();
         let db = PgPool::connect_with(owner.clone()).await.expect("connected");
         let (predictions, deductions) = (compare_words(&db, &told).await, compare_deductions(&db, &told).await);
         db.close().await;
@@ -293,7 +293,7 @@ pub(crate) fn causes(service: &Process) -> BTreeSet<String> {
 }
 
 /// Every word that was acknowledged is there in its order, the last one counts, and each match's tally is the sum of it.
-async fn compare_words(db: &PgPool, told: &BTreeMap<i64, ConfirmedMembership>) -> usize {
+async fn compare_words(db: &PgPool, told: &BTreeMap<i64, Acknowledged>) -> usize {
     type Row = (i64, i64, i16, i16, i16);
     let rows: Vec<Row> = sqlx::query_as(
         "select user_id, event_id, home_goals, away_goals, confidence from (
@@ -345,7 +345,7 @@ async fn compare_words(db: &PgPool, told: &BTreeMap<i64, ConfirmedMembership>) -
 }
 
 /// Every deduction that was acknowledged is there once, and no other is.
-async fn compare_deductions(db: &PgPool, told: &BTreeMap<i64, ConfirmedMembership>) -> usize {
+async fn compare_deductions(db: &PgPool, told: &BTreeMap<i64, Acknowledged>) -> usize {
     let rows: Vec<(i64, String, uuid::Uuid, i64)> = sqlx::query_as(
         "select user_id, reference, transaction_id, -amount from coin_transactions
          where kind = 'deduction' and user_id = any($1)",

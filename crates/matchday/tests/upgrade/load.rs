@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Everything that was acknowledged.
 #[derive(Default)]
-pub(crate) struct ConfirmedMembership {
+pub(crate) struct Acknowledged {
     /// Requests and the slowest of them, by what was done.
     requests: BTreeMap<&'static str, (u64, Duration)>,
     slowest_lately: Duration,
@@ -50,7 +50,7 @@ pub(crate) struct Load {
     began: Instant,
     stop: Arc<AtomicBool>,
     spend: Arc<AtomicBool>,
-    told: Arc<Mutex<ConfirmedMembership>>,
+    told: Arc<Mutex<Acknowledged>>,
     fans: JoinSet<()>,
     /// Those who spend coins.
     pub(crate) spenders: Vec<i64>,
@@ -71,7 +71,7 @@ struct Ears {
     began: Instant,
     stop: Arc<AtomicBool>,
     spend: Arc<AtomicBool>,
-    told: Arc<Mutex<ConfirmedMembership>>,
+    told: Arc<Mutex<Acknowledged>>,
 }
 
 /// Matches that stay open.
@@ -149,7 +149,7 @@ impl Load {
     }
 
     /// Lets everybody finish what they began. Every request must have had its right answer.
-    pub(crate) async fn stop(mut self) -> (ConfirmedMembership, Duration) {
+    pub(crate) async fn stop(mut self) -> (Acknowledged, Duration) {
         let took = self.began.elapsed();
         self.stop.store(true, Relaxed);
         while let Some(fan) = self.fans.join_next().await {
@@ -160,7 +160,7 @@ impl Load {
     }
 }
 
-impl ConfirmedMembership {
+impl Acknowledged {
     /// Holds what was acknowledged against the database; returns it in words.
     pub(crate) async fn is_there_once(&self, db: &PgPool, setting: &Setting, took: Duration) -> String {
         let total: u64 = self.requests.values().map(|(count, _)| count).sum();
@@ -243,7 +243,7 @@ impl Fan {
             .ok()
     }
 
-    fn tell(&self, what: impl FnOnce(&mut ConfirmedMembership)) {
+    fn tell(&self, what: impl FnOnce(&mut Acknowledged)) {
         what(&mut self.load.told.lock().expect("not poisoned"));
     }
 

@@ -12,13 +12,13 @@ use sqlx::PgPool;
 use crate::{process::Setting, report};
 
 /// What one fan was told: the name of each deduction, its amount, and the transaction.
-type ConfirmedMembership = BTreeMap<String, (i64, String)>;
+type Acknowledged = BTreeMap<String, (i64, String)>;
 
 /// Spends coins until told to stop, and repeats every request until it is answered. Every other fan gives references, the
 /// others an `Idempotency-Key`: those wait for a claim to run out after each kill.
-async fn spend(base: String, token: String, fan: usize, until: Instant) -> ConfirmedMembership {
+async fn spend(base: String, token: String, fan: usize, until: Instant) -> Acknowledged {
     let web = reqwest::Client::builder().timeout(Duration::from_secs(5)).build().expect("a client");
-    let mut told = ConfirmedMembership::new();
+    let mut told = Acknowledged::new();
     for number in 0.. {
         if Instant::now() > until {
             break;
@@ -78,7 +78,7 @@ async fn what_was_acknowledged_is_there_once_however_often_the_service_is_killed
             killed += 1;
             service = setting.start(&["serve", "--no-workers"]);
         }
-        let mut told = ConfirmedMembership::new();
+        let mut told = Acknowledged::new();
         for fan in fans {
             told.extend(fan.await.expect("a fan"));
         }

@@ -66,12 +66,14 @@ fn page_failed(error: Arc<PageError>) -> ApiError {
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = EventList)]
 pub(super) struct MatchList {
     data: Vec<MatchItem>,
     meta: PageMeta,
 }
 
 #[derive(Serialize, ToSchema)]
+#[schema(as = EventAnswer)]
 pub(super) struct MatchAnswer {
     data: MatchItem,
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use platform::stream::ConfirmedMembership;
+use platform::stream::StoredMessage;
 use serde::{Deserialize, Serialize};
 use web::{
     fields::FromQuery,
@@ -113,8 +113,8 @@ pub(super) enum Fact {
 
 impl Fact {
     /// A message as a fact. What cannot be read is from another version, and is passed over.
-    pub(super) fn read(told: &ConfirmedMembership) -> Option<Self> {
-        fn body<T: for<'a> Deserialize<'a>>(told: &ConfirmedMembership) -> Option<T> {
+    pub(super) fn read(told: &StoredMessage) -> Option<Self> {
+        fn body<T: for<'a> Deserialize<'a>>(told: &StoredMessage) -> Option<T> {
             serde_json::from_slice(&told.payload).ok()
         }
         match told.subject.as_str() {
@@ -229,8 +229,8 @@ mod tests {
 
     use super::{super::payloads::StreamPoints, *};
 
-    fn told(subject: &str, payload: &Value) -> ConfirmedMembership {
-        ConfirmedMembership { sequence: 3, subject: subject.to_owned(), id: None, payload: payload.to_string().into() }
+    fn told(subject: &str, payload: &Value) -> StoredMessage {
+        StoredMessage { sequence: 3, subject: subject.to_owned(), id: None, payload: payload.to_string().into() }
     }
 
     fn event(before: &Value) -> Value {

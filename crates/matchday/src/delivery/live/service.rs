@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, future::join_all};
-use platform::stream::{ConfirmedMembership, Extent, Stream, Streams, TransportError};
+use platform::stream::{Extent, StoredMessage, Stream, Streams, TransportError};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
     sync::{Semaphore, broadcast, watch},
@@ -194,7 +194,7 @@ impl Live {
         Ok(())
     }
 
-    fn keep(&self, made: i64, told: &ConfirmedMembership, personal: Personal) {
+    fn keep(&self, made: i64, told: &StoredMessage, personal: Personal) {
         keep(&mut self.lock(), made, told, personal);
     }
 
@@ -371,7 +371,7 @@ fn is_within(head: Position, extent: Extent) -> bool {
     head.made == extent.made && head.sequence <= extent.last
 }
 
-fn keep(shared: &mut Shared, made: i64, told: &ConfirmedMembership, personal: Personal) -> Option<Arc<Item>> {
+fn keep(shared: &mut Shared, made: i64, told: &StoredMessage, personal: Personal) -> Option<Arc<Item>> {
     let fact = Fact::read(told)?;
     let item = Arc::new(Item::new(Position { made, sequence: told.sequence }, fact, personal));
     if shared.at_hand.len() == AT_HAND

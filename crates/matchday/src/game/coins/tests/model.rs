@@ -66,7 +66,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 /// What became of a step: how many coins moved and how many there were then, or why not.
-type ConfirmedMembership = Result<(i64, i64), &'static str>;
+type Acknowledged = Result<(i64, i64), &'static str>;
 
 /// A ledger as one would keep it on paper: a list of movements for each user.
 #[derive(Default)]
@@ -102,7 +102,7 @@ impl Page {
         (self.lines[line].0, self.balance_after(line))
     }
 
-    fn add(&mut self, amount: i64, kind: Kind) -> ConfirmedMembership {
+    fn add(&mut self, amount: i64, kind: Kind) -> Acknowledged {
         if self.lines.iter().map(|(amount, ..)| amount).sum::<i64>() + amount < 0 {
             return Err("insufficient");
         }
@@ -110,7 +110,7 @@ impl Page {
         Ok(self.told(self.lines.len() - 1))
     }
 
-    fn once(&mut self, key: (&'static str, usize, Option<u8>), amount: i64, kind: Kind) -> ConfirmedMembership {
+    fn once(&mut self, key: (&'static str, usize, Option<u8>), amount: i64, kind: Kind) -> Acknowledged {
         let key = key.2.map(|reference| (key.0, key.1, reference));
         if let Some(&line) = key.and_then(|key| self.references.get(&key)) {
             return if self.lines[line].0 == amount { Ok(self.told(line)) } else { Err("other amount") };
@@ -132,7 +132,7 @@ impl Paper {
         paper
     }
 
-    fn take(&mut self, step: &Step, now: OffsetDateTime) -> ConfirmedMembership {
+    fn take(&mut self, step: &Step, now: OffsetDateTime) -> Acknowledged {
         let today = now.date();
         match *step {
             Step::Grant { user, amount, reference } => {
