@@ -480,7 +480,7 @@ pub type Conditions = Vec<(bool, String)>;
 
 /// Declares one section of the configuration: its keys, each with its meaning, type and default.
 ///
-/// A key without a default must be set. `..name: Type` at the end of a section adds keys that [`setting_group`] declares.
+/// A key without a default must be set. `..name: Type` at the end of a section adds keys that [`setting_group`](crate::setting_group) declares.
 #[macro_export]
 macro_rules! section {
     (
