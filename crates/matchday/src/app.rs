@@ -118,7 +118,7 @@ impl App {
         Box::pin(Self::assemble(config, db, Arc::new(SystemClock), Arc::new(SystemRandom))).await
     }
 
-    /// The same with some parts in hand.
+    /// Builds every service on this database, clock and source of randomness.
     #[expect(clippy::too_many_lines, reason = "builds every service once, lower domains first")]
     pub async fn assemble(
         config: Config,

@@ -1,4 +1,4 @@
-//! The dependencies that nearly every service has.
+//! Shared dependencies of services.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::{Environment, clock::Clock, random::Random, rate_limit::RateLimiter};
 
-/// What most services are made of. Cheap to clone.
+/// Dependencies that most services share. Cheap to clone.
 #[derive(Clone)]
 pub struct Core {
     pub env: Environment,

@@ -1,4 +1,4 @@
-//! Sports, tournaments, teams and matches, and how they come in.
+//! Sports, tournaments, teams and matches, and their import.
 
 pub mod feeds;
 pub mod fixtures;

@@ -3,7 +3,7 @@
 use sqlx::PgExecutor;
 use web::ids::UserId;
 
-/// Whether a user does not want to meet another one.
+/// Whether a user has blocked another one.
 pub(crate) async fn has_blocked(executor: impl PgExecutor<'_>, user: UserId, other: UserId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
         r#"select exists (select from blocks where user_id = $1 and blocked_id = $2) as "blocks!""#,

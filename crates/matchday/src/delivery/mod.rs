@@ -1,4 +1,4 @@
-//! How facts reach apps, fans and rooms: live stream, webhooks, notifications, announcements.
+//! Delivery of facts to apps, fans and rooms: live stream, webhooks, notifications, announcements.
 
 pub mod announcements;
 pub mod live;

@@ -1,4 +1,4 @@
-//! Who users and operators are: phones, codes, accounts, sessions. Knows no other domain.
+//! Users and operators: phones, codes, accounts, sessions. Imports no other domain.
 
 pub mod account_deletion;
 pub mod accounts;

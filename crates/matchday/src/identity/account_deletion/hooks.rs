@@ -1,4 +1,4 @@
-//! What the deletion of accounts asks of higher domains.
+//! Traits that higher domains implement for account deletion.
 
 use futures_util::future::BoxFuture;
 use web::ids::UserId;

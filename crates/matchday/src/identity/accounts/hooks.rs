@@ -1,4 +1,4 @@
-//! What accounts ask of higher domains.
+//! Traits that higher domains implement for accounts.
 
 use futures_util::future::BoxFuture;
 use sqlx::PgConnection;

@@ -1,4 +1,4 @@
-//! What login asks of higher domains.
+//! Traits that higher domains implement for login.
 
 use futures_util::future::BoxFuture;
 use matrix_appservice::Credentials;
