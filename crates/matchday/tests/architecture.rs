@@ -67,6 +67,16 @@ fn cycles_stay_within_one_feature() {
     assert!(faults.is_empty(), "import cycles across features:\n{}", faults.join("\n"));
 }
 
+/// SQL that another feature needs is a function that the feature's `mod.rs` exports by name.
+#[test]
+fn stores_are_private_to_their_feature() {
+    let sources = Sources::read();
+    let declares_public = |text: &str| text.lines().any(|line| line.starts_with("pub") && line.ends_with("mod store;"));
+    let faults: Vec<&String> =
+        sources.texts.iter().filter(|(_, text)| declares_public(text)).map(|(module, _)| module).collect();
+    assert!(faults.is_empty(), "features whose store is public: {faults:?}");
+}
+
 #[test]
 fn use_trees_are_read_to_their_leaves() {
     assert_eq!(

@@ -465,7 +465,7 @@ impl Codes {
         let codes = database::sweep(|most| async move {
             let mut tx = db.begin().await?;
             let (ids, attempts) = store::old(&mut tx, now - time::Duration::DAY, most).await?;
-            sms::store::keep_attempts(&mut tx, &ids, &attempts).await?;
+            sms::keep_attempts(&mut tx, &ids, &attempts).await?;
             store::delete_all(&mut tx, &ids).await?;
             tx.commit().await?;
             Ok::<_, sqlx::Error>(ids.len() as u64)

@@ -9,7 +9,7 @@ pub mod provider;
 pub mod registry;
 pub mod service;
 pub mod settings;
-pub(crate) mod store;
+mod store;
 pub mod templates;
 #[cfg(test)]
 mod tests;
@@ -21,6 +21,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use web::WebState;
 
 use self::service::Sms;
+pub(crate) use self::store::keep_attempts;
 
 // A new provider is its file, the `mod` of that file, and its name here.
 registry::providers! {
