@@ -1,86 +1,89 @@
-# Every recipe runs against the parts that `dev/up` started. `just --list` shows what there is.
+# Recipes use the dependencies that `dev/up` started. `just --list` lists all recipes.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
-# Builds are the slow part: clones of the project on one machine share them.
+# Clones of the project on one machine share their build output, because builds are slow.
 export CARGO_TARGET_DIR := env("CARGO_TARGET_DIR", env("XDG_CACHE_HOME", env("HOME") / ".cache") / "matchday" / "target")
 export PATH := (env("XDG_CACHE_HOME", env("HOME") / ".cache") / "matchday" / "tools" / "bin") + ":" + env("PATH")
 
-parts := "source .dev/env"
+load_env := "source .dev/env"
 
 _default:
     @just --list
 
-# Cargo does not tell one clone's crates from another's: what another clone built last is cleared away, the
-# dependencies stay.
+# Cargo does not distinguish the crates of two clones: remove the crates that another clone built last, and keep
+# external dependencies.
 _own:
     @mkdir -p "$CARGO_TARGET_DIR"
     @[[ "$(cat "$CARGO_TARGET_DIR/clone" 2>/dev/null)" == "{{ justfile_directory() }}" ]] || \
         { cargo clean --quiet -p matchday -p platform -p web -p scoring -p matrix-appservice -p breaker -p bench && echo "{{ justfile_directory() }}" > "$CARGO_TARGET_DIR/clone"; }
 
-# Start the service with its workers on the development parts.
+# Start the service with its workers, using the development dependencies.
 run *ARGS: _own
-    {{ parts }} && cargo run --quiet --bin matchday -- serve --migrate {{ ARGS }}
+    {{ load_env }} && cargo run --quiet --bin matchday -- serve --migrate {{ ARGS }}
 
-# All tests, or those whose name has one of these words in it. With words, only the test binaries that have such tests are
-# built.
+# Run all tests, or those whose name contains one of these words (building only the test binaries needed).
 test *WORDS: _own
-    {{ parts }} && cargo nextest run --all-features $(dev/test-targets {{ WORDS }}) {{ WORDS }}
+    {{ load_env }} && cargo nextest run --all-features $(dev/test-targets {{ WORDS }}) {{ WORDS }}
 
-# Upgrades under load, all of them, from the last release (or the revision that is given) to what is here.
+# Run all upgrade tests under load, from the last release (or the given revision) to the working tree.
 upgrade REVISION="": _own
-    {{ parts }} && dev/upgrade {{ REVISION }}
+    {{ load_env }} && dev/upgrade {{ REVISION }}
 
-# Break parts while people use the service, and see that what was promised holds. Also what only runs at night.
+# Break dependencies under load and check that guarantees hold, including the nightly tests.
 faults *FILTER: _own
-    dev/proof-parts
-    {{ parts }} && cargo nextest run -p matchday --all-features --test faults --run-ignored all --no-capture {{ FILTER }}
+    dev/install-test-tools
+    {{ load_env }} && cargo nextest run -p matchday --all-features --test faults --run-ignored all --no-capture {{ FILTER }}
 
-# Mixed traffic for so many minutes, with every part real: nothing may fail, and nothing grow that should not.
-# MATCHDAY_BIN names another binary than the debug one, like that of a release build.
+# Set MATCHDAY_BIN to test another binary than the debug build, such as a release build.
+# Run mixed traffic with real dependencies for this many minutes, and check for failures, lost writes and growth.
 soak MINUTES="20": _own
-    {{ parts }} && MATCHDAY_SOAK_MINUTES={{ MINUTES }} cargo nextest run -p matchday --all-features --test upgrade \
+    {{ load_env }} && MATCHDAY_SOAK_MINUTES={{ MINUTES }} cargo nextest run -p matchday --all-features --test upgrade \
         --run-ignored all --no-capture -E 'test(/^soak::/)'
 
-# What must pass before anything lands.
-ci: format lint queries test migrations dependencies docs clients deploy
+# Run everything that must pass before a change is merged.
+ci: format spelling lint queries test migrations dependencies docs clients deploy
 
-# The code is formatted, and the scripts are sound.
+# Check the formatting of the code and the shell scripts.
 format:
     cargo fmt --all --check
-    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/lock-requirements dev/check-migrations dev/upgrade dev/proof-parts dev/schemathesis dev/test-targets .ci/run \
+    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/lock-requirements dev/check-migrations dev/upgrade dev/install-test-tools dev/schemathesis dev/test-targets .ci/run \
         deploy/check deploy/make-env deploy/postgres-init.sh clients/check clients/with-service
 
-# No warning of the compiler or of clippy.
+# Check the spelling of code, comments and documents; typos.toml has the exceptions.
+spelling:
+    typos
+
+# Deny warnings of the compiler and clippy.
 lint: _own
-    {{ parts }} && cargo clippy --workspace --all-targets --all-features -- --deny warnings
+    {{ load_env }} && cargo clippy --workspace --all-targets --all-features -- --deny warnings
 
-# The checked queries in .sqlx fit the code and the schema.
+# Check that .sqlx matches the queries in the code and the schema.
 queries: _own migrate
-    {{ parts }} && SQLX_OFFLINE=false cargo sqlx prepare --workspace --check -- --all-targets --all-features
+    {{ load_env }} && SQLX_OFFLINE=false cargo sqlx prepare --workspace --check -- --all-targets --all-features
 
-# Write .sqlx anew after a query changed.
+# Regenerate .sqlx after a query changed.
 prepare: _own migrate
-    {{ parts }} && SQLX_OFFLINE=false cargo sqlx prepare --workspace -- --all-targets --all-features
+    {{ load_env }} && SQLX_OFFLINE=false cargo sqlx prepare --workspace -- --all-targets --all-features
 
-# Bring the development database up to date.
+# Migrate the development database.
 migrate:
-    {{ parts }} && sqlx migrate run --source migrations
+    {{ load_env }} && sqlx migrate run --source migrations
 
-# Migrations go up, down and up again, on a database of their own, and leave the same schema.
+# Check that migrations can be reverted and reapplied, on a temporary database.
 migrations:
-    {{ parts }} && dev/check-migrations
+    {{ load_env }} && dev/check-migrations
 
-# Licences, sources, duplicates and unused dependencies.
+# Check licences, sources, duplicates and unused dependencies.
 dependencies:
     cargo deny --offline check bans licenses sources
     cargo machete
 
-# What lies in deploy/, checked with the real programs: two minutes, and some packages of Debian.
+# Check deploy/ with the real programs. Takes some minutes, and installs missing Debian packages.
 deploy: _own
     cargo build --quiet --bin matchday && deploy/check
 
-# Everything that is too slow for every change, and docs/reliability.md of what it saw. Takes some hours.
+# Run all tests that are too slow for every change, and generate docs/reliability.md from their results. Takes several hours.
 nightly: _own
     rm -f .dev/proof.jsonl
     MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just faults
@@ -89,51 +92,51 @@ nightly: _own
     MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just hostile
     just reliability
 
-# Write docs/reliability.md of the lines that the tests left in .dev/proof.jsonl.
+# Generate docs/reliability.md from the results in .dev/proof.jsonl.
 reliability: _own
     cargo run --quiet --bin bench -- --reliability .dev/proof.jsonl
 
-# Known vulnerabilities; needs the advisory database from the internet.
+# Check for known vulnerabilities; downloads the advisory database.
 advisories:
     cargo deny check advisories
 
-# The code's documentation builds without a warning.
+# Build the code documentation without warnings.
 docs: _own
-    {{ parts }} && RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --all-features --document-private-items
+    {{ load_env }} && RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --all-features --document-private-items
 
-# Measure beside the bare engines: all scenarios, or those named; --report writes docs/performance.md.
+# Measure against the bare engines: all scenarios, or the named ones; --report writes docs/performance.md.
 bench *ARGS: _own
-    dev/proof-parts nginx
-    {{ parts }} && cargo build --quiet --release --bin matchday --bin bench
-    {{ parts }} && ulimit -n "$(ulimit -Hn)" && "$CARGO_TARGET_DIR/release/bench" {{ ARGS }}
+    dev/install-test-tools nginx
+    {{ load_env }} && cargo build --quiet --release --bin matchday --bin bench
+    {{ load_env }} && ulimit -n "$(ulimit -Hn)" && "$CARGO_TARGET_DIR/release/bench" {{ ARGS }}
 
-# The clients: types as this service describes them, tests, and the web app in a real browser.
+# Check the clients: generated types, tests, and the web app in a real browser.
 clients: _own
-    {{ parts }} && cargo build --quiet --bin matchday && clients/check
+    {{ load_env }} && cargo build --quiet --bin matchday && clients/check
 
-# At least so many requests that Schemathesis thinks up, to a service of their own: by night 20000, in a hurry 1.
+# Send at least this many generated requests to a private service: 20000 every night, 1 for a quick check.
 schemathesis CASES="20000": _own
-    {{ parts }} && cargo build --quiet --bin matchday && dev/schemathesis {{ CASES }}
+    {{ load_env }} && cargo build --quiet --bin matchday && dev/schemathesis {{ CASES }}
 
-# Property tests of parsers with arbitrary input, with far more cases than in `just test`.
+# Run property tests of parsers with far more cases than `just test`.
 fuzz CASES="200000": _own
-    {{ parts }} && PROPTEST_CASES={{ CASES }} timeout 3600 cargo nextest run -p matchday -p web --all-features --lib -E '\
-        package(matchday) & (test(=identity::phone::tests::whatever_is_read_is_a_number) + \
+    {{ load_env }} && PROPTEST_CASES={{ CASES }} timeout 3600 cargo nextest run -p matchday -p web --all-features --lib -E '\
+        package(matchday) & (test(=identity::phone::tests::parsed_numbers_are_valid_and_stable) + \
             test(=identity::usernames::rules::tests::parsing_follows_the_rule) + \
-            test(/^identity::sessions::rules::tests::(a_token_reads|one_changed|nonsense)/) + \
-            test(/^identity::sms::tests::providers::(nothing|what_twilio_signed|what_vonage_signed)/) + \
+            test(/^identity::sessions::rules::tests::(made_token_reads_back|changed_token|arbitrary_text)/) + \
+            test(/^identity::sms::tests::providers::(verification_never_panics|valid_(twilio|vonage)_signatures)/) + \
             test(=identity::sms::templates::tests::any_header_yields_a_language) + \
-            test(/^identity::idempotency::rules::tests::(no_header|other_requests)/) + \
-            test(/^catalogue::fixtures::tests::no_(text|damage|value)_makes_the_reader_panic/) + \
-            test(/^catalogue::feeds::(football_data|openfootball|reading)::tests::(no_|every_name|venues)/) + \
-            test(/^chat::membership_sync::rules::tests::(no_event|what_is_read)/) + \
-            test(=chat::rooms::rules::tests::an_address_is_kept_to_the_letter)) + \
-        package(web) & (test(/^paging::tests::(a_cursor_reads|whatever)/) + test(/^cached::tests::(no_bytes|a_validator)/) + \
-            test(/^fields::tests::no_/) + test(/^client::tests::no_header/))'
-    {{ parts }} && PROPTEST_CASES=5000 timeout 3600 cargo nextest run -p matchday --all-features --test hostile -E 'test(bytes)'
+            test(/^identity::idempotency::rules::tests::(reading_key_never_panics|different_requests)/) + \
+            test(/^catalogue::fixtures::tests::parser_never_panics/) + \
+            test(/^catalogue::feeds::(football_data|openfootball|reading)::tests::(parser_never_panics|every_name|venues)/) + \
+            test(/^chat::membership_sync::rules::tests::(no_event_causes_panic|parsed_event)/) + \
+            test(=chat::rooms::rules::tests::room_address_is_kept_verbatim)) + \
+        package(web) & (test(/^paging::tests::(cursor_round_trips|parsed_cursor)/) + test(/^cached::tests::(arbitrary_validators|validator_is_found)/) + \
+            test(/^fields::tests::arbitrary_/) + test(/^client::tests::arbitrary_headers/))'
+    {{ load_env }} && PROPTEST_CASES=5000 timeout 3600 cargo nextest run -p matchday --all-features --test hostile -E 'test(bytes)'
 
-# Everything hostile, as by night: Schemathesis, the network, strings in every place, and bytes.
+# Run all hostile-input tests, as in the nightly run: Schemathesis, network attacks, hostile strings, and arbitrary bytes.
 hostile: schemathesis
-    {{ parts }} && ulimit -n 16384 && HOSTILE_STRINGS=all cargo nextest run -p matchday --all-features --test hostile \
+    {{ load_env }} && ulimit -n 16384 && HOSTILE_STRINGS=all cargo nextest run -p matchday --all-features --test hostile \
         --run-ignored all --no-capture -E 'not test(bytes)'
     just fuzz

@@ -1,7 +1,7 @@
-"""What deploy/check asks of the files, and of a running service. Python 3.10 or newer with PyYAML, nothing else.
+"""Checks files and a running service, for deploy/check. Requires Python 3.10 or newer with PyYAML.
 
-Each function is one command of this script: `check.py names` and so on. It prints what it saw and exits with 1, naming every
-fault, where something is wrong.
+Each function is one command of this script: `check.py names` and so on. It prints a summary. If something is wrong, it lists
+every fault and exits with 1.
 """
 
 import glob
@@ -19,7 +19,7 @@ import urllib.request
 import yaml
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BOARD = f"{ROOT}/deploy/grafana/matchday.json"
+DASHBOARD = f"{ROOT}/deploy/grafana/matchday.json"
 FAULTS = []
 
 
@@ -44,23 +44,23 @@ def recorded():
     return {rule["record"]: rule["expr"] for rule in rules("deploy/prometheus/recording.yaml")}
 
 
-def board_panels():
-    return [panel for panel in json.loads(read(BOARD))["panels"] if panel["type"] != "row"]
+def dashboard_panels():
+    return [panel for panel in json.loads(read(DASHBOARD))["panels"] if panel["type"] != "row"]
 
 
 def expressions():
-    """Every expression with where it stands."""
+    """Every expression with its location."""
     for rule in alerts():
         yield f"alert {rule['alert']}", rule["expr"]
     for name, expression in recorded().items():
         yield f"record {name}", expression
-    for panel in board_panels():
+    for panel in dashboard_panels():
         for target in panel["targets"]:
-            # What Grafana would put in place of its own words.
+            # Replace Grafana's variables.
             expression = target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".*")
             if "$" in expression:
-                fault(f"board, {panel['title']}: a variable that is not known here: {expression}")
-            yield f"board, {panel['title']}", expression
+                fault(f"dashboard, {panel['title']}: unknown variable: {expression}")
+            yield f"dashboard, {panel['title']}", expression
 
 
 def names_in(expression):
@@ -69,7 +69,7 @@ def names_in(expression):
 
 
 def exported():
-    """The metrics that the code counts, with the names that Prometheus sees."""
+    """Names of the metrics in the code, and the series names that Prometheus sees."""
     names = set()
     for path in glob.glob(f"{ROOT}/crates/*/src/**/*.rs", recursive=True):
         text = re.sub(r"metrics::describe_\w+!\([^)]*\)", "", read(path))
@@ -83,9 +83,9 @@ def exported():
 
 
 def names():
-    """Alerts and board speak only of metrics that there are, and the board of all of them."""
+    """Alerts and dashboard use only exported metrics, and every exported metric is used."""
     base, seen = exported()
-    # Those of a process come from a library.
+    # Metrics of other exporters, and process metrics from a library.
     others = {"up", "ALERTS", "process_resident_memory_bytes", "process_open_fds", "process_max_fds", "process_cpu_seconds_total", "probe_success", "probe_duration_seconds", "probe_ssl_earliest_cert_expiry"} | set(recorded())
     used = set()
     for where, expression in expressions():
@@ -94,18 +94,18 @@ def names():
             if name not in seen | others:
                 fault(f"{where}: the service does not export {name}")
     for name in sorted(base - used):
-        fault(f"{name} is exported, and neither on the board nor in an alert")
-    print(f"{len(base)} metrics are exported; {len(list(expressions()))} expressions speak of no others, and of all of them")
+        fault(f"{name} is exported, but neither on the dashboard nor in an alert")
+    print(f"{len(base)} metrics are exported; {len(list(expressions()))} expressions use all of them and no others")
 
 
 def runbook():
-    """Every alert has a heading in the runbook and the other way round, says what it must, and is tested both ways."""
+    """Every alert has the required annotations, one section in the runbook, and a test in which it is silent and then fires."""
     known = [rule["alert"] for rule in alerts()]
     headings = re.findall(r"^### (Matchday\w+)$", read("docs/runbook.md"), re.M)
     for name in sorted(set(known) ^ set(headings)):
-        fault(f"{name} is only {'an alert' if name in known else 'a heading of the runbook'}")
+        fault(f"{name} is only {'an alert' if name in known else 'a section of the runbook'}")
     for name in {name for name in known + headings if known.count(name) > 1 or headings.count(name) > 1}:
-        fault(f"{name} is there twice")
+        fault(f"{name} occurs twice")
     for rule in alerts():
         name, notes = rule["alert"], rule.get("annotations", {})
         if rule.get("labels", {}).get("severity") not in ("critical", "warning"):
@@ -114,73 +114,74 @@ def runbook():
             if not notes.get(key):
                 fault(f"{name} has no {key}")
         if notes.get("runbook_url") != f"docs/runbook.md#{name.lower()}":
-            fault(f"{name} does not name its heading of the runbook")
+            fault(f"{name}: runbook_url does not name its section of the runbook")
     tests = yaml.safe_load(read("deploy/prometheus/tests.yaml"))["tests"]
     fired, silent = set(), set()
     for test in tests:
-        firing = [{re.search(r'alertname="(\w+)"', sample["labels"])[1] for sample in asked.get("exp_samples") or []}
-                  for asked in test["promql_expr_test"]]
+        firing = [{re.search(r'alertname="(\w+)"', sample["labels"])[1] for sample in moment.get("exp_samples") or []}
+                  for moment in test["promql_expr_test"]]
         for name in set().union(*firing):
             fired.add(name)
             if any(name not in moment for moment in firing):
                 silent.add(name)
     for name in known:
         if name not in fired:
-            fault(f"no test has {name} firing")
+            fault(f"{name} fires in no test")
         elif name not in silent:
-            fault(f"no test has {name} silent and then firing")
-    print(f"{len(known)} alerts, each with a heading of the runbook, and with a test in which it is silent and then fires")
+            fault(f"{name} has no test in which it is silent and then fires")
+    print(f"{len(known)} alerts, each with a section in the runbook, and with a test in which it is silent first and then fires")
 
 
 def commands(binary):
-    """Every command that the documents name is one that the binary knows."""
-    asked = set()
-    for path in ("docs/runbook.md", "docs/operating.md", "docs/capacity.md", "deploy/README.md"):
-        for line in re.findall(r"(?:^|[`\s(])matchday ((?:[a-z]+(?: |$|`))+)", read(path), re.M):
-            # `docker compose exec matchday matchday …`: the first is the container's name.
-            asked.add(tuple(line.replace("`", "").removeprefix("matchday ").split()))
+    """Every command named in the documents exists in the binary."""
+    named = set()
+    for path in ("docs/runbook.md", "docs/operating.md", "docs/capacity.md", "docs/commands.md", "deploy/README.md"):
+        text = re.sub(r"```sql.*?```", "", read(path), flags=re.S)
+        for line in re.findall(r"(?:^|[`\s(])matchday ((?:[a-z]+(?: |$|`))+)", text, re.M):
+            # In `docker compose exec matchday matchday …` the first word is the name of the container.
+            named.add(tuple(line.replace("`", "").removeprefix("matchday ").split()))
     words = {}
-    def knows(parts):
+    def help_of(parts):
         if parts not in words:
             helped = subprocess.run([binary, *parts, "--help"], capture_output=True, text=True, check=False)
             words[parts] = helped.returncode == 0 and helped.stdout or None
         return words[parts]
     checked = set()
-    for parts in sorted(asked):
-        if not knows(parts[:1]):
-            fault(f"the documents name `matchday {parts[0]}`, which there is not")
+    for parts in sorted(named):
+        if not help_of(parts[:1]):
+            fault(f"the documents name `matchday {parts[0]}`, which does not exist")
             continue
         checked.add(parts[:1])
-        # A second word may be a subcommand, or a value.
-        if "Commands:" in knows(parts[:1]) and len(parts) > 1:
-            if knows(parts[:2]) is None:
-                fault(f"the documents name `matchday {' '.join(parts[:2])}`, which there is not")
+        # A second word may be a subcommand or a value.
+        if "Commands:" in help_of(parts[:1]) and len(parts) > 1:
+            if help_of(parts[:2]) is None:
+                fault(f"the documents name `matchday {' '.join(parts[:2])}`, which does not exist")
             checked.add(parts[:2])
-    print(f"{len(checked)} commands are named by the documents, and the binary knows them")
+    print(f"{len(checked)} commands are named in the documents, and exist in the binary")
 
 
-def board():
-    """The board is whole: ids once, nothing on top of anything, a description of units, one source."""
-    content = json.loads(read(BOARD))
+def dashboard():
+    """The dashboard is consistent: unique ids, no overlapping panels, one data source."""
+    content = json.loads(read(DASHBOARD))
     places, ids = set(), set()
     for panel in content["panels"]:
         if panel["id"] in ids:
-            fault(f"board: the id {panel['id']} is there twice")
+            fault(f"dashboard: the id {panel['id']} occurs twice")
         ids.add(panel["id"])
         at = panel["gridPos"]
         if at["x"] + at["w"] > 24:
-            fault(f"board, {panel['title']}: wider than the board")
+            fault(f"dashboard, {panel['title']}: wider than the dashboard")
         cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
         if places & cells:
-            fault(f"board, {panel['title']}: lies on another panel")
+            fault(f"dashboard, {panel['title']}: overlaps another panel")
         places |= cells
         if panel["type"] != "row" and panel["datasource"] != {"type": "prometheus", "uid": "${datasource}"}:
-            fault(f"board, {panel['title']}: has a source of its own")
-    print(f"{len(board_panels())} panels, none on top of another")
+            fault(f"dashboard, {panel['title']}: uses another data source")
+    print(f"{len(dashboard_panels())} panels without overlaps")
 
 
 def interpolate(part, values, where):
-    """As compose does it: the file is read first, then the texts in it are filled in."""
+    """Interpolates variables as compose does: after the file is parsed."""
     if isinstance(part, dict):
         return {name: interpolate(inner, values, f"{where}, {name}") for name, inner in part.items()}
     if isinstance(part, list):
@@ -200,20 +201,20 @@ def interpolate(part, values, where):
             fault(f"{where}: {name} is not set: {other}")
             return ""
         if name not in values:
-            fault(f"{where}: {name} is in no .env")
+            fault(f"{where}: {name} is not in .env")
         return ""
     return re.sub(r"\$\$|\$\{(?P<name>[A-Z_]+)(?:(?P<kind>:-|:\?)(?P<other>[^}]*))?\}", value, part)
 
 
 def compose(into):
-    """Puts the settings of the parts, as compose would write them, into a directory."""
+    """Writes the settings of the services to a directory, as compose would."""
     values = dict(line.split("=", 1) for line in subprocess.run([f"{ROOT}/deploy/make-env"], capture_output=True, text=True,
                   check=True).stdout.splitlines() if line and not line.startswith("#"))
     raw = yaml.safe_load(read("deploy/compose.yaml"))
     interpolate(raw, values, "compose.yaml")
     left_open = len({text.split(": ")[1] for text in FAULTS})
     if left_open < 5:
-        fault("compose.yaml starts without addresses, countries and providers")
+        fault("compose.yaml would start without addresses, countries and providers")
         return
     FAULTS.clear()
     secrets = [name for name, value in values.items() if re.fullmatch(r"(?:1:)?[0-9a-f]{64}", value)]
@@ -229,21 +230,22 @@ def compose(into):
     for service in ("postgres", "matchday", "migrate"):
         with open(f"{into}/{service}.env", "w", encoding="utf-8") as file:
             file.writelines(f"{name}={value}\n" for name, value in whole["services"][service]["environment"].items())
-    # The gateway is every client that Docker relays: it may be believed only while nothing else than loopback is relayed.
+    # Every client that Docker relays appears as the gateway, which may be trusted only while all published ports are on
+    # loopback.
     trusted = whole["services"]["matchday"]["environment"]["MATCHDAY_HTTP__TRUSTED_PROXIES"]
     gateway = whole["networks"]["outside"]["ipam"]["config"][0]["gateway"]
     if trusted != f"{gateway}/32":
-        fault(f"compose.yaml: the service believes {trusted}, not Docker's gateway alone")
+        fault(f"compose.yaml: the service trusts {trusted}, not only Docker's gateway")
     published = raw["services"]["matchday"]["ports"]
     if not all(port.startswith("127.0.0.1:") for port in published):
-        fault(f"compose.yaml: the service can be published elsewhere than on loopback: {published}")
+        fault(f"compose.yaml: the service is not published on loopback only: {published}")
     for name, service in whole["services"].items():
         if ("queue" in service["networks"]) != (name in ("nats", "matchday")):
-            fault(f"compose.yaml: {name} can reach NATS, or is kept from it")
+            fault(f"compose.yaml: {name} must be in the network of NATS if and only if it uses NATS")
         for port in service.get("ports", []):
             if not port.startswith("127.0.0.1:"):
-                fault(f"compose.yaml: {name} is open to others than this machine: {port}")
-        # Command lines are readable by every process of the machine.
+                fault(f"compose.yaml: {name} is reachable from other machines: {port}")
+        # Every process of the machine can read command lines.
         shown = json.dumps([service.get(key) for key in ("command", "entrypoint", "healthcheck")])
         for secret in secrets:
             if values[secret] in shown:
@@ -251,17 +253,17 @@ def compose(into):
         for secret in ("OWNER_PASSWORD", "POSTGRES_PASSWORD"):
             if name not in ("postgres", "migrate") and values[secret] in json.dumps(service):
                 fault(f"compose.yaml: {name} has {secret}")
-    print(f"compose.yaml wants {left_open} values that only an operator knows; with them {len(whole['services'])} services and "
-          f"{len(whole['configs'])} settings are whole, and all ports are on loopback")
+    print(f"compose.yaml requires {left_open} values from the operator; with them {len(whole['services'])} services and "
+          f"{len(whole['configs'])} settings are complete, and all ports are on loopback")
 
 
 def chart(rendered, into):
-    """Reads what Helm made: the settings go to a file, and what must fit together does."""
+    """Checks the rendered chart for consistency, and writes the settings to a file."""
     documents = [document for document in yaml.safe_load_all(read(rendered)) if document]
     by = {(document["kind"], document["metadata"]["name"]): document for document in documents}
     settings = [document["data"]["matchday.toml"] for (kind, _), document in by.items() if kind == "ConfigMap"]
     if len(set(settings)) != 1:
-        fault(f"{rendered}: the job that migrates has other settings than the service")
+        fault(f"{rendered}: the migration job has other settings than the service")
     with open(into, "w", encoding="utf-8") as file:
         file.write(settings[0])
     pods = {name: document["spec"]["template"] for (kind, name), document in by.items() if kind == "Deployment"}
@@ -271,10 +273,10 @@ def chart(rendered, into):
             chosen = [pod for pod in pods.values() if selector <= pod["metadata"]["labels"].items()]
             target = document["spec"]["ports"][0]["targetPort"]
             if not chosen:
-                fault(f"{rendered}: the service {name} leads to no pod")
+                fault(f"{rendered}: the service {name} selects no pod")
             for pod in chosen:
                 if target not in [port["name"] for port in pod["spec"]["containers"][0]["ports"]]:
-                    fault(f"{rendered}: the service {name} leads to a port {target} that a pod has not")
+                    fault(f"{rendered}: the service {name} targets the port {target}, which a pod does not have")
     for name, pod in pods.items():
         container = pod["spec"]["containers"][0]
         env = {entry["name"]: entry.get("value", "") for entry in container["env"]}
@@ -283,17 +285,17 @@ def chart(rendered, into):
         if pod["spec"]["terminationGracePeriodSeconds"] <= notice + drain:
             fault(f"{rendered}: {name} is killed before it has drained")
         if notice <= ready["periodSeconds"] * ready["failureThreshold"]:
-            fault(f"{rendered}: {name} closes before readiness was seen to be off")
+            fault(f"{rendered}: {name} closes before load balancers notice that it is not ready")
         if container["livenessProbe"]["httpGet"] != {"path": "/healthz", "port": "private"} or \
                 ready["httpGet"] != {"path": "/readyz", "port": "private"}:
-            fault(f"{rendered}: {name} is asked in the wrong place")
+            fault(f"{rendered}: {name} has wrong probes")
         if any("OWNER" in json.dumps(entry) for entry in container["env"]):
             fault(f"{rendered}: {name} has the role that owns the tables")
-    print(f"{os.path.basename(rendered)}: {len(documents)} objects; services lead to pods, and processes have time to end")
+    print(f"{os.path.basename(rendered)}: {len(documents)} objects; services select pods, and processes have time to shut down")
 
 
 def requirements():
-    """Every package is pinned with hashes, and every installation insists on them."""
+    """Every package is pinned with hashes, and every installation requires them."""
     files = sorted(glob.glob(f"{ROOT}/d*/*requirements.txt"))
     count = 0
     for path in files:
@@ -309,21 +311,21 @@ def requirements():
                 fault(f"{name}: not pinned: {entry.splitlines()[0]}")
         for wanted, version in re.findall(r"^([\w.-]+)(?:==(\S+))?$", read(path.removesuffix("txt") + "in"), re.M):
             if locked.get(wanted.lower().replace("_", "-")) not in ((version,) if version else locked.values()):
-                fault(f"{name} is older than its .in file, which wants {wanted} {version}: run dev/lock-requirements")
+                fault(f"{name} does not match its .in file, which requires {wanted} {version}: run dev/lock-requirements")
     if len(files) < 4:
         fault(f"requirements are missing: {files}")
     for path in subprocess.run(["git", "-C", ROOT, "grep", "-l", "pip install", "--", "dev", "deploy", "clients", ".ci"], capture_output=True,
                                text=True, check=False).stdout.split():
         text = read(path).replace("\\\n", " ")
         for line in re.findall(r".*-m pip install.*", text):
-            # The program that writes the files cannot be in them.
+            # The program that generates the files cannot be in them.
             if "--require-hashes" not in line and path not in ("dev/lock-requirements", "deploy/check.py"):
                 fault(f"{path} installs without hashes: {line.strip()}")
-    print(f"{count} packages in {len(files)} files are pinned with hashes, and all installations insist on them")
+    print(f"{count} packages in {len(files)} files are pinned with hashes, and all installations require them")
 
 
 def web(proxy, headers, page):
-    """The web app's security headers are there, and the policy is that of the built page, with what only a header can say."""
+    """The web app has its security headers. The policy is that of the built page, plus `frame-ancestors`, which only a header can set."""
     sent = dict(line.split(": ", 1) for line in read(headers).lower().splitlines() if ": " in line)
     built = html.unescape(re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', read(page))[1])
     wanted = {
@@ -350,7 +352,7 @@ def fetch(url, token=None, method="GET", body=None, headers=None, timeout=10):
 
 
 def move_and_undo(base):
-    """Moves an account to another phone, and takes it back with the code that the old phone got."""
+    """Moves an account to another phone, and undoes the move with the code sent to the old phone."""
     old, new = "+15550109901", "+15550109902"
 
     def log(phone, notices=False):
@@ -371,12 +373,12 @@ def move_and_undo(base):
     while not (notices := log(old, notices=True)) and time.time() < ends:
         time.sleep(0.2)
     if not notices:
-        return fault("the old phone got no notice of the move within 20 s")
+        return fault("the old phone got no notification of the move within 20 s")
     post("/api/phone/undo-move", {"code": notices[0]["text"].split()[-1]})
 
 
 def use(base, *tokens):
-    """Uses the service as fans would, so that there is something to count."""
+    """Uses the service as fans would, so that metrics have values."""
     move_and_undo(base)
     ends, seen = time.time() + 10, 0
     status, body = fetch(f"{base}/api/auth/events?per_page=50", tokens[0])
@@ -385,14 +387,14 @@ def use(base, *tokens):
     while time.time() < ends:
         for token in tokens:
             turn += 1
-            asked = [
+            calls = [
                 ("GET", "/api/auth/events?per_page=20", None, {}), ("GET", "/api/auth/leaderboards", None, {}),
                 ("GET", "/api/auth/predictions", None, {}), ("GET", "/api/auth/chat-rooms", None, {}),
                 ("POST", "/api/auth/coins/deduct", {"amount": 1, "reason": "purchase"}, {"Idempotency-Key": f"key-{turn // 2}"}),
                 ("POST", "/api/auth/daily-coins", {}, {}),
                 *[("POST", "/api/auth/predictions", {"event_id": match, "prediction": "home", "confidence": 60}, {}) for match in matches],
             ]
-            for method, path, body, headers in asked:
+            for method, path, body, headers in calls:
                 fetch(base + path, token, method, body, headers)
                 seen += 1
         phone = {"phone": f"+1555010{turn % 90 + 10:02}00"}
@@ -406,14 +408,14 @@ def use(base, *tokens):
     print(f"{seen} requests were made")
 
 
-# What only happens when something goes wrong, or needs a provider, a feed or an endpoint that is not here.
+# Metrics of failures, and of providers, feeds and endpoints that do not exist here.
 MAY_BE_SILENT = re.compile(
     "shed|rate_limit|stream_dropped|written_off|leaderboards_filled|outbox_failures|sms_reports|closures|feed_|webhooks_total"
     "|reminders|accounts_deleted|mirror_corrections|mirror_comparisons|restrictions|matchday_reports|codes_refused|outcome=\"(retried|given_up)\"")
 
 
-def ask(prometheus):
-    """Every expression is understood by a real Prometheus, and those of what surely happened have data."""
+def queries(prometheus):
+    """Prometheus accepts every expression, and every panel has data unless `MAY_BE_SILENT` matches its expression."""
     silent, count = [], 0
     for where, expression in expressions():
         count += 1
@@ -422,27 +424,27 @@ def ask(prometheus):
         answer = json.loads(body)
         if status != 200 or answer["status"] != "success":
             fault(f"{where}: {answer.get('error')}: {expression}")
-        elif not answer["data"]["result"] and where.startswith("board"):
+        elif not answer["data"]["result"] and where.startswith("dashboard"):
             silent.append((where, expression))
             if not MAY_BE_SILENT.search(expression):
                 fault(f"{where}: no data: {expression}")
     for where, expression in silent:
-        print(f"  no data now: {where}: {' '.join(sorted(names_in(expression)))}")
+        print(f"  no data: {where}: {' '.join(sorted(names_in(expression)))}")
     names_url = f"{prometheus}/api/v1/label/__name__/values"
     known = {name for name in json.loads(fetch(names_url)[1])["data"] if name.startswith("matchday_")}
     _, seen = exported()
     for name in sorted(known - seen):
-        fault(f"the service exports {name}, which was not found in its code")
+        fault(f"the service exports {name}, which was not found in the code")
     firing = json.loads(fetch(f"{prometheus}/api/v1/alerts")[1])["data"]["alerts"]
-    print(f"{count} expressions were understood; of the board's all have data but {len(silent)} that need a failure, a provider, "
-          f"a feed or an endpoint; {len(known)} names of series were seen; alerts now: "
+    print(f"{count} expressions are valid; all of the dashboard have data, except {len(silent)} that need a failure, a provider, a feed "
+          f"or an endpoint; {len(known)} series names were seen; firing alerts: "
           f"{sorted({alert['labels']['alertname'] for alert in firing}) or 'none'}")
 
 
 def main():
     command, *arguments = sys.argv[1:]
-    {"names": names, "runbook": runbook, "commands": commands, "board": board, "compose": compose, "chart": chart, "use": use,
-     "ask": ask, "requirements": requirements, "web": web}[command](*arguments)
+    {"names": names, "runbook": runbook, "commands": commands, "dashboard": dashboard, "compose": compose, "chart": chart, "use": use,
+     "queries": queries, "requirements": requirements, "web": web}[command](*arguments)
     for text in FAULTS:
         print(f"FAULT {text}", file=sys.stderr)
     sys.exit(bool(FAULTS))

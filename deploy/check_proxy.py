@@ -1,17 +1,17 @@
-"""Sends raw request lines through the proxies, as deploy/check asks for it. Python 3.10 or newer, nothing else.
+"""Sends raw request lines through the proxies, for deploy/check. Requires Python 3.10 or newer.
 
-A proxy and Synapse may read one path in two ways. Every place that a proxy must close is therefore requested in many
-spellings, byte by byte over a socket, because HTTP libraries normalise paths.
+A proxy and Synapse may parse the same path differently. Every endpoint that a proxy must close is therefore requested in many
+spellings, as raw bytes over a socket, because HTTP libraries normalise paths.
 
   check_proxy.py spellings NAME=URL… UPSTREAM_PORT
-      In front of a recorder that listens on UPSTREAM_PORT: no spelling of a closed place may reach it, and the paths of
-      regular clients must reach it unchanged.
+      With a recorder on UPSTREAM_PORT as upstream: no spelling of a closed endpoint may reach it, and the paths of regular
+      clients must reach it unchanged.
   check_proxy.py effects NAME=URL… SYNAPSE_URL TOKEN USER ROOM -- PSQL…
-      In front of a real Synapse, with the token of a user who is not in the room: nothing may change there. Afterwards the
-      same requests go to Synapse directly and must change something, so that the check can fail.
+      With a real Synapse as upstream, and the token of a user who is not in the room: nothing may change there. Afterwards the
+      same requests go to Synapse directly and must have an effect, which proves that the check can fail.
   check_proxy.py limits URL UPSTREAM_PORT
-      In front of the recorder, with limits of one request a second, 20 at once, two open requests and three streams: what
-      is more is refused with 429 and Retry-After, and open streams are not counted with other requests.
+      With the recorder as upstream, and limits of one request a second, a burst of 20, two open requests and three streams:
+      further requests are refused with 429 and Retry-After, and open streams are not counted with other requests.
 """
 
 import collections
@@ -29,7 +29,7 @@ import urllib.parse
 HOST = "chat.example.org"
 Place = collections.namedtuple("Place", "before word after reads")
 
-# One line for each closed place: `reads` says whether it is closed for reading too. {room}, {user} and {alias} are filled in.
+# Closed endpoints. `reads` marks endpoints that are also closed for reading. {room}, {user} and {alias} are filled in.
 CLIENT = "/_matrix/client/v3/"
 PLACES = [
     *[Place(CLIENT, word, "", True) for word in (
@@ -53,7 +53,7 @@ PLACES = [
     Place("/_matrix/app/v1/", "ping", "", True),
 ]
 
-# Requests of regular clients, which must arrive as they were sent.
+# Requests of regular clients, which must arrive unchanged.
 OPEN = [
     ("GET", "/_matrix/client/versions"),
     ("GET", "/_matrix/client/v3/sync?filter=%7B%22a%22%3A%22..%2F..%22%7D&since=s1/../2&timeout=0"),
@@ -72,7 +72,7 @@ OPEN = [
     ("PUT", "/_matrix/client/v3/rooms/!a%3Aexample.org/typing/%40ada%3Aexample.org"),
     ("POST", "/_matrix/client/v3/keys/upload"),
     ("PUT", "/_matrix/client/v3/sendToDevice/m.room.encrypted/m1.2"),
-    # Session ids of encrypted rooms are base64, with slashes that may stand at the ends and side by side.
+    # Session ids of encrypted rooms are base64, and may contain leading, trailing and doubled slashes.
     ("PUT", "/_matrix/client/v3/room_keys/keys/!a%3Aexample.org/%2FAb%2Fc%2BD%2F%2Fe%2F?version=1"),
     ("PUT", "/_matrix/client/v3/user/%40ada%3Aexample.org/account_data/m.direct"),
     ("POST", "/_matrix/client/v3/user_directory/search"),
@@ -84,7 +84,8 @@ OPEN = [
 ]
 
 
-# Proxies may pass these on where they do not begin as a closed place: Synapse decodes once, and so does not know them.
+# A proxy may forward these, unless they start with a closed path. Synapse decodes only once, so it does not recognise
+# them as closed endpoints.
 TWICE = "encoded twice"
 
 
@@ -93,7 +94,7 @@ def encoded(text):
 
 
 def spellings(place, names):
-    """Every way to write a place that a proxy or Synapse might take for it, with a name for messages."""
+    """Every spelling that a proxy or Synapse might parse as this endpoint, with a name for messages."""
     before, word, after, _ = (part.format(**names) if isinstance(part, str) else part for part in place)
     plain = before + word + after
     yield "plain", plain
@@ -151,13 +152,13 @@ def spellings(place, names):
         yield "absolute", origin + "/" + plain
 
 
-# The certificate is one that deploy/check made; who it is from is not the question here.
+# deploy/check created the certificate; its issuer is not checked.
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 TLS.check_hostname, TLS.verify_mode = False, ssl.CERT_NONE
 
 
 class Connection:
-    """One connection that is kept while the proxy keeps it."""
+    """A connection that is reused until the proxy closes it."""
 
     def __init__(self, url, host=HOST, source="127.0.0.1"):
         self.url, self.host, self.source, self.socket = urllib.parse.urlsplit(url), host, source, None
@@ -175,7 +176,7 @@ class Connection:
             self.socket = None
 
     def request(self, method, target, headers=(), body=b""):
-        """The status, headers and body of the response; the target is written as it is."""
+        """Sends a request with an unmodified target; returns status, headers and body of the response."""
         lines = [f"{method} {target} HTTP/1.1", f"Host: {self.host}", *headers]
         if method not in ("GET", "HEAD", "OPTIONS"):
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
@@ -192,7 +193,7 @@ class Connection:
             status_line = b""
         if not status_line:
             self.close()
-            if kept:  # closed by the proxy after the response before
+            if kept:  # closed by the proxy after the previous response
                 return self.request(method, target, headers, body)
             return 0, {}, b""
         status = int(status_line.split()[1])
@@ -219,7 +220,7 @@ class Connection:
 
 
 def named(arguments):
-    """NAME=URL arguments as pairs, and the others."""
+    """NAME=URL arguments as pairs, and all other arguments."""
     pairs = [argument.split("=", 1) for argument in arguments if re.match(r"[a-z]+=http", argument)]
     return pairs, [argument for argument in arguments if not re.match(r"[a-z]+=http", argument)]
 
@@ -227,7 +228,7 @@ def named(arguments):
 class Recorder(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     seen = []
-    # Requests with ?wait are answered once this is set.
+    # Requests with ?wait get their response once this is set.
     released = threading.Event()
 
     def answer(self):
@@ -275,15 +276,15 @@ def check_spellings(*arguments):
             status, _, _ = connection.request(method, target, body=b"{}")
             count, kinds[kind] = count + 1, kinds[kind] + 1
             if Recorder.seen or status not in REFUSED:
-                faults.append(f"{name}: {method} {target!r} ({kind}) is {status}, and reached the homeserver: {Recorder.seen}")
+                faults.append(f"{name}: {method} {target!r} ({kind}) returned {status} and reached the homeserver: {Recorder.seen}")
         for method, target in OPEN:
             Recorder.seen.clear()
             status, _, content = connection.request(method, target, body=b"{}")
             if Recorder.seen != [f"{method} {target}"]:
-                faults.append(f"{name}: {method} {target} must reach the homeserver as it is, not {status} {content[:80]!r} {Recorder.seen}")
+                faults.append(f"{name}: {method} {target} must reach the homeserver unchanged, but got {status} {content[:80]!r} {Recorder.seen}")
         connection.close()
         if not faults:
-            print(f"{name}: {len(PLACES)} closed places were refused in {count} requests of {len(kinds)} kinds; {len(OPEN)} requests of "
+            print(f"{name}: {len(PLACES)} closed endpoints were refused in {count} requests of {len(kinds)} kinds; {len(OPEN)} requests of "
                   "regular clients passed unchanged")
     recorder.shutdown()
     return faults
@@ -295,7 +296,7 @@ def check_effects(*arguments):
     psql = arguments[split + 1:]
     server = user.partition(":")[2]
     alias = f"#closed-check:{server}"
-    # All that the requests below could do, for this user, room and alias.
+    # All possible effects of the requests below, for this user, room and alias.
     state = f"""
       select 'rooms', count(*) from rooms where creator = '{user}' union all
       select 'memberships', count(*) from room_memberships where user_id = '{user}' union all
@@ -315,7 +316,7 @@ def check_effects(*arguments):
     quoted = urllib.parse.quote
     names = {"room": quoted(room, safe="!"), "user": quoted(user, safe=""), "alias": quoted(alias, safe="")}
     headers = [f"Authorization: Bearer {token}"]
-    # One body that every one of the places would take.
+    # One body that is valid for every closed endpoint.
     body = json.dumps({"name": "closed", "membership": "join", "displayname": "Closed Check", "avatar_url": "mxc://closed/check",
                        "room_id": room, "visibility": "public", "new_version": "10", "username": "closed-check", "password": "x",
                        "type": "m.login.dummy", "auth": {"type": "m.login.dummy"}, "new_password": "y"}).encode()
@@ -326,15 +327,15 @@ def check_effects(*arguments):
             status, _, content = connection.request(method, target, headers, body)
             statuses[status] += 1
             if status not in REFUSED:
-                faults.append(f"{name}: {method} {target!r} ({kind}) is {status}: {content[:120]!r}")
+                faults.append(f"{name}: {method} {target!r} ({kind}) returned {status}: {content[:120]!r}")
         connection.close()
         if (after := snapshot()) != before:
-            faults.append(f"{name}: something happened on the homeserver: {before} became {after}")
+            faults.append(f"{name}: the homeserver was changed: {before} became {after}")
             before = after
         elif not faults:
             print(f"{name}: with a user's token {sum(statuses.values())} requests had no effect: {dict(sorted(statuses.items()))}")
 
-    # The same spellings have an effect without a proxy.
+    # Without a proxy, the same spellings must have an effect.
     connection, changed = Connection(synapse), []
     direct = [
         ("PUT", f"{CLIENT}createRoom/.."), ("PUT", f"{CLIENT}createRoom/txn1"),
@@ -345,11 +346,11 @@ def check_effects(*arguments):
         before = snapshot()
         status, _, content = connection.request(method, target, headers, body)
         if status != 200 or (snapshot() == before and "state" not in target):
-            faults.append(f"Synapse itself does not do {method} {target}: {status} {content[:120]!r}, so the check above proves little")
+            faults.append(f"Synapse itself does not execute {method} {target}: {status} {content[:120]!r}, so the check above proves little")
         else:
             changed.append(target)
     connection.close()
-    print(f"Synapse itself: {len(changed)} of them have an effect")
+    print(f"Synapse itself executes {len(changed)} of them")
     return faults
 
 
@@ -363,7 +364,7 @@ def check_limits(url, port):
         Recorder.released.clear()
         passed, refused = collections.Counter(), []
 
-        def ask(path, host=host, passed=passed, refused=refused):
+        def send(path, host=host, passed=passed, refused=refused):
             connection = Connection(url, host)
             status, headers, content = connection.request("GET", path)
             connection.close()
@@ -374,35 +375,35 @@ def check_limits(url, port):
             return status
 
         waiting = []
-        # One after another, until each has arrived: which of them is too much is certain.
+        # Start requests one by one, so that it is certain which one exceeds the limit.
         for path, room in ((stream, 3), (other, 2)):
             for _ in range(room):
                 count = len(Recorder.seen)
-                waiting.append(threading.Thread(target=ask, args=(f"{path}?wait",)))
+                waiting.append(threading.Thread(target=send, args=(f"{path}?wait",)))
                 waiting[-1].start()
                 ends = time.monotonic() + 10
                 while len(Recorder.seen) == count and time.monotonic() < ends:
                     time.sleep(0.01)
                 if len(Recorder.seen) == count:
-                    faults.append(f"{host}{path}: fewer than {room} at once are let through")
-            if (status := ask(path)) != 429:
-                faults.append(f"{host}{path}: one more than {room} at once is {status}")
+                    faults.append(f"{host}{path}: fewer than {room} concurrent requests are admitted")
+            if (status := send(path)) != 429:
+                faults.append(f"{host}{path}: one more than {room} concurrent requests returned {status}")
         Recorder.released.set()
         for thread in waiting:
             thread.join()
         if passed != {299: 5} or len(refused) != 2:
             faults.append(f"{host}: of 7 requests, 5 must pass: {dict(passed)}, and {len(refused)} were refused")
         for _ in range(60):
-            ask(other)
+            send(other)
         if passed[299] < 15 or len(refused) < 20:
-            faults.append(f"{host}: of 60 requests at once some pass and some do not: {dict(passed)}, and {len(refused)} were refused")
+            faults.append(f"{host}: of 60 requests in a burst some must pass and some must be refused: {dict(passed)}, and {len(refused)} were refused")
         elsewhere = Connection(url, host, "127.0.0.2")
         if (status := elsewhere.request("GET", other)[0]) != 299:
-            faults.append(f"{host}: another address is {status}")
+            faults.append(f"{host}: a request from another address returned {status}")
         elsewhere.close()
         for headers, content in refused:
             if not headers.get("retry-after") or not {"code", "errcode"} & json.loads(content).keys():
-                faults.append(f"{host}: a refusal does not say when to come again: {headers} {content!r}")
+                faults.append(f"{host}: a refusal has no Retry-After or no code: {headers} {content!r}")
                 break
         print(f"{host}: limits by address refuse {len(refused)} of {len(refused) + sum(passed.values())} requests, with Retry-After")
     recorder.shutdown()

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Makes the roles and databases, when PostgreSQL starts with an empty directory. Run by the image of PostgreSQL, once.
+# Creates the roles and databases when PostgreSQL starts with an empty data directory. The PostgreSQL image runs it
+# once.
 #
-# matchday_owner owns the tables and migrates them; matchday_service runs the service with the rights of matchday_app, and
-# can change neither the tables nor what must stay as it was written. Synapse has a role and a database of its own.
+# matchday_owner owns the tables and migrates them. matchday_service runs the service with the privileges of
+# matchday_app, and can neither change the schema nor modify append-only tables. Synapse has a separate role and
+# database.
 set -euo pipefail
 
 psql -v ON_ERROR_STOP=1 --username "$POSTGRES_USER" --dbname postgres \
@@ -16,7 +18,7 @@ revoke connect on database matchday from public;
 grant connect on database matchday to matchday_app;
 
 create role synapse login password :'synapse_password';
--- Synapse insists on the C collation.
+-- Synapse requires the C collation.
 create database synapse owner synapse encoding 'UTF8' lc_collate 'C' lc_ctype 'C' template template0;
 revoke connect on database synapse from public;
 SQL

@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# Shared by dev/up, dev/down, dev/reset and dev/proof-parts; not to be run by itself.
+# Shared by dev/up, dev/down, dev/reset and dev/install-test-tools; not a command.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 dev=$root/.dev
 run=$dev/run
 log=$dev/log
-all_parts=(postgres redis nats synapse)
+all_services=(postgres redis nats synapse)
 
-# Outside the clone: the socket, whose path must be short, and the data where
-# the PostgreSQL user cannot reach the clone. One directory for each clone.
+# A directory outside the clone that belongs to this clone. It holds PostgreSQL's socket, whose path must be short, and
+# PostgreSQL's data if its user cannot access the clone.
 outside=/var/tmp/matchday-dev-$(printf %s "$root" | sha256sum | cut -c1-12)
 
 say() { printf '%s\n' "$*"; }
@@ -23,13 +23,13 @@ seconds_since() { # START_MS
   printf '%d.%d s' $((ms / 1000)) $((ms % 1000 / 100))
 }
 
-# Where this clone's PostgreSQL keeps its data.
+# Data directory of this clone's PostgreSQL.
 pg_data() {
   if [[ -L $dev/postgres ]]; then say "$outside/data"; else say "$dev/postgres"; fi
 }
 
-# An argument that only this clone's process of that part has.
-marker() { # PART
+# An argument on the command line that identifies this clone's process of a service.
+marker() { # SERVICE
   case $1 in
     postgres) pg_data ;;
     redis) say "$dev/redis/redis.conf" ;;
@@ -38,8 +38,8 @@ marker() { # PART
   esac
 }
 
-# Whether a process is this clone's process of that part: ids are used again.
-is_part() { # PART PID
+# Whether a process is this clone's process of a service. Checks the command line, because process ids are reused.
+is_service() { # SERVICE PID
   local args=() arg wanted
   [[ $2 =~ ^[0-9]+$ ]] || return 1
   { mapfile -d '' -t args <"/proc/$2/cmdline"; } 2>/dev/null || return 1
@@ -50,28 +50,28 @@ is_part() { # PART PID
   return 1
 }
 
-# The process id of a part this clone runs; fails if it does not run.
-part_pid() { # PART
+# Prints the process id of a service that this clone runs; fails if it is not running.
+service_pid() { # SERVICE
   local pid=
   { read -r pid <"$run/$1.pid"; } 2>/dev/null || return 1
-  is_part "$1" "$pid" && say "$pid"
+  is_service "$1" "$pid" && say "$pid"
 }
 
-check_parts() { # PART…
-  local part
-  for part; do
-    [[ " ${all_parts[*]} " == *" $part "* ]] || die "no part is called '$part'; there are: ${all_parts[*]}"
+check_services() { # SERVICE…
+  local service
+  for service; do
+    [[ " ${all_services[*]} " == *" $service "* ]] || die "unknown service '$service'; choose from: ${all_services[*]}"
   done
 }
 
-# One dev/up, dev/down or dev/reset at a time in a clone.
+# Allows one dev/up, dev/down or dev/reset at a time in a clone.
 lock() {
   mkdir -p "$dev"
   exec 9>"$dev/lock"
-  flock -w 600 9 || die "another dev/ script has been busy in this clone for 10 minutes"
+  flock -w 600 9 || die "another dev/ script has been running in this clone for 10 minutes"
 }
 
-# Runs a long command with its output in a log, and says every 10 s that it lives.
+# Runs a long command with its output in a log, and prints a progress line every 10 s.
 install_step() { # WHAT COMMAND…
   local what=$1 pid start tick=0
   shift
@@ -85,7 +85,7 @@ install_step() { # WHAT COMMAND…
   done
   if ! wait "$pid"; then
     tail -n 20 "$log/install.log" >&2
-    die "installing $what failed (whole log: $log/install.log); check the network, then run it again"
+    die "installing $what failed (log: $log/install.log); check the network, then run it again"
   fi
   say "installed $what in $(seconds_since "$start")"
 }
@@ -94,7 +94,7 @@ apt_install() { # PACKAGE…
   local sudo=() status=0
   ((EUID == 0)) || sudo=(sudo -n)
   local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=300)
-  # Debian would start its own servers at once; this file forbids it meanwhile.
+  # Debian would start its own servers after the installation; this file prevents that.
   local policy=/usr/sbin/policy-rc.d made=
   if [[ ! -e $policy ]]; then
     printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee "$policy" >/dev/null
@@ -107,18 +107,18 @@ apt_install() { # PACKAGE…
   return "$status"
 }
 
-# Stops a part by its process id, the hard way after 15 s.
-stop_part() { # PART
-  local part=$1 pid signal=TERM start how=stopped
+# Stops a service; kills it after 15 s.
+stop_service() { # SERVICE
+  local service=$1 pid signal=TERM start how=stopped
   start=$(now_ms)
-  if ! pid=$(part_pid "$part"); then
-    rm -f "$run/$part.pid"
-    printf '%-9s not running\n' "$part"
+  if ! pid=$(service_pid "$service"); then
+    rm -f "$run/$service.pid"
+    printf '%-9s not running\n' "$service"
     return
   fi
-  [[ $part == postgres ]] && signal=INT # a fast shutdown: ends sessions, loses nothing
+  [[ $service == postgres ]] && signal=INT # fast shutdown: disconnects clients, loses no data
   kill -"$signal" "$pid" || true
-  while is_part "$part" "$pid"; do
+  while is_service "$service" "$pid"; do
     if (($(now_ms) - start > 15000)); then
       kill -KILL "$pid" || true
       how=killed
@@ -127,19 +127,19 @@ stop_part() { # PART
     fi
     sleep 0.05
   done
-  rm -f "$run/$part.pid"
-  printf '%-9s %s  %s\n' "$part" "$how" "$(seconds_since "$start")"
+  rm -f "$run/$service.pid"
+  printf '%-9s %s  %s\n' "$service" "$how" "$(seconds_since "$start")"
 }
 
-stop_parts() { # PART…; PostgreSQL last, since Synapse uses it
-  local part jobs=()
-  for part; do
-    [[ $part == postgres ]] && continue
-    stop_part "$part" 9>&- &
+stop_services() { # SERVICE…; PostgreSQL last, because Synapse uses it
+  local service jobs=()
+  for service; do
+    [[ $service == postgres ]] && continue
+    stop_service "$service" 9>&- &
     jobs+=($!)
   done
   ((${#jobs[@]} == 0)) || wait "${jobs[@]}"
-  for part; do
-    [[ $part != postgres ]] || stop_part postgres
+  for service; do
+    [[ $service != postgres ]] || stop_service postgres
   done
 }

@@ -1,20 +1,20 @@
--- What every feature stands on: messages on their way out, and who may do what only one may do at a time.
+-- Tables shared by all features: the outbox and leases.
 --
--- Each table's comment begins with its kind. A test reads the kinds and holds the tables to the rules of their kind,
--- which keep sharding by user a matter of distribution and not of rewriting:
---   user:       a row per user and more; user_id stands first in the primary key and in every unique constraint
---   reference:  small, read by all, written by few; never refers to a user table, holds no counter
---   claim:      makes one value unique across users; keyed by the value alone
---   tally:      counts what many cause; split into slots, so that no two writers wait for each other
---   timed:      rows that pass; partitioned by time, or swept by an index on it
---   queue:      rows that wait; taken out in the order of an identity
+-- Each table's comment starts with its kind. A test reads the kinds and enforces the rules of each kind. They allow
+-- sharding by user without rewriting queries:
+--   user:       one or more rows per user; user_id comes first in the primary key and in every unique constraint
+--   reference:  small, read by all, written rarely; never refers to a user table, has no counter
+--   claim:      makes one value unique across users; the value alone is the key
+--   tally:      counts that many writers change; split into slots, so writers do not block each other
+--   timed:      rows that expire; partitioned by time, or swept by an index on it
+--   queue:      rows that wait; taken in the order of an identity
 
--- Who works with the tables does not own them: one role migrates, and the service connects as a member of matchday_app,
--- from which a migration can take what nobody may do to a table. In development one role may do both; it has more rights
+-- The service does not own its tables. One role migrates, and the service connects as a member of matchday_app, from
+-- which a migration can revoke privileges on a table. In development one role may do both; it then has more privileges
 -- than the service needs.
 --
--- Roles are the server's and not the database's, so an operator or a migration of another database may have made this
--- one, or be making it right now.
+-- Roles belong to the server and not to the database, so an operator or a migration of another database may have
+-- created this role, or be creating it concurrently.
 do $$
 begin
     if not exists (select from pg_roles where rolname = 'matchday_app') then
@@ -22,21 +22,21 @@ begin
     end if;
 exception
     when duplicate_object or unique_violation then
-        -- The session still remembers that there is none, until it opens a table.
+        -- Opening a table refreshes the session's cached lookup, which still says that the role does not exist.
         perform from pg_roles where rolname = 'matchday_app';
     when insufficient_privilege then
-        -- All of it in the message: a hint is lost on its way to who migrates.
+        -- The advice is part of the message, because the migration command does not print hints.
         raise insufficient_privilege using message = format(
-            'there is no role matchday_app, and %I may not create roles: let somebody who may run'
-            ' `create role matchday_app nologin`, then migrate again', current_user);
+            'the role matchday_app does not exist, and %I cannot create roles: run'
+            ' `create role matchday_app nologin` as a role that can, then migrate again', current_user);
 end
 $$;
 
 grant usage on schema public to matchday_app;
--- What this role creates from here on, in this migration and in later ones. So one role must run them all.
+-- Applies to tables that this role creates in this and later migrations, so one role must run all of them.
 alter default privileges in schema public grant select, insert, update, delete on tables to matchday_app;
 alter default privileges in schema public grant usage, select on sequences to matchday_app;
--- It was there before. A process looks into it when it starts.
+-- sqlx created this table earlier, so the default privileges do not cover it. Every process reads it at startup.
 grant select on _sqlx_migrations to matchday_app;
 
 create table outbox (
@@ -48,7 +48,7 @@ create table outbox (
     payload    jsonb       not null,
     created_at timestamptz not null default now()
 );
-comment on table outbox is 'queue: messages written with the state they speak of; the relay publishes and deletes them in the order of id';
+comment on table outbox is 'queue: messages of committed changes; the relay publishes and deletes them by id';
 
 create table leases (
     name       text        primary key,
@@ -56,4 +56,4 @@ create table leases (
     granted_at timestamptz not null,
     expires_at timestamptz not null
 );
-comment on table leases is 'reference: which process does what only one may do at a time, and until when';
+comment on table leases is 'reference: holders of tasks that only one process may run, and their expiry';

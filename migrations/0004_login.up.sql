@@ -1,13 +1,13 @@
--- Logging in by phone: who an account is, which names and numbers are taken, and the codes that prove a number.
+-- Login by phone: accounts, claimed usernames and phone numbers, and login codes.
 
 alter table users
     add column username text,
-    -- A username that was chosen stays; one that was made up can be replaced once.
+    -- A chosen username is permanent; a generated one can be replaced once.
     add column username_is_generated boolean not null default true,
-    -- Accounts that a developer made have none.
+    -- Null for accounts created by development tools.
     add column phone text,
     add column phone_verified_at timestamptz,
-    -- Whether the homeserver's account of that name was made by us. Another one's is not given to anybody.
+    -- Whether this service created the homeserver account with this username. Accounts of other origin are never used.
     add column has_chat_account boolean not null default false,
     add column name text,
     add column email text,
@@ -20,7 +20,7 @@ create table username_claims (
     user_id    bigint      not null,
     claimed_at timestamptz not null
 );
-comment on table username_claims is 'claim: every username there is or ever was; none is given to somebody else again';
+comment on table username_claims is 'claim: all current and former usernames; none is ever reassigned';
 insert into username_claims (username, user_id, claimed_at) select username, user_id, created_at from users;
 
 create table phone_claims (
@@ -28,33 +28,33 @@ create table phone_claims (
     user_id    bigint      not null,
     claimed_at timestamptz not null
 );
-comment on table phone_claims is 'claim: whose account a phone number logs in to';
+comment on table phone_claims is 'claim: account that a phone number logs in to';
 
--- The chat device that belongs to the session. Both end together.
+-- Chat device of the session. Both end together.
 alter table sessions add column device_id text;
--- When its holder last proved to have the account's phone, if that was after the login.
+-- Time at which the user last verified the account's phone in this session, if that was after the login.
 alter table sessions add column proven_at timestamptz;
 
 create table codes (
     id            bigint      generated always as identity primary key,
-    -- What the code is for: login:+14155550100, or verify:42 where user 42 proves a number. The newest code of a
-    -- subject is the one that counts.
+    -- Purpose of the code: login:+14155550100, or verify:42 if user 42 verifies a number. Only the newest code of a
+    -- subject is valid.
     subject       text        not null,
     phone         text        not null,
-    -- The number without its last four digits, and its country: fraud shows in them.
+    -- The number without its last four digits, and its country. Fraud detection counts by both.
     block         text        not null,
     country       text        not null,
-    -- HMAC-SHA256 of subject, phone, nonce and code, under the key of this version. The key is not in the database.
+    -- HMAC-SHA256 of subject, phone, nonce and code with the key of this version. The key is not in the database.
     mac           bytea       not null check (octet_length(mac) = 32),
     nonce         bytea       not null check (octet_length(nonce) = 16),
     key_version   smallint    not null,
-    -- Who asked for it. They have guesses of their own, so that nobody else can use them up.
+    -- Network that requested the code. Its guesses are counted separately, so other networks cannot use them up.
     network       text        not null,
-    -- What a customer of a provider may hold: an IPv4 address, or a /48 of IPv6. Fraud is judged by it.
+    -- Network assigned to one customer of a provider: an IPv4 address, or a /48 of IPv6. Fraud detection counts by it.
     origin        text        not null,
     -- Keyed hash of phone and neighbourhood, see phone_verifications.
     place         bytea       not null,
-    -- Sent while a shared limit was used up, because the phone had verified before.
+    -- Sent although a shared limit was used up, because the phone had been verified before.
     is_limited    boolean     not null,
     own_guesses   smallint    not null default 0,
     other_guesses smallint    not null default 0,
@@ -62,92 +62,93 @@ create table codes (
     expires_at    timestamptz not null,
     consumed_at   timestamptz
 );
-comment on table codes is 'timed: codes that were sent; swept a day after they were made';
+comment on table codes is 'timed: codes that were sent; swept a day after their creation';
 create index codes_by_subject on codes (subject, id);
 create index codes_by_time on codes (created_at);
 
 create table code_failures (
-    -- As in codes.
+    -- Same format as codes.subject.
     subject        text        not null,
-    -- Guesses from the network that had asked for the code, or from all others.
+    -- True for guesses from the network that requested the code, false for all others.
     own            boolean     not null,
-    -- In a row: a right code ends the row, a new code does not.
+    -- Consecutive failures: a correct code resets the count, a new code does not.
     failures       integer     not null,
     last_failed_at timestamptz not null,
     primary key (subject, own)
 );
-comment on table code_failures is 'timed: wrong guesses in a row; swept a month after the last';
+comment on table code_failures is 'timed: consecutive wrong guesses; swept a month after the last';
 create index code_failures_by_time on code_failures (last_failed_at);
 
 create table phone_verifications (
     phone       text        not null,
-    -- Keyed hash of the phone and of the part of the internet (IPv4 /16, IPv6 /32) that it verified from; empty where
-    -- that is not known.
+    -- Keyed hash of the phone and of the network (IPv4 /16, IPv6 /32) that it was verified from; empty if unknown.
     place       bytea       not null,
     verified_at timestamptz not null,
     primary key (phone, place)
 );
-comment on table phone_verifications is 'timed: phones that have verified a code, and from around where: strangers cannot use up their limits; swept 400 days after the last time';
+comment on table phone_verifications is
+    'timed: verified phones by network; others cannot use up their limits; swept 400 days after the last verification';
 create index phone_verifications_by_time on phone_verifications (verified_at);
 
 create table sms_log (
     id         bigint      generated always as identity primary key,
     code_id    bigint      not null,
     phone      text        not null,
-    -- Written outside production only.
+    -- Stored outside production only.
     code       text,
-    -- The text of a message without a code; empty in production.
+    -- Text of a message without a code; empty in production.
     notice     text,
     status     text        not null check (status in ('sent', 'failed')),
     provider   text        not null,
-    -- What the provider calls the message, to ask it about.
+    -- The provider's id of the message, for inquiries.
     message_id text,
     error      text,
-    -- How often the code was tried; written when the code is swept, and counted there until then.
+    -- Number of guesses of the code. Copied from the code when it is swept.
     attempts   integer,
-    -- When the provider reported that it arrived.
+    -- Time of delivery reported by the provider.
     delivered_at timestamptz,
     created_at timestamptz not null,
     expires_at timestamptz not null
 );
-comment on table sms_log is 'timed: messages handed to providers; swept by age';
+comment on table sms_log is 'timed: messages sent to SMS providers; swept by age';
 create index sms_log_by_phone on sms_log (phone, id);
 create index sms_log_by_time on sms_log (created_at);
--- Providers name the code in their reports.
+-- For delivery reports, which refer to the code.
 create index sms_log_by_code on sms_log (code_id);
 
 create table phone_moves (
     user_id       bigint      not null references users,
     id            bigint      generated always as identity,
-    -- The phone that the account has left. It gets a text with a code that undoes the move.
+    -- Previous phone of the account. It receives a message with a code that undoes the move.
     from_phone    text        not null,
     language      text        not null,
     moved_at      timestamptz not null,
     undo_until    timestamptz not null,
-    -- SHA-256 of that code, once it was sent.
+    -- SHA-256 of that code, after it was sent.
     undo_hash     bytea       check (octet_length(undo_hash) = 32),
-    -- When the text is to be sent; null once it was.
+    -- Time at which the message must be sent; null after it was sent.
     notice_due_at timestamptz,
     attempts      smallint    not null default 0,
-    -- Also of moves that were made before or after the one that was undone.
+    -- Undoing one move sets this for all moves of the account.
     undone_at     timestamptz,
     primary key (user_id, id)
 );
-comment on table phone_moves is 'user: accounts that moved to another phone, as long as that can be undone; swept afterwards';
+comment on table phone_moves is 'user: moves of accounts to another phone that can still be undone; swept afterwards';
 create index phone_moves_by_notice on phone_moves (notice_due_at) where notice_due_at is not null;
 create index phone_moves_by_time on phone_moves (undo_until);
 
 create table sms_closures (
-    -- A network like 203.0.113.7, a block of numbers like +44207946, or a country like GB.
+    -- A network like 203.0.113.7, a number block like +44207946, or a country like GB.
     prefix       text        primary key,
     closed_at    timestamptz not null,
     closed_until timestamptz not null,
-    -- What it was closed for.
+    -- Counts that caused the limit.
     phones       bigint      not null,
     verified     bigint      not null,
-    -- Which closure in a row it is; each is longer and stricter than the one before.
+    -- Number of consecutive limits; each is longer and stricter than the previous one.
     level        smallint    not null,
-    -- How many codes an hour phones that have not verified before still get.
+    -- Codes per hour for phones that were not verified before.
     hourly       integer     not null
 );
-comment on table sms_closures is 'reference: networks, blocks and countries that get few codes, because too few of them came back';
+comment on table sms_closures is
+    'reference: limits on networks, number blocks and countries with too few verified codes';

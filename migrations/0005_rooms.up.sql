@@ -1,31 +1,31 @@
--- Chat rooms, who is in them, and what keeps them safe. Chat itself (messages, history, keys) is the homeserver's; here
--- is what lists and rules need of it, mirrored from what the homeserver pushes.
+-- Chat rooms, their members, and moderation. The homeserver owns chat itself (messages, history, keys). These tables
+-- hold the data that lists and rules need, synchronised from the events that the homeserver pushes.
 --
 -- One more kind of table:
---   room:       a row per room and more; room_id stands first in the primary key, so that one room's rows lie together
+--   room:       one or more rows per room; room_id comes first in the primary key, to keep a room's rows together
 
 create table rooms (
     id           bigint      generated always as identity primary key,
-    -- What the homeserver calls it; null until it is there.
+    -- Matrix room id; null until the homeserver has the room.
     matrix_id    text        unique,
-    -- The name it is asked for under. Asked twice under one alias, the homeserver makes one room.
+    -- Alias used to create the room. The homeserver creates one room per alias, however often it is requested.
     alias        text        not null unique,
     name         text        not null,
     topic        text        not null default '',
     event_id     bigint      references events,
-    -- The match's own rooms: its first stand is made with the match, further ones when those before are full. Null for
-    -- a room that somebody opened.
+    -- Number of a match room. Stand 1 is created with the match, further stands when the existing ones are full. Null
+    -- for a fan room.
     stand        integer     check (stand >= 1),
     creator_id   bigint,
     is_private   boolean     not null default false,
     created_at   timestamptz not null,
-    -- Who makes it on the homeserver makes it alone until then.
+    -- Until then, only the worker that claimed the room creates it on the homeserver.
     made_until   timestamptz not null,
-    -- Since when the homeserver has the alias and no more. It may be at work on it, or have died over it.
+    -- Time since which the homeserver has the alias but no room, because creation is in progress or failed.
     half_made_at timestamptz,
-    -- Since when it is being removed, because its making came to nothing.
+    -- Time since which an abandoned room is being removed.
     discarded_at timestamptz,
-    -- Null until all of its making is done. Before that nobody sees it.
+    -- Null until the room is complete. Before that, it is not visible to users.
     opened_at    timestamptz,
     unique (event_id, stand),
     constraint rooms_owner check ((stand is null) = (creator_id is not null)),
@@ -33,37 +33,37 @@ create table rooms (
 );
 comment on table rooms is 'reference: chat rooms';
 create index rooms_unfinished on rooms (created_at) where opened_at is null;
--- Serves finding a wish that is asked for again.
+-- For finding a repeated request to create a room.
 create index rooms_by_creator on rooms (creator_id, created_at) where creator_id is not null;
--- Serves searching any part of a name, ignoring case.
+-- For case-insensitive search of any part of a name.
 create index rooms_name_trgm on rooms using gin (lower(name) gin_trgm_ops);
 
 create table room_activity (
     room_id       bigint      primary key references rooms on delete cascade,
-    -- Who has joined, without the service's bot.
+    -- Joined members without the service's bot.
     member_count  bigint      not null default 0 check (member_count >= 0),
     last_activity timestamptz not null,
-    -- When the members were last compared with the homeserver's.
+    -- Time of the last comparison of the members with the homeserver.
     compared_at   timestamptz not null
 );
-comment on table room_activity is 'room: what changes with every message and every join';
+comment on table room_activity is 'room: data that changes with every message and join';
 create index room_activity_by_time on room_activity (last_activity, room_id);
 
 create table room_members (
     user_id    bigint      not null references users,
     room_id    bigint      not null references rooms on delete cascade,
     membership text        not null check (membership in ('join', 'invite', 'leave', 'ban')),
-    -- Whose invitation it is.
+    -- User who sent the invitation.
     invited_by bigint,
-    -- Last message or join, to within a minute.
+    -- Last message or join, with a precision of one minute.
     active_at  timestamptz,
     changed_at timestamptz not null,
-    -- The event that made it so, where the service was told of it before the homeserver pushed it. What is pushed
-    -- meanwhile is older and changes nothing.
+    -- Matrix event that caused the membership, if the service learned of it before the homeserver pushed it. Events
+    -- pushed before that one are older and are ignored.
     awaits     text,
     primary key (user_id, room_id)
 );
-comment on table room_members is 'user: who is in which room, as the homeserver says';
+comment on table room_members is 'user: memberships of rooms, synchronised from the homeserver';
 create index room_members_of_room on room_members (room_id, membership);
 
 create table remote_members (
@@ -74,7 +74,7 @@ create table remote_members (
     changed_at     timestamptz not null,
     primary key (room_id, matrix_user_id)
 );
-comment on table remote_members is 'room: who is in a room and has no account here';
+comment on table remote_members is 'room: members of rooms without an account in this service';
 
 create table seats (
     user_id    bigint      not null references users,
@@ -83,23 +83,23 @@ create table seats (
     expires_at timestamptz not null,
     primary key (user_id, event_id)
 );
-comment on table seats is 'user: places in a match''s stands, kept for those who are joining at the moment';
+comment on table seats is 'user: places in match rooms reserved for users who are joining';
 create index seats_by_room on seats (room_id, expires_at);
 
 create table chat_inbox (
-    -- The homeserver's name for the event, by which it is known when it comes again.
+    -- Matrix event id, which identifies repeated pushes.
     event_id    text        primary key,
-    -- The order in which events came.
+    -- Order in which events arrived.
     id          bigint      generated always as identity unique,
     matrix_room text        not null,
     type        text        not null,
     sender      text        not null,
     state_key   text,
     sent_at     timestamptz not null,
-    -- JSON; only of what the mirror reads. What people say to each other is not kept.
+    -- JSON, only for events that the membership sync reads. Messages of users are not stored.
     content     text,
     received_at timestamptz not null,
-    -- Null until it is dealt with.
+    -- Null until the event is processed.
     outcome     text        check (outcome in ('applied', 'ignored', 'set_aside')),
     fault       text
 );
@@ -112,12 +112,12 @@ create table mirror_marks (
     name text        primary key,
     at   timestamptz not null
 );
-comment on table mirror_marks is 'reference: when the mirror was last asked to compare itself with the homeserver';
+comment on table mirror_marks is 'reference: time of the last request to compare all rooms with the homeserver';
 
 alter table users
-    -- Since when they may not use the service.
+    -- Start of a ban from the service.
     add column banned_at timestamptz,
-    -- Since when they may not speak in chat.
+    -- Start of a mute in chat.
     add column muted_at timestamptz;
 
 create table restrictions (
@@ -125,12 +125,12 @@ create table restrictions (
     id         bigint      generated always as identity,
     action     text        not null check (action in ('ban', 'unban', 'mute', 'unmute')),
     reason     text        not null,
-    -- Who did it.
+    -- Operator who imposed or lifted the restriction.
     operator   text        not null,
     created_at timestamptz not null,
     primary key (user_id, id)
 );
-comment on table restrictions is 'user: what operators did to an account, and why';
+comment on table restrictions is 'user: restrictions of an account by operators, with reasons';
 
 create table blocks (
     user_id    bigint      not null references users,
@@ -139,18 +139,18 @@ create table blocks (
     primary key (user_id, blocked_id),
     constraint blocks_somebody_else check (user_id <> blocked_id)
 );
-comment on table blocks is 'user: whom a user does not want to meet';
--- Serves telling chat when somebody who is blocked has another name.
+comment on table blocks is 'user: users blocked by a user';
+-- For updating chat when a blocked user changes the username.
 create index blocks_by_blocked on blocks (blocked_id);
 
 create table reports (
     user_id      bigint      not null references users,
     id           bigint      generated always as identity,
     room_id      bigint      not null references rooms on delete cascade,
-    -- The message, as the homeserver names it.
+    -- Matrix event id of the message.
     event_id     text        not null,
     reason       text        not null,
-    -- Who sent it, when, and what it said, as the homeserver had it when it was reported.
+    -- Sender, time and content of the message on the homeserver at the time of the report.
     sender       text,
     sent_at      timestamptz,
     content      text,
@@ -162,5 +162,5 @@ create table reports (
 );
 comment on table reports is 'user: messages that users reported';
 create index reports_open on reports (created_at) where closed_at is null;
--- Operators close them by this.
+-- Operators close reports by id.
 create index reports_by_id on reports (id);

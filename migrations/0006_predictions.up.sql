@@ -1,23 +1,24 @@
--- What users predict of matches.
+-- Predictions of matches by users.
 
--- No foreign keys. Each would lock the row it points to for every prediction: the match's row is one for everybody, and
--- a user's would be written anew. A match is looked up in the statement that writes, under its gate (see
--- `predictions/store.rs`), and matches are not deleted; a user was just found by their token, and users are not either.
+-- No foreign keys. Each would lock the referenced row for every prediction: all predictions of a match would lock the
+-- same row, and each would rewrite its user's row. The writing statement looks up the match under its gate (see
+-- `predictions/store.rs`), and matches are not deleted. The user was just found by the token, and users are not deleted
+-- either.
 create table predictions (
     user_id    bigint      not null,
     event_id   bigint      not null,
-    -- It stays when the prediction is replaced.
+    -- Unchanged when the prediction is replaced.
     id         bigint      not null generated always as identity (cache 100),
-    -- Who wins.
+    -- Predicted outcome.
     prediction text        not null,
-    -- The score, if the user ventured one.
+    -- Predicted score, if given.
     home_goals smallint,
     away_goals smallint,
-    -- How sure the user is, in percent.
+    -- Confidence of the user, in percent.
     confidence smallint    not null,
-    -- 1 for the first word, one more with each that replaces it.
+    -- 1 for the first submission, incremented by each replacement.
     revision   integer     not null,
-    -- When the first word was written, and when the last one, by the clock that also judges whether the match is open.
+    -- Times of the first and last revision, by the same clock that decides whether the match is open.
     created_at timestamptz not null,
     updated_at timestamptz not null,
     primary key (user_id, event_id),
@@ -28,8 +29,8 @@ create table predictions (
         case when home_goals > away_goals then 'home' when home_goals < away_goals then 'away' else 'draw' end),
     constraint predictions_confidence check (confidence between 0 and 100)
 ) with (fillfactor = 90);
-comment on table predictions is 'user: what a user predicts of a match, at most once a match';
--- Serves reading the predictions of a match, page by page for lists and slice by slice for scores.
+comment on table predictions is 'user: predictions, at most one per user and match';
+-- For reading the predictions of a match, in pages for lists and in chunks for scores.
 create index predictions_by_event on predictions (event_id, user_id);
 
 create table prediction_revisions (
@@ -43,30 +44,30 @@ create table prediction_revisions (
     made_at    timestamptz not null,
     primary key (user_id, event_id, revision)
 );
-comment on table prediction_revisions is 'user: what a user said of a match before they replaced it';
+comment on table prediction_revisions is 'user: earlier revisions of replaced predictions';
 
 create table event_tallies (
     event_id   bigint   not null references events,
-    -- Each writer of predictions has a slot of its own; reading adds them up.
+    -- Each batch writer has a separate slot; reads add them up.
     slot       smallint not null,
-    -- How many say what. In one slot a number can be below zero: a prediction may be replaced by another writer.
+    -- Number of predictions by outcome. It can be negative in a slot, if another writer replaced a prediction.
     home       bigint   not null,
     draw       bigint   not null,
     away       bigint   not null,
-    -- The sum of their confidence, in percent.
+    -- Sum of their confidence, in percent.
     confidence bigint   not null,
     primary key (event_id, slot)
 );
-comment on table event_tallies is 'tally: how many predictions a match has, and what they say';
+comment on table event_tallies is 'tally: number of predictions of a match, by outcome';
 
--- Whether a match takes predictions at a moment.
+-- Whether a match accepts predictions at the given time.
 create function accepts_predictions(event events, moment timestamptz) returns boolean
     language sql immutable parallel safe
     return event.status = 'scheduled' and event.start_time > moment;
 
--- What `predictions/store.rs` does for a batch, for one prediction of a user who has none of the match yet, in one go:
--- whoever predicts alone would otherwise wait for four answers instead of one. Returns nothing where it is not such a
--- one, or the match is not open.
+-- Inserts a single first prediction in one statement, with the same result as the batch in `predictions/store.rs`,
+-- which would need four round trips. Returns no row if the user has a prediction of the match already, or if the match
+-- is not open.
 create function insert_alone(
     gate_class integer, gate integer, slot smallint,
     user_id bigint, event_id bigint, prediction text, home_goals smallint, away_goals smallint, confidence smallint
@@ -98,7 +99,7 @@ begin
     end if;
 end $$;
 
--- Who wins with so many goals.
+-- Outcome of a score.
 create function pick_of(home integer, away integer) returns text
     language sql immutable parallel safe
     return case when home > away then 'home' when home < away then 'away' else 'draw' end;
@@ -109,8 +110,9 @@ create type forecast as (pick text, home_goals smallint, away_goals smallint, co
 -- Result of a match; both fields are null without one.
 create type final_score as (home integer, away integer);
 
--- Points of a prediction; null without a result. It must compute the same as `Forecast::points` in `crates/scoring`, where
--- the rules are explained. The planner inlines it, and reads the fields of `row(…)::forecast` without building the row.
+-- Points of a prediction; null without a result. It must compute the same as `Forecast::points` in `crates/scoring`,
+-- where the rules are explained. The planner inlines it, and reads the fields of `row(…)::forecast` without building
+-- the row.
 create function prediction_points(rules_version smallint, forecast forecast, result final_score) returns integer
     language sql immutable parallel safe
     return case
@@ -124,8 +126,8 @@ create function prediction_points(rules_version smallint, forecast forecast, res
              + (200 * forecast.confidence - forecast.confidence * forecast.confidence + 250) / 500
     end;
 
--- The predictions of a match as they counted at a moment: each with the content it had just before the moment, or, if it
--- was first made at or after the moment, with its latest content and `is_in_time` false. The planner merges it into the
+-- The predictions of a match as they counted at a given time: each with the content it had just before, or, if it was
+-- first made at or after that time, with its latest content and `is_in_time` false. The planner merges it into the
 -- statement, so conditions on the columns use the indexes of `predictions`.
 create function predictions_as_of(event bigint, moment timestamptz)
     returns table (id bigint, user_id bigint, prediction text, home_goals smallint, away_goals smallint,
@@ -152,7 +154,7 @@ begin atomic
     where p.event_id = event;
 end;
 
--- The predictions that count for a result of the match, of users from one id up to another.
+-- Predictions that count for a result of the match, for a range of user ids.
 create function predictions_before(event bigint, moment timestamptz, from_user bigint, until_user bigint)
     returns table (user_id bigint, prediction text, home_goals smallint, away_goals smallint, confidence smallint)
     language sql stable parallel safe

@@ -1,57 +1,57 @@
--- What users have earned, and what is still to be added up.
+-- Scores of users, and the progress of score jobs.
 
 create table event_results (
     event_id      bigint      not null references events,
-    -- As in `events.result_revision` when it was written.
+    -- Value of `events.result_revision` when the result was written.
     revision      bigint      not null,
-    -- Null where nobody gains or loses: the match was called off, or its result was taken back.
+    -- Null if the result gives no points: the match was called off, or its result was annulled.
     home_score    integer,
     away_score    integer,
-    -- When the match began, as far as was known: which tables it counts for, and which predictions it counts.
+    -- Start of the match as known then. It determines the leaderboards and the predictions that count.
     start_time    timestamptz not null,
     recorded_at   timestamptz not null,
-    -- When somebody looks whether its work was lost, as long as it is not done.
+    -- Time of the next check for lost work, while the job is unfinished.
     look_again_at timestamptz not null,
-    -- When every score stood as this result has it, or as a later one.
+    -- Time at which all scores included this result or a later one.
     applied_at    timestamptz,
     primary key (event_id, revision)
 );
-comment on table event_results is 'reference: every result that a match has had';
+comment on table event_results is 'reference: all results of matches, with corrections and annulments';
 create index event_results_to_apply on event_results (look_again_at) where applied_at is null;
 
 create table score_lanes (
     event_id       bigint  not null references events,
     lane           integer not null,
-    -- Users from this id, and up to that of the next lane. Together the lanes of a match hold every id there can be.
+    -- Range of user ids. Together, the chunks of a match cover every possible id.
     from_user      bigint  not null,
     until_user     bigint  not null,
-    -- Which result is in the scores of these users, and which one the leaderboards show; 0 for none.
+    -- Revision included in the scores of these users, and revision shown on leaderboards; 0 for none.
     revision       bigint  not null,
     shown_revision bigint  not null,
     primary key (event_id, lane)
 );
-comment on table score_lanes is 'reference: how far the results of matches are in the scores, for a slice of the users each';
+comment on table score_lanes is 'reference: progress of score jobs, by chunk of users';
 
 create table user_scores (
     user_id bigint  not null,
-    -- Which table: see `score_scopes`.
+    -- Leaderboard: see `score_scopes`.
     scope   text    not null collate "C",
     points  integer not null,
-    -- Scores that were right to the goal.
+    -- Number of exact scores.
     exact   integer not null,
-    -- Outcomes that were right.
+    -- Number of correct outcomes.
     correct integer not null,
-    -- Matches with a result. 0 where all were taken back: then the user has no place in the table.
+    -- Number of matches with a result. 0 if all were annulled: then the user is not on the leaderboard.
     settled integer not null,
     primary key (user_id, scope)
-    -- Room for a second version of every row on its own page: a result changes all of them at once, and what finds room
-    -- there needs no new entries in the indexes.
+    -- Leaves room for a second version of every row on its page: a result updates many rows, and heap-only updates need
+    -- no new index entries.
 ) with (fillfactor = 50);
-comment on table user_scores is 'user: what a user has earned, by table';
--- Serves filling a table anew.
+comment on table user_scores is 'user: scores of users, by leaderboard';
+-- For rebuilding a leaderboard.
 create index user_scores_by_scope on user_scores (scope, user_id);
 
--- The tables that a match counts for.
+-- Leaderboards that a match counts for.
 create function score_scopes(tournament_id bigint, start_time timestamptz) returns text[]
     language sql immutable parallel safe
     return array[

@@ -1,47 +1,47 @@
--- Coins: where they came from, where they went, and what everybody has.
+-- Coins: the ledger and the balances of users.
 --
--- Double entry: a transaction moves coins between a user's wallet and one account of the house, as two entries that add
--- up to zero. An account of the house is not a row that everybody would wait for: it is the sum of its entries. What was
--- written stays as it was written: the role that the service runs with can add to these tables and read them, nothing
--- else. What was wrong is put right by a further transaction.
+-- Double entry: a transaction moves coins between a user's wallet and one house account, as two entries that add up to
+-- zero. A house account has no row, because every transaction would have to lock it: its balance is the sum of its
+-- entries. The tables of the ledger are append-only: the role of the service can only insert and read. Mistakes are
+-- corrected by further transactions.
 
 create table wallets (
     user_id      bigint not null primary key references users,
     balance      bigint not null,
-    -- How many transactions it has had: the number of the last one.
+    -- Number of transactions, which is also the number of the last one.
     transactions bigint not null,
-    -- The greatest number that every client reads exactly (2^53 - 1).
+    -- Largest integer that every client can represent exactly (2^53 - 1).
     constraint wallets_balance check (balance between 0 and 9007199254740991)
-    -- Every transaction writes the row anew: room for it on its own page, so that indexes need no new entries.
+    -- Leaves room on each page: every transaction updates the row, and heap-only updates need no new index entries.
 ) with (fillfactor = 50);
-comment on table wallets is 'user: how many coins a user has; always the sum of the entries of their wallet';
--- Whoever was there before has an empty one.
+comment on table wallets is 'user: balances; always the sum of the entries of the wallet';
+-- Existing users get an empty wallet.
 insert into wallets (user_id, balance, transactions) select user_id, 0, 0 from users;
 
 create table coin_transactions (
     user_id        bigint      not null,
-    -- 1 for the wallet's first transaction, and so on without a gap, so that one that is missing shows.
+    -- Number in the wallet, starting at 1 without gaps, so a missing transaction is detected.
     number         bigint      not null,
-    -- What clients know it by.
+    -- Public id for clients.
     transaction_id uuid        not null,
     kind           text        not null,
-    -- What the wallet gained; below zero what it lost.
+    -- Change of the wallet; negative for a loss.
     amount         bigint      not null,
-    -- What it held afterwards.
+    -- Balance after the transaction.
     balance        bigint      not null,
-    -- What it was for, in a word: the app's for a deduction, ours for what operators do.
+    -- Short reason: given by the app for a deduction, by the service for operator actions.
     reason         text,
-    -- What the app, or an operator, calls it. It happens once for a user, kind, reason and reference.
+    -- Reference given by the app or an operator. Unique per user, kind and reason: a repetition is not performed again.
     reference      text,
-    -- The digest of the `Idempotency-Key` that it was asked for with.
+    -- Digest of the request's `Idempotency-Key`.
     request_key    bytea,
-    -- The number of the transaction that it takes back, wholly or in part.
+    -- Number of the transaction that this one reverses, fully or in part.
     reverses       bigint,
-    -- Who did it, if it was not the user.
+    -- Operator who made the transaction, if any.
     operator       text,
-    -- In their own words.
+    -- The operator's explanation in free text.
     remark         text,
-    -- The match whose result it follows.
+    -- Match whose result caused it.
     event_id       bigint,
     created_at     timestamptz not null,
     primary key (user_id, number),
@@ -50,66 +50,67 @@ create table coin_transactions (
     constraint coin_transactions_amount check (amount <> 0),
     constraint coin_transactions_reverses check ((kind = 'reversal') = (reverses is not null) and reverses < number)
 );
-comment on table coin_transactions is 'user: append-only, every movement of coins into a wallet or out of it';
+comment on table coin_transactions is 'user: append-only, all transactions of wallets';
 create unique index coin_transactions_by_reference on coin_transactions (user_id, kind, reason, reference)
     where reference is not null;
--- Not unique: a key is good for a day, and then for something else.
+-- Not unique: a key is valid for one day and can then be reused.
 create index coin_transactions_by_request on coin_transactions (user_id, request_key) where request_key is not null;
 
 create table coin_entries (
     user_id bigint not null,
-    -- The transaction.
+    -- Number of the transaction.
     number  bigint not null,
-    -- `wallet`, or an account of the house: `welcome`, `daily`, `granted`, `points`, `spent:` and the reason.
+    -- `wallet`, or a house account: `welcome`, `daily`, `granted`, `points`, or `spent:` with the reason.
     account text   not null,
-    -- What the account gained; below zero what it lost.
+    -- Change of the account; negative for a loss.
     amount  bigint not null,
     primary key (user_id, number, account)
 );
-comment on table coin_entries is 'user: append-only, what each transaction did to both accounts';
+comment on table coin_entries is 'user: append-only, the two entries of each transaction';
 
 create table daily_claims (
     user_id     bigint  not null,
     -- A date in UTC.
     day         date    not null,
-    -- How many days in a row, this one included.
+    -- Number of consecutive days, including this one.
     streak_days integer not null,
-    -- The part of the coins that is for the streak.
+    -- Part of the coins that the streak adds.
     bonus       bigint  not null,
-    -- The transaction.
+    -- Number of the transaction.
     number      bigint  not null,
     primary key (user_id, day)
 );
-comment on table daily_claims is 'user: append-only, the daily bonuses that were claimed';
+comment on table daily_claims is 'user: append-only, claimed daily bonuses';
 
 create table coin_rates (
     event_id  bigint not null primary key references events,
-    -- 0 for none. It stays when the setting changes, so that a corrected result is worth what the first one was.
+    -- 0 for none. A match keeps it when the setting changes, so a corrected result is worth as much as the first one.
     per_point bigint not null
 );
-comment on table coin_rates is 'reference: append-only, how many coins a point earned with a match is worth';
--- Results that came before coins did are worth none, also when they are corrected.
-insert into coin_rates (event_id, per_point) select distinct event_id, 0 from event_results where home_score is not null;
+comment on table coin_rates is 'reference: append-only, coins per point for each match';
+-- Results from before coins existed are worth none, also when they are corrected.
+insert into coin_rates (event_id, per_point)
+    select distinct event_id, 0 from event_results where home_score is not null;
 
 create table coin_payouts (
     user_id     bigint not null,
     event_id    bigint not null,
-    -- Of the match's result.
+    -- Revision of the match's result.
     revision    bigint not null,
-    -- What the prediction is worth by that result, in coins.
+    -- Coins that the prediction is worth by that result.
     due         bigint not null,
-    -- What the user has had of the match in all, after this. More than is due where coins that were spent could not be
-    -- taken back.
+    -- Total that the user received for the match, including this payout. It exceeds `due` if spent coins could not be
+    -- reclaimed.
     had         bigint not null,
-    -- How much of what this result takes back was not there. It is not asked for again.
+    -- Coins that this result could not reclaim. They are not claimed again later.
     written_off bigint not null,
-    -- The transaction; null where nothing moved.
+    -- Number of the transaction; null if no coins moved.
     number      bigint,
     primary key (user_id, event_id, revision)
 );
-comment on table coin_payouts is 'user: append-only, what results were worth in coins, once for each user and result';
+comment on table coin_payouts is 'user: append-only, payouts, one for each user and result';
 
--- Which result the users of a lane were paid by; 0 for none.
+-- Revision by which the users of a chunk were paid; 0 for none.
 alter table score_lanes add column paid_revision bigint not null default 0;
 
 revoke update, delete on coin_transactions, coin_entries, daily_claims, coin_payouts, coin_rates from matchday_app;

@@ -1,16 +1,17 @@
--- Requests that must happen once, however often they are sent.
+-- Idempotency keys and stored responses.
 
 create table idempotency_keys (
     user_id        bigint      not null,
-    -- SHA-256 of the path and the key that the client chose. The key itself is kept nowhere.
+    -- SHA-256 of the path and the client's key. The key itself is not stored.
     key_digest     bytea       not null check (octet_length(key_digest) = 32),
-    -- SHA-256 of the key, the query and the body. With the key in it, nobody who reads this table can try out bodies.
+    -- SHA-256 of the key, the query and the body. Including the key prevents readers of this table from guessing
+    -- bodies.
     request_digest bytea       not null check (octet_length(request_digest) = 32),
-    -- Who is at work on it, and until when nobody else may be. It outlasts a request's deadline: whoever has not finished
-    -- by then has died.
+    -- Request that is in progress, and the end of its exclusive claim. The claim outlasts a request's deadline, so a
+    -- request that has not finished by then has crashed.
     claim          uuid        not null,
     claimed_until  timestamptz not null,
-    -- The answer; null as long as there is none. Answers that hold secrets are not kept.
+    -- Stored response; null until there is one. Responses with secrets are not stored.
     status         smallint,
     content_type   text,
     body           bytea,
@@ -18,7 +19,7 @@ create table idempotency_keys (
     primary key (user_id, key_digest),
     check ((status is null) = (body is null))
 );
-comment on table idempotency_keys is 'user: what was answered to requests with an Idempotency-Key, for a day';
+comment on table idempotency_keys is 'user: responses to requests with an Idempotency-Key, stored for a day';
 
--- Old ones are swept in small batches.
+-- Old rows are swept in small batches.
 create index idempotency_keys_created_at on idempotency_keys (created_at);

@@ -1,34 +1,34 @@
--- Where matches come from by themselves, and how that goes.
+-- State of the feeds that matches are imported from.
 
 create table feeds (
-    -- As in football_data:PL.
+    -- Name, as in football_data:PL.
     name          text        primary key,
-    -- The tournament of its latest document: its matches decide when to look again.
+    -- Tournament of the latest document. Its matches determine the time of the next poll.
     tournament_id bigint      references tournaments,
-    -- What the latest document that was imported looked like, so that one that did not change is not even read. Both mean
-    -- something only as long as documents are read in the same way, which `basis` names.
+    -- Validators of the latest imported document, so an unchanged one is not parsed. They are valid only while
+    -- documents are parsed in the same way, which `basis` identifies.
     basis         text        not null default '',
     etag          text,
     digest        bytea       check (octet_length(digest) = 32),
-    -- When it was looked at, when that went well, when that brought something new, when it failed and why.
+    -- Times of the last poll, success, change and failure, and the last error.
     polled_at     timestamptz not null,
     succeeded_at  timestamptz,
     changed_at    timestamptz,
     failed_at     timestamptz,
     error         text,
-    -- How many times in a row it failed; pauses grow with it.
+    -- Number of consecutive failures; pauses grow with it.
     failures      integer     not null default 0,
     next_poll_at  timestamptz not null
 );
-comment on table feeds is 'reference: where matches come from by themselves, and how that goes';
+comment on table feeds is 'reference: state of the feeds that matches are imported from';
 
 create table feed_teams (
-    -- As in football_data: all feeds of a provider mean the same teams by the same ids.
+    -- Provider, as in football_data. All feeds of a provider share its team ids.
     provider    text not null,
     external_id text not null,
-    -- The team here. It stays when the provider calls the team something else.
+    -- Slug of the team in this service. It is unchanged when the provider renames the team.
     slug        text not null,
     primary key (provider, external_id),
     unique (provider, slug)
 );
-comment on table feed_teams is 'reference: which team a provider means by its id';
+comment on table feed_teams is 'reference: teams by the ids of a provider';

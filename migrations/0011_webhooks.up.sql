@@ -1,16 +1,16 @@
--- Where app backends want to be told what happens.
+-- Webhook endpoints of app backends.
 
 create table webhook_endpoints (
     id          bigint      generated always as identity primary key,
     url         text        not null,
-    -- What messages to it are signed with: AES-256-GCM under the key of this version, which is not in the database, and
-    -- bound to the url, so that a secret cannot be moved to another one.
+    -- Signing secret, encrypted with AES-256-GCM under the key of this version, which is not in the database. It is
+    -- bound to the url, so a secret cannot be moved to another endpoint.
     secret      bytea       not null,
     key_version smallint    not null,
-    -- What it is told of, as in event.result. Empty: everything.
+    -- Types of messages to send, as in event.result. Empty: all types.
     types       text[]      not null default '{}',
     created_at  timestamptz not null,
-    -- It said that it is gone.
+    -- Time at which the endpoint responded 410.
     disabled_at timestamptz
 );
-comment on table webhook_endpoints is 'reference: where what happens is told to app backends';
+comment on table webhook_endpoints is 'reference: webhook endpoints of app backends';

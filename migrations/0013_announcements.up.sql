@@ -1,2 +1,2 @@
--- Rooms of matches are told what happens in them, unless somebody does not want that.
+-- Whether the bot announces the events of a match in its rooms.
 alter table rooms add column announces boolean not null default true;

@@ -1,20 +1,20 @@
--- Leaving: what is left of an account when its person goes.
+-- Account deletion.
 
--- Since when nobody is behind the account. Its row stays, without anything that says who it was: predictions and coins keep
--- a number to belong to.
+-- Time of the account's deletion. The row is kept without personal data, so predictions and coins keep an owner
+-- id.
 alter table users add column deleted_at timestamptz;
 
 create table departures (
     id           bigint      generated always as identity primary key,
     user_id      bigint      not null,
-    -- What chat knew the person by.
+    -- Usernames that the account had in chat.
     chat_names   text[]      not null,
     requested_at timestamptz not null,
-    -- When somebody looks after it next. Everything that was under way has ended by then.
+    -- Time of the next attempt to finish the deletion. By then, all requests in progress have ended.
     due_at       timestamptz not null,
     attempts     integer     not null default 0,
-    -- Why it is not finished yet.
+    -- Error of the last attempt.
     fault        text
 );
-comment on table departures is 'queue: accounts that were deleted, until chat has forgotten them too';
+comment on table departures is 'queue: deleted accounts that are not yet removed from chat';
 create index departures_due on departures (due_at, id);

@@ -1,2 +1,2 @@
--- Serves listing closed reports in the console, the last closed first.
+-- For listing closed reports in the console, most recently closed first.
 create index reports_closed on reports (closed_at desc, id desc) where closed_at is not null;

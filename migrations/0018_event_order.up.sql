@@ -8,6 +8,6 @@ create index events_of_tournament_latest on events (tournament_id, status, start
 drop index events_listed;
 drop index events_listed_by_tournament;
 
--- The previous version still orders its list by this column. Drop it, with the last two indexes that have it, once no
--- such process is left.
+-- The previous version still orders its list by this column. Drop it, with the last two indexes that include it, when
+-- no process of that version is left.
 comment on column events.list_order is 'unused';

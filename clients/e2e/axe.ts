@@ -1,9 +1,9 @@
 import axe from "axe-core";
 import type { Page } from "playwright-core";
 
-/** What is wrong on a page for those who see, hear or use it differently; each with its place. */
-export async function faultsOf(page: Page): Promise<string[]> {
-  // Through the debugger, because the page's policy allows no foreign script.
+/** Returns the accessibility violations of a page, each with its element. */
+export async function violationsOf(page: Page): Promise<string[]> {
+  // Injected through the debugger, because the content security policy blocks other scripts.
   await page.evaluate(axe.source);
   const { violations } = await page.evaluate(() => {
     const { axe } = window as unknown as { axe: typeof import("axe-core") };

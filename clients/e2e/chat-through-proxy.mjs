@@ -1,13 +1,13 @@
-// Chats with matrix-js-sdk through a proxy of deploy/proxy; deploy/check runs it:
+// Tests chat with matrix-js-sdk through a proxy of deploy/proxy. deploy/check runs it:
 //   node chat-through-proxy.mjs BASE_URL USER_ID DEVICE_ID ROOM_ID, with the access token in CHAT_TOKEN
-// Names below example.org lead to this machine. The user must be a member of the room.
+// Subdomains of example.org resolve to this machine. The user must be a member of the room.
 import dns from "node:dns";
 
 const resolve = dns.lookup;
 dns.lookup = (host, options, done) =>
   resolve(host.endsWith(".example.org") ? "127.0.0.1" : host, options, done ?? options);
 
-// The library needs it, and Node 20 does not have it.
+// Required by the library and missing in Node 20.
 Promise.withResolvers ??= function withResolvers() {
   let resolve, reject;
   const promise = new this((...both) => {
@@ -15,14 +15,14 @@ Promise.withResolvers ??= function withResolvers() {
   });
   return { promise, resolve, reject };
 };
-// The library logs every step to the console.
+// Silences the library, which logs every step to the console.
 const { log, error: report } = console;
 for (const level of ["trace", "debug", "info", "log", "warn", "error"]) console[level] = () => {};
 const sdk = await import("matrix-js-sdk");
 
 const [baseUrl, userId, deviceId, roomId] = process.argv.slice(2);
 const accessToken = process.env.CHAT_TOKEN;
-const limit = setTimeout(() => fail("not done within a minute"), 60_000);
+const limit = setTimeout(() => fail("timed out after a minute"), 60_000);
 const passed = [];
 
 function fail(message) {
@@ -33,8 +33,8 @@ function check(holds, what) {
   if (!holds) fail(`failed: ${what}`);
   passed.push(what);
 }
-/** The promise of the first event that the predicate accepts. */
-function seen(emitter, event, accepts) {
+/** Resolves with the first event that the predicate accepts. */
+function nextEvent(emitter, event, accepts) {
   return new Promise((done) => {
     const listener = (...values) => {
       if (!accepts(...values)) return;
@@ -44,7 +44,7 @@ function seen(emitter, event, accepts) {
     emitter.on(event, listener);
   });
 }
-async function refused(what, promise) {
+async function expectRefused(what, promise) {
   const error = await promise.then(
     () => null,
     (reason) => reason,
@@ -55,15 +55,15 @@ async function refused(what, promise) {
 try {
   const client = sdk.createClient({ baseUrl, userId, deviceId, accessToken, store: new sdk.MemoryStore() });
   await client.initRustCrypto({ useIndexedDB: false });
-  const prepared = seen(client, sdk.ClientEvent.Sync, (state) => state === "PREPARED");
+  const prepared = nextEvent(client, sdk.ClientEvent.Sync, (state) => state === "PREPARED");
   await client.startClient({ initialSyncLimit: 5, pollTimeout: 5_000 });
   await prepared;
   const room = client.getRoom(roomId);
   check(room?.getMyMembership() === "join", "sync");
 
   const text = `through the proxy ${Date.now()}`;
-  // The copy that comes back by sync, not the local one.
-  const echo = seen(
+  // The copy from the sync, not the local echo.
+  const echo = nextEvent(
     client,
     sdk.ClientEvent.Event,
     (event) => event.getContent().body === text && event.getId()?.startsWith("$"),
@@ -72,7 +72,7 @@ try {
   const [event] = await echo;
   check(event.getId() === eventId, "message");
 
-  const receipt = seen(
+  const receipt = nextEvent(
     client,
     sdk.ClientEvent.Event,
     (event) => event.getType() === "m.receipt" && Boolean(event.getContent()[eventId]?.["m.read"]?.[userId]),
@@ -90,21 +90,24 @@ try {
   const { content_uri: uri } = await client.uploadContent(new Blob([bytes]), { name: "a b..c.bin", type: "image/png" });
   const url = client.mxcUrlToHttp(uri, undefined, undefined, undefined, false, true, true);
   const download = await fetch(url, { headers: { Authorization: `Bearer ${accessToken}` } });
-  check(download.ok && Buffer.from(bytes).equals(Buffer.from(await download.arrayBuffer())), "media up and down");
+  check(
+    download.ok && Buffer.from(bytes).equals(Buffer.from(await download.arrayBuffer())),
+    "media upload and download",
+  );
 
-  // Keys are uploaded by the loop of the sync.
-  const asked = async () => (await client.downloadKeysForUsers([userId])).device_keys[userId]?.[deviceId];
-  let keys = await asked();
+  // The library uploads the keys during the sync.
+  const uploaded = async () => (await client.downloadKeysForUsers([userId])).device_keys[userId]?.[deviceId];
+  let keys = await uploaded();
   while (!keys) {
-    await seen(client, sdk.ClientEvent.Sync, () => true);
-    keys = await asked();
+    await nextEvent(client, sdk.ClientEvent.Sync, () => true);
+    keys = await uploaded();
   }
   const own = await client.getCrypto().getOwnDeviceKeys();
   check(keys.keys[`ed25519:${deviceId}`] === own.ed25519, "keys");
 
-  await refused("createRoom", client.createRoom({}));
-  await refused("join", client.joinRoom("!elsewhere:example.org"));
-  await refused("display name", client.setDisplayName("Somebody Else"));
+  await expectRefused("createRoom", client.createRoom({}));
+  await expectRefused("join", client.joinRoom("!elsewhere:example.org"));
+  await expectRefused("display name", client.setDisplayName("Somebody Else"));
   client.stopClient();
   clearTimeout(limit);
   log(`matrix-js-sdk: ${passed.join(", ")}`);

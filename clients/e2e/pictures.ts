@@ -1,12 +1,12 @@
-// Takes the pictures of the documentation: clients/with-service npm run pictures. With PICTURES_TO it takes those of all
-// pages, in light and dark, and puts them there: to look at after a change.
+// Takes the screenshots of the documentation: clients/with-service npm run pictures. With PICTURES_TO=FOLDER, takes
+// screenshots of all pages in light and dark and saves them there, for a review after a change.
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "vitest";
 import { logIn, Stage } from "./stage.js";
 
 const folder = process.env.PICTURES_TO ?? new URL("../../docs/images", import.meta.url).pathname;
-const kept = new Set([
+const documented = new Set([
   "matches-phone-light",
   "match-phone-dark",
   "chat-phone-light",
@@ -16,7 +16,7 @@ const kept = new Set([
   "match-desktop-light",
 ]);
 const sizes = { phone: { width: 390, height: 844 }, desktop: { width: 1280, height: 800 } };
-test("the pictures are taken", async () => {
+test("takes the screenshots", async () => {
   await mkdir(folder, { recursive: true });
   const stage = await Stage.open();
   try {
@@ -30,7 +30,7 @@ test("the pictures are taken", async () => {
         });
         const take = async (what: string) => {
           const file = `${what}-${name}-${colorScheme}`;
-          if (!process.env.PICTURES_TO && !kept.has(file)) return;
+          if (!process.env.PICTURES_TO && !documented.has(file)) return;
           await page.mouse.move(0, 0);
           await page.evaluate(() => document.fonts.ready.then(() => undefined));
           await page.waitForFunction(() => [...document.images].every((image) => image.complete));

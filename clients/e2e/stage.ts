@@ -5,7 +5,7 @@ import { type Browser, type BrowserContext, chromium, type Page } from "playwrig
 import { type PreviewServer, preview } from "vite";
 
 export const service = process.env.MATCHDAY_URL ?? "";
-if (!service) throw new Error("MATCHDAY_URL says where the service is; clients/with-service starts one");
+if (!service) throw new Error("set MATCHDAY_URL to the URL of a service; clients/with-service starts one");
 
 const arguments_ = [
   "--headless",
@@ -18,7 +18,7 @@ const arguments_ = [
   "--disable-sync",
 ];
 
-/** A browser, and the built page in front of the service. */
+/** A browser, and a server for the built app that forwards requests to the service. */
 export class Stage {
   private constructor(
     readonly browser: Browser,
@@ -27,7 +27,7 @@ export class Stage {
   ) {}
 
   static async open(): Promise<Stage> {
-    // Port 0 is any that is free; the configuration passes the service's paths on to MATCHDAY_URL.
+    // Port 0 selects a free port. The Vite configuration forwards the paths of the service to MATCHDAY_URL.
     const root = new URL("../web", import.meta.url).pathname;
     const server = await preview({ root, preview: { port: 0, host: "127.0.0.1", open: false }, logLevel: "warn" });
     const url = server.resolvedUrls?.local[0] ?? "";
@@ -40,7 +40,7 @@ export class Stage {
     await this.server.close();
   }
 
-  /** A device of its own. What goes wrong on its pages is an error of the test. */
+  /** Opens a separate browser context. Errors of its pages are collected in `faults`, which tests expect to be empty. */
   async device(options: Parameters<Browser["newContext"]>[0] = {}): Promise<Device> {
     const context = await this.browser.newContext({
       baseURL: this.url,
@@ -52,7 +52,7 @@ export class Stage {
     const faults: string[] = [];
     page.on("pageerror", (error) => faults.push(String(error)));
     page.on("console", (message) => {
-      // The library for chat talks of what it does; refusals that a test provokes are shown on the page.
+      // The browser also logs requests that a test causes to fail. The tests check that the page shows these failures.
       if (message.type() === "error" && !/Failed to load resource/.test(message.text())) faults.push(message.text());
     });
     return { context, page, faults };
@@ -65,11 +65,11 @@ export interface Device {
   faults: string[];
 }
 
-/** The last code that was sent to a phone, as the development log shows it. */
+/** Returns the last code that was sent to a phone, from the SMS log. */
 export async function codeOf(phone: string): Promise<string> {
   const query = new URLSearchParams({ status: "sent", phone });
-  const answer = await fetch(`${service}/api/logs/sms?${query}`);
-  const { data } = (await answer.json()) as { data: { code: string }[] };
+  const response = await fetch(`${service}/api/logs/sms?${query}`);
+  const { data } = (await response.json()) as { data: { code: string }[] };
   return data[0]?.code ?? "";
 }
 
@@ -89,7 +89,7 @@ export async function logIn(page: Page, phone: string, username?: string): Promi
   await page.getByRole("heading", { name: "Matches", level: 1 }).waitFor();
 }
 
-/** Writes how a match stands, the way operators do. */
+/** Sets the status and score of a match with an import, as operators do. */
 export async function writeScore(
   token: string,
   match: number,
@@ -97,16 +97,16 @@ export async function writeScore(
   home: number,
   away: number,
 ): Promise<void> {
-  const ask = async (path: string) => {
-    const answer = await fetch(`${service}${path}`, { headers: { Authorization: `Bearer ${token}` } });
-    return ((await answer.json()) as { data: never }).data;
+  const get = async (path: string) => {
+    const response = await fetch(`${service}${path}`, { headers: { Authorization: `Bearer ${token}` } });
+    return ((await response.json()) as { data: never }).data;
   };
   type Team = { id: number; name: string; slug: string; logo: string; country: string; founded: number };
-  const event: { start_time: string; venue: string; home_team: Team; away_team: Team } = await ask(
+  const event: { start_time: string; venue: string; home_team: Team; away_team: Team } = await get(
     `/api/auth/events/${match}`,
   );
-  const teams: Team[] = await ask("/api/auth/teams?per_page=100");
-  const [tournament]: { slug: string; name: string; logo: string }[] = await ask("/api/auth/tournaments");
+  const teams: Team[] = await get("/api/auth/teams?per_page=100");
+  const [tournament]: { slug: string; name: string; logo: string }[] = await get("/api/auth/tournaments");
   const entry = ({ id }: Team) => {
     const { slug, name, logo, country, founded } = teams.find((team) => team.id === id) as Team;
     return { slug, name, logo, country, founded };
@@ -129,17 +129,17 @@ export async function writeScore(
       },
     ],
   };
-  await operate(["fixtures", "import", "-"], JSON.stringify(document));
+  await runCommand(["fixtures", "import", "-"], JSON.stringify(document));
 }
 
-/** The demo's names for its matches are not in the interface: they are known by who plays. */
+/** Returns the import key of the demo match. The API does not contain keys, so the match is recognised by its teams. */
 function keyOf(event: { home_team: { name: string }; away_team: { name: string } }): string {
   const name = `${event.home_team.name} – ${event.away_team.name}`;
-  if (name !== "Mill Lane – Northgate Rovers") throw new Error(`the demo has another match here: ${name}`);
+  if (name !== "Mill Lane – Northgate Rovers") throw new Error(`unexpected match: ${name}`);
   return "round-2-1";
 }
 
-/** Logs in without a browser. */
+/** Logs in through the API, without a browser. */
 export async function logInByApi(phone: string, username?: string): Promise<ApiFan> {
   const post = async (path: string, body: object) => {
     const response = await fetch(service + path, {
@@ -165,7 +165,7 @@ interface Chat {
   access_token: string;
 }
 
-/** A fan without a browser: talks to the service and the homeserver. */
+/** A fan without a browser, who uses the APIs of the service and the homeserver. */
 export class ApiFan {
   constructor(
     readonly token: string,
@@ -174,7 +174,7 @@ export class ApiFan {
     readonly homeserver: string,
   ) {}
 
-  async ask<T>(path: string, method = "GET", body?: object): Promise<T> {
+  async request<T>(path: string, method = "GET", body?: object): Promise<T> {
     const response = await fetch(service + path, {
       method,
       headers: { Authorization: `Bearer ${this.token}`, "Content-Type": "application/json" },
@@ -200,7 +200,7 @@ export class ApiFan {
     await this.#matrix(path, "PUT", { msgtype: "m.text", body: text });
   }
 
-  /** How often a text is among the newest messages of a room. */
+  /** Counts the messages with this text among the 100 newest of a room. */
   async count(room: string, text: string): Promise<number> {
     const path = `${encodeURIComponent(room)}/messages?dir=b&limit=100`;
     const { chunk } = await this.#matrix<{ chunk: { content: { body?: string } }[] }>(path);
@@ -208,8 +208,8 @@ export class ApiFan {
   }
 }
 
-/** Runs the service's own command, with the settings that the service runs with. */
-export async function operate(command: string[], input = ""): Promise<string> {
+/** Runs a `matchday` command with the settings of the service. */
+export async function runCommand(command: string[], input = ""): Promise<string> {
   const { MATCHDAY_URL: _, ...env } = process.env;
   const running = promisify(execFile)(process.env.SERVICE_BIN ?? "matchday", command, { env });
   running.child.stdin?.end(input);

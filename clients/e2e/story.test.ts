@@ -2,11 +2,11 @@ import { randomInt } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import type { Locator, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { faultsOf } from "./axe.js";
+import { violationsOf } from "./axe.js";
 import { codeOf, type Device, logIn, Stage, service, writeScore } from "./stage.js";
 
-// One match day, told in order: what one test did is there for the next. Mara is the demo's own fan, on a phone; Nia is
-// new, and sits at a desk.
+// One match day, in order: each test builds on the state that the previous ones left. Mara is a fan of the demo data, on a
+// phone. Nia is a new fan, on a desktop.
 let stage: Stage;
 let mara: Device;
 let nia: Device;
@@ -30,7 +30,7 @@ const tokenOf = (page: Page) => page.evaluate(() => localStorage.getItem("matchd
 
 async function openMatch(page: Page, name: RegExp) {
   await page.goto("/#/");
-  // On a phone, one of the lists is hidden. The page before may still be there, so wait for the match in any list.
+  // On a phone, one of the lists is hidden. The previous page may still be visible, so wait for the match in either list.
   await page.getByRole("link", { name, includeHidden: true }).first().waitFor({ state: "attached" });
   const link = page.getByRole("link", { name }).filter({ visible: true }).first();
   if (!(await link.isVisible())) await page.getByRole("radio", { name: "Results" }).check();
@@ -38,8 +38,8 @@ async function openMatch(page: Page, name: RegExp) {
   await shown(page.getByRole("heading", { level: 1, name }));
 }
 
-describe("logging in", () => {
-  test("a number that is none, and a wrong code, are told at once", async () => {
+describe("login", () => {
+  test("shows an error for an invalid number and a wrong code", async () => {
     const { page } = mara;
     await page.goto("/");
     await page.getByLabel("Phone number").fill("12");
@@ -56,7 +56,7 @@ describe("logging in", () => {
     expect(await field.evaluate((element) => element === document.activeElement)).toBe(true);
   });
 
-  test("the right code opens the matches; a new fan chooses a username", async () => {
+  test("right code opens the matches, and a new fan chooses a username", async () => {
     await logIn(mara.page, "+15550100100");
     await logIn(nia.page, niasPhone, niasName);
     await nia.page.goto("/#/me");
@@ -64,13 +64,13 @@ describe("logging in", () => {
     expect(await numberIn(nia.page.getByTestId("balance"))).toBe(100);
   });
 
-  test("it lasts over a reload", async () => {
+  test("survives a reload", async () => {
     await mara.page.reload();
     await shown(mara.page.getByRole("heading", { level: 1, name: "Matches" }));
   });
 });
 
-test("matches are listed by day, the live one first", async () => {
+test("lists matches by day, with the live one first", async () => {
   const { page } = mara;
   await page.goto("/#/");
   await shown(page.getByRole("link", { name: /Live.*Mill Lane.*1 to 0.*Northgate Rovers/ }));
@@ -81,14 +81,14 @@ test("matches are listed by day, the live one first", async () => {
   );
   expect(await page.getByRole("region", { name: "Results" }).getByRole("listitem").count()).toBe(4);
   await page.getByRole("radio", { name: "Upcoming" }).check();
-  // The crests are drawn by the service, and are there.
+  // The service draws the crests of the demo.
   const crests = page.locator("img.crest");
   await page.waitForFunction(() => [...document.images].every((image) => image.complete && image.naturalWidth > 0));
   expect(await crests.count()).toBeGreaterThan(20);
 });
 
-describe("predicting", () => {
-  test("the slider shows what is at stake, and others see the prediction arrive", async () => {
+describe("prediction", () => {
+  test("slider shows the stake, and other fans see the new count", async () => {
     const match = /Harbour United.*Northgate Rovers/;
     await openMatch(nia.page, match);
     await shown(total(nia.page));
@@ -115,7 +115,7 @@ describe("predicting", () => {
     expect(await page.getByLabel("How sure are you?").inputValue()).toBe("75");
   });
 
-  test("works by keyboard alone", async () => {
+  test("works with the keyboard only", async () => {
     const { page } = nia;
     await openMatch(page, /Harbour United.*Northgate Rovers/);
     await page.getByRole("radio", { name: "Harbour United" }).focus();
@@ -132,25 +132,25 @@ describe("predicting", () => {
   });
 });
 
-test("two fans talk in the room of a match", async () => {
+test("two fans chat in the room of a match", async () => {
   await openMatch(mara.page, /Mill Lane.*Northgate Rovers/);
-  await shown(chat(mara.page)); // the demo has put her there
+  await shown(chat(mara.page)); // the demo made her a member
   await openMatch(nia.page, /Mill Lane.*Northgate Rovers/);
   await nia.page.getByRole("button", { name: "Join the chat" }).click();
   await shown(chat(nia.page));
 
-  const [hello, answer] = [`Hello from ${niasName}`, `Welcome, number ${number}`];
+  const [hello, reply] = [`Hello from ${niasName}`, `Welcome, number ${number}`];
   await nia.page.getByLabel("Message", { exact: true }).fill(hello);
   await nia.page.getByRole("button", { name: "Send" }).click();
   await shown(chat(mara.page).getByText(hello));
   await shown(chat(mara.page).getByText(niasName, { exact: true }));
-  await mara.page.getByLabel("Message", { exact: true }).fill(answer);
+  await mara.page.getByLabel("Message", { exact: true }).fill(reply);
   await mara.page.keyboard.press("Enter");
-  await shown(chat(nia.page).getByText(answer));
+  await shown(chat(nia.page).getByText(reply));
   await shown(chat(nia.page).getByText("mara.lind", { exact: true }).last());
 });
 
-test("a message is reported", async () => {
+test("reports a message", async () => {
   const { page } = nia;
   await page.getByRole("button", { name: "Report message from mara.lind" }).last().click();
   await page.getByLabel("What's wrong with this message?").fill("Only trying this out");
@@ -158,8 +158,8 @@ test("a message is reported", async () => {
   await shown(page.getByText(/^Reported\./));
 });
 
-describe("the match goes on", () => {
-  test("a goal arrives while the page is open, and the room is told", async () => {
+describe("live match", () => {
+  test("goal appears on open pages and in the chat", async () => {
     const match = Number(new URL(mara.page.url()).hash.split("/").at(-1));
     await nia.page.goto("/#/");
     await shown(nia.page.getByRole("link", { name: /Mill Lane.*1 to 0/ }));
@@ -172,7 +172,7 @@ describe("the match goes on", () => {
     await shown(chat(mara.page).locator(".announcement").filter({ hasText: /2.*0/ }));
   });
 
-  test("its end brings points, and says why", async () => {
+  test("result gives points with an explanation", async () => {
     const match = Number(new URL(mara.page.url()).hash.split("/").at(-1));
     await writeScore(await tokenOf(mara.page), match, "finished", 2, 0);
     await mara.page.getByRole("radio", { name: "Prediction" }).check();
@@ -181,7 +181,7 @@ describe("the match goes on", () => {
     await shown(own.getByRole("listitem").first());
   });
 
-  test("the table has everybody's place, by tournament and room too", async () => {
+  test("leaderboard shows ranks, overall and by tournament and room", async () => {
     const { page } = mara;
     await page.getByRole("radio", { name: "Chat" }).check();
     await page.getByRole("region", { name: "Match chat" }).getByRole("link", { name: "Leaderboard" }).click();
@@ -192,13 +192,13 @@ describe("the match goes on", () => {
     await page.getByRole("combobox").selectOption({ label: "Everyone" });
     await shown(page.getByText(/You're \d+(st|nd|rd|th) of \d+/));
     await page.getByRole("radio", { name: "This week" }).check();
-    // On a Monday the demo's matches may all be of the week before.
+    // On a Monday, all results of the demo may belong to the previous week.
     await shown(page.getByRole("table").or(page.getByText("No points yet.")));
   });
 });
 
-describe("one's own page", () => {
-  test("the daily coins are claimed once", async () => {
+describe("own page", () => {
+  test("daily coins are claimed once", async () => {
     const { page } = mara;
     await page.goto("/#/me");
     const claim = page.getByRole("button", { name: /Claim \d+ coins/ });
@@ -211,14 +211,14 @@ describe("one's own page", () => {
     expect(await page.getByRole("button", { name: /^Next: \d+ coins, tomorrow/ }).isDisabled()).toBe(true);
   });
 
-  test("the chart says how sure one was and how often right", async () => {
+  test("chart compares confidence with results", async () => {
     const { page } = mara;
     await shown(page.getByRole("img", { name: /at \d+%, \d+ of \d+ correct/ }));
     await page.getByText("Show as a table").click();
     await shown(page.getByRole("columnheader", { name: "Matches" }));
   });
 
-  test("reminders are switched off, and stay off", async () => {
+  test("switched-off reminders stay off", async () => {
     const { page } = mara;
     const reminders = page.getByRole("switch", { name: /Remind me/ });
     await reminders.click();
@@ -228,31 +228,31 @@ describe("one's own page", () => {
   });
 });
 
-test("what keeps somebody from using a page is found", async () => {
+test("accessibility check finds violations", async () => {
   const { page, context } = await stage.device();
   await page.setContent('<html lang="en"><main><h1 style="color:#aaa;background:#fff">Faint</h1><input></main></html>');
-  const found = (await faultsOf(page)).map((fault) => fault.split(":")[0]);
+  const found = (await violationsOf(page)).map((fault) => fault.split(":")[0]);
   expect(found).toEqual(expect.arrayContaining(["color-contrast", "label"]));
   await context.close();
 });
 
 for (const colorScheme of ["light", "dark"] as const) {
-  test(`every page can be used by everybody (${colorScheme})`, async () => {
+  test(`every page is accessible (${colorScheme})`, async () => {
     const { page, faults } = await stage.device({ colorScheme, reducedMotion: "reduce" });
-    const look = async (where: string) => expect(await faultsOf(page), where).toEqual([]);
+    const check = async (where: string) => expect(await violationsOf(page), where).toEqual([]);
     await page.goto("/");
     await shown(page.getByLabel("Phone number"));
-    await look("login: phone");
+    await check("login: phone");
     await page.getByLabel("Phone number").fill("+15550100101");
     await page.getByRole("button", { name: "Send code" }).click();
     await shown(page.getByLabel(/Code sent to/));
     await page.getByText("Choose a username").click();
     await shown(page.getByRole("list", { name: "Available usernames" }));
-    await look("login: code");
+    await check("login: code");
     await page.getByLabel(/Code sent to/).fill(await codeOf("+15550100101"));
     await page.getByRole("button", { name: "Log in", exact: true }).click();
     await shown(page.getByText(/You: /).first());
-    await look("matches");
+    await check("matches");
     for (const viewport of [
       { width: 1280, height: 800 },
       { width: 390, height: 844 },
@@ -262,41 +262,41 @@ for (const colorScheme of ["light", "dark"] as const) {
       await openMatch(page, /Old Quay.*Harbour United/);
       await shown(page.locator(".stake"));
       if (isPhone) {
-        await look("upcoming match: prediction");
+        await check("upcoming match: prediction");
         await page.getByRole("radio", { name: "Chat" }).check();
       }
       await shown(chat(page));
-      await look("upcoming match");
+      await check("upcoming match");
       if (isPhone) await page.getByRole("radio", { name: "Prediction" }).check();
       await openMatch(page, /Mill Lane.*Northgate Rovers/);
       if (isPhone) await page.getByRole("radio", { name: "Prediction" }).check();
       await shown(page.getByRole("region", { name: "Your prediction" }));
       if (isPhone) {
-        await look("finished match: prediction");
+        await check("finished match: prediction");
         await page.getByRole("radio", { name: "Chat" }).check();
       }
       await shown(chat(page).locator(".announcement").first());
-      await look("finished match");
+      await check("finished match");
       if (isPhone) await page.getByRole("radio", { name: "Prediction" }).check();
       await page.goto("/#/table");
       await shown(page.getByRole("table"));
-      await look("table");
+      await check("table");
       await page.goto("/#/me");
       await shown(page.getByRole("img", { name: /Your confidence/ }));
       await shown(page.getByRole("switch"));
       await shown(page.getByText("This device"));
-      await look("you");
+      await check("you");
       await page.getByRole("button", { name: "Delete my account" }).click();
       await shown(page.getByRole("button", { name: "Send code" }));
-      await look("deleting the account");
+      await check("deleting the account");
     }
     expect(faults).toEqual([]);
     await page.context().close();
   });
 }
 
-describe("leaving", () => {
-  test("session ended elsewhere leads to the login", async () => {
+describe("end of a session", () => {
+  test("session ended on another device leads to the login", async () => {
     const other = await stage.device();
     await logIn(other.page, "+15550100100");
     await mara.page.goto("/#/me");
@@ -304,14 +304,14 @@ describe("leaving", () => {
     await mara.page.reload();
     await shown(endings.first());
     await endings.first().click();
-    // The stream of the other device hears of it with its next sign of life, after 15 seconds at most.
+    // The stream of the other device ends with its next heartbeat, after at most 15 seconds.
     await shown(other.page.getByRole("heading", { name: "You've been logged out" }), 40_000);
     await other.page.getByRole("button", { name: "Log in again" }).click();
     await shown(other.page.getByLabel("Phone number"));
     await other.context.close();
   });
 
-  test("one's data can be had as a file", async () => {
+  test("data export is downloaded as a file", async () => {
     const { page } = nia;
     await page.goto("/#/me");
     const [download] = await Promise.all([
@@ -324,10 +324,10 @@ describe("leaving", () => {
     expect(data.predictions).toHaveLength(1);
   });
 
-  test("an account is deleted with a code of its own, and then nobody is logged in", async () => {
+  test("deletes the account with a code and ends the session", async () => {
     const { page } = nia;
     await page.getByRole("button", { name: "Delete my account" }).click();
-    expect(await faultsOf(page)).toEqual([]);
+    expect(await violationsOf(page)).toEqual([]);
     await page.getByRole("button", { name: "Keep my account" }).click();
     const opener = page.getByRole("button", { name: "Delete my account" });
     expect(await opener.evaluate((element) => element === document.activeElement)).toBe(true);
@@ -339,12 +339,12 @@ describe("leaving", () => {
     await field.fill(code === "000000" ? "000001" : "000000");
     await page.getByRole("button", { name: "Delete permanently" }).click();
     await shown(page.getByRole("alert"));
-    expect(await faultsOf(page)).toEqual([]);
+    expect(await violationsOf(page)).toEqual([]);
     const token = await tokenOf(page);
     await field.fill(code);
     await page.getByRole("button", { name: "Delete permanently" }).click();
     await shown(page.getByRole("heading", { name: "Your account has been deleted" }));
-    expect(await faultsOf(page)).toEqual([]);
+    expect(await violationsOf(page)).toEqual([]);
     expect(await page.evaluate(() => localStorage.length)).toBe(0);
     const late = await fetch(`${service}/api/auth/me`, { headers: { Authorization: `Bearer ${token}` } });
     expect(late.status).toBe(401);
@@ -352,7 +352,7 @@ describe("leaving", () => {
     await shown(page.getByLabel("Phone number"));
   });
 
-  test("logging out ends the session here and at the service", async () => {
+  test("logout ends the session in the browser and at the service", async () => {
     const { page, faults } = mara;
     const token = await tokenOf(page);
     await page.getByRole("button", { name: "Log out" }).click();

@@ -1,14 +1,14 @@
 import { defineConfig } from "vitest/config";
 import { BaseSequencer } from "vitest/node";
 
-/** By name: the story expects the demo as it is, and the tests after it add matches. */
+/** Runs the files by name: story.test.ts needs the unchanged demo data, and web.test.ts adds matches to it. */
 class ByName extends BaseSequencer {
   override async sort(files: Parameters<BaseSequencer["sort"]>[0]) {
     return files.sort((one, other) => one.moduleId.localeCompare(other.moduleId));
   }
 }
 
-// One browser after the other: the machine may be small, and the tests tell one story.
+// One browser at a time: the machine may be small, and later tests depend on earlier ones.
 const shared = { testTimeout: 120_000, hookTimeout: 60_000, fileParallelism: false };
 export default defineConfig({
   root: import.meta.dirname,

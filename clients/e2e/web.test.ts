@@ -3,11 +3,11 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { Locator, Page, Route } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { faultsOf } from "./axe.js";
-import { type ApiFan, codeOf, type Device, logIn, logInByApi, operate, Stage } from "./stage.js";
+import { violationsOf } from "./axe.js";
+import { type ApiFan, codeOf, type Device, logIn, logInByApi, runCommand, Stage } from "./stage.js";
 
-// Situations that the demo does not have: long lists, long and right-to-left names, high scores, a full chat, failures, two
-// tabs. SHOTS_TO names a folder for pictures of them.
+// Situations that the demo data does not contain: long lists, long and right-to-left names, high scores, a full chat,
+// failures and two tabs. SHOTS_TO=FOLDER saves screenshots of them.
 const widths = [320, 390, 1280] as const;
 const run = randomInt(100_000, 999_999);
 const tournament = `Mitteldeutsche Betriebssportmeisterschaft ${run}`;
@@ -46,7 +46,7 @@ async function shot(name: string): Promise<void> {
   await page.screenshot({ path: join(folder, `${name}-${page.viewportSize()?.width}.png`) });
 }
 
-/** Elements that are wider than their box or stick out of the window. */
+/** Elements that overflow their box or the window. */
 function overflowing(): Promise<string[]> {
   return page.evaluate(() => {
     const isSeen = (element: Element) => element.checkVisibility() && element.getClientRects().length > 0;
@@ -57,14 +57,14 @@ function overflowing(): Promise<string[]> {
       if (!isSeen(element) || isScrolled(element) || element.closest("svg")) continue;
       const { left, right } = element.getBoundingClientRect();
       const style = getComputedStyle(element);
-      // The venue in a row ends in an ellipsis; the match page has all of it.
+      // The venue in a row ends in an ellipsis; the match page shows the full name.
       const isCut = style.overflowX === "hidden" && style.webkitLineClamp === "none";
       const isClipped = isCut && element.scrollWidth > element.clientWidth + 1;
       if (left < -1 || right > innerWidth + 1 || isClipped) {
         found.push(`${element.tagName} .${element.className}: ${left}…${right} ${element.textContent?.slice(0, 40)}`);
       }
     }
-    // A score must not run into the names beside it.
+    // A score must not overlap the names next to it.
     for (const score of document.querySelectorAll(".board-middle")) {
       const { left, right } = score.getBoundingClientRect();
       for (const part of score.querySelectorAll(".digit, strong")) {
@@ -77,7 +77,7 @@ function overflowing(): Promise<string[]> {
   });
 }
 
-/** Asked until it is so: a new width takes the browser a moment. */
+/** Polls, because the browser needs a moment to apply a new width. */
 const fits = (where: string) => expect.poll(overflowing, { message: where }).toEqual([]);
 
 /** Whether an element is inside the window and nothing covers it. */
@@ -120,9 +120,9 @@ async function importMatches(): Promise<void> {
   ];
   const sport = { slug: "football", name: "Football" };
   const document = { sport, tournament: { slug: `web_${run}`, name: tournament }, teams };
-  // Only the live match needs its room at once.
-  await operate(["fixtures", "import", "-"], JSON.stringify({ ...document, matches: matches.slice(0, 1) }));
-  await operate(["fixtures", "import", "--no-wait", "-"], JSON.stringify({ ...document, matches }));
+  // Only the room of the live match must exist before the tests start.
+  await runCommand(["fixtures", "import", "-"], JSON.stringify({ ...document, matches: matches.slice(0, 1) }));
+  await runCommand(["fixtures", "import", "--no-wait", "-"], JSON.stringify({ ...document, matches }));
 }
 
 beforeAll(async () => {
@@ -134,7 +134,7 @@ beforeAll(async () => {
 }, 180_000);
 afterAll(() => stage?.close());
 
-test("code is found in what is pasted", async () => {
+test("extracts the code from pasted text", async () => {
   await page.goto("/");
   await page.getByLabel("Phone number").fill(fansPhone);
   await page.getByRole("button", { name: "Send code" }).click();
@@ -168,13 +168,13 @@ test("code is found in what is pasted", async () => {
 });
 
 describe("match list", () => {
-  test("reaches every match, by tournament, team and day", async () => {
+  test("reaches every match by tournament, team and day", async () => {
     await page.getByRole("combobox", { name: "Tournament" }).selectOption({ label: tournament });
     const upcoming = list("Upcoming").getByRole("listitem");
     await shown(upcoming.first());
     await shown(page.getByRole("link", { name: /101 to 99/ }));
-    // Endless: scrolling down loads page after page.
-    const dead = 2;
+    // Scrolling to the end loads the next page.
+    const withoutResult = 2;
     await expect
       .poll(
         async () => {
@@ -183,9 +183,9 @@ describe("match list", () => {
         },
         { timeout: 30_000 },
       )
-      .toBe(upcomingCount + dead);
+      .toBe(upcomingCount + withoutResult);
     await shown(list("Upcoming").getByRole("heading", { name: "Postponed or awaiting a result" }));
-    // Days rise, and each tournament has its heading.
+    // Every day has a heading for each of its tournaments.
     expect(await list("Upcoming").getByRole("heading", { level: 4, name: tournament }).count()).toBeGreaterThan(10);
     await page.getByRole("radio", { name: "Results" }).check();
     const results = list("Results").getByRole("listitem");
@@ -220,7 +220,7 @@ describe("match list", () => {
     await shown(upcoming.first());
   });
 
-  test("failed page is requested again, and its failure stays with its filter", async () => {
+  test("failed page is retried, and its error belongs to its filter", async () => {
     const ofTournament = /\/api\/auth\/events\?tournament_id=\d+&status=scheduled&page=2/;
     let failures = 0;
     await page.route(ofTournament, (route) => {
@@ -269,7 +269,7 @@ describe("match list", () => {
       await fits(`results at ${width}`);
       if (width < 860) await page.getByRole("radio", { name: "Upcoming" }).check();
     }
-    expect(await faultsOf(page)).toEqual([]);
+    expect(await violationsOf(page)).toEqual([]);
     const name = page.getByText(arabic).filter({ visible: true }).first();
     expect(await name.getAttribute("dir")).toBe("auto");
     expect(await name.evaluate((element) => getComputedStyle(element).direction)).toBe("rtl");
@@ -295,7 +295,7 @@ describe("match list", () => {
     }
   });
 
-  test("says so if the fan's predictions cannot be loaded", async () => {
+  test("shows that the fan's predictions could not be loaded", async () => {
     await atWidth(390);
     await page.route("**/api/auth/predictions?*", failWith(500, { code: "internal_error", message: "Sorry." }));
     await page.goto("/#/me");
@@ -306,7 +306,7 @@ describe("match list", () => {
     await shown(list("Upcoming").getByRole("listitem").first());
     expect(await page.locator(".tag.call").count()).toBe(0);
     expect(await page.getByText("No prediction", { exact: true }).count()).toBe(0);
-    expect(await faultsOf(page)).toEqual([]);
+    expect(await violationsOf(page)).toEqual([]);
     await shot("predictions-failed");
     await page.unroute("**/api/auth/predictions?*");
     await alert.getByRole("button", { name: "Try again" }).click();
@@ -317,7 +317,7 @@ describe("match list", () => {
 });
 
 describe("prediction", () => {
-  test("unsaved changes are marked and can be saved on a phone", async () => {
+  test("unsaved changes are marked and can be saved at every width", async () => {
     for (const width of widths) {
       await atWidth(width);
       await page.goto("/#/");
@@ -337,7 +337,7 @@ describe("prediction", () => {
       await shown(form.locator(".stake"));
       await shot("prediction");
       await fits(`prediction at ${width}`);
-      // A look at another page keeps the draft.
+      // Visiting another page keeps the draft.
       await page.getByRole("navigation").getByRole("link", { name: "You" }).click();
       await page.goBack();
       await shown(form.getByText("Not saved", { exact: true }));
@@ -349,7 +349,7 @@ describe("prediction", () => {
       await shown(form.getByText("Not saved", { exact: true }));
       await form.getByRole("button", { name: "Undo" }).click();
       expect(await form.getByLabel("How sure are you?").inputValue()).toBe("50");
-      // Community picks add up.
+      // Community picks add up to 100%.
       await expect
         .poll(async () => {
           const shares = await page.locator(".tally-parts strong").allTextContents();
@@ -359,7 +359,7 @@ describe("prediction", () => {
     }
   });
 
-  test("shows why a match takes no predictions", async () => {
+  test("shows why predictions for a match are closed", async () => {
     const form = page.getByRole("form", { name: "Your prediction" });
     for (const [code, message] of [
       ["event_postponed", "This match is postponed. You can predict it once it has a new date."],
@@ -394,14 +394,14 @@ describe("chat", () => {
     expect(keys).toHaveLength(3);
     expect(new Set(keys)).toHaveLength(1);
     await page.unroute("**/api/auth/chat-rooms/*/join");
-    const { data } = await other.ask<{ data: { room_id: string; is_joined: boolean }[] }>(
+    const { data } = await other.request<{ data: { room_id: string; is_joined: boolean }[] }>(
       `/api/auth/chat-rooms?event_id=${liveMatch}`,
     );
     room = data[0]?.room_id ?? "";
-    await other.ask(`/api/auth/chat-rooms/${encodeURIComponent(room)}/join`, "POST");
+    await other.request(`/api/auth/chat-rooms/${encodeURIComponent(room)}/join`, "POST");
   });
 
-  test("list is bounded, follows the newest message and leaves readers alone", async () => {
+  test("list follows the newest message unless the reader scrolled up", async () => {
     const texts = Array.from({ length: 200 }, (_, number) =>
       number % 20 === 7
         ? `${number}: ${unbroken}${unbroken}`
@@ -414,7 +414,7 @@ describe("chat", () => {
     }
     await other.say(room, "The last of many");
     await shown(log().getByText("The last of many"));
-    // Scrolling up loads earlier messages, and the reader's place stays.
+    // Scrolling up loads earlier messages and keeps the visible ones in place.
     const messages = log().locator(".message");
     for (let before = 0; (await messages.count()) < 200; ) {
       before = await messages.count();
@@ -425,7 +425,7 @@ describe("chat", () => {
     for (const width of widths) {
       await atWidth(width);
       await page.goto("/#/me");
-      // Otherwise the reader would not have left, and would stay where they were.
+      // The list must be removed first, or the next page would keep its scroll position.
       await log().waitFor({ state: "detached" });
       await page.goto(`/#/match/${liveMatch}`);
       const last = log().locator(".message").last();
@@ -447,7 +447,7 @@ describe("chat", () => {
       await expect.poll(isPinned).toBe(true);
       await shot("chat");
       await fits(`chat at ${width}`);
-      // A reader who scrolled up stays there.
+      // A new message does not move a reader who scrolled up.
       await log().evaluate((element) => element.scrollTo(0, element.scrollTop - 150));
       const { scrollTop } = await box();
       await other.say(room, `Missed at ${width}`);
@@ -456,7 +456,7 @@ describe("chat", () => {
       expect((await box()).scrollTop).toBe(scrollTop);
       expect(await isOnTop(input())).toBe(true);
       await shot("chat-new-messages");
-      if (width === 320) expect(await faultsOf(page), `chat at ${width}`).toEqual([]);
+      if (width === 320) expect(await violationsOf(page), `chat at ${width}`).toEqual([]);
       await button.click();
       await expect.poll(isPinned).toBe(true);
       await gone(button);
@@ -465,7 +465,7 @@ describe("chat", () => {
     expect(await rightToLeft.evaluate((element) => getComputedStyle(element).direction)).toBe("rtl");
   });
 
-  test("failed message is sent again once, or discarded", async () => {
+  test("failed message is retried once or discarded", async () => {
     await atWidth(390);
     const transactions: string[] = [];
     const sending = "**/send/m.room.message/**";
@@ -484,7 +484,7 @@ describe("chat", () => {
     await shown(message("Lost on the way").getByText("Not sent."));
     await shot("chat-failed");
     expect(await input().inputValue()).toBe("");
-    expect(await faultsOf(page)).toEqual([]);
+    expect(await violationsOf(page)).toEqual([]);
     isDown = false;
     await message("Lost on the way").getByRole("button", { name: "Try again" }).click();
     await gone(message("Lost on the way").getByText("Not sent."));
@@ -492,7 +492,7 @@ describe("chat", () => {
     expect(transactions).toHaveLength(2);
     expect(new Set(transactions)).toHaveLength(1);
 
-    // The homeserver has the message, only its response is lost.
+    // The homeserver accepts the message, but its response is lost.
     await page.unroute(sending);
     await page.route(
       sending,
@@ -506,7 +506,7 @@ describe("chat", () => {
     await expect.poll(() => other.count(room, "Answer lost")).toBe(1);
     const again = message("Answer lost").getByRole("button", { name: "Try again" });
     await gone(message("Answer lost").getByText("Sending…"));
-    // The sync may have brought the message before the failure.
+    // The sync may deliver the message before the request fails.
     if (await again.isVisible()) await again.click().catch(() => {});
     await gone(message("Answer lost").getByText("Not sent."));
     expect(await message("Answer lost").count()).toBe(1);
@@ -536,7 +536,7 @@ describe("tabs and connection", () => {
     await expect.poll(() => coins(page)).toBe(await coins(second));
     await shown(page.getByRole("button", { name: /^Next: \d+ coins, tomorrow \d\d:\d\d$/ }));
 
-    // The seventh row has no prediction yet in the other tab.
+    // A row that has no prediction yet in the other tab.
     const row = second.getByRole("region", { name: "Upcoming" }).locator(".row").filter({ hasText: "Predict" }).first();
     const link = (await row.getByRole("link").getAttribute("href")) ?? "";
     const same = second.locator(`.row a[href="${link}"]`);
@@ -547,7 +547,7 @@ describe("tabs and connection", () => {
     await shown(form.getByText("Saved: Draw, 50%."));
     await shown(same.getByText("You: Draw, 50%"));
 
-    // An open form follows the other tab, as long as nothing is changed in it.
+    // An open form without changes follows the other tab.
     await second.goto(`/${link}`);
     await shown(second.getByText("Saved: Draw, 50%."));
     await form.getByLabel("How sure are you?").fill("65");
@@ -557,7 +557,7 @@ describe("tabs and connection", () => {
     await second.close();
   });
 
-  test("offline is shown, and everything is caught up afterwards", async () => {
+  test("shows that it is offline and catches up afterwards", async () => {
     await atWidth(390);
     await page.goto(`/#/match/${liveMatch}`);
     await shown(log().locator(".message").last());
@@ -565,11 +565,11 @@ describe("tabs and connection", () => {
     await fan.context.setOffline(true);
     await shown(page.getByText("You're offline. Showing the last update."));
     await shot("offline");
-    expect(await faultsOf(page)).toEqual([]);
+    expect(await violationsOf(page)).toEqual([]);
     await other.say(room, "Said meanwhile");
     await page.getByRole("navigation").getByRole("link", { name: "Leaderboard" }).click();
     await page.getByRole("navigation").getByRole("link", { name: "Matches" }).click();
-    // The list is shown from before.
+    // The list is shown from the cache.
     await shown(list("Upcoming").getByRole("listitem").first());
     await fan.context.setOffline(false);
     await shown(page.getByText("Back online"));
@@ -593,10 +593,10 @@ describe("tabs and connection", () => {
 });
 
 describe("end of a session", () => {
-  test("suspended fan learns what happened and returns after it", async () => {
+  test("suspended fan sees an explanation and returns after the suspension", async () => {
     await page.goto("/#/");
     await shown(list("Upcoming").getByRole("listitem").first());
-    await operate(["users", "ban", fansName, "--reason", "Test"]);
+    await runCommand(["users", "ban", fansName, "--reason", "Test"]);
     await page.goto("/#/me");
     const heading = page.getByRole("heading", { name: "Your account is suspended" });
     await shown(heading);
@@ -604,13 +604,13 @@ describe("end of a session", () => {
     for (const width of widths) {
       await atWidth(width);
       await shot("suspended");
-      expect(await faultsOf(page)).toEqual([]);
+      expect(await violationsOf(page)).toEqual([]);
       await fits(`suspended at ${width}`);
     }
     await page.getByRole("button", { name: "Check again" }).click();
     await shown(page.getByText("Your account is still suspended."));
 
-    // Nor does a login help.
+    // A new login is refused too.
     const stranger = await stage.device();
     await stranger.page.goto("/");
     await stranger.page.getByLabel("Phone number").fill(fansPhone);
@@ -624,8 +624,8 @@ describe("end of a session", () => {
     await shown(stranger.page.getByLabel("Phone number"));
     await stranger.context.close();
 
-    await operate(["users", "unban", fansName, "--reason", "Test"]);
-    // The service learns of it within moments.
+    await runCommand(["users", "unban", fansName, "--reason", "Test"]);
+    // The service applies it within seconds.
     await expect
       .poll(
         async () => {
@@ -639,20 +639,20 @@ describe("end of a session", () => {
     await shown(page.getByRole("navigation"));
   });
 
-  test("ended session and deleted account have a page, in every tab", async () => {
+  test("every tab explains an ended session and a deleted account", async () => {
     await atWidth(390);
     const second = await fan.context.newPage();
     await second.goto("/#/table");
     await shown(second.getByRole("navigation"));
     const session = await logInByApi(fansPhone);
-    const { data } = await session.ask<{ data: { id: number; current: boolean }[] }>("/api/auth/sessions");
-    for (const { id, current } of data) if (!current) await session.ask(`/api/auth/sessions/${id}`, "DELETE");
+    const { data } = await session.request<{ data: { id: number; current: boolean }[] }>("/api/auth/sessions");
+    for (const { id, current } of data) if (!current) await session.request(`/api/auth/sessions/${id}`, "DELETE");
     await page.goto("/#/");
     for (const tab of [page, second]) await shown(tab.getByRole("heading", { name: "You've been logged out" }));
     await page.reload();
     await shown(page.getByRole("heading", { name: "You've been logged out" }));
     await shot("ended");
-    expect(await faultsOf(page)).toEqual([]);
+    expect(await violationsOf(page)).toEqual([]);
     await page.getByRole("button", { name: "Log in again" }).click();
     await logIn(page, fansPhone);
     // The other tab is logged in too.
@@ -673,7 +673,7 @@ describe("end of a session", () => {
     await second.close();
     await page.getByRole("button", { name: "Back to login" }).click();
     await shown(page.getByLabel("Phone number"));
-    // The chat library reports the failures that the tests provoked.
+    // The chat library logs the failures that the tests caused.
     expect(fan.faults.filter((fault) => !/ConnectionError|refresh token/.test(fault))).toEqual([]);
   });
 });

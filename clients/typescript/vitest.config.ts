@@ -4,7 +4,7 @@ export default defineConfig({
   test: {
     projects: [
       { test: { name: "pure", include: ["test/*.test.ts"] } },
-      // Against the service at MATCHDAY_URL, with the demo in it.
+      // Runs against the service at MATCHDAY_URL, with demo data.
       { test: { name: "service", include: ["test/service/*.test.ts"], testTimeout: 30_000 } },
     ],
   },

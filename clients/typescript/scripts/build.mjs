@@ -1,4 +1,4 @@
-// tsc leaves declarations alone that it did not make.
+// Builds dist/. The schema is copied separately, because tsc does not emit hand-written or generated .d.ts files.
 import { execFileSync } from "node:child_process";
 import { cp, rm } from "node:fs/promises";
 

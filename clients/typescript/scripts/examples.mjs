@@ -1,4 +1,4 @@
-// Writes the examples of README.md to .examples/, each a module, so that the compiler sees them.
+// Extracts the examples of README.md to .examples/, one module each, so that the type check covers them.
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 
 await rm(".examples", { recursive: true, force: true });

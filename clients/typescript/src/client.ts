@@ -6,15 +6,15 @@ import { memoryStorage, type TokenStorage } from "./storage.js";
 import { listen, type StreamEvent, type StreamFilters, type StreamOptions } from "./stream.js";
 
 export interface MatchdayOptions {
-  /** Where the service is, like `https://api.example.org`; empty: where the page came from. */
+  /** Base URL of the service, like `https://api.example.org`. Default: the origin of the page. */
   baseUrl?: string;
-  /** Where the token is kept; in memory if nothing else is said. */
+  /** Storage of the session token. Default: in memory. */
   storage?: TokenStorage;
-  /** The languages of text messages, as in `Accept-Language`. Browsers send their own. */
+  /** Preferred languages of text messages, sent as `Accept-Language`. Browsers send it without this option. */
   language?: string;
-  /** Is called when the service says that the session is over. The token is gone by then. */
+  /** Called when the service reports that the session has ended, after the token was cleared. */
   onLoggedOut?: () => void;
-  /** Is called when the service refuses a request because the account is suspended. The token is kept: the suspension may end. */
+  /** Called when the service refuses a request because the account is suspended. The token is kept, as the suspension may end. */
   onSuspended?: () => void;
   retry?: Partial<RetrySettings>;
 }
@@ -25,21 +25,21 @@ type PathsWith<M extends Method> = {
 }[keyof paths];
 type Init<Path extends keyof paths, M extends Method> = MaybeOptionalInit<paths[Path], M>;
 type Arguments<I> = Record<never, never> extends I ? [init?: I] : [init: I];
-/** What the service answers when all is well. */
-export type Answer<Path extends keyof paths, M extends Method> =
+/** Body of a successful response. */
+export type ResponseBody<Path extends keyof paths, M extends Method> =
   paths[Path][M] extends Record<string | number, unknown>
     ? NonNullable<FetchResponse<paths[Path][M], object, "application/json">["data"]>
     : never;
-/** A call by its path in the description of the interface. */
+/** Sends a request to a path of the OpenAPI description. */
 export type Call<M extends Method> = <Path extends PathsWith<M>>(
   path: Path,
   ...init: Arguments<Init<Path, M>>
-) => Promise<Answer<Path, M>>;
+) => Promise<ResponseBody<Path, M>>;
 
 export type Login = components["schemas"]["LoginData"];
 
-/** For those who have no token yet: none is sent to these. */
-const open: ReadonlySet<string> = new Set<keyof paths>([
+/** Paths that need no session: the token is not sent to them. */
+const withoutToken: ReadonlySet<string> = new Set<keyof paths>([
   "/api/code/request",
   "/api/code/verify",
   "/api/auth/login",
@@ -49,12 +49,15 @@ const open: ReadonlySet<string> = new Set<keyof paths>([
   "/.well-known/matrix/client",
 ]);
 
-/** Looked up at each call, because tools that watch requests replace it. */
+/** Resolves `fetch` for each request, because monitoring tools replace it after this module was loaded. */
 const send: Fetch = (request) => globalThis.fetch(request);
 
-/** A service, and a session with it. */
+/** Client of one service, with at most one session. */
 export class Matchday {
-  /** The bare client: answers `{data, error, response}`, and throws only if there is no answer. It has token, key and retries too. */
+  /**
+   * The underlying openapi-fetch client, with the same token, idempotency keys and retries. It returns
+   * `{data, error, response}` and throws only if there is no response.
+   */
   readonly api: Client<paths, "application/json">;
   readonly get: Call<"get">;
   readonly post: Call<"post">;
@@ -62,7 +65,7 @@ export class Matchday {
   readonly delete: Call<"delete">;
   readonly #options: MatchdayOptions;
   readonly #storage: TokenStorage;
-  /** `undefined` until the storage was asked. */
+  /** `undefined` until it is loaded from the storage. */
   #token: string | null | undefined;
 
   constructor(options: MatchdayOptions = {}) {
@@ -79,21 +82,21 @@ export class Matchday {
     this.delete = this.#call("DELETE");
   }
 
-  /** The token of the session, if there is one. */
+  /** Returns the token of the session, or `null` when logged out. */
   async token(): Promise<string | null> {
     if (this.#token === undefined) this.#token = await this.#storage.load();
     return this.#token;
   }
 
   /**
-   * Requests a code, which is valid for `expires_in` seconds. With the notice `codes_limited`, only numbers that were used
-   * before get one.
+   * Requests a login code, which is valid for `expires_in` seconds. With the notice `codes_limited`, the service sends a
+   * code only to numbers that were used before.
    */
   async requestCode(phone: string): Promise<{ expires_in: number; notice?: string }> {
     return (await this.post("/api/code/request", { body: { phone } })).data;
   }
 
-  /** Logs in with a code, or registers: then with this username, or with one that is made up. */
+  /** Logs in with a code. The first login creates the account, with this username or a generated one. */
   async logIn(phone: string, code: string, options: { username?: string } = {}): Promise<Login> {
     const { data } = await this.post("/api/code/verify", { body: { phone, code, ...options } });
     await this.#storage.save(data.token);
@@ -101,35 +104,35 @@ export class Matchday {
     return data;
   }
 
-  /** Ends the session, here at once and at the service if it answers. */
+  /** Ends the session. The stored token is cleared even if the service cannot be reached. */
   async logOut(): Promise<void> {
     const token = await this.token();
     if (!token) return;
     try {
       await this.post("/api/auth/logout");
     } catch (error) {
-      // A session that is over already is what was wanted.
+      // 401: the session has already ended.
       if (!(error instanceof MatchdayError && error.status === 401)) throw error;
     } finally {
-      await this.#forget(token);
+      await this.#clear(token);
     }
   }
 
-  /** Deletes the account for good, with the code that `POST /api/auth/me/deletion` had sent, and forgets the session. */
+  /** Deletes the account permanently, with the code sent by `POST /api/auth/me/deletion`, and clears the token. */
   async deleteAccount(code: string): Promise<void> {
     const token = await this.token();
     await this.delete("/api/auth/me", { body: { code } });
-    if (token) await this.#forget(token);
+    if (token) await this.#clear(token);
   }
 
   /**
-   * Joins a room, and waits in line while the chat is busy (`room_busy`): `onWaiting` is called before each pause. The
-   * same request is sent again after `Retry-After`, with the same key, for `retry.longestLine` seconds at most.
+   * Joins a room. While the room is busy (`room_busy`), retries after each `Retry-After` with the same idempotency key, for
+   * at most `retry.longestLine` seconds, and calls `onWaiting` before each pause.
    */
   async joinRoom(
     room: string,
     options: { signal?: AbortSignal; onWaiting?: (line: InLine) => void } = {},
-  ): Promise<Answer<"/api/auth/chat-rooms/{room}/join", "post">> {
+  ): Promise<ResponseBody<"/api/auth/chat-rooms/{room}/join", "post">> {
     const { signal, onWaiting } = options;
     return this.post("/api/auth/chat-rooms/{room}/join", {
       params: { path: { room } },
@@ -138,7 +141,7 @@ export class Matchday {
     });
   }
 
-  /** What happens, as it happens. Connects again by itself; ends with `break`, or with the signal. */
+  /** Iterates over the live stream. Reconnects automatically; ends with `break` or the signal. */
   stream(filters: StreamFilters = {}, options: StreamOptions = {}): AsyncGenerator<StreamEvent, void, void> {
     const query = new URLSearchParams();
     for (const [name, value] of Object.entries(filters)) {
@@ -149,8 +152,8 @@ export class Matchday {
       const token = await this.token();
       if (token) headers.set("Authorization", `Bearer ${token}`);
       const response = await globalThis.fetch(url, { headers, signal, cache: "no-store" });
-      if (response.status === 401 && token) await this.#over(token);
-      if (response.status === 403) await this.#refused(response);
+      if (response.status === 401 && token) await this.#endSession(token);
+      if (response.status === 403) await this.#checkSuspension(response);
       return response;
     }, options);
   }
@@ -167,37 +170,37 @@ export class Matchday {
     return {
       onRequest: async ({ request, schemaPath }) => {
         if (this.#options.language) request.headers.set("Accept-Language", this.#options.language);
-        const token = open.has(schemaPath) ? null : await this.token();
+        const token = withoutToken.has(schemaPath) ? null : await this.token();
         if (!token) return;
         request.headers.set("Authorization", `Bearer ${token}`);
-        // With a key the service does it once, however often the network has it asked.
+        // With a key, the service processes the request once, even if it is retried.
         if (request.method === "POST" && !request.headers.has("Idempotency-Key")) {
           request.headers.set("Idempotency-Key", randomKey());
         }
       },
       onResponse: async ({ request, response }) => {
         const sent = request.headers.get("Authorization")?.replace("Bearer ", "");
-        if (response.status === 403 && sent) await this.#refused(response);
+        if (response.status === 403 && sent) await this.#checkSuspension(response);
         if (response.status !== 401 || !sent) return;
-        // A wrong code is 401 too, and ends no session.
+        // A wrong login code is also a 401, but does not end the session.
         const { code } = await MatchdayError.of(response.clone());
-        if (code === "unauthenticated") await this.#over(sent);
+        if (code === "unauthenticated") await this.#endSession(sent);
       },
     };
   }
 
-  async #refused(response: Response): Promise<void> {
+  async #checkSuspension(response: Response): Promise<void> {
     const { code } = await MatchdayError.of(response.clone());
     if (code === "account_suspended") this.#options.onSuspended?.();
   }
 
-  /** The service says that this token is good no more. */
-  async #over(token: string): Promise<void> {
-    if (await this.#forget(token)) this.#options.onLoggedOut?.();
+  /** Handles a token that the service no longer accepts. */
+  async #endSession(token: string): Promise<void> {
+    if (await this.#clear(token)) this.#options.onLoggedOut?.();
   }
 
-  /** Whether it was the one that is kept: somebody may have logged in again meanwhile. */
-  async #forget(token: string): Promise<boolean> {
+  /** Clears the stored token and returns true, unless a later login has already replaced it. */
+  async #clear(token: string): Promise<boolean> {
     if (this.#token !== token) return false;
     this.#token = null;
     await this.#storage.clear();
@@ -216,7 +219,7 @@ export class Matchday {
   }
 }
 
-/** `crypto.randomUUID` is only there on pages that came by HTTPS or from this machine. */
+/** Random idempotency key. `crypto.randomUUID` exists only in secure contexts (HTTPS or localhost). */
 function randomKey(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

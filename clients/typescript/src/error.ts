@@ -3,21 +3,21 @@ import type { components } from "./schema.js";
 type Body = components["schemas"]["ErrorBody"];
 
 /**
- * What every call throws when the service refuses it, or when there is no answer at all.
+ * Thrown by every call if the service returns an error or cannot be reached.
  *
- * Decide by `code`, which is stable; show `message`, which is for people; put `errors` beside the fields they name.
+ * Branch on `code`, which is stable. Show `message` to the user, and show `errors` next to the fields that they name.
  */
 export class MatchdayError extends Error {
   override readonly name = "MatchdayError";
-  /** The HTTP status; 0 where there was no answer. */
+  /** HTTP status; 0 if there was no response. */
   readonly status: number;
-  /** Which error it is, in `snake_case`; `no_answer` where there was none. */
+  /** Error code in `snake_case`; `no_response` if there was no response. */
   readonly code: string;
-  /** On 422: what is wrong, by field. */
+  /** Validation messages by field, for status 422. */
   readonly errors: Readonly<Record<string, readonly string[]>>;
-  /** What to tell the operator. */
+  /** Identifies the request in the logs of the service. Quote it when you contact the operator. */
   readonly requestId: string | undefined;
-  /** In so many seconds it may work; from `Retry-After`. */
+  /** Seconds after which a retry may succeed, from `Retry-After`. */
   readonly retryAfter: number | undefined;
 
   constructor(
@@ -39,15 +39,15 @@ export class MatchdayError extends Error {
     this.retryAfter = facts.retryAfter;
   }
 
-  /** The error that an answer holds, read from its body. */
+  /** Reads the error from the body of a response. */
   static async of(response: Response): Promise<MatchdayError> {
     return MatchdayError.from(response, await response.json().catch(() => undefined));
   }
 
-  /** The error that an answer holds whose body was read. A proxy in between may answer without a body of ours. */
-  static from(response: Response, read: unknown): MatchdayError {
-    const body: Partial<Body> = typeof read === "object" && read !== null ? read : {};
-    return new MatchdayError(body.message ?? `The service answered ${response.status}.`, {
+  /** Creates the error from a response and its parsed body. Responses of a proxy may have a different body or none. */
+  static from(response: Response, parsed: unknown): MatchdayError {
+    const body: Partial<Body> = typeof parsed === "object" && parsed !== null ? parsed : {};
+    return new MatchdayError(body.message ?? `The service responded with status ${response.status}.`, {
       status: response.status,
       code: body.code ?? `http_${response.status}`,
       errors: body.errors,
@@ -56,13 +56,13 @@ export class MatchdayError extends Error {
     });
   }
 
-  /** The error of a request that nobody answered. */
-  static unanswered(cause: unknown): MatchdayError {
-    return new MatchdayError("The service could not be reached.", { status: 0, code: "no_answer", cause });
+  /** Creates the error of a request that got no response. */
+  static noResponse(cause: unknown): MatchdayError {
+    return new MatchdayError("The service could not be reached.", { status: 0, code: "no_response", cause });
   }
 }
 
-/** `Retry-After` in seconds. The service sends seconds; a proxy may send a date. */
+/** Returns `Retry-After` in seconds. The service sends seconds, but a proxy may send a date. */
 export function retryAfter(response: Response): number | undefined {
   const value = response.headers.get("Retry-After");
   if (value === null) return undefined;

@@ -1,4 +1,4 @@
-export { type Answer, type Call, type Login, Matchday, type MatchdayOptions } from "./client.js";
+export { type Call, type Login, Matchday, type MatchdayOptions, type ResponseBody } from "./client.js";
 export { MatchdayError } from "./error.js";
 export type { InLine, RetrySettings } from "./retry.js";
 export { browserStorage, memoryStorage, type TokenStorage } from "./storage.js";
@@ -7,5 +7,5 @@ export type { StreamEvent, StreamFilters, StreamOptions } from "./stream.js";
 import type { components } from "./schema.js";
 
 export type { components, operations, paths } from "./schema.js";
-/** What answers hold, by the names of the description: `Schemas["Event"]`. */
+/** Types of the OpenAPI description by name: `Schemas["Event"]`. */
 export type Schemas = components["schemas"];

@@ -1,24 +1,24 @@
-/** A block of a stream of server-sent events. One without `data` only moves the place. */
+/** A block of a server-sent event stream. A block without `data` only updates the last event id. */
 export interface Block {
   id?: string;
   event?: string;
   data?: string;
 }
 
-/** Takes server-sent events apart as they come in, wherever the network cut them. */
+/** Incremental parser of server-sent events. Chunks may be split anywhere, even inside a character. */
 export class EventStreamParser {
   readonly #decoder = new TextDecoder();
   #rest = "";
   #block: Block = {};
 
-  /** What is complete with these bytes. */
+  /** Adds a chunk and returns the blocks that it completes. */
   push(bytes: Uint8Array): Block[] {
     const blocks: Block[] = [];
     this.#rest += this.#decoder.decode(bytes, { stream: true });
     for (;;) {
       const end = this.#rest.search(/[\r\n]/);
       if (end < 0) break;
-      // A carriage return at the very end may be half of a line's end.
+      // A carriage return at the end of the chunk may be the first half of CRLF.
       if (this.#rest[end] === "\r" && end + 1 === this.#rest.length) break;
       const line = this.#rest.slice(0, end);
       this.#rest = this.#rest.slice(end + (this.#rest.startsWith("\r\n", end) ? 2 : 1));

@@ -1,25 +1,25 @@
-/** Where the token is kept between visits. On a phone this is the Keychain or the Keystore. */
+/** Stores the session token. Use the Keychain or Keystore in mobile apps. */
 export interface TokenStorage {
   load(): string | null | Promise<string | null>;
   save(token: string): void | Promise<void>;
   clear(): void | Promise<void>;
 }
 
-/** Keeps the token as long as the program runs. */
+/** Stores the token in memory, until the program ends. */
 export function memoryStorage(token: string | null = null): TokenStorage {
-  let kept = token;
+  let current = token;
   return {
-    load: () => kept,
+    load: () => current,
     save: (token) => {
-      kept = token;
+      current = token;
     },
     clear: () => {
-      kept = null;
+      current = null;
     },
   };
 }
 
-/** Keeps the token in the browser. Every script of the page can read it there: allow no foreign ones. */
+/** Stores the token in `localStorage`. Every script of the page can read it, so do not allow third-party scripts. */
 export function browserStorage(key = "matchday.token"): TokenStorage {
   return {
     load: () => localStorage.getItem(key),

@@ -5,39 +5,39 @@ import { backoff, wait } from "./wait.js";
 
 type Schemas = components["schemas"];
 
-/** What the stream tells: `kind` says what `data` is. */
+/** An event of the live stream. `kind` determines the type of `data`. */
 export type StreamEvent = { id: string } & (
   | { kind: "event"; data: Schemas["StreamMatch"] }
   | { kind: "result"; data: Schemas["StreamResult"] }
   | { kind: "tally"; data: Schemas["StreamTally"] }
   | { kind: "points"; data: Schemas["StreamPoints"] }
   | { kind: "rank"; data: Schemas["StreamRank"] }
-  /** Something was missed that cannot be had any more: read the lists again. */
+  /** Missed events are no longer available: reload the lists. */
   | { kind: "reset"; data: Record<string, never> }
 );
 
-/** What to hear of; all of it when nothing is named. */
+/** Filters of the live stream. Without any, all events are sent. */
 export type StreamFilters = Omit<NonNullable<operations["listen"]["parameters"]["query"]>, "last_event_id">;
 
 export interface StreamOptions {
   /** Ends the iteration, without an error. */
   signal?: AbortSignal;
-  /** Go on after the event with this id. */
+  /** Resume after the event with this id. */
   lastEventId?: string;
-  /** After so many seconds without a byte the connection counts as lost: twice `stream.heartbeat` of the service. */
+  /** Seconds without data after which the connection counts as lost. Default: 30, twice the `stream.heartbeat` setting. */
   silence?: number;
-  /** The first pause after a connection that failed, in seconds; each further one is twice as long. */
+  /** Pause in seconds after the first failed connection. It doubles with each failure. */
   firstPause?: number;
-  /** The longest pause, in seconds. */
+  /** Longest pause between connections, in seconds. */
   longestPause?: number;
-  /** Is told when the connection is there, and when it is gone. */
+  /** Called when the connection opens or is lost. */
   onConnection?: (isOpen: boolean) => void;
 }
 
-/** Opens the connection; `url` has the filters in it. */
+/** Opens a connection with these headers. */
 export type Connect = (headers: Headers, signal: AbortSignal) => Promise<Response>;
 
-/** A record, so that a kind that the description has and this client does not know is an error of the compiler. */
+/** A record, so that compilation fails if the OpenAPI description has a kind that `StreamEvent` lacks. */
 const kinds: Record<Schemas["StreamEventKind"] & StreamEvent["kind"], true> &
   Record<Exclude<Schemas["StreamEventKind"], StreamEvent["kind"]>, never> = {
   event: true,
@@ -48,25 +48,25 @@ const kinds: Record<Schemas["StreamEventKind"] & StreamEvent["kind"], true> &
   reset: true,
 };
 
-/** The events of a stream that connects again by itself, for as long as somebody iterates. */
+/** Yields the events of the stream and reconnects until the iteration ends. */
 export async function* listen(connect: Connect, options: StreamOptions = {}): AsyncGenerator<StreamEvent, void, void> {
   const { signal, silence = 30, firstPause = 1, longestPause = 30, onConnection } = options;
-  let place = options.lastEventId ?? "";
+  let lastId = options.lastEventId ?? "";
   let failures = 0;
   while (!signal?.aborted) {
     let pause: number | undefined;
     const began = Date.now();
     try {
-      for await (const blocks of connection(connect, place, silence * 1000, signal, () => onConnection?.(true))) {
+      for await (const blocks of connection(connect, lastId, silence * 1000, signal, () => onConnection?.(true))) {
         failures = 0;
         for (const block of blocks) {
-          const event = understand(block, place);
-          // The place moves on once the listener came back for more: what it was handed when it failed comes again.
+          const event = parse(block, lastId);
+          // Updated after the yield: if the consumer fails while it handles an event, that event is sent again.
           if (event) yield event;
-          place = block.id ?? place;
+          lastId = block.id ?? lastId;
         }
       }
-      // One that is ended as soon as it is there must not be asked for without a pause.
+      // Connections that the server ends right after opening count as failures, so that each is followed by a pause.
       if (Date.now() - began < firstPause * 1000) failures += 1;
     } catch (error) {
       if (signal?.aborted) return;
@@ -77,17 +77,17 @@ export async function* listen(connect: Connect, options: StreamOptions = {}): As
       onConnection?.(false);
     }
     if (signal?.aborted) return;
-    // The server ends connections now and then: come back at once. Other ends are followed by a pause.
+    // The server ends connections regularly: reconnect immediately. Failures are followed by a pause.
     const milliseconds =
       pause !== undefined ? pause * 1000 : failures && backoff(failures, firstPause * 1000, longestPause * 1000);
     if (milliseconds > 0) await wait(milliseconds, signal).catch(() => {});
   }
 }
 
-/** What one connection brings, until it ends or falls silent. */
+/** Yields the blocks of one connection until it ends or times out. */
 async function* connection(
   connect: Connect,
-  place: string,
+  lastId: string,
   silence: number,
   signal: AbortSignal | undefined,
   opened: () => void,
@@ -95,27 +95,27 @@ async function* connection(
   const own = new AbortController();
   const abort = () => own.abort(signal?.reason);
   signal?.addEventListener("abort", abort, { once: true });
-  const watchdog = () => setTimeout(() => own.abort(new Error("The stream fell silent.")), silence);
+  const watchdog = () => setTimeout(() => own.abort(new Error("The stream timed out.")), silence);
   let timer = watchdog();
   try {
     const headers = new Headers({ Accept: "text/event-stream" });
-    if (place) headers.set("Last-Event-ID", place);
+    if (lastId) headers.set("Last-Event-ID", lastId);
     const response = await connect(headers, own.signal);
     if (!response.ok) throw await MatchdayError.of(response);
     if (!response.body) throw new Error("The stream has no body.");
     opened();
     const reader = response.body.getReader();
     const parser = new EventStreamParser();
-    for (let heard = false; ; heard = true) {
+    for (let hasData = false; ; hasData = true) {
       const { done, value } = await reader.read();
       clearTimeout(timer);
       if (done) {
-        // A connection that ends before its first byte failed: coming back at once would be a flood.
-        if (!heard) throw new Error("The stream ended before it began.");
+        // A connection that ends before its first byte has failed. Reconnecting without a pause would flood the server.
+        if (!hasData) throw new Error("The stream ended without any data.");
         return;
       }
       yield parser.push(value);
-      // Only the network is watched: a listener may take as long as it wants.
+      // The timeout covers only the network. The consumer may take any time to handle the blocks.
       timer = watchdog();
     }
   } finally {
@@ -125,14 +125,14 @@ async function* connection(
   }
 }
 
-function understand(block: Block, place: string): StreamEvent | undefined {
-  // A newer service may tell more than this client knows.
+function parse(block: Block, lastId: string): StreamEvent | undefined {
+  // A newer service may send kinds that this client does not know.
   if (block.data === undefined || !Object.hasOwn(kinds, block.event ?? "")) return undefined;
   const data: unknown = JSON.parse(block.data || "{}");
-  return { id: block.id ?? place, kind: block.event, data } as StreamEvent;
+  return { id: block.id ?? lastId, kind: block.event, data } as StreamEvent;
 }
 
-/** Errors that trying again does not mend. */
+/** Whether a retry cannot fix the error. */
 function isFinal(error: unknown): boolean {
   if (error instanceof SyntaxError) return true;
   return error instanceof MatchdayError && error.status >= 400 && error.status < 500 && error.status !== 429;

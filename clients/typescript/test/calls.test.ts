@@ -3,7 +3,7 @@ import { Matchday, MatchdayError, memoryStorage } from "../src/index.js";
 import { json, serve } from "./server.js";
 
 const quick = { firstPause: 0.01, longestPause: 2 };
-const busy = { code: "overloaded", message: "Too much to do." };
+const busy = { code: "overloaded", message: "The server is overloaded." };
 const me = { data: { id: 1, username: "ada" } };
 
 const fan = (baseUrl: string, retry = {}) =>
@@ -11,13 +11,13 @@ const fan = (baseUrl: string, retry = {}) =>
 const errorOf = (call: Promise<unknown>): Promise<MatchdayError> =>
   call.then(
     () => {
-      throw new Error("it was answered");
+      throw new Error("the call succeeded");
     },
     (error) => error,
   );
 
-describe("sending again", () => {
-  test("a GET is sent again after 503, as late as the service asks", async () => {
+describe("retries", () => {
+  test("GET is retried after 503, no earlier than Retry-After", async () => {
     const { url, received } = await serve((response, _, number) =>
       number === 1 ? json(response, 503, busy, { "Retry-After": "1" }) : json(response, 200, me),
     );
@@ -27,7 +27,7 @@ describe("sending again", () => {
     expect(performance.now() - began).toBeGreaterThanOrEqual(990);
   });
 
-  test("so is a PUT: the second time it changes nothing", async () => {
+  test("PUT is retried after 503", async () => {
     const { url, received } = await serve((response, _, number) =>
       number === 1 ? json(response, 503, busy, { "Retry-After": "0" }) : json(response, 200, { data: {} }),
     );
@@ -35,7 +35,7 @@ describe("sending again", () => {
     expect(received.map(({ method, body }) => [method, body])).toEqual(Array(2).fill(["PUT", '{"reminders":true}']));
   });
 
-  test("a POST with a token carries a key, and the same one when it is sent again", async () => {
+  test("POST with a token has one idempotency key for all tries", async () => {
     const { url, received } = await serve((response, _, number) =>
       number < 3 ? json(response, 429, busy, { "Retry-After": "0" }) : json(response, 201, { data: {} }),
     );
@@ -48,13 +48,13 @@ describe("sending again", () => {
     expect(received.at(-1)?.headers["idempotency-key"]).not.toBe(keys[0]);
   });
 
-  test("a key of the caller's stays", async () => {
+  test("keeps the caller's idempotency key", async () => {
     const { url, received } = await serve((response) => json(response, 200, { data: {} }));
     await fan(url).post("/api/auth/daily-coins", { headers: { "Idempotency-Key": "monday" } });
     expect(received[0]?.headers["idempotency-key"]).toBe("monday");
   });
 
-  test("what might be done twice is sent once", async () => {
+  test("DELETE and POST without a key are not retried", async () => {
     const { url, received } = await serve((response) => json(response, 503, busy, { "Retry-After": "0" }));
     const stranger = new Matchday({ baseUrl: url, retry: quick });
     expect((await errorOf(stranger.requestCode("+15550100100"))).status).toBe(503);
@@ -65,7 +65,7 @@ describe("sending again", () => {
     expect(received[0]?.headers["idempotency-key"]).toBeUndefined();
   });
 
-  test("it ends after so many tries", async () => {
+  test("stops after the maximum number of retries", async () => {
     const { url, received } = await serve((response) => json(response, 503, busy));
     expect(await errorOf(fan(url, { times: 2 }).get("/api/auth/me"))).toMatchObject({
       status: 503,
@@ -74,19 +74,21 @@ describe("sending again", () => {
     expect(received).toHaveLength(3);
   });
 
-  test("who would have to wait too long is told at once", async () => {
+  test("fails immediately if Retry-After is too long", async () => {
     const { url, received } = await serve((response) => json(response, 429, busy, { "Retry-After": "3600" }));
     expect(await errorOf(fan(url).get("/api/auth/me"))).toMatchObject({ status: 429, retryAfter: 3600 });
     expect(received).toHaveLength(1);
   });
 
-  test("other refusals are final", async () => {
-    const { url, received } = await serve((response) => json(response, 500, { code: "internal", message: "Sorry." }));
+  test("other errors are not retried", async () => {
+    const { url, received } = await serve((response) =>
+      json(response, 500, { code: "internal", message: "Internal error." }),
+    );
     expect((await errorOf(fan(url).get("/api/auth/me"))).status).toBe(500);
     expect(received).toHaveLength(1);
   });
 
-  test("the answer of a first try that is under way is waited for", async () => {
+  test("waits while the first try is in progress", async () => {
     const { url, received } = await serve((response, _, number) =>
       number === 1
         ? json(response, 409, { code: "idempotency_in_progress", message: "…" }, { "Retry-After": "0" })
@@ -96,7 +98,7 @@ describe("sending again", () => {
     expect(received).toHaveLength(2);
   });
 
-  test("a conflict that says nothing of later is final", async () => {
+  test("conflict without Retry-After is not retried", async () => {
     const { url, received } = await serve((response) =>
       json(response, 409, { code: "already_a_member", message: "…" }),
     );
@@ -105,7 +107,7 @@ describe("sending again", () => {
     expect(received).toHaveLength(1);
   });
 
-  test("a connection that breaks is a try like others", async () => {
+  test("lost connection is retried", async () => {
     const { url, received } = await serve((response, _, number) =>
       number === 1 ? response.destroy() : json(response, 200, me),
     );
@@ -113,13 +115,13 @@ describe("sending again", () => {
     expect(received).toHaveLength(2);
   });
 
-  test("nobody there is an error like others", async () => {
+  test("unreachable service is reported as MatchdayError", async () => {
     const error = await errorOf(fan("http://127.0.0.1:1", { times: 0 }).get("/api/auth/me"));
     expect(error).toBeInstanceOf(MatchdayError);
-    expect(error).toMatchObject({ status: 0, code: "no_answer" });
+    expect(error).toMatchObject({ status: 0, code: "no_response" });
   });
 
-  test("the signal ends a pause", async () => {
+  test("signal interrupts a pause", async () => {
     const { url } = await serve((response) => json(response, 503, busy, { "Retry-After": "2" }));
     const began = performance.now();
     await expect(fan(url).get("/api/auth/me", { signal: AbortSignal.timeout(50) })).rejects.toThrow();
@@ -131,13 +133,13 @@ describe("joining a busy room", () => {
   const roomBusy = { code: "room_busy", message: "The room is busy." };
   const joined = { message: "You have joined the room.", data: { room_id: "!a:b", membership: "join" } };
 
-  test("join waits in line and gets in with one key", async () => {
+  test("join waits in line with one idempotency key", async () => {
     const { url, received } = await serve((response, _, number) =>
       number <= 3 ? json(response, 503, roomBusy, { "Retry-After": "1" }) : json(response, 200, joined),
     );
     const waits: unknown[] = [];
     const began = performance.now();
-    // More refusals than `times` allows for other requests.
+    // More refusals than the retries that `times` allows.
     const join = fan(url, { times: 1 }).joinRoom("!a:b", { onWaiting: (line) => waits.push(line) });
     expect(await join).toEqual(joined);
     expect(performance.now() - began).toBeGreaterThanOrEqual(2_900);
@@ -159,14 +161,14 @@ describe("joining a busy room", () => {
     expect(received).toHaveLength(3);
   });
 
-  test("line has an end", async () => {
+  test("wait in line is limited", async () => {
     const { url, received } = await serve((response) => json(response, 503, roomBusy, { "Retry-After": "1" }));
     const error = await errorOf(fan(url, { longestLine: 1.5 }).joinRoom("!a:b"));
     expect(error).toMatchObject({ status: 503, code: "room_busy", retryAfter: 1 });
     expect(received).toHaveLength(2);
   });
 
-  test("signal leaves the line", async () => {
+  test("signal ends the wait in line", async () => {
     const { url, received } = await serve((response) => json(response, 503, roomBusy, { "Retry-After": "60" }));
     const began = performance.now();
     await expect(fan(url).joinRoom("!a:b", { signal: AbortSignal.timeout(100) })).rejects.toThrow();
@@ -174,7 +176,7 @@ describe("joining a busy room", () => {
     expect(received).toHaveLength(1);
   });
 
-  test("unavailable chat is retried as any 503 and stays distinct", async () => {
+  test("unavailable chat is retried like any 503", async () => {
     const { url, received } = await serve((response) =>
       json(response, 503, { code: "chat_unavailable", message: "Chat is unavailable." }),
     );
@@ -186,12 +188,16 @@ describe("joining a busy room", () => {
 });
 
 describe("errors", () => {
-  test("have all that the answer has", async () => {
+  test("contain all fields of the response", async () => {
     const { url } = await serve((response) =>
       json(
         response,
         422,
-        { code: "validation_failed", message: "The phone is none.", errors: { phone: ["The phone is none."] } },
+        {
+          code: "validation_failed",
+          message: "The phone is not valid.",
+          errors: { phone: ["The phone is not valid."] },
+        },
         { "X-Request-Id": "r-1" },
       ),
     );
@@ -199,21 +205,21 @@ describe("errors", () => {
       name: "MatchdayError",
       status: 422,
       code: "validation_failed",
-      message: "The phone is none.",
-      errors: { phone: ["The phone is none."] },
+      message: "The phone is not valid.",
+      errors: { phone: ["The phone is not valid."] },
       requestId: "r-1",
       retryAfter: undefined,
     });
   });
 
-  test("of a proxy in between have a status at least", async () => {
+  test("of a proxy contain the status", async () => {
     const { url } = await serve((response) => response.writeHead(502, { "Content-Type": "text/html" }).end("<h1>no"));
     expect(await errorOf(fan(url).get("/api/auth/me"))).toMatchObject({ status: 502, code: "http_502", errors: {} });
   });
 });
 
 describe("sessions", () => {
-  test("a login is kept, sent along, and ended", async () => {
+  test("login stores the token and logout clears it", async () => {
     const { url, received } = await serve((response, { path }) =>
       json(response, 200, path === "/api/code/verify" ? { data: { token: "md_1_new", user: {} } } : { data: {} }),
     );
@@ -230,13 +236,13 @@ describe("sessions", () => {
     expect(received.at(-1)?.headers.authorization).toBeUndefined();
   });
 
-  test("one that the service ended is told, once", async () => {
+  test("ended session is reported once", async () => {
     const { url } = await serve((response) => json(response, 401, { code: "unauthenticated", message: "…" }));
     const storage = memoryStorage("md_1_x");
-    let told = 0;
-    const over = new Matchday({ baseUrl: url, storage, onLoggedOut: () => (told += 1) });
-    await Promise.all([errorOf(over.get("/api/auth/me")), errorOf(over.get("/api/auth/coins"))]);
-    expect([told, await storage.load()]).toEqual([1, null]);
+    let calls = 0;
+    const client = new Matchday({ baseUrl: url, storage, onLoggedOut: () => (calls += 1) });
+    await Promise.all([errorOf(client.get("/api/auth/me")), errorOf(client.get("/api/auth/coins"))]);
+    expect([calls, await storage.load()]).toEqual([1, null]);
   });
 
   test("suspended account is reported and keeps its token", async () => {
@@ -249,7 +255,7 @@ describe("sessions", () => {
     expect([calls, await storage.load()]).toEqual([2, "md_1_x"]);
   });
 
-  test("a wrong code ends no session", async () => {
+  test("wrong code does not end the session", async () => {
     const { url } = await serve((response) => json(response, 401, { code: "invalid_code", message: "…" }));
     const storage = memoryStorage("md_1_x");
     const client = new Matchday({ baseUrl: url, storage });
@@ -257,7 +263,7 @@ describe("sessions", () => {
     expect(await storage.load()).toBe("md_1_x");
   });
 
-  test("the token stays here until the session is ended there, or cannot be", async () => {
+  test("logout clears the token even if the request fails", async () => {
     const { url } = await serve((response) => json(response, 503, busy, { "Retry-After": "60" }));
     const storage = memoryStorage("md_1_x");
     expect((await errorOf(new Matchday({ baseUrl: url, storage }).logOut())).status).toBe(503);

@@ -9,15 +9,15 @@ export interface Received {
   body: string;
 }
 
-/** A real server for one test, which answers as it is told and remembers what it was asked. */
-export async function serve(answer: (response: ServerResponse, received: Received, number: number) => void) {
+/** Starts an HTTP server for one test. It records the requests and responds with `respond`. */
+export async function serve(respond: (response: ServerResponse, received: Received, number: number) => void) {
   const received: Received[] = [];
   const server = createServer(async (request, response) => {
     let body = "";
     for await (const part of request) body += part;
     const one = { method: request.method ?? "", path: request.url ?? "", headers: request.headers, body };
     received.push(one);
-    answer(response, one, received.length);
+    respond(response, one, received.length);
   });
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   onTestFinished(() => {

@@ -11,11 +11,11 @@ const wanted: Block[] = [
   { data: "" },
 ];
 
-test("blocks are read whole", () => {
+test("parses complete blocks", () => {
   expect(new EventStreamParser().push(bytes.encode(whole))).toEqual(wanted);
 });
 
-test("the network may cut anywhere, within a letter too", () => {
+test("parses chunks that are split inside a character", () => {
   const all = bytes.encode(whole);
   for (let size = 1; size < 20; size += 1) {
     const parser = new EventStreamParser();
@@ -25,12 +25,12 @@ test("the network may cut anywhere, within a letter too", () => {
   }
 });
 
-test("what is not complete is not told", () => {
+test("returns a block only when it is complete", () => {
   const parser = new EventStreamParser();
   expect(parser.push(bytes.encode("id: 1-1\ndata: {}\n"))).toEqual([]);
   expect(parser.push(bytes.encode("\n"))).toEqual([{ id: "1-1", data: "{}" }]);
 });
 
-test("only the first space after the colon is left out", () => {
+test("removes only the first space after the colon", () => {
   expect(new EventStreamParser().push(bytes.encode("data:  two\n\n"))).toEqual([{ data: " two" }]);
 });

@@ -5,7 +5,7 @@ import { json, serve } from "./server.js";
 
 const quick: StreamOptions = { firstPause: 0.01, longestPause: 0.05, silence: 5 };
 const open = (response: ServerResponse, text = "") =>
-  response.writeHead(200, { "Content-Type": "text/event-stream" }).write(text || ": here\n\n");
+  response.writeHead(200, { "Content-Type": "text/event-stream" }).write(text || ": connected\n\n");
 const points = (id: string, earned: number) =>
   `id: ${id}\nevent: points\ndata: {"event_id":5,"points_earned":${earned}}\n\n`;
 const fan = (baseUrl: string) => new Matchday({ baseUrl, storage: memoryStorage("md_1_x") });
@@ -19,7 +19,7 @@ async function take(stream: AsyncIterable<StreamEvent>, count: number): Promise<
   return events;
 }
 
-test("events come with their kind; what is unknown and what has no data does not come", async () => {
+test("yields typed events and skips unknown kinds and empty blocks", async () => {
   const { url, received } = await serve((response) =>
     open(
       response,
@@ -39,7 +39,7 @@ test("events come with their kind; what is unknown and what has no data does not
   expect(received[0]?.headers["last-event-id"]).toBeUndefined();
 });
 
-test("a connection that ends or breaks is followed by another one, from the last place", async () => {
+test("reconnects with the last event id after a lost connection", async () => {
   const { url, received } = await serve((response, _, number) => {
     if (number === 1) {
       open(response, `${points("1-1", 1)}id: 1-7\n\n`);
@@ -56,7 +56,7 @@ test("a connection that ends or breaks is followed by another one, from the last
   expect(received.map(({ headers }) => headers["last-event-id"])).toEqual([undefined, "1-7", "1-8"]);
 });
 
-test("a connection that falls silent is given up", async () => {
+test("reconnects after a silent connection times out", async () => {
   const { url, received } = await serve((response, _, number) => {
     open(response, number === 1 ? points("1-1", 1) : points("1-2", 2));
   });
@@ -65,21 +65,21 @@ test("a connection that falls silent is given up", async () => {
   expect(received[1]?.headers["last-event-id"]).toBe("1-1");
 });
 
-test("signs of life keep a connection", async () => {
+test("heartbeats keep the connection open", async () => {
   const { url, received } = await serve((response) => {
     open(response);
     let beats = 0;
-    const heart = setInterval(() => {
+    const timer = setInterval(() => {
       beats += 1;
       response.write(beats < 6 ? `id: 1-${beats}\n\n` : points("1-6", 1));
-      if (beats === 6) clearInterval(heart);
+      if (beats === 6) clearInterval(timer);
     }, 100);
   });
   expect(await take(fan(url).stream({}, { ...quick, silence: 0.35 }), 1)).toHaveLength(1);
   expect(received).toHaveLength(1);
 });
 
-test("a listener that takes its time is not taken for silence", async () => {
+test("slow consumer does not cause a timeout", async () => {
   const { url, received } = await serve((response) => open(response, points("1-1", 1) + points("1-2", 2)));
   const slow = fan(url).stream({}, { ...quick, silence: 0.1 });
   await slow.next();
@@ -89,7 +89,7 @@ test("a listener that takes its time is not taken for silence", async () => {
   expect(received).toHaveLength(1);
 });
 
-test("a busy service is asked again, after the pause that it names", async () => {
+test("reconnects to a busy service after Retry-After", async () => {
   const { url, received } = await serve((response, _, number) => {
     if (number === 1) json(response, 503, { code: "overloaded", message: "…" }, { "Retry-After": "1" });
     else open(response, points("1-1", 1));
@@ -100,15 +100,15 @@ test("a busy service is asked again, after the pause that it names", async () =>
   expect(performance.now() - began).toBeGreaterThanOrEqual(990);
 });
 
-test("one that keeps failing is asked less and less often", async () => {
+test("pauses grow with each failed connection", async () => {
   const { url, received } = await serve((response) => response.end());
   await take(fan(url).stream({}, { firstPause: 0.1, longestPause: 10, signal: AbortSignal.timeout(1000) }), 1);
-  // 0.1, 0.2, 0.4, 0.8 s, each a quarter more or less.
+  // Pauses of 0.1, 0.2, 0.4 and 0.8 s, each with 25% jitter.
   expect(received.length).toBeGreaterThanOrEqual(3);
   expect(received.length).toBeLessThanOrEqual(5);
 });
 
-test("one that ends every connection at once is not flooded", async () => {
+test("pauses between connections that end immediately", async () => {
   const { url, received } = await serve((response) => {
     open(response);
     response.end();
@@ -118,22 +118,22 @@ test("one that ends every connection at once is not flooded", async () => {
   expect(received.length).toBeLessThanOrEqual(8);
 });
 
-test("a refusal ends it", async () => {
+test("stops and throws after a client error", async () => {
   const { url, received } = await serve((response) => json(response, 404, { code: "not_found", message: "No room." }));
   await expect(take(fan(url).stream({ room_id: "!a:b" }, quick), 1)).rejects.toMatchObject({ status: 404 });
   expect(received).toHaveLength(1);
 });
 
-test("a session that is over ends it, and the token is gone", async () => {
+test("ended session stops the stream and clears the token", async () => {
   const { url } = await serve((response) => json(response, 401, { code: "unauthenticated", message: "…" }));
   const storage = memoryStorage("md_1_x");
-  let told = 0;
-  const client = new Matchday({ baseUrl: url, storage, onLoggedOut: () => (told += 1) });
+  let calls = 0;
+  const client = new Matchday({ baseUrl: url, storage, onLoggedOut: () => (calls += 1) });
   await expect(take(client.stream({}, quick), 1)).rejects.toMatchObject({ status: 401 });
-  expect([told, await storage.load()]).toEqual([1, null]);
+  expect([calls, await storage.load()]).toEqual([1, null]);
 });
 
-test("the signal ends it without an error, and the connection too", async () => {
+test("signal ends the stream and its connection without an error", async () => {
   let closed: () => void;
   const gone = new Promise<void>((done) => {
     closed = done;
@@ -160,7 +160,7 @@ test("the signal ends it without an error, and the connection too", async () => 
   expect(states).toEqual([true, false]);
 });
 
-test("leaving the loop ends the connection", async () => {
+test("leaving the loop closes the connection", async () => {
   let closed: () => void;
   const gone = new Promise<void>((done) => {
     closed = done;

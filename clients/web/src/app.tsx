@@ -12,8 +12,8 @@ import { Login } from "./session/login.tsx";
 import { MeContext, matchday, useSession } from "./session/session.ts";
 import { isUndoLink, UndoMove } from "./session/undo-move.tsx";
 import { TablePage } from "./table/table-page.tsx";
-import { useAnswer } from "./ui/answer.ts";
 import { Mark } from "./ui/mark.tsx";
+import { useResource } from "./ui/resource.ts";
 import { Loading, Problem } from "./ui/states.tsx";
 
 export function App() {
@@ -24,18 +24,18 @@ export function App() {
 }
 
 function Inside() {
-  const answer = useAnswer((signal) => matchday.get("/api/auth/me", { signal }), []);
-  if (answer.data === undefined) {
+  const resource = useResource((signal) => matchday.get("/api/auth/me", { signal }), []);
+  if (resource.data === undefined) {
     return (
       <main className="splash">
         <Mark size={56} />
         <h1 className="unseen">Matchday</h1>
-        {answer.error === undefined ? <Loading /> : <Problem error={answer.error} retry={answer.reload} />}
+        {resource.error === undefined ? <Loading /> : <Problem error={resource.error} retry={resource.reload} />}
       </main>
     );
   }
   return (
-    <MeContext value={{ me: answer.data.data, reload: answer.reload }}>
+    <MeContext value={{ me: resource.data.data, reload: resource.reload }}>
       <LiveProvider>
         {/* The path is in the fragment, so that any static file server can host the app. */}
         <Router hook={useHashLocation}>

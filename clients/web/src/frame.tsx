@@ -12,15 +12,15 @@ const places = [
   { href: "/me", name: "You", icon: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM4.5 20c1-4 4-5.5 7.5-5.5s6.5 1.5 7.5 5.5" },
 ];
 
-/** The bars around every page: navigation, coins and the state of the connection. */
+/** Bars around every page: navigation, coins and connection state. */
 export function Frame({ children }: { children: ReactNode }) {
   const { me, reload } = useMe();
   const [location] = useLocation();
   const isLive = useIsLive();
   const isOnline = useIsOnline();
-  // biome-ignore lint/correctness/useExhaustiveDependencies: for each new location
+  // biome-ignore lint/correctness/useExhaustiveDependencies: runs for each new location
   useLayoutEffect(() => restore(), [location]);
-  // Points can come with coins.
+  // Points may also pay coins.
   useLive(({ kind }) => {
     if (kind === "points") reload();
   });
@@ -28,7 +28,7 @@ export function Frame({ children }: { children: ReactNode }) {
     href === "/" ? location === "/" || location.startsWith("/match/") : location.startsWith(href);
   return (
     <>
-      {/* Not a link: the fragment is the path. */}
+      {/* A button, because a link would replace the fragment, which holds the path. */}
       <button type="button" className="skip" onClick={() => document.querySelector<HTMLElement>("#main h1")?.focus()}>
         Skip to content
       </button>
@@ -60,7 +60,7 @@ export function Frame({ children }: { children: ReactNode }) {
   );
 }
 
-/** Says that the device is offline, and for a moment that it is back. */
+/** Shows that the device is offline, and briefly that it is back online. */
 function Connection({ isOnline }: { isOnline: boolean }) {
   const [isBack, setBack] = useState(false);
   const wasOnline = useRef(isOnline);

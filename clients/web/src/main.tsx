@@ -2,7 +2,7 @@ import "@fontsource-variable/archivo/wdth.css";
 import "./style/tokens.css";
 import "./style/base.css";
 import "./style/parts.css";
-// Before the router, whose listener must run second.
+// Imported before the router, so that its listeners run first.
 import "./ui/scroll.ts";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";

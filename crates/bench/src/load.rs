@@ -1,10 +1,10 @@
-//! The load: many connections, in this process.
+//! Load generator: many connections in this process.
 //!
-//! **Latency without coordinated omission.** A client that waits for a slow answer before it sends the next request
-//! does not ask while the service is slow, and so never sees how slow it was. Where latency is the question, requests
-//! have a timetable: each has a moment at which it is due, whatever became of those before it, and its latency is
-//! counted from then. Only how late the timer itself fired (at most a millisecond, on an idle connection) is not the
-//! service's, and is left out.
+//! **Latency without coordinated omission.** A client that waits for a slow response before it sends the next request
+//! sends nothing while the service is slow, and so underreports the delay. When a scenario measures latency, requests
+//! follow a schedule: each is due at a fixed time, regardless of earlier requests, and its latency counts from that
+//! time. Only the lateness of the timer itself (at most a millisecond, on an idle connection) is excluded, because the
+//! service does not cause it.
 
 use std::{
     net::SocketAddr,
@@ -21,47 +21,39 @@ use tokio::task::JoinSet;
 
 use crate::wire::{Connection, Protocol};
 
-/// Latencies are kept in tenths of a microsecond: Redis answers in thirty of those units.
+/// Latencies are stored in tenths of a microsecond: Redis responds in about thirty of these units.
 const UNITS_A_MILLISECOND: f64 = 10_000.0;
-/// Ten minutes: longer than any request is waited for.
+/// Ten minutes, longer than any request takes.
 const LONGEST: u64 = 6_000_000_000;
 
-/// Writes request number so-and-so.
+/// Writes the request with this number into the buffer.
 pub(crate) type Requests = Arc<dyn Fn(u64, &mut Vec<u8>) + Send + Sync>;
 
-/// Where requests go and what they are.
+/// Destination and content of the requests.
 #[derive(Clone)]
 pub(crate) struct Target {
-    /// The server.
     pub(crate) address: SocketAddr,
-    /// What it speaks.
     pub(crate) protocol: Protocol,
-    /// The requests, one after another. For some loads a unit is more than one of them.
     pub(crate) requests: Requests,
-    /// How many requests make one unit.
+    /// Number of consecutive requests that count as one unit.
     pub(crate) requests_a_unit: u64,
 }
 
-/// How much.
+/// Size and duration of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    /// How many connections.
     pub(crate) connections: usize,
-    /// How long.
     pub(crate) length: Duration,
-    /// Units a second by timetable, or as many as will go.
+    /// Scheduled units per second, or `None` for the maximum.
     pub(crate) rate: Option<f64>,
 }
 
-/// What came of it.
 pub(crate) struct Measured {
-    /// Units answered a second.
+    /// Completed units per second.
     pub(crate) rate: f64,
-    /// How long each took.
     pub(crate) latency: Latency,
 }
 
-/// Latencies.
 #[derive(Clone)]
 pub(crate) struct Latency(Histogram<u64>);
 
@@ -72,25 +64,23 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Adds one.
     pub(crate) fn record(&mut self, latency: Duration) {
         self.0.saturating_record(u64::try_from(latency.as_nanos() / 100).unwrap_or(LONGEST));
     }
 
-    /// Adds those of another.
     pub(crate) fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("the same bounds");
     }
 
-    /// The latency that this share of all stays within, in milliseconds.
+    /// Latency at this quantile, in milliseconds.
     #[expect(clippy::cast_precision_loss, reason = "far fewer units than a float has digits")]
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         self.0.value_at_quantile(share) as f64 / UNITS_A_MILLISECOND
     }
 }
 
-/// Runs a load to its end. Any answer that is not a success, and any broken connection, is an error: a rate of refusals
-/// is not worth knowing.
+/// Runs a load to its end. Any response that is not a success, and any broken connection, is an error: a rate of
+/// refused requests would be meaningless.
 pub(crate) async fn run(target: &Target, load: Load, numbers: &Arc<AtomicU64>) -> anyhow::Result<Measured> {
     let mut connections = Vec::with_capacity(load.connections);
     for _ in 0..load.connections {
@@ -114,7 +104,7 @@ pub(crate) async fn run(target: &Target, load: Load, numbers: &Arc<AtomicU64>) -
     Ok(Measured { rate: f64::from(answered) / began.elapsed().as_secs_f64(), latency })
 }
 
-/// What one connection does; returns the latencies of its units.
+/// Sends requests on one connection; returns the latency of each unit.
 async fn one_connection(
     mut connection: Connection,
     target: &Target,
@@ -145,8 +135,8 @@ async fn one_connection(
             (target.requests)(number, &mut request);
             let status = connection.exchange(target.protocol, &request).await?;
             if !matches!(status, 200..=299) {
-                let (asked, said) = (String::from_utf8_lossy(&request), String::from_utf8_lossy(connection.body()));
-                bail!("{status} for {asked}: {said}");
+                let (sent, received) = (String::from_utf8_lossy(&request), String::from_utf8_lossy(connection.body()));
+                bail!("{status} for {sent}: {received}");
             }
         }
         latencies.push(u32::try_from(counted_from.elapsed().as_nanos() / 100).unwrap_or(u32::MAX));
@@ -162,9 +152,9 @@ mod tests {
 
     use super::*;
 
-    /// A server that stalls once, for half a second.
+    /// The server stalls once, for half a second.
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_stall_is_felt_by_every_request_that_was_due_during_it() {
+    async fn stall_delays_every_request_due_during_it() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         tokio::spawn(async move {
@@ -182,8 +172,8 @@ mod tests {
         let target = Target { address, protocol: Protocol::Http, requests, requests_a_unit: 1 };
         let load = Load { connections: 1, length: Duration::from_secs(1), rate: Some(100.0) };
         let measured = run(&target, load, &Arc::default()).await.expect("answered");
-        // Fifty of the hundred were due while it stalled, and waited 250 ms on average; without the timetable only one
-        // would have shown it.
+        // Fifty of the hundred requests were due during the stall and waited 250 ms on average. Without the schedule
+        // only one would have shown it.
         assert!(measured.latency.quantile(0.75) > 50.0, "{}", measured.latency.quantile(0.75));
         assert!(measured.latency.quantile(1.0) >= 490.0, "{}", measured.latency.quantile(1.0));
     }

@@ -1,12 +1,12 @@
-//! Measures Matchday beside the bare engines it stands on: `just bench`.
+//! Measures Matchday against the bare engines that it uses: `just bench`.
 //!
-//! Machines differ and are noisy, so every figure has its counterpart from the same run: both sides alternate, at least
-//! three times, and what is worth keeping is the ratio. Each scenario ends with a line of JSON on standard output, and
-//! the last line of each is kept below `.dev/bench`. `--report` writes `docs/performance.md` of those.
+//! Machines differ and are noisy, so every figure has a counterpart from the same run. Both sides alternate at least
+//! three times, and the comparable result is their ratio. Each scenario prints a line of JSON on standard output, and
+//! the last line of each is stored below `.dev/bench`. `--report` writes `docs/performance.md` from those.
 
+mod environment;
 mod load;
 mod outcome;
-mod parts;
 mod report;
 mod scenarios;
 mod wire;
@@ -17,27 +17,27 @@ use anyhow::{Context as _, bail};
 use clap::Parser;
 
 use crate::{
+    environment::{Stage, service::print_line},
     outcome::Outcome,
-    parts::{Stage, service::print_line},
     scenarios::ALL,
 };
 
-/// Measures Matchday beside the bare engines it stands on.
+/// Measure Matchday against the bare engines that it uses.
 #[derive(Parser)]
 struct Arguments {
-    /// What to measure: events-list, predict-burst, predict-lone, points, rank, deduct, login, idle, stream, scores. None: all,
-    /// or with --report those that were never measured here.
+    /// Scenarios to measure: events-list, predict-burst, predict-lone, points, rank, deduct, login, idle, stream,
+    /// scores. Default: all, or with --report only the scenarios that have no stored result.
     scenarios: Vec<String>,
-    /// Write docs/performance.md and its charts of what was measured last.
+    /// Write docs/performance.md and its charts from the stored results.
     #[arg(long)]
     report: bool,
-    /// Write docs/reliability.md of the lines in this file, which `just nightly` makes.
+    /// Write docs/reliability.md from the lines of this file, which `just nightly` creates.
     #[arg(long, value_name = "FILE")]
     reliability: Option<PathBuf>,
-    /// How often both sides are measured.
+    /// Number of rounds, each of which measures both sides.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..))]
     rounds: u8,
-    /// Seconds for one side of one round, where time is what bounds it.
+    /// Seconds per side and round, in scenarios limited by time.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..))]
     seconds: u8,
 }
@@ -58,7 +58,7 @@ async fn main() -> anyhow::Result<()> {
                 let names = || ALL.iter().map(|scenario| scenario.name).collect::<Vec<_>>().join(", ");
                 ALL.iter()
                     .find(|known| known.name == name)
-                    .with_context(|| format!("no scenario is called {name}; there are: {}", names()))
+                    .with_context(|| format!("unknown scenario {name}; choose from: {}", names()))
             };
             names.iter().map(one).collect::<anyhow::Result<_>>()?
         }
@@ -88,7 +88,7 @@ async fn main() -> anyhow::Result<()> {
         report::machine::keep(&root, &stage)?;
     }
     if !failed.is_empty() {
-        bail!("not measured: {}", failed.join(", "));
+        bail!("these scenarios failed: {}", failed.join(", "));
     }
     if arguments.report {
         report::performance::write(&root, &outcomes)?;
@@ -96,11 +96,11 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was measured last, by scenario.
+/// Stored results of the last runs, by scenario.
 fn read(file: &std::path::Path) -> anyhow::Result<BTreeMap<String, Vec<Outcome>>> {
     match std::fs::read(file) {
         Ok(text) => {
-            serde_json::from_slice(&text).with_context(|| format!("{}: remove it to begin anew", file.display()))
+            serde_json::from_slice(&text).with_context(|| format!("{}: delete the file to start over", file.display()))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
         Err(error) => Err(error.into()),

@@ -1,50 +1,48 @@
-//! What a scenario measured: one line of JSON.
+//! Result of a scenario: one line of JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// A figure of ours beside the same figure of the bare engine.
+/// A figure of Matchday and the same figure of the bare engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// The scenario, with its size where it has several.
+    /// Name of the scenario, with its size if it has several.
     pub(crate) scenario: String,
-    /// What was done, in a sentence.
+    /// Description of the workload.
     pub(crate) what: String,
-    /// What it was put beside.
+    /// Description of the bare engine's workload.
     pub(crate) beside: String,
-    /// Of `ours` and `bare`.
+    /// Unit of `ours` and `bare`.
     pub(crate) unit: String,
-    /// Our figure: the median of the rounds.
+    /// Median of Matchday's figures over all rounds.
     pub(crate) ours: f64,
-    /// The bare engine's.
+    /// Median of the bare engine's figures over all rounds.
     pub(crate) bare: f64,
-    /// `ours / bare`: the median of the rounds' ratios.
+    /// Median of `ours / bare` over all rounds.
     pub(crate) ratio: f64,
-    /// The smallest and the largest ratio of a round.
+    /// Smallest and largest ratio of a round.
     pub(crate) spread: [f64; 2],
-    /// What the ratio should be.
     pub(crate) goal: Option<Goal>,
-    /// What it ran into: what the cores did meanwhile, or what else was seen.
+    /// Limiting factor: use of the cores during the measurement, and other observations.
     pub(crate) limit: String,
-    /// Ours and bare, round by round.
+    /// Figures of both sides, round by round.
     pub(crate) rounds: Vec<[f64; 2]>,
-    /// How many rows, users or connections.
+    /// Number of rows, users or connections.
     pub(crate) size: Option<u64>,
-    /// At a rate that both sides manage, in milliseconds.
+    /// Latencies at a rate that both sides can sustain.
     pub(crate) latency: Option<Latencies>,
 }
 
-/// What the ratio should be.
+/// Target for the ratio.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Goal {
-    /// Rates: the more the better.
+    /// For rates, where more is better.
     AtLeast(f64),
-    /// Times and memory: the less the better.
+    /// For times and memory, where less is better.
     AtMost(f64),
 }
 
 impl Goal {
-    /// Whether a ratio reaches it.
     pub(crate) fn is_met(self, ratio: f64) -> bool {
         match self {
             Self::AtLeast(least) => ratio >= least,
@@ -53,19 +51,18 @@ impl Goal {
     }
 }
 
-/// p50, p99 and p99.9 of both sides.
+/// p50, p99 and p99.9 of both sides, in milliseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Latencies {
-    /// Requests a second on either side.
+    /// Requests per second on either side.
     pub(crate) rate: f64,
-    /// Ours.
     pub(crate) ours: [f64; 3],
-    /// The bare engine's, where it has any.
+    /// `None` if the bare engine has no latencies.
     pub(crate) bare: Option<[f64; 3]>,
 }
 
 impl Outcome {
-    /// Makes one of its rounds, each ours and bare.
+    /// Computes medians and spread from the rounds.
     pub(crate) fn of(scenario: &str, rounds: Vec<[f64; 2]>) -> Self {
         let ratios: Vec<f64> = rounds.iter().map(|[ours, bare]| ours / bare).collect();
         Self {
@@ -89,7 +86,6 @@ impl Outcome {
     }
 }
 
-/// The one in the middle.
 pub(crate) fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.collect();
     numbers.sort_by(f64::total_cmp);
@@ -106,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ratio_is_the_median_of_the_rounds() {
+    fn ratio_is_the_median_of_rounds() {
         let outcome = Outcome::of("any", vec![[10.0, 10.0], [30.0, 10.0], [10.0, 5.0]]);
         let shown = |numbers: &[f64]| format!("{numbers:.1?}");
         assert_eq!(shown(&[outcome.ours, outcome.bare, outcome.ratio]), "[10.0, 10.0, 2.0]");

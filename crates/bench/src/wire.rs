@@ -1,5 +1,5 @@
-//! Requests as bytes on a connection, with as little work for the client as can be: it shares the cores with what it
-//! measures, and every microsecond it takes for itself brings the two sides of a comparison closer together.
+//! Requests as raw bytes on a connection, with as little work for the client as possible. The client shares the cores
+//! with the measured side, and every microsecond that it uses makes the two sides of a comparison look more alike.
 
 use std::{io, net::SocketAddr};
 
@@ -8,16 +8,15 @@ use tokio::{
     net::TcpStream,
 };
 
-/// What is spoken on a connection.
+/// Protocol of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Protocol {
-    /// HTTP/1.1, one answer to each request.
+    /// HTTP/1.1, one response per request.
     Http,
-    /// Redis, one reply to each command.
+    /// Redis, one reply per command.
     Redis,
 }
 
-/// A connection that is kept open.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
@@ -26,14 +25,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects.
     pub(crate) async fn open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, received: Vec::with_capacity(16 * 1024), body_at: 0 })
     }
 
-    /// Sends a request and reads the whole answer to it. Returns its status; for Redis 200, or 500 for an error.
+    /// Sends a request and reads the whole response. Returns its status; for Redis 200, or 500 for an error.
     pub(crate) async fn exchange(&mut self, protocol: Protocol, request: &[u8]) -> io::Result<u16> {
         self.stream.write_all(request).await?;
         self.received.clear();
@@ -58,7 +56,7 @@ impl Connection {
         }
     }
 
-    /// What the last answer said.
+    /// Body of the last response.
     pub(crate) fn body(&self) -> &[u8] {
         &self.received[self.body_at..]
     }
@@ -70,13 +68,13 @@ struct Answer {
     length: usize,
 }
 
-/// The answer that begins here, once its head is whole.
+/// Parses the response at the start of the buffer; `None` until its head is complete.
 fn http_answer(received: &[u8]) -> io::Result<Option<Answer>> {
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let mut headers = [httparse::EMPTY_HEADER; 48];
     let mut response = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(body_at) =
-        response.parse(received).map_err(|error| invalid(&format!("not an answer: {error}")))?
+        response.parse(received).map_err(|error| invalid(&format!("invalid response: {error}")))?
     else {
         return Ok(None);
     };
@@ -86,12 +84,12 @@ fn http_answer(received: &[u8]) -> io::Result<Option<Answer>> {
     let length = match (status, length) {
         (204 | 304, _) => 0,
         (_, Some(length)) => length,
-        (_, None) => return Err(invalid("an answer without its length")),
+        (_, None) => return Err(invalid("a response without a length")),
     };
     Ok(Some(Answer { status, body_at, length: body_at + length }))
 }
 
-/// How long the reply is that begins here, and whether it is fine; nothing while it is not whole.
+/// Length of the reply at the start of the buffer, and whether it is a success; `None` until it is complete.
 fn redis_reply(received: &[u8]) -> Option<(usize, bool)> {
     let line = received.windows(2).position(|two| two == b"\r\n")?;
     let number = || std::str::from_utf8(&received[1..line]).ok()?.parse::<i64>().ok();
@@ -113,11 +111,11 @@ fn redis_reply(received: &[u8]) -> Option<(usize, bool)> {
     }
 }
 
-/// A request with a token and, unless it is empty, a JSON body.
+/// Writes a request with a token and, unless it is empty, a JSON body.
 pub(crate) fn write_http(into: &mut Vec<u8>, method: &str, path: &str, token: &str, body: &str) {
     use std::io::Write as _;
     into.clear();
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = write!(into, "{method} {path} HTTP/1.1\r\nhost: bench\r\n");
     if !token.is_empty() {
         let _ = write!(into, "authorization: Bearer {token}\r\n");
@@ -128,7 +126,7 @@ pub(crate) fn write_http(into: &mut Vec<u8>, method: &str, path: &str, token: &s
     let _ = write!(into, "\r\n{body}");
 }
 
-/// A command of Redis.
+/// Writes a Redis command.
 pub(crate) fn write_redis(into: &mut Vec<u8>, words: &[&[u8]]) {
     use std::io::Write as _;
     into.clear();
@@ -145,16 +143,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_whole_when_its_body_is() {
+    fn response_is_complete_when_its_body_is() {
         let text = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
         let answer = http_answer(text).expect("valid").expect("whole head");
         assert_eq!((answer.status, answer.body_at, answer.length), (200, text.len() - 5, text.len()));
         assert!(http_answer(&text[..20]).expect("valid so far").is_none());
-        assert!(http_answer(b"HTTP/1.1 200 OK\r\n\r\n").is_err(), "no length, no end");
+        assert!(http_answer(b"HTTP/1.1 200 OK\r\n\r\n").is_err(), "a response needs a length");
     }
 
     #[test]
-    fn replies_of_redis_are_measured() {
+    fn parses_length_and_outcome_of_redis_replies() {
         for (reply, length, fine) in [
             (&b":42\r\n"[..], 5, true),
             (b"$-1\r\n", 5, true),

@@ -1,5 +1,5 @@
-//! Circuit breaker: after several failures in a row, callers skip a dependency for a while and use their fallback at
-//! once. Without it, every caller would wait for the timeout of a dependency that is down.
+//! Circuit breaker: after several failures in a row, callers skip a dependency for a while and use their fallback
+//! immediately. Without it, every caller would wait for the timeout of a dependency that is down.
 
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
@@ -9,14 +9,14 @@ use std::{
 // Tokio's clock, so that tests can advance it instead of waiting.
 use tokio::time::Instant;
 
-/// Counts the failures of one dependency and decides whether to call it.
+/// Counts the failures of one dependency and decides whether callers may use it.
 #[derive(Debug)]
 pub struct Breaker {
     began: Instant,
     tolerated: u32,
     pause: Duration,
     failures: AtomicU32,
-    /// In milliseconds since `began`.
+    /// End of the current pause, in milliseconds since `began`.
     open_until: AtomicU64,
 }
 
@@ -28,9 +28,9 @@ impl Breaker {
 
     /// Admits the caller, or returns the time until the next attempt.
     ///
-    /// After the pause exactly one caller is admitted, so that a recovering dependency does not meet all callers at once.
-    /// The others stay refused until that caller records its result. If it never does, the next caller is admitted
-    /// after another pause.
+    /// After the pause, exactly one caller is admitted, so that a recovering dependency does not receive all callers at
+    /// the same time. The others are refused until that caller records its result. If it never does, the next caller is
+    /// admitted after another pause.
     pub fn admit(&self) -> Result<(), Duration> {
         if self.failures.load(Ordering::Acquire) < self.tolerated {
             return Ok(());
@@ -47,7 +47,7 @@ impl Breaker {
         }
     }
 
-    /// Whether callers are refused right now. Unlike [`Self::admit`], it does not use up the one attempt after a pause.
+    /// Whether callers are refused now. Unlike [`Self::admit`], it does not use up the one attempt after a pause.
     pub fn is_open(&self) -> bool {
         self.failures.load(Ordering::Acquire) >= self.tolerated
             && self.elapsed() < self.open_until.load(Ordering::Acquire)
@@ -58,7 +58,7 @@ impl Breaker {
         if succeeded {
             self.failures.store(0, Ordering::Release);
         } else if self.failures.fetch_add(1, Ordering::AcqRel).saturating_add(1) >= self.tolerated {
-            // Only reaching the threshold matters; storing it keeps the counter from overflowing.
+            // Storing the threshold keeps the counter from overflowing. Counts above it have no meaning.
             self.failures.store(self.tolerated, Ordering::Release);
             self.open_until.store(self.elapsed().saturating_add(millis(self.pause)), Ordering::Release);
         }
@@ -80,7 +80,7 @@ mod tests {
     const PAUSE: Duration = Duration::from_secs(2);
 
     #[tokio::test(start_paused = true)]
-    async fn opens_after_failures_in_a_row_only() {
+    async fn opens_only_after_consecutive_failures() {
         let breaker = Breaker::new(3, PAUSE);
         for succeeded in [false, false, true, false, false] {
             breaker.record(succeeded);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn admits_one_caller_after_the_pause() {
+    async fn admits_one_caller_after_pause() {
         let breaker = Breaker::new(1, PAUSE);
         breaker.record(false);
         tokio::time::advance(PAUSE).await;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn caller_without_a_result_blocks_no_other() {
+    async fn caller_without_result_does_not_block_others() {
         let breaker = Breaker::new(1, PAUSE);
         breaker.record(false);
         for _ in 0..3 {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn breaker_without_a_pause_admits_again_at_once() {
+    async fn zero_pause_admits_next_caller_immediately() {
         let breaker = Breaker::new(1, Duration::ZERO);
         breaker.record(false);
         assert_eq!(breaker.admit(), Ok(()));

@@ -58,11 +58,10 @@ use crate::{
     },
 };
 
-/// The application: its configuration, its connections and every service. Cheap to clone.
+/// The application: its configuration, connections and services. Cheap to clone.
 #[derive(Clone)]
 pub struct App(Arc<Services>);
 
-/// The services behind [`App`].
 pub struct Services {
     pub config: Config,
     pub core: Core,
@@ -111,14 +110,14 @@ impl Deref for App {
 }
 
 impl App {
-    /// Connects in the background to everything the configuration names.
+    /// Builds the application from its configuration. Connections to dependencies are established in the background.
     pub async fn connect(config: Config) -> anyhow::Result<Self> {
         let db = database::pool(&config.database).context("database.url")?;
-        // Boxed: every command awaits this, and would carry all of it along.
+        // Boxed because every command awaits this future and would otherwise contain it inline.
         Box::pin(Self::assemble(config, db, Arc::new(SystemClock), Arc::new(SystemRandom))).await
     }
 
-    /// Builds every service on this database, clock and source of randomness.
+    /// Builds every service on the given database, clock and source of randomness.
     #[expect(clippy::too_many_lines, reason = "builds every service once, lower domains first")]
     pub async fn assemble(
         config: Config,
@@ -196,7 +195,7 @@ impl App {
             db: core.db.clone(),
             chat: chat.clone(),
             predictions: predictions.clone(),
-            are_wanted: config.rooms.announcements,
+            are_enabled: config.rooms.announcements,
         };
         let account_deletion = AccountDeletion::new(
             &core,
@@ -257,7 +256,7 @@ impl App {
 }
 
 impl App {
-    /// The console's view of the service.
+    /// Returns the services and settings that the console uses.
     pub(crate) fn console_state(&self) -> ConsoleState {
         ConsoleState::new(console::Services {
             console: self.console.clone(),
@@ -278,14 +277,14 @@ impl App {
         })
     }
 
-    /// The URL under which the service draws the demo's crests.
+    /// Base URL of the demo's team crests.
     fn crests_url(&self) -> String {
         let http = &self.config.http;
         let base = http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
         format!("{}/demo/crests", base.unwrap_or_else(|| format!("http://{}", http.listen)))
     }
 
-    /// The services that the demo uses.
+    /// Returns the services that the demo uses.
     pub fn demo(&self) -> Demo {
         Demo {
             core: self.core.clone(),
@@ -325,7 +324,7 @@ impl Authenticates for App {
     }
 }
 
-/// Lets handlers take a service as their state.
+/// Lets a handler extract a single service as its state.
 macro_rules! services {
     ($($field:ident: $type:ty),* $(,)?) => {$(
         impl FromRef<App> for $type {
@@ -360,11 +359,11 @@ services! {
     usernames: Usernames,
 }
 
-/// For calls to other services.
+/// HTTP client for calls to other services.
 fn web() -> reqwest::Result<reqwest::Client> {
     reqwest::Client::builder()
         .timeout(std::time::Duration::from_secs(5))
-        // A redirect would carry our tokens to somebody else.
+        // Following a redirect would send our tokens to another host.
         .redirect(reqwest::redirect::Policy::none())
         .build()
 }

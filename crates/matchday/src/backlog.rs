@@ -1,4 +1,4 @@
-//! What operators see of the state of things: looked at again and again, because no event tells of it.
+//! Process and backlog metrics. They are sampled periodically because no event announces these values.
 
 use std::{
     collections::BTreeSet,
@@ -13,12 +13,12 @@ use sqlx::PgPool;
 
 use crate::game::scores::service::Scores;
 
-/// What this process uses: memory, files, processor, connections to the database.
+/// Records the resource usage of this process: memory, files, CPU and database connections.
 pub fn process(db: &PgPool) {
     metrics_process::Collector::default().collect();
     let (all, idle) = (f64::from(db.size()), count(db.num_idle()));
     metrics::gauge!("matchday_database_connections", "state" => "idle").set(idle);
-    // The two are read one after the other.
+    // The two values are read one after the other, so the difference can be negative.
     metrics::gauge!("matchday_database_connections", "state" => "used").set((all - idle).max(0.0));
     metrics::gauge!("matchday_database_connections_limit").set(db.options().get_max_connections());
 }
@@ -27,8 +27,8 @@ fn count(number: impl TryInto<u32>) -> f64 {
     number.try_into().map_or(f64::INFINITY, f64::from)
 }
 
-/// How much waits: messages for their consumers, and results for scores. Every process with workers says the same of
-/// these. What cannot be known is no number, so that nobody takes an old one for the truth.
+/// Backlog metrics: messages waiting for their consumers, and results not yet in all scores. Every process with workers
+/// reports the same values. An unknown value is NaN, so a stale number is not mistaken for a current one.
 pub struct Backlog {
     streams: Streams,
     scores: Scores,
@@ -36,19 +36,19 @@ pub struct Backlog {
     consumers: Consumers,
 }
 
-/// Names of the consumers in the metrics: one that is not seen again must not keep its last number.
+/// Consumers that the metrics have a series for. A consumer that disappears is set to NaN instead of keeping its last
+/// value.
 #[derive(Debug, Default)]
 struct Consumers(Mutex<BTreeSet<String>>);
 
 impl Backlog {
-    /// Metrics of these queues and scores.
     pub fn new(streams: &Streams, scores: &Scores, clock: &Arc<dyn Clock>) -> Self {
         Self { streams: streams.clone(), scores: scores.clone(), clock: clock.clone(), consumers: Consumers::default() }
     }
 
-    /// Looks once.
-    pub async fn look(&self) {
-        // Whoever asks a server that is away waits for each answer in vain.
+    /// Samples every value once.
+    pub async fn sample(&self) {
+        // Each request to an unavailable NATS server would wait for its timeout.
         let queues = if self.streams.is_connected() { self.streams.queues().await.ok() } else { None };
         self.consumers.record(queues.unwrap_or_default());
         let (unfinished, oldest) = match self.scores.in_progress().await {
@@ -57,7 +57,7 @@ impl Backlog {
                 (count(results.len()), age.map_or(0.0, |age| age.as_seconds_f64().max(0.0)))
             }
             Err(error) => {
-                tracing::debug!(%error, "nobody knows which results are not in all scores");
+                tracing::debug!(%error, "unfinished results not counted");
                 (f64::NAN, f64::NAN)
             }
         };
@@ -93,12 +93,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn results_wait_until_they_are_in_all_scores() {
+    async fn unfinished_results_are_counted_until_scored() {
         telemetry::metrics();
         TestApp::run_with_database_clock(&[], async |app| {
             let backlog = Backlog::new(&app.app.streams, &app.app.scores, &app.app.core.clock);
             let seen = async || {
-                backlog.look().await;
+                backlog.sample().await;
                 (metric("matchday_results_unfinished"), metric("matchday_results_oldest_seconds"))
             };
             assert_eq!(seen().await, (Some(0.0), Some(0.0)));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_consumer_is_no_number_while_nobody_knows() {
+    fn unknown_consumer_backlog_is_nan() {
         telemetry::metrics();
         let queue = |consumer: &str, pending, under_way| Queue {
             stream: Stream::Work,

@@ -1,5 +1,5 @@
-//! What each subcommand does: parse, call a service, print. Results go to standard output, everything else to
-//! standard error.
+//! Subcommands: parse the arguments, call a service, print the result. Results go to standard output, everything else
+//! to standard error.
 
 mod coins;
 mod demo;
@@ -32,7 +32,7 @@ use matchday::{
     router, tasks,
 };
 use platform::{
-    database::{self, Excess, MIGRATIONS, Schema},
+    database::{self, ExcessPrivileges, MIGRATIONS, Schema},
     settings::{Faults, Setting as _},
     shutdown, telemetry,
 };
@@ -52,28 +52,28 @@ use crate::{Arguments, Command};
 
 #[derive(Subcommand)]
 pub(crate) enum Direction {
-    /// Apply what is missing (the default).
+    /// Apply missing migrations (default).
     Up,
-    /// Take back the newest migration, or all of them.
+    /// Revert the newest migration, or all of them.
     Down {
-        /// All of them: the database is empty afterwards.
+        /// Revert every migration. The database is empty afterwards.
         #[arg(long)]
         all: bool,
     },
-    /// Say whether anything is missing.
+    /// Check whether migrations are missing.
     Status,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum FixturesCommand {
-    /// Bring the catalogue in line with a document.
+    /// Import a document: create and update its tournament, teams and matches.
     Import {
-        /// A JSON file, or - for standard input.
+        /// Path of a JSON file, or - for standard input.
         file: PathBuf,
-        /// Only say what would change.
+        /// Print the changes without writing them.
         #[arg(long)]
         dry_run: bool,
-        /// Do not wait for the matches' chat rooms; workers make them.
+        /// Do not wait until workers have created the chat rooms of the matches.
         #[arg(long)]
         no_wait: bool,
         #[command(flatten)]
@@ -83,11 +83,11 @@ pub(crate) enum FixturesCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum SmsCommand {
-    /// List the networks, blocks and countries that get few codes because too few came back.
+    /// List the networks, number blocks and countries whose login codes are limited because too few were verified.
     Closed,
-    /// Send codes to one of them again.
+    /// Lift the limit of a network, number block or country.
     Open {
-        /// As listed: a block like +44207946, or a country like GB.
+        /// Prefix as printed by `closed`: a network like 203.0.113.7, a block like +44207946, or a country like GB.
         prefix: String,
         #[command(flatten)]
         by: By,
@@ -98,24 +98,24 @@ pub(crate) enum SmsCommand {
 pub(crate) enum UsersCommand {
     /// Show an account: state, restrictions, sessions, chat, coins and reports.
     Show(ShowArguments),
-    /// Ban a user: every request is refused, and the user is removed from all rooms.
+    /// Ban a user: requests are refused, and the user is removed from all rooms.
     Ban(TimedArguments),
-    /// Let somebody in again.
+    /// Lift the ban of a user.
     Unban(RestrictionArguments),
-    /// Mute a user: the user may not write in chat, and may do everything else.
+    /// Mute a user: the user cannot write in chat, but can do everything else.
     Mute(TimedArguments),
-    /// Let somebody speak again.
+    /// Lift the mute of a user.
     Unmute(RestrictionArguments),
 }
 
 #[derive(Args)]
 pub(crate) struct RestrictionArguments {
-    /// An id or a username.
+    /// User id or username.
     user: String,
-    /// Why; it is kept.
+    /// Reason, stored with the restriction.
     #[arg(long)]
     reason: String,
-    /// Who does it; it is kept too.
+    /// Name of the operator, stored with the restriction.
     #[arg(long = "by", default_value = "the command line")]
     operator: String,
 }
@@ -124,7 +124,7 @@ pub(crate) struct RestrictionArguments {
 pub(crate) struct TimedArguments {
     #[command(flatten)]
     of: RestrictionArguments,
-    /// End it by itself after this time, like 12h or 7d; without it, it has no end.
+    /// End the restriction after this time, like 12h or 7d. Without it, the restriction has no end.
     #[arg(long = "for", value_name = "TIME", value_parser = length)]
     length: Option<Duration>,
 }
@@ -133,13 +133,13 @@ fn length(text: &str) -> Result<Duration, &'static str> {
     Duration::parse(text).ok_or(Duration::EXPECTED)
 }
 
-/// Who does something, and why.
+/// Operator and reason of an action, for the operator log.
 #[derive(Args)]
 pub(crate) struct By {
-    /// Who does it; it is kept.
+    /// Name of the operator, stored in the operator log.
     #[arg(long = "by", default_value = "the command line")]
     operator: String,
-    /// Why; it is kept too.
+    /// Reason, stored in the operator log.
     #[arg(long, default_value = "")]
     reason: String,
 }
@@ -152,41 +152,41 @@ impl By {
 
 #[derive(Subcommand)]
 pub(crate) enum ReportsCommand {
-    /// List reports of messages that nobody has looked at, oldest first.
+    /// List open reports, oldest first.
     List,
-    /// Close a report.
+    /// Close a report with a resolution.
     Close {
-        /// As listed.
+        /// Report id as printed by `list`.
         id: i64,
-        /// What was done about it; it is kept.
+        /// Action taken, stored with the report.
         #[arg(long)]
         resolution: String,
-        /// Who does it; it is kept too.
+        /// Name of the operator, stored with the report.
         #[arg(long = "by", default_value = "the command line")]
         operator: String,
     },
 }
 
 #[derive(Subcommand)]
-pub(crate) enum MirrorCommand {
-    /// Say how far the mirror of the homeserver's rooms is behind, and what was set aside.
+pub(crate) enum MembershipsCommand {
+    /// Show how far the membership sync is behind, and the events that it could not apply.
     Status,
-    /// Ask the workers to compare all rooms with the homeserver.
+    /// Schedule a comparison of all rooms with the homeserver.
     Compare(By),
 }
 
 #[derive(Subcommand)]
 pub(crate) enum SessionsCommand {
-    /// Issue a token and print it.
+    /// Issue a session token and print it.
     Issue {
-        /// For this user instead of a new one.
+        /// User id; without it, a new user is created.
         #[arg(long)]
         user: Option<i64>,
     },
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    // These need no configuration, or must speak of a faulty one.
+    // These commands need no configuration, or must be able to report an invalid one.
     match arguments.command {
         Command::Openapi => return print(&router::description().to_pretty_json()?),
         Command::Config { reference: true } => return print(&reference()?),
@@ -208,7 +208,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Feeds(command) => feeds::feeds(config, command).await,
             Command::Users(command) => restrict(config, command).await,
             Command::Reports(command) => reports(config, command).await,
-            Command::MembershipSync(command) => mirror(config, command).await,
+            Command::Memberships(command) => memberships(config, command).await,
             Command::Scores(command) => scores::scores(config, command).await,
             Command::Coins(command) => coins::coins(config, command).await,
             Command::Rooms(command) => rooms::rooms(config, command).await,
@@ -227,8 +227,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     outcome
 }
 
-/// Says what went wrong in as few lines as it takes.
-pub(crate) fn complain(error: &anyhow::Error) {
+/// Prints an error to standard error, with one line for each invalid setting.
+pub(crate) fn print_error(error: &anyhow::Error) {
     let text = match error.downcast_ref::<Faults>() {
         Some(Faults(faults)) => {
             format!("matchday: the settings have {}:\n  {}", counted(faults.len(), "fault"), faults.join("\n  "))
@@ -240,7 +240,7 @@ pub(crate) fn complain(error: &anyhow::Error) {
 
 fn print(text: &str) -> anyhow::Result<()> {
     match writeln!(io::stdout(), "{}", text.trim_end()) {
-        // Whoever reads may stop when they have seen enough.
+        // A closed pipe is not a failure: `matchday … | head` stops reading early.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }
@@ -251,9 +251,9 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     let app = App::connect(config).await?;
     if migrate_first {
         let migrated = database::migrate(&app.config.database, &MIGRATIONS).await;
-        migrated.context("the database could not be brought up to date")?;
+        migrated.context("migrations failed")?;
     }
-    let looked = check_database(&app).await?;
+    let check = check_database(&app).await?;
     let settings = &app.config.http;
     let public = listen(settings.listen, "http.listen")?;
     let private = listen(settings.private_listen, "http.private_listen")?;
@@ -275,13 +275,13 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     if with_workers {
         tasks::work(&app);
     }
-    until_told(&app, looked).await
+    run_until_shutdown(&app, check).await
 }
 
 async fn worker(config: Config) -> anyhow::Result<()> {
     telemetry::metrics();
     let app = App::connect(config).await?;
-    let looked = check_database(&app).await?;
+    let check = check_database(&app).await?;
     let private = listen(app.config.http.private_listen, "http.private_listen")?;
     let console = open_console(&app).await?;
     tracing::info!(
@@ -295,10 +295,11 @@ async fn worker(config: Config) -> anyhow::Result<()> {
     app.shutdown.spawn(web::server::serve(private, router::private(&app), app.config.http.clone(), shutdown));
     tasks::listen(&app);
     tasks::work(&app);
-    until_told(&app, looked).await
+    run_until_shutdown(&app, check).await
 }
 
-/// Connections that the console's listener holds. A few operators behind a proxy need no more; the others stay for apps.
+/// Maximum number of connections to the console's listener. A few operators behind a proxy need no more; the
+/// rest stays available to apps.
 const CONSOLE_CONNECTIONS: usize = 256;
 
 /// Opens the console's listener, if the console is enabled.
@@ -322,36 +323,36 @@ fn serve_console(app: &App, listener: Option<TcpListener>) {
     }
 }
 
-async fn until_told(app: &App, looked: Looked) -> anyhow::Result<()> {
+async fn run_until_shutdown(app: &App, check: DatabaseCheck) -> anyhow::Result<()> {
     tokio::select! {
-        told = shutdown::signalled() => told?,
-        found = check_when_back(app), if looked == Looked::Away => found?,
+        signalled = shutdown::signalled() => signalled?,
+        found = check_when_back(app), if check == DatabaseCheck::Unavailable => found?,
     }
-    tracing::info!("told to end");
+    tracing::info!("shutdown requested");
     let ending = async {
         app.shutdown.end(app.config.shutdown.notice, app.config.shutdown.drain).await;
-        // A connection that hangs must not keep the process.
+        // A hanging connection must not keep the process alive.
         let _ = tokio::time::timeout(Duration::from_secs(2), app.core.db.close()).await;
     };
     tokio::select! {
-        () = ending => tracing::info!("ended"),
-        told = shutdown::signalled() => {
-            told?;
-            tracing::warn!("told to end again; ended without waiting");
+        () = ending => tracing::info!("shutdown completed"),
+        signalled = shutdown::signalled() => {
+            signalled?;
+            tracing::warn!("second signal received; stopped without draining");
         }
     }
     Ok(())
 }
 
-/// How many connections the kernel holds until they are accepted, if it may (`net.core.somaxconn`). The usual 128 are gone
-/// in a blink when a balancer opens its connections or everybody comes back after a restart; who finds no room there
-/// believes to be connected, and waits for nothing.
+/// Listen backlog: connections that the kernel holds until they are accepted, up to `net.core.somaxconn`. The usual 128
+/// overflows when a load balancer opens its connections or when clients reconnect after a restart. A client whose
+/// connection does not fit believes that it is connected, and waits for a response that never comes.
 const BACKLOG: u32 = 4_096;
 
 fn listen(address: std::net::SocketAddr, setting: &str) -> anyhow::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
     let listening = socket.and_then(|socket| {
-        // A process that was started again need not wait for the last connections of the one before.
+        // A restarted process can bind without waiting for the previous process's connections to leave TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         socket.listen(BACKLOG)
@@ -359,80 +360,87 @@ fn listen(address: std::net::SocketAddr, setting: &str) -> anyhow::Result<TcpLis
     listening.with_context(|| format!("{setting}: cannot listen on {address}"))
 }
 
-/// Whether a process could look at its database.
+/// Whether a process could check its database.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Looked {
-    Yes,
-    Away,
+enum DatabaseCheck {
+    Passed,
+    Unavailable,
 }
 
-/// What a process that stays looks at before it begins. At all of it at once, so that a database that is away is waited for
-/// only once.
-async fn check_database(app: &App) -> anyhow::Result<Looked> {
+/// Checks schema, privileges and durability before a long-running process starts. The checks run concurrently, so
+/// an unavailable database costs one timeout, not three.
+async fn check_database(app: &App) -> anyhow::Result<DatabaseCheck> {
     let (schema, rights, ()) = tokio::join!(check_schema(app), check_rights(app), check_durability(app));
-    Ok(if schema? == Looked::Yes && rights? == Looked::Yes { Looked::Yes } else { Looked::Away })
+    let passed = schema? == DatabaseCheck::Passed && rights? == DatabaseCheck::Passed;
+    Ok(if passed { DatabaseCheck::Passed } else { DatabaseCheck::Unavailable })
 }
 
-/// Looks once the database is there, for a process that began without it. What would have kept it from beginning ends it;
-/// if all is well, nothing ever comes of this.
+/// Repeats the checks until the database is available, for a process that started without it. Returns an error if a
+/// check would have prevented the start, and never resolves otherwise.
 async fn check_when_back(app: &App) -> anyhow::Result<()> {
-    while check_database(app).await? == Looked::Away {
+    while check_database(app).await? == DatabaseCheck::Unavailable {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     std::future::pending().await
 }
 
-/// A process that could change what only grows says so, and outside development does not start: one mistake in it, or
-/// one intruder, and nobody could trust what is kept there. Commands may be run by anybody.
-async fn check_rights(app: &App) -> anyhow::Result<Looked> {
-    let Excess { role, tables } = match database::excess(&app.core.db).await {
-        Ok(None) => return Ok(Looked::Yes),
+/// Warns if the database role can modify append-only tables; outside development, refuses to start. With these
+/// privileges, a bug or an intruder could rewrite the ledger. One-shot commands are not checked.
+async fn check_rights(app: &App) -> anyhow::Result<DatabaseCheck> {
+    let ExcessPrivileges { role, tables } = match database::excess(&app.core.db).await {
+        Ok(None) => return Ok(DatabaseCheck::Passed),
         Ok(Some(excess)) => excess,
         Err(error) => {
-            tracing::debug!(%error, "what database.url may do is looked at later");
-            return Ok(Looked::Away);
+            tracing::debug!(%error, "database privilege check failed; retried later");
+            return Ok(DatabaseCheck::Unavailable);
         }
     };
-    let told = format!(
-        "database.url: the role \"{role}\" may change what \"{}\" keeps; connect as a member of matchday_app that owns \
-         nothing, and migrate with database.owner_url",
-        tables.join("\", \"")
-    );
+    let tables = tables.join(", ");
     if app.config.env.is_development() {
-        tracing::warn!("{told}");
-        return Ok(Looked::Yes);
+        tracing::warn!(
+            role,
+            tables,
+            "database.url has a role that can modify append-only tables; \
+             connect as a member of matchday_app that owns no tables"
+        );
+        return Ok(DatabaseCheck::Passed);
     }
-    bail!(told)
+    bail!(
+        "database.url: the role \"{role}\" can modify the append-only tables {tables}; connect as a member of \
+         matchday_app that owns no tables, and migrate with database.owner_url"
+    )
 }
 
-/// Warns of a role or database whose sessions would lose acknowledged commits in a crash. The process overrides it for its
-/// own connections; tools that connect as the same role do not.
+/// Warns about a role or database whose sessions would lose acknowledged commits in a crash. The process overrides the
+/// setting for its connections; other tools that connect as the same role do not.
 async fn check_durability(app: &App) {
     match database::is_durable_by_default(&app.core.db).await {
         Ok(true) => {}
         Ok(false) => tracing::warn!(
-            "synchronous_commit is off for database.url; it is turned on for this process. Turn it on for the role and the database"
+            "synchronous_commit is off for the role or the database of database.url; this process overrides it, but \
+             other clients can lose commits in a crash: turn it on for the role and the database"
         ),
-        Err(error) => tracing::debug!(%error, "synchronous_commit was not checked"),
+        Err(error) => tracing::debug!(%error, "synchronous_commit check failed"),
     }
 }
 
-/// A process whose queries cannot work says so at once; one whose database is away starts, and says that it is not
-/// ready.
-async fn check_schema(app: &App) -> anyhow::Result<Looked> {
+/// Refuses to start with a schema or role on which queries cannot work. A process whose database is unavailable starts
+/// and reports that it is not ready.
+async fn check_schema(app: &App) -> anyhow::Result<DatabaseCheck> {
     match database::schema(&app.core.db).await {
-        Ok(Schema::Current) => Ok(Looked::Yes),
+        Ok(Schema::Current) => Ok(DatabaseCheck::Passed),
         Ok(Schema::Behind(missing)) => {
             bail!("the database lacks {}: run `matchday migrate` first", counted(missing, "migration"))
         }
         Ok(Schema::Closed(role)) => bail!(
-            "database.url: the role \"{role}\" may not read the tables: run `matchday migrate` first; if that was done, \
-             let an operator run `grant matchday_app to \"{role}\"`"
+            "database.url: the role \"{role}\" cannot read the tables: run `matchday migrate`; if that was done, run \
+             `grant matchday_app to \"{role}\"` as the owner of the database"
         ),
         Err(error) => {
-            // A command fails at its first statement; the checks of dependencies log it for a process that stays.
-            tracing::debug!(%error, "database schema was not checked");
-            Ok(Looked::Away)
+            // A one-shot command fails at its first statement; in a long-running process the dependency checks log the
+            // outage.
+            tracing::debug!(%error, "database schema check failed");
+            Ok(DatabaseCheck::Unavailable)
         }
     }
 }
@@ -448,7 +456,7 @@ async fn migrate(config: &Config, direction: &Direction) -> anyhow::Result<()> {
         Direction::Down { all } => {
             let mut versions: Vec<i64> = MIGRATIONS.iter().map(|migration| migration.version).collect();
             versions.dedup();
-            // The migration before the newest one that is applied.
+            // Target: the migration before the newest applied one.
             let newest = versions.len().saturating_sub(missing(database::schema(&pool).await?));
             let target = if *all { 0 } else { newest.checked_sub(2).map_or(0, |before| versions[before]) };
             database::undo(&config.database, &MIGRATIONS, target).await?;
@@ -457,7 +465,7 @@ async fn migrate(config: &Config, direction: &Direction) -> anyhow::Result<()> {
         Direction::Status => match database::schema(&pool).await? {
             Schema::Current => print("the database is up to date"),
             Schema::Behind(missing) => bail!("the database lacks {}", counted(missing, "migration")),
-            Schema::Closed(role) => bail!("the role \"{role}\" may not read the tables: is it their owner?"),
+            Schema::Closed(role) => bail!("the role \"{role}\" cannot read the tables: is it their owner?"),
         },
     }
 }
@@ -480,14 +488,14 @@ async fn import(config: Config, file: &Path, dry_run: bool, wait: bool, operator
         ImportError::Conflict(faults) => refusal(&faults),
         other => other.into(),
     })?;
-    print(&told(&report, dry_run))?;
+    print(&summary(&report, dry_run))?;
     match report.tournament_id {
         Some(tournament) if !dry_run => rooms_of(&app, tournament, wait).await,
         _ => Ok(()),
     }
 }
 
-/// Waits until workers have made the rooms of a tournament's matches, as long as there is progress.
+/// Waits until workers have created the rooms of a tournament's matches. Gives up after 15 seconds without progress.
 async fn rooms_of(app: &App, tournament: TournamentId, wait: bool) -> anyhow::Result<()> {
     const PATIENCE: Duration = Duration::from_secs(15);
     let (planned, before) = app.rooms.progress(tournament).await?;
@@ -507,23 +515,23 @@ async fn rooms_of(app: &App, tournament: TournamentId, wait: bool) -> anyhow::Re
     bar.finish_and_clear();
     let (made, queued) = (usize::try_from(open - before)?, usize::try_from(planned - open)?);
     if queued == 0 {
-        return print(&format!("  chat: {} made", counted(made, "room")));
+        return print(&format!("  chat: {} created", counted(made, "room")));
     }
-    let why = if wait { ", when the homeserver answers" } else { "" };
+    let condition = if wait { " once the homeserver responds" } else { "" };
     print(&format!(
-        "  chat: {} made, {} queued; `matchday serve` or `matchday worker` makes them{why}",
+        "  chat: {} created, {} queued; `matchday serve` or `matchday worker` creates them{condition}",
         counted(made, "room"),
         counted(queued, "room"),
     ))
 }
 
 async fn restrict(config: Config, command: UsersCommand) -> anyhow::Result<()> {
-    let (restriction, arguments, length, done, so) = match command {
+    let (restriction, arguments, length, done, already) = match command {
         UsersCommand::Show(arguments) => return users::show(config, arguments).await,
-        UsersCommand::Ban(TimedArguments { of, length }) => (Restriction::Ban, of, length, "banned", "banned already"),
-        UsersCommand::Unban(of) => (Restriction::Unban, of, None, "not banned any more", "not banned"),
-        UsersCommand::Mute(TimedArguments { of, length }) => (Restriction::Mute, of, length, "muted", "muted already"),
-        UsersCommand::Unmute(of) => (Restriction::Unmute, of, None, "not muted any more", "not muted"),
+        UsersCommand::Ban(TimedArguments { of, length }) => (Restriction::Ban, of, length, "banned", "already banned"),
+        UsersCommand::Unban(of) => (Restriction::Unban, of, None, "no longer banned", "not banned"),
+        UsersCommand::Mute(TimedArguments { of, length }) => (Restriction::Mute, of, length, "muted", "already muted"),
+        UsersCommand::Unmute(of) => (Restriction::Unmute, of, None, "no longer muted", "not muted"),
     };
     let app = App::connect(config).await?;
     check_schema(&app).await?;
@@ -531,11 +539,11 @@ async fn restrict(config: Config, command: UsersCommand) -> anyhow::Result<()> {
     let user = app.moderation.user(named).await.with_context(|| named.clone())?;
     let operator = Operator::new(&arguments.operator, &arguments.reason);
     match app.moderation.restrict_for(user, restriction, length, &operator).await {
-        Err(ModerationError::AlreadySo) => bail!("{named} (user {user}) is {so}"),
+        Err(ModerationError::Unchanged) => bail!("{named} (user {user}) is {already}"),
         outcome => outcome?,
     }
     let time = length.map(|length| format!(" for {}", length.show())).unwrap_or_default();
-    print(&format!("{named} (user {user}) is {done}{time}; workers carry it to the homeserver"))
+    print(&format!("{named} (user {user}) is {done}{time}; workers apply it on the homeserver"))
 }
 
 async fn reports(config: Config, command: ReportsCommand) -> anyhow::Result<()> {
@@ -545,20 +553,20 @@ async fn reports(config: Config, command: ReportsCommand) -> anyhow::Result<()> 
         ReportsCommand::List => {
             let reports = app.moderation.open_reports(100).await?;
             if reports.is_empty() {
-                return print("there are no open reports");
+                return print("no open reports");
             }
             print(&reports.iter().map(report_lines).collect::<Vec<_>>().join("\n"))
         }
         ReportsCommand::Close { id, resolution, operator } => {
             if !app.moderation.close_report(id, &Operator::new(operator, resolution)).await? {
-                bail!("there is no open report {id}: `matchday reports list` lists them");
+                bail!("report {id} is not open: `matchday reports list` lists the open ones");
             }
             print(&format!("report {id} is closed"))
         }
     }
 }
 
-/// What a user wrote may be anything; on a terminal it must not move the cursor.
+/// Replaces control characters. User-written text must not move the cursor of an operator's terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -574,22 +582,22 @@ fn report_lines(report: &MessageReport) -> String {
         plain(&report.reason),
         report.event_id,
         report.sender.as_deref().map_or_else(|| "(sender unknown)".to_owned(), plain),
-        report.content.as_deref().map_or_else(|| "(not seen: the homeserver was away)".to_owned(), plain),
+        report.content.as_deref().map_or_else(|| "(content unknown: the homeserver was unavailable)".to_owned(), plain),
     )
 }
 
-async fn mirror(config: Config, command: MirrorCommand) -> anyhow::Result<()> {
+async fn memberships(config: Config, command: MembershipsCommand) -> anyhow::Result<()> {
     let app = App::connect(config).await?;
     check_schema(&app).await?;
     if app.config.matrix.homeserver_url.is_none() {
-        bail!("there is no chat here: matrix.homeserver_url is not set");
+        bail!("chat is not configured: matrix.homeserver_url is not set");
     }
     match command {
-        MirrorCommand::Compare(by) => {
-            app.membership_sync.ask_for_comparison_by(&by.operator()).await?;
-            print("workers compare all rooms with the homeserver now; `matchday mirror status` says how far they are")
+        MembershipsCommand::Compare(by) => {
+            app.membership_sync.request_comparison_by(&by.operator()).await?;
+            print("comparison of all rooms scheduled; `matchday memberships status` shows its progress")
         }
-        MirrorCommand::Status => {
+        MembershipsCommand::Status => {
             let status = app.membership_sync.status().await?;
             let time = |at: Option<OffsetDateTime>| {
                 at.and_then(|at| at.replace_nanosecond(0).ok()?.format(&Rfc3339).ok())
@@ -632,10 +640,10 @@ fn refusal(faults: &[Fault]) -> anyhow::Error {
     anyhow::anyhow!("nothing was imported: the document has {}:\n{}", counted(faults.len(), "fault"), lines.join("\n"))
 }
 
-fn told(report: &Report, dry_run: bool) -> String {
+fn summary(report: &Report, dry_run: bool) -> String {
     const SHOWN: usize = 20;
     let line = |kind: &str, Counts { new, changed, unchanged }: Counts| {
-        format!("  {kind}: {new} new, {changed} changed, {unchanged} as they were")
+        format!("  {kind}: {new} new, {changed} changed, {unchanged} unchanged")
     };
     let heading = if dry_run { "would be imported; nothing was written" } else { "imported" };
     let mut lines = vec![
@@ -645,7 +653,7 @@ fn told(report: &Report, dry_run: bool) -> String {
         format!("  results: {} new or corrected", report.results),
     ];
     if dry_run && report.rooms > 0 {
-        lines.push(format!("  chat: {} to be made", counted(report.rooms, "room")));
+        lines.push(format!("  chat: {} to create", counted(report.rooms, "room")));
     }
     lines.extend(report.changes.iter().take(SHOWN).map(|change| format!("    {change}")));
     if report.changes.len() > SHOWN {
@@ -654,7 +662,7 @@ fn told(report: &Report, dry_run: bool) -> String {
     lines.join("\n")
 }
 
-/// A bar on a terminal; nothing where nobody watches.
+/// Shows a progress bar if standard error is a terminal.
 fn progress_bar(length: usize, unit: &str) -> ProgressBar {
     let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let style = ProgressStyle::with_template(&format!("{{bar:40}} {{pos}}/{{len}} {unit} ({{elapsed}}, {{eta}} left)"));
@@ -667,7 +675,7 @@ fn progress_bar(length: usize, unit: &str) -> ProgressBar {
 
 async fn issue_session(config: Config, user: Option<UserId>) -> anyhow::Result<()> {
     if !config.env.is_development() {
-        bail!("tokens are issued by logging in; this command works with MATCHDAY_ENV local or testing only");
+        bail!("this command requires MATCHDAY_ENV local or testing; elsewhere, users get a token by logging in");
     }
     let app = App::connect(config).await?;
     check_schema(&app).await?;
@@ -701,9 +709,9 @@ async fn open_closure(config: Config, prefix: &str, operator: &Operator) -> anyh
     let app = App::connect(config).await?;
     check_schema(&app).await?;
     if !app.codes.open(prefix, operator).await? {
-        bail!("{prefix} is not limited: `matchday sms closed` lists what is");
+        bail!("{prefix} is not limited: `matchday sms closed` lists the limited prefixes");
     }
-    print(&format!("codes are sent to {prefix} again"))
+    print(&format!("limit of {prefix} lifted"))
 }
 
 fn counted(number: usize, thing: &str) -> String {

@@ -1,7 +1,7 @@
-//! The configuration of a process: defaults, then a TOML file, then `MATCHDAY_…` variables.
+//! Configuration of a process: defaults, overridden by a TOML file, overridden by `MATCHDAY_…` variables.
 //!
-//! Each feature declares its own section in its `settings.rs`; here they are put together. `matchday config` prints the
-//! effective tree from these declarations.
+//! Each feature declares its section in its `settings.rs`; this module combines them. `matchday config` prints the
+//! effective settings from these declarations.
 
 mod reference;
 
@@ -22,13 +22,13 @@ use crate::{
     identity::{accounts, codes, sessions, sms},
 };
 
-/// Puts the sections together, in the order in which they are printed.
+/// Combines the sections, in the order in which they are printed.
 macro_rules! sections {
     ($($section:ident: $type:ty),* $(,)?) => {
         /// The effective configuration of a process.
         #[derive(Clone, Debug)]
         pub struct Config {
-            /// Where this process runs (`MATCHDAY_ENV`).
+            /// Environment of this process (`MATCHDAY_ENV`).
             pub env: Environment,
             $( pub $section: $type, )*
         }
@@ -71,17 +71,16 @@ sections! {
     shutdown: platform::shutdown::Settings,
 }
 
-/// A configuration with the story of each key.
+/// A configuration, with the value and origin of each key.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The values.
     pub config: Config,
-    /// Every key as it ended up.
+    /// Effective value and origin of every key.
     entries: Vec<Entry>,
 }
 
 impl Config {
-    /// Reads the process's variables and the file that `file`, or else `MATCHDAY_CONFIG`, names.
+    /// Reads the environment variables and the file named by `file` or, without it, by `MATCHDAY_CONFIG`.
     pub fn load(file: Option<&Path>) -> Result<Loaded, Faults> {
         let variables: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -97,7 +96,7 @@ impl Config {
         Self::parse(variables, text.as_deref())
     }
 
-    /// The same from values in hand.
+    /// Builds a configuration from the given variables and file contents.
     pub fn parse(variables: impl IntoIterator<Item = (String, String)>, file: Option<&str>) -> Result<Loaded, Faults> {
         let mut source = Source::new(variables, file);
         let env = Environment::from_name(source.variable("MATCHDAY_ENV"));
@@ -111,18 +110,18 @@ impl Config {
         config.map(|config| Loaded { config, entries }).ok_or_else(|| Faults(Vec::new()))
     }
 
-    /// Conditions of every section, and those between sections, which no section can see.
+    /// Conditions of every section, and conditions that involve several sections.
     fn conditions(&self) -> Conditions {
         let (deadline, env) = (self.http.deadline, self.env);
         let providers = u32::try_from(self.sms.providers.len()).unwrap_or(u32::MAX);
         let between = [
             (
                 providers == 0 || self.sms.timeout * providers < deadline,
-                "sms.timeout leaves no time to ask all of sms.providers within http.deadline: make it shorter",
+                "sms.timeout is too long to try all sms.providers within http.deadline: make it shorter",
             ),
             (
                 self.matrix.homeserver_url.is_none() || self.matrix.timeout < deadline,
-                "matrix.timeout is not shorter than http.deadline: nobody would hear that chat is away",
+                "matrix.timeout is not shorter than http.deadline: callers would not learn that chat is unavailable",
             ),
         ]
         .map(|(holds, fault)| (holds, fault.to_owned()));
@@ -151,14 +150,14 @@ impl Config {
         .concat()
     }
 
-    /// Whether operators have a console.
+    /// Whether this process serves the console.
     pub fn has_console(&self) -> bool {
         self.console.is_enabled(self.env)
     }
 }
 
 impl Loaded {
-    /// The effective configuration as a TOML file that explains itself, secrets hidden.
+    /// Renders the effective configuration as a commented TOML file with secrets hidden.
     pub fn explain(&self) -> String {
         let mut text = format!("# MATCHDAY_ENV is {}\n", self.config.env.name());
         for (section, meaning) in Config::SECTIONS {
@@ -209,8 +208,9 @@ mod tests {
     }
 
     #[test]
-    fn defaults_yield_to_the_file_and_the_file_to_variables() {
-        let file = "[http]\nmax_in_flight = 7\nlisten = \"127.0.0.1:1\"\ncors_origins = [\"https://a.example\", \"https://b.example\"]\n";
+    fn variables_override_file_and_file_overrides_defaults() {
+        let file = "[http]\nmax_in_flight = 7\nlisten = \"127.0.0.1:1\"\n\
+                    cors_origins = [\"https://a.example\", \"https://b.example\"]\n";
         let config =
             Config::parse(variables(&[("MATCHDAY_HTTP__LISTEN", "127.0.0.1:2")]), Some(file)).expect("valid").config;
         assert_eq!(config.http.listen.port(), 2);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_reported_at_once_and_named() {
+    fn reports_every_fault_with_its_key() {
         let found = faults(
             &[
                 ("MATCHDAY_HTTP__LISTEN", "8080"),
@@ -232,26 +232,27 @@ mod tests {
         );
         insta::assert_snapshot!(found.join("\n"), @r"
         http.listen (from MATCHDAY_HTTP__LISTEN): `8080` is not an address with a port, like 127.0.0.1:8080
-        http.deadline (from file): `soon` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
+        http.deadline (from file): `soon` is not a duration with a unit, like 500ms, 10s, 5m, 12h or 30d
         database.url (from MATCHDAY_DATABASE__URL): its value is not a URL with a host, like scheme://user:password@host:1234
         database.owner_url (from MATCHDAY_DATABASE__OWNER_URL): its value is not a URL with a host, like scheme://user:password@host:1234
-        MATCHDAY_SESSIONS__IDEL is no variable of Matchday: did you mean MATCHDAY_SESSIONS__IDLE?
-        outbx.poll is no key of the file of Matchday: did you mean outbox.poll?
+        MATCHDAY_SESSIONS__IDEL is not a known variable: did you mean MATCHDAY_SESSIONS__IDLE?
+        outbx.poll is not a known key: did you mean outbox.poll?
         ");
     }
 
     #[test]
-    fn what_must_be_set_says_where() {
+    fn missing_setting_error_names_its_variable() {
         let Faults(found) = Config::parse(Vec::new(), None).expect_err("nothing is set");
-        assert_eq!(found.len(), 6, "four keys, and what production needs: {found:?}");
+        assert_eq!(found.len(), 6, "four keys, and two required in production: {found:?}");
         assert_eq!(
             found[0],
-            "database.url is not set: put it in the file or in MATCHDAY_DATABASE__URL; it must be a URL with a host, like scheme://user:password@host:1234"
+            "database.url is not set: add it to the file or set MATCHDAY_DATABASE__URL; it must be a URL with a host, \
+             like scheme://user:password@host:1234"
         );
     }
 
     #[test]
-    fn contradictions_are_reported_with_faults_of_other_keys() {
+    fn contradictions_are_reported_with_other_faults() {
         let found = faults(
             &[
                 ("MATCHDAY_HTTP__LISTEN", "8080"),
@@ -268,18 +269,18 @@ mod tests {
         );
         insta::assert_snapshot!(found.join("\n"), @r"
         http.listen (from MATCHDAY_HTTP__LISTEN): `8080` is not an address with a port, like 127.0.0.1:8080
-        http.deadline (from MATCHDAY_HTTP__DEADLINE): `soon` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
+        http.deadline (from MATCHDAY_HTTP__DEADLINE): `soon` is not a duration with a unit, like 500ms, 10s, 5m, 12h or 30d
         database.url (from MATCHDAY_DATABASE__URL): its value is not a URL with a host, like scheme://user:password@host:1234
         codes.keys (from MATCHDAY_CODES__KEYS): its value is not a list of `version:64 hexadecimal digits`, separated by commas
-        sessions.lifetime (from MATCHDAY_SESSIONS__LIFETIME): `ever` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
+        sessions.lifetime (from MATCHDAY_SESSIONS__LIFETIME): `ever` is not a duration with a unit, like 500ms, 10s, 5m, 12h or 30d
         coins.queue (from MATCHDAY_COINS__QUEUE): `many` is not a whole number, 0 or more
-        coins.daily is 0: a claim would give nothing
-        MATCHDAY_LOG__LEVEL is no variable of Matchday: `matchday config` lists them all
+        coins.daily is 0: a claim would award no coins
+        MATCHDAY_LOG__LEVEL is not a known variable: `matchday config` lists them all
         ");
     }
 
     #[test]
-    fn contradictions_are_found() {
+    fn reports_contradicting_settings() {
         let found = faults(
             &[
                 ("MATCHDAY_SESSIONS__IDLE", "400d"),
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn feeds_are_checked_before_they_are_asked() {
+    fn invalid_feed_settings_are_refused() {
         let found = faults(
             &[
                 ("MATCHDAY_FEEDS__FOOTBALL_DATA_COMPETITIONS", "PL,pl/../x,PL"),
@@ -306,24 +307,23 @@ mod tests {
         insta::assert_snapshot!(found.join("\n"), @r"
         feeds.football_data_token is not set, but feeds.football_data_competitions is
         feeds.idle is 0
-        feeds.lease is not longer than feeds.timeout: while one process waits for an answer, another would ask again
-        feeds.football_data_per_minute is 0: nothing could ever be asked
-        feeds.football_data_competitions: `pl/../x` is no code like PL or BL1
-        feeds: `cup.json` is named twice
-        feeds: `PL` is named twice
+        feeds.lease is not longer than feeds.timeout: while one process waits, another would poll too
+        feeds.football_data_per_minute is 0: no request could ever be sent
+        feeds.football_data_competitions: `pl/../x` is not a competition code like PL or BL1
+        feeds: `cup.json` is listed twice
+        feeds: `PL` is listed twice
         ");
         let found = faults(&[("MATCHDAY_FEEDS__OPENFOOTBALL", "cup.json Europe/Lodnon")], None);
         assert_eq!(
             found,
-            [
-                "feeds.openfootball (from MATCHDAY_FEEDS__OPENFOOTBALL): `cup.json Europe/Lodnon` is not a list separated by commas, \
-              each a file or URL, perhaps with a time zone after it, as in en.1.json Europe/London"
-            ]
+            ["feeds.openfootball (from MATCHDAY_FEEDS__OPENFOOTBALL): `cup.json Europe/Lodnon` is not a list \
+              separated by commas, each a file or URL, optionally followed by a time zone, as in en.1.json \
+              Europe/London"]
         );
     }
 
     #[test]
-    fn production_wants_a_real_way_to_reach_people() {
+    fn production_requires_a_real_sms_provider() {
         let production = ("MATCHDAY_ENV", "production");
         let found = faults(&[production], None);
         assert_eq!(
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_console_is_there_for_developers_unless_somebody_says_otherwise() {
+    fn console_is_enabled_by_default_in_development_only() {
         let has_console = |extra: &[(&str, &str)]| {
             Config::parse(variables(extra), None)
                 .map(|loaded| loaded.config.has_console())
@@ -361,8 +361,8 @@ mod tests {
         let enabled = [staging[0], staging[1], ("MATCHDAY_CONSOLE__ENABLED", "true")];
         assert_eq!(has_console(&[]), Ok(true));
         assert_eq!(has_console(&[("MATCHDAY_CONSOLE__ENABLED", "false")]), Ok(false));
-        let unverified = "console.enabled is true, but the console cannot verify its operators: set console.proxy_secrets or \
-                          console.token_issuer, or console.enabled to false";
+        let unverified = "console.enabled is true, but the console cannot verify its operators: set \
+                          console.proxy_secrets or console.token_issuer, or console.enabled to false";
         assert_eq!((has_console(&staging), has_console(&enabled)), (Ok(false), Err(vec![unverified.to_owned()])));
         assert_eq!(
             has_console(&[("MATCHDAY_CONSOLE__OPERATOR_HEADER", "Who is it")]),
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn console_without_verification_is_a_fault_outside_development() {
+    fn console_outside_development_requires_verification() {
         let secret = "0123456789abcdef0123456789abcdef";
         for environment in ["staging", "production", "prod"] {
             let base = [
@@ -442,23 +442,23 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_other_tools_are_left_alone() {
+    fn ignores_variables_of_other_tools() {
         assert!(Config::parse(variables(&[("MATCHDAY_URL", "x"), ("MATCHDAY_BIN", "y")]), None).is_ok());
     }
 
     #[test]
-    fn the_printed_configuration_hides_secrets_and_reads_back() {
+    fn printed_configuration_hides_secrets_and_parses() {
         let owner = ("MATCHDAY_DATABASE__OWNER_URL", "postgres://owner:hunter2@db.example.org/md");
         let loaded = Config::parse(variables(&[owner]), None).expect("valid");
         let text = loaded.explain();
         assert!(!text.contains("hunter2"), "{text}");
         assert!(text.contains("postgres://md:hidden@db.example.org/md"));
         assert!(text.contains("postgres://owner:hidden@db.example.org/md"));
-        assert!(text.contains("# Where apps reach the service. (default)"));
+        assert!(text.contains("# Address on which apps reach the service. (default)"));
         assert!(!text.contains("00112233"), "{text}");
         let secrets =
             variables(&[]).into_iter().filter(|(name, _)| name == "MATCHDAY_CODES__KEYS" || name == "MATCHDAY_ENV");
-        let again = Config::parse(secrets, Some(&text)).expect("the printed file is a valid one, but for the secrets");
+        let again = Config::parse(secrets, Some(&text)).expect("the printed file is valid except for its secrets");
         assert_eq!(again.config.http.listen, loaded.config.http.listen);
     }
 }

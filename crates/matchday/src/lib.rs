@@ -1,9 +1,9 @@
 //! Matchday: the open backend for sports-match social apps.
 //!
-//! Six domains, each a folder of features: `identity` and `catalogue` are below `chat`, `chat` below `game`, and
-//! `delivery` and `admin` above them. In a feature, `handlers` speak HTTP, `service` holds the use cases and their
-//! transactions, `rules` are pure, and `store` has the SQL. `app`, `router`, `tasks` and `commands` put the features
-//! together; `tests/architecture.rs` holds the rules.
+//! There are six domains, each a folder of features. `identity` and `catalogue` are below `chat`, `chat` is below
+//! `game`, and `delivery` and `admin` are above them. In a feature, `handlers` implement HTTP, `service` holds the use
+//! cases and their transactions, `rules` are pure, and `store` has the SQL. `app`, `router`, `tasks` and `commands`
+//! assemble the features. `tests/architecture.rs` enforces these rules.
 
 pub mod admin;
 pub mod app;

@@ -1,4 +1,4 @@
-//! The `matchday` command.
+//! Command line of the service.
 
 mod commands;
 
@@ -13,7 +13,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
-    /// A TOML file of settings; `MATCHDAY_CONFIG` names one too.
+    /// TOML file with settings; overrides `MATCHDAY_CONFIG`.
     #[arg(long, global = true)]
     config: Option<PathBuf>,
     #[command(subcommand)]
@@ -22,74 +22,73 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Answer HTTP, and do background work.
+    /// Serve the HTTP API and run background tasks.
     Serve {
-        /// Leave background work to `matchday worker`.
+        /// Leave background tasks to `matchday worker`.
         #[arg(long)]
         no_workers: bool,
-        /// Bring the database up to date first.
+        /// Apply missing migrations first.
         #[arg(long)]
         migrate: bool,
     },
-    /// Do background work only.
+    /// Run background tasks only.
     Worker,
-    /// Change the database's schema.
+    /// Apply, revert or check database migrations.
     Migrate {
         #[command(subcommand)]
         direction: Option<commands::Direction>,
     },
-    /// Put matches in.
+    /// Import matches, teams and tournaments from a document.
     #[command(subcommand)]
     Fixtures(commands::FixturesCommand),
-    /// Matches that come in by themselves.
+    /// Poll feeds of matches, or show their state.
     #[command(subcommand)]
     Feeds(commands::FeedsCommand),
-    /// Sessions for developers and load tests; not in staging or production.
+    /// Issue sessions for development and load tests; not in staging or production.
     #[command(subcommand)]
     Sessions(commands::SessionsCommand),
-    /// Where no codes are sent, and sending them there again.
+    /// List networks, number blocks and countries whose login codes are limited, or lift a limit.
     #[command(subcommand)]
     Sms(commands::SmsCommand),
-    /// Show an account; ban or mute a user, or lift that.
+    /// Show an account; ban, unban, mute or unmute a user.
     #[command(subcommand)]
     Users(commands::UsersCommand),
-    /// Messages that users reported.
+    /// List and close reports of chat messages.
     #[command(subcommand)]
     Reports(commands::ReportsCommand),
-    /// How well the service knows what happens in chat.
+    /// Show the state of the membership sync, or compare all rooms with the homeserver.
     #[command(subcommand)]
-    #[command(name = "mirror")]
-    MembershipSync(commands::MirrorCommand),
-    /// How far results are in the scores, and putting scores right.
+    Memberships(commands::MembershipsCommand),
+    /// Show unfinished score jobs, score a match again, or rebuild all scores.
     #[command(subcommand)]
     Scores(commands::ScoresCommand),
-    /// Prove that the money adds up; give coins, and take transactions back.
+    /// Audit the ledger, grant coins, or reverse transactions.
     #[command(subcommand)]
     Coins(commands::CoinsCommand),
-    /// Fill an empty database with a tournament, fans, predictions and chat to look at; not in staging or production.
+    /// Fill an empty database with a tournament, fans, predictions and chat; not in staging or production.
     Demo,
-    /// Play the demo: goals, whistles, predictions and chat, faster than in earnest.
+    /// Simulate matches of the demo in accelerated time: goals, results, predictions and chat.
     Simulate(commands::SimulateArguments),
-    /// What the bot does in rooms.
+    /// Turn the bot's announcements in a room on or off.
     #[command(subcommand)]
     Rooms(commands::RoomsCommand),
-    /// Where app backends are told what happens, and what they did not take.
+    /// Manage webhook endpoints, and replay failed deliveries.
     #[command(subcommand)]
     Webhooks(commands::WebhooksCommand),
-    /// What reminders in browsers need.
+    /// Generate the key for browser push notifications.
     #[command(subcommand)]
     Notifications(commands::NotificationsCommand),
-    /// Print the description of the interface (OpenAPI 3.1, JSON).
+    /// Print the OpenAPI 3.1 description of the HTTP API as JSON.
     Openapi,
-    /// Print the effective settings, where each came from and what it means.
+    /// Print the effective settings with their origin and meaning.
     Config {
-        /// Print a document of all settings instead, with their defaults.
+        /// Print the reference of all settings and their defaults instead.
         #[arg(long)]
         reference: bool,
     },
-    /// Ask the process that runs here whether it lives; for containers, which have nothing else to ask with.
+    /// Check that the process on this machine is alive; for container images without an HTTP client.
     Health {
-        /// Ask whether it can serve, too: then the database must answer.
+        /// Also check that it can serve requests, which requires the database.
         #[arg(long)]
         ready: bool,
     },
@@ -100,7 +99,7 @@ fn main() -> ExitCode {
     match commands::run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            commands::complain(&error);
+            commands::print_error(&error);
             ExitCode::FAILURE
         }
     }

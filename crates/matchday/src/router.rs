@@ -1,4 +1,4 @@
-//! The HTTP interface: mounts the routes of every feature.
+//! The HTTP API: mounts the routes of every feature.
 
 #[cfg(test)]
 mod tests;
@@ -41,7 +41,7 @@ use crate::{
     game::{coins, predictions, profile, scores},
     identity::{
         account_deletion, codes,
-        idempotency::{self, OnceLayer},
+        idempotency::{self, IdempotencyLayer},
         login, phone_moves,
         sessions::{self, CurrentUser},
         sms, usernames,
@@ -52,34 +52,34 @@ use crate::{
 #[openapi(
     info(
         title = "Matchday",
-        description = "The backend for sports-match social apps. Answers carry `data`, lists also `meta`; errors carry \
-                       `message` for people and a stable `code` for programs, and on 422 `errors` by field. Every \
-                       answer has an `X-Request-Id`. A POST with a token and an `Idempotency-Key` happens once, \
-                       however often it is sent.",
+        description = "The backend for sports-match social apps. Responses have `data`, lists also `meta`. Errors have \
+                       a `message` for people and a stable `code` for programs; a 422 also has `errors` by field. \
+                       Every response has an `X-Request-Id`. A POST with a token and an `Idempotency-Key` is \
+                       performed once, however often it is sent.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     components(schemas(ErrorBody, StreamMatch, StreamResult, StreamTally, StreamPoints, StreamRank)),
     tags(
-        (name = "Login", description = "From a phone to a token"),
-        (name = "Account", description = "Who the caller is"),
-        (name = "Chat", description = "The way into chat, which is on a Matrix homeserver"),
-        (name = "Chat rooms", description = "A room for every match, and rooms that fans open"),
+        (name = "Login", description = "Phone verification and login"),
+        (name = "Account", description = "The caller's account and profile"),
+        (name = "Chat", description = "Credentials for the Matrix homeserver, which hosts chat"),
+        (name = "Chat rooms", description = "Rooms of matches, and rooms created by fans"),
         (name = "Safety", description = "Blocking users and reporting messages"),
-        (name = "Events", description = "Matches, their tournaments and sports"),
-        (name = "Teams", description = "Teams, and the caller's favourites"),
-        (name = "Predictions", description = "What people say of matches before they start, and what it earns"),
-        (name = "Live", description = "What happens in matches, as it happens"),
-        (name = "Coins", description = "What people earn and spend"),
-        (name = "Notifications", description = "What the caller is reminded of, when and where"),
-        (name = "Sessions", description = "The caller's logins"),
-        (name = "Providers", description = "What SMS providers report"),
-        (name = "Development", description = "Not in production"),
-        (name = "Operations", description = "For balancers and operators"),
+        (name = "Events", description = "Matches, tournaments and sports"),
+        (name = "Teams", description = "Teams, and the caller's favourite teams"),
+        (name = "Predictions", description = "Predictions of matches, their points, and leaderboards"),
+        (name = "Live", description = "Live stream of scores, predictions and ranks"),
+        (name = "Coins", description = "Balance, transactions, daily bonus and purchases"),
+        (name = "Notifications", description = "Reminder settings and push subscriptions"),
+        (name = "Sessions", description = "The caller's sessions"),
+        (name = "Providers", description = "Delivery reports from SMS providers"),
+        (name = "Development", description = "Development helpers, not available in production"),
+        (name = "Operations", description = "Health checks for load balancers and operators"),
     )
 )]
 struct Description;
 
-/// The routes of every feature, with their description, but for those of [`bare_features`].
+/// Routes of every feature, with their descriptions, except for [`bare_features`].
 fn features() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .merge(codes::routes())
@@ -101,8 +101,8 @@ fn features() -> OpenApiRouter<App> {
         .merge(sms::routes())
 }
 
-/// Those around which nothing stands: cached pages, which bring their compressed form along, and the live stream, which has
-/// no end. Nothing is posted there.
+/// Routes without compression and idempotency layers: cached pages, which are stored compressed, and the live stream,
+/// which never ends. None of them accepts a POST.
 fn bare_features() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi()).merge(matches::cached_routes()).merge(live::routes())
 }
@@ -111,40 +111,40 @@ fn health() -> (Router<App>, OpenApi) {
     health::routes().split_for_parts()
 }
 
-/// The description of the whole interface.
+/// OpenAPI description of the whole API.
 pub fn description() -> OpenApi {
     let mut api = bare_features().merge(features()).into_openapi();
     api.merge(health().1);
     openapi::complete(api)
 }
 
-/// What apps reach.
+/// Builds the API that apps reach.
 pub fn public(app: &App) -> Public {
     let description = description();
     let pages = ["/api/openapi.json", demo::CRESTS].into_iter().chain(openapi::REFERENCE_PATHS);
     let paths = description.paths.paths.keys().cloned().chain(pages.map(str::to_owned)).collect();
-    // Rendered once: it does not change while the process runs.
+    // Rendered once, because it does not change while the process runs.
     let description = Bytes::from(serde_json::to_vec(&description).unwrap_or_default());
     let get_description =
         move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], description.clone()));
-    // One tuple instead of three layers saves two boxes around every response.
+    // One tuple instead of three layers saves two boxes for every response.
     let around =
-        (CompressionLayer::new().quality(CompressionLevel::Fastest), OnceLayer(app.clone()), LimitHeadersLayer);
+        (CompressionLayer::new().quality(CompressionLevel::Fastest), IdempotencyLayer(app.clone()), LimitHeadersLayer);
     let router = Router::from(bare_features().merge(features().layer(around)))
         .merge(health().0)
         .merge(openapi::reference_routes())
         .merge(Router::new().route("/api/openapi.json", get(get_description)).layer(CompressionLayer::new()))
         .merge(demo::routes(app.config.env))
-        .fallback(nothing_here)
+        .fallback(not_found)
         .method_not_allowed_fallback(wrong_method);
     let edge = edge(app, router.with_state(app.clone()), paths);
     let origins = &app.config.http.cors_origins;
-    // Around the edge: a page must be able to read that it was refused, and when to come again.
+    // CORS wraps the edge, so a browser can also read a refusal and its `Retry-After`.
     let cors = (!origins.is_empty()).then(|| cors(origins).layer(edge.clone()));
     Public { edge, cors }
 }
 
-/// Health answers however much is going on: a process that sheds load is busy, not ill.
+/// Health endpoints are exempt from load shedding: an overloaded process is busy, not broken.
 fn edge(app: &App, router: Router, paths: Vec<String>) -> Edge {
     let seed = u64::from_ne_bytes(random::bytes(&*app.core.random));
     let config = &app.config;
@@ -157,7 +157,7 @@ fn edge(app: &App, router: Router, paths: Vec<String>) -> Edge {
     Edge::new(router, settings, seed, paths, &["/healthz", "/readyz"])
 }
 
-/// The public interface.
+/// The API that apps reach, with CORS if origins are configured.
 #[derive(Clone)]
 pub struct Public {
     edge: Edge,
@@ -176,7 +176,7 @@ impl server::Answers for Public {
     }
 }
 
-/// The interface for Prometheus and the homeserver.
+/// Builds the private API for Prometheus and the homeserver.
 pub fn private(app: &App) -> Edge {
     let router = health()
         .0
@@ -188,7 +188,7 @@ pub fn private(app: &App) -> Edge {
     edge(app, router.with_state(app.clone()), paths.map(str::to_owned).collect())
 }
 
-/// The interface for operators; none where the settings turn it off.
+/// Builds the console for operators, unless the settings turn it off.
 pub fn console(app: &App) -> Option<Edge> {
     let paths = console::paths().into_iter().map(str::to_owned).collect();
     app.config.has_console().then(|| edge(app, console::routes(app.console_state()), paths))
@@ -222,8 +222,8 @@ fn cors(origins: &[String]) -> CorsLayer {
         .max_age(std::time::Duration::from_hours(1))
 }
 
-/// Under `/api/auth/` a token comes first, so that a stranger does not learn what is there and what is not.
-async fn nothing_here(State(app): State<App>, request: Request<Body>) -> ApiError {
+/// Under `/api/auth/`, authentication comes first, so unauthenticated callers cannot probe which routes exist.
+async fn not_found(State(app): State<App>, request: Request<Body>) -> ApiError {
     let (mut parts, _) = request.into_parts();
     if parts.uri.path().starts_with("/api/auth/")
         && let Err(error) = CurrentUser::from_request_parts(&mut parts, &app).await

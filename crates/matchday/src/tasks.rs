@@ -1,6 +1,6 @@
 //! Background tasks: caches, queue consumers, schedulers.
 //!
-//! Every process *listens*, because every process has caches. The *workers* run in `serve` and `worker`, and not in
+//! Every process *listens*, because every process has caches. The *workers* run in `serve` and `worker`, but not in
 //! `serve --no-workers`.
 
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::{
     backlog::{self, Backlog},
     catalogue::{feeds, matches},
     chat::{accounts::work::ChatWork, rooms::service::Rooms},
-    delivery::{announcements::service::Announcements, live::tallies::Teller, webhooks::service::Webhooks},
+    delivery::{announcements::service::Announcements, live::tallies::TallyPublisher, webhooks::service::Webhooks},
     identity::{accounts::restrictions, sessions},
 };
 
-/// Begins to hear what other processes tell, and to tidy up metrics.
+/// Starts cache invalidation, dependency checks and metrics upkeep.
 pub fn listen(app: &App) {
     let closing = app.shutdown.closing().clone();
-    app.shutdown.spawn(hear(app.clone(), closing.clone()));
+    app.shutdown.spawn(invalidate_caches(app.clone(), closing.clone()));
     let checks = app.checks.clone();
     app.shutdown.spawn(every(Duration::from_secs(1), closing.clone(), async move || checks.refresh().await));
     let seen = app.clone();
@@ -37,25 +37,25 @@ pub fn listen(app: &App) {
     }));
 }
 
-/// Begins to hear what listeners are told, and to tell what people predict here.
+/// Starts the live stream and the publishing of prediction tallies.
 pub fn stream(app: &App) {
     let (live, closing) = (app.live.clone(), app.shutdown.closing().clone());
     app.shutdown.spawn(async move { live.run(closing).await });
-    tell_tallies(app);
+    publish_tallies(app);
 }
 
-/// Begins to tell what people predict by this process.
-pub fn tell_tallies(app: &App) {
-    let teller = Teller {
+/// Starts publishing tallies of predictions saved by this process.
+pub fn publish_tallies(app: &App) {
+    let publisher = TallyPublisher {
         db: app.core.db.clone(),
         streams: app.streams.clone(),
         changes: app.predictions.changes().clone(),
         clock: app.core.clock.clone(),
     };
-    app.shutdown.spawn(teller.run(app.shutdown.closing().clone()));
+    app.shutdown.spawn(publisher.run(app.shutdown.closing().clone()));
 }
 
-/// Begins to do what is on the queues.
+/// Starts the outbox relay and the queue consumers.
 pub fn queues(app: &App) {
     let closing = app.shutdown.closing().clone();
     app.shutdown.spawn(relay(app.clone(), closing));
@@ -67,7 +67,7 @@ pub fn queues(app: &App) {
     }
 }
 
-/// Begins to do background work.
+/// Starts all background work: queues, feeds, membership sync, webhooks, reminders and periodic jobs.
 pub fn work(app: &App) {
     queues(app);
     let closing = app.shutdown.closing().clone();
@@ -75,15 +75,15 @@ pub fn work(app: &App) {
     app.shutdown.spawn(every(Duration::from_mins(1), closing.clone(), async move || {
         match overdue.plan_overdue().await {
             Ok(0) => {}
-            Ok(matches) => tracing::warn!(matches, "results that were not in all scores are planned again"),
-            Err(error) => tracing::warn!(%error, "nobody looked for results that are not in all scores"),
+            Ok(matches) => tracing::warn!(matches, "overdue score jobs planned again"),
+            Err(error) => tracing::warn!(%error, "overdue score jobs not checked"),
         }
     }));
     if app.feeds.is_configured() {
-        app.shutdown.spawn(look_at_feeds(app.clone(), closing.clone()));
+        app.shutdown.spawn(poll_feeds(app.clone(), closing.clone()));
     }
     let backlog = Backlog::new(&app.streams, &app.scores, &app.core.clock);
-    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || backlog.look().await));
+    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || backlog.sample().await));
     membership_sync(app, &closing);
     webhooks(app, &closing);
     reminders(app, &closing);
@@ -92,45 +92,45 @@ pub fn work(app: &App) {
     app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
         match moderation.lift_ended().await {
             Ok(0) => {}
-            Ok(users) => tracing::info!(users, "restrictions ended"),
-            Err(error) => tracing::warn!(%error, "restrictions whose time is over were not lifted"),
+            Ok(users) => tracing::info!(users, "expired restrictions lifted"),
+            Err(error) => tracing::warn!(%error, "expired restrictions not lifted"),
         }
     }));
     let phones = app.phone_moves.clone();
     app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
-        if let Err(error) = phones.tell_old_phones().await {
+        if let Err(error) = phones.send_move_notices().await {
             tracing::warn!(%error, "phone move notices not checked");
         }
     }));
     let codes = app.codes.clone();
     app.shutdown.spawn(every(Duration::from_secs(30), closing.clone(), async move || {
         if let Err(error) = codes.judge_conversions().await {
-            tracing::warn!(%error, "nobody looked how many codes came back");
+            tracing::warn!(%error, "code conversion check failed");
         }
     }));
     let swept = app.clone();
     app.shutdown.spawn(every(Duration::from_hours(1), closing, async move || sweep(&swept).await));
 }
 
-/// Ends deleted accounts in chat. Devices have a task of their own: redactions take minutes, and no chat token may outlive
-/// its account for so long.
+/// Removes deleted accounts from chat. Devices have a separate task: redactions take minutes, and a chat token must not
+/// outlive its account that long.
 fn account_deletion(app: &App, closing: &CancellationToken) {
     let deletion = app.account_deletion.clone();
     app.shutdown.spawn(every(Duration::from_millis(500), closing.clone(), async move || {
         if let Err(error) = deletion.end_due_devices().await {
-            tracing::warn!(%error, "chat devices of deleted accounts were not looked for");
+            tracing::warn!(%error, "chat devices of deleted accounts not checked");
         }
     }));
     let deletion = app.account_deletion.clone();
     app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
         if let Err(error) = deletion.finish_due().await {
-            tracing::warn!(%error, "deleted accounts that chat still has were not looked for");
+            tracing::warn!(%error, "chat accounts of deleted users not checked");
         }
     }));
 }
 
-/// Performs deliveries of a work queue until shutdown. Each runs in a task of its own and so needs its own handle to the
-/// service.
+/// Processes deliveries of a work queue until shutdown. Each delivery runs in its own task and needs its own handle to
+/// the service.
 fn consume<S, F>(app: &App, spec: WorkSpec, service: &S, perform: fn(S, Delivery) -> F)
 where
     S: Clone + Send + Sync + 'static,
@@ -143,13 +143,13 @@ where
     });
 }
 
-/// Brings in what is new in feeds, in one process at a time.
-async fn look_at_feeds(app: App, closing: CancellationToken) {
+/// Polls feeds that are due. A lease limits this to one process at a time.
+async fn poll_feeds(app: App, closing: CancellationToken) {
     let (length, holder) = (app.config.feeds.lease, random::uuid_v7(&*app.core.random, &*app.core.clock));
     app.feeds.run(Lease::new(feeds::LEASE, holder, length), length / 3, closing, |_| {}).await;
 }
 
-/// Tells app backends what happens.
+/// Delivers webhooks to app backends.
 fn webhooks(app: &App, closing: &CancellationToken) {
     consume(app, Webhooks::work(), &app.webhooks, |webhooks, fact| async move { webhooks.perform(fact).await });
     let (delivered, closing_delivery) = (app.clone(), closing.clone());
@@ -160,12 +160,12 @@ fn webhooks(app: &App, closing: &CancellationToken) {
     let tidied = app.webhooks.clone();
     app.shutdown.spawn(every(Duration::from_hours(1), closing.clone(), async move || {
         if let Err(error) = tidied.tidy().await {
-            tracing::debug!(%error, "webhooks of endpoints that were removed are still there");
+            tracing::debug!(%error, "webhooks of removed endpoints not deleted");
         }
     }));
 }
 
-/// Reminds fans of matches that are about to begin.
+/// Reminds fans of matches that start soon.
 fn reminders(app: &App, closing: &CancellationToken) {
     let notifications = &app.notifications;
     consume(app, notifications.work(), notifications, |notifications, batch| async move {
@@ -174,7 +174,7 @@ fn reminders(app: &App, closing: &CancellationToken) {
     app.shutdown.spawn(plan_reminders(app.clone(), closing.clone()));
 }
 
-/// Plans reminders again and again, and lets others do it once this process ends.
+/// Plans reminders while this process holds the lease, and releases the lease at shutdown.
 async fn plan_reminders(app: App, closing: CancellationToken) {
     app.streams.made(&closing).await;
     let lease = Lease::new("reminders", random::uuid_v7(&*app.core.random, &*app.core.clock), Duration::from_secs(30));
@@ -187,11 +187,11 @@ async fn plan_reminders(app: App, closing: CancellationToken) {
         let pause = match planned {
             Ok(0) => Duration::from_secs(5),
             Ok(batches) => {
-                tracing::info!(batches, "fans of a match are reminded");
+                tracing::info!(batches, "reminders planned");
                 Duration::ZERO
             }
             Err(error) => {
-                tracing::warn!(%error, "nobody looked whose match is about to begin");
+                tracing::warn!(%error, "reminder planning failed");
                 Duration::from_secs(5)
             }
         };
@@ -201,11 +201,11 @@ async fn plan_reminders(app: App, closing: CancellationToken) {
         }
     }
     if let Err(error) = lease.release(&app.core.db).await {
-        tracing::debug!(%error, "the lease was not given back; it runs out");
+        tracing::debug!(%error, "lease not released; it expires");
     }
 }
 
-/// Keeps the mirror true, and tidies up after rooms that came to nothing.
+/// Keeps the membership table equal to the homeserver's, and removes abandoned rooms.
 fn membership_sync(app: &App, closing: &CancellationToken) {
     if app.config.matrix.homeserver_url.is_none() {
         return;
@@ -216,39 +216,40 @@ fn membership_sync(app: &App, closing: &CancellationToken) {
     app.shutdown.spawn(compare_rooms(app.clone(), closing.clone()));
     let tidied = app.clone();
     app.shutdown.spawn(every(Duration::from_mins(1), closing.clone(), async move || {
-        if let Err(error) = tidied.rooms.tidy().await {
-            tracing::warn!(%error, "rooms that came to nothing were not removed");
+        if let Err(error) = tidied.rooms.remove_abandoned().await {
+            tracing::warn!(%error, "abandoned rooms not removed");
         }
     }));
     let planned = app.clone();
     app.shutdown.spawn(every(Duration::from_hours(1), closing.clone(), async move || plan_rooms(&planned).await));
 }
 
-/// Plans the rooms of matches that have none, and once more those whose work was lost or given up.
+/// Plans rooms for matches without one, and replans rooms whose work was lost or given up.
 async fn plan_rooms(app: &App) {
     match app.rooms.plan_missing().await {
         Ok(0) => {}
-        Ok(rooms) => tracing::info!(rooms, "matches without a room get one"),
-        Err(error) => tracing::warn!(%error, "nobody looked for matches without a room"),
+        Ok(rooms) => tracing::info!(rooms, "rooms planned for matches without one"),
+        Err(error) => tracing::warn!(%error, "matches without a room not checked"),
     }
-    // As long as something waits for the workers, they may come to it.
+    // While messages are queued, workers may still create these rooms.
     if !app.streams.is_connected() || !app.streams.is_idle(&Rooms::work().name).await.unwrap_or(false) {
         return;
     }
     match app.rooms.plan_unmade().await {
         Ok(0) => {}
-        Ok(rooms) => tracing::warn!(rooms, "rooms that were planned and never made are planned again"),
-        Err(error) => tracing::warn!(%error, "nobody looked for rooms that were never made"),
+        Ok(rooms) => tracing::warn!(rooms, "lost room creations planned again"),
+        Err(error) => tracing::warn!(%error, "lost room creations not checked"),
     }
 }
 
-/// Applies what the homeserver pushed: at once what came to this process, soon what came to one without workers.
+/// Applies events that the homeserver pushed: immediately if this process received them, after at most half a second if
+/// a process without workers did.
 async fn apply_pushes(app: App, closing: CancellationToken) {
     loop {
         let pause = match app.membership_sync.apply_waiting().await {
             Ok(_) => Duration::from_millis(500),
             Err(error) => {
-                tracing::warn!(%error, "what the homeserver pushed waits");
+                tracing::warn!(%error, "homeserver events not applied; retrying");
                 Duration::from_secs(2)
             }
         };
@@ -260,7 +261,7 @@ async fn apply_pushes(app: App, closing: CancellationToken) {
     }
 }
 
-/// Compares rooms again and again, and lets others do it once this process ends.
+/// Compares rooms while this process holds the lease, and releases the lease at shutdown.
 async fn compare_rooms(app: App, closing: CancellationToken) {
     let lease =
         Lease::new("mirror comparison", random::uuid_v7(&*app.core.random, &*app.core.clock), Duration::from_secs(30));
@@ -272,11 +273,11 @@ async fn compare_rooms(app: App, closing: CancellationToken) {
         }
     }
     if let Err(error) = lease.release(&app.core.db).await {
-        tracing::debug!(%error, "the lease was not given back; it runs out");
+        tracing::debug!(%error, "lease not released; it expires");
     }
 }
 
-/// Compares rooms that are due, as long as this process is the one to do it.
+/// Compares rooms that are due until none is left or another process holds the lease.
 async fn compare(app: &App, lease: &Lease) {
     loop {
         let compared = match lease.hold(&app.core.db).await {
@@ -286,13 +287,12 @@ async fn compare(app: &App, lease: &Lease) {
         };
         match compared {
             Ok(0) => return,
-            Ok(rooms) => tracing::debug!(rooms, "rooms were compared with the homeserver"),
-            Err(error) => return tracing::warn!(%error, "rooms were not compared with the homeserver"),
+            Ok(rooms) => tracing::debug!(rooms, "rooms compared with the homeserver"),
+            Err(error) => return tracing::warn!(%error, "room comparison with the homeserver failed"),
         }
     }
 }
 
-/// Removes what has had its time.
 async fn sweep(app: &App) {
     let sessions = app.sessions.sweep().await.map_err(|error| error.to_string());
     let codes = app.codes.sweep().await.map_err(|error| error.to_string());
@@ -315,8 +315,8 @@ async fn sweep(app: &App) {
     for (what, outcome) in swept {
         match outcome {
             Ok(0) => {}
-            Ok(swept) => tracing::info!(swept, what, "what was over was removed"),
-            Err(error) => tracing::warn!(error, what, "what was over was not removed"),
+            Ok(swept) => tracing::info!(swept, what, "expired rows deleted"),
+            Err(error) => tracing::warn!(error, what, "expired rows not deleted"),
         }
     }
 }
@@ -330,11 +330,11 @@ async fn relay(app: App, closing: CancellationToken) {
     Relay::new(db, streams, lease, app.config.outbox.poll, wake, clock).run(closing).await;
 }
 
-/// Keeps caches honest: each message evicts what it speaks of, and a connection that was lost evicts everything,
-/// since nobody knows what was said meanwhile.
-async fn hear(app: App, closing: CancellationToken) {
-    while let Err(error) = hear_until_closing(&app, &closing).await {
-        // Caches expire by themselves meanwhile.
+/// Keeps caches consistent with other processes: each message evicts the entries that it names. A lost connection
+/// evicts everything, because messages may have been missed.
+async fn invalidate_caches(app: App, closing: CancellationToken) {
+    while let Err(error) = invalidate_until_closing(&app, &closing).await {
+        // Until the subscription is restored, cached entries still expire.
         app.streams.failed(&error, "cache invalidation");
         tokio::select! {
             () = closing.cancelled() => return,
@@ -343,7 +343,7 @@ async fn hear(app: App, closing: CancellationToken) {
     }
 }
 
-async fn hear_until_closing(app: &App, closing: &CancellationToken) -> Result<(), TransportError> {
+async fn invalidate_until_closing(app: &App, closing: &CancellationToken) -> Result<(), TransportError> {
     let mut connections = app.streams.connections();
     let mut revocations = app.streams.hear(sessions::service::REVOKED).await?;
     let mut changes = app.streams.hear(matches::service::FACTS).await?;
@@ -353,7 +353,7 @@ async fn hear_until_closing(app: &App, closing: &CancellationToken) -> Result<()
         tokio::select! {
             () = closing.cancelled() => return Ok(()),
             Ok(()) = connections.changed() => {
-                // Only once the subscriptions stand again is nothing missed any more.
+                // Evict only after the subscriptions are restored; an earlier eviction could still miss a message.
                 app.streams.settled().await;
                 app.sessions.forget_all();
                 app.matches.mark_stale();

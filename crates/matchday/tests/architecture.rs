@@ -1,7 +1,7 @@
-//! The structure of the crate, read from its sources: which modules may import which.
+//! Checks which modules of the crate may import which, by reading its sources.
 //!
-//! The tests read `use` statements and paths that begin with `crate::`. Code under `#[cfg(test)]` and test files are left
-//! out: tests may reach everything.
+//! The tests read `use` statements and paths that start with `crate::`. They skip code under `#[cfg(test)]` and test
+//! files, because tests may import everything.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,10 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Domains, lowest first. A domain may import itself and those before it.
+/// Domains, lowest first. A domain may import itself and the domains before it.
 const DOMAINS: [&str; 6] = ["identity", "catalogue", "chat", "game", "delivery", "admin"];
 
-/// Files that put the domains together, and what each may import beside the domains.
+/// Files that compose the domains, each with the other composition files it may import.
 const COMPOSITION: [(&str, &[&str]); 6] = [
     ("app", &["config", "demo"]),
     ("router", &["app", "demo"]),
@@ -22,7 +22,7 @@ const COMPOSITION: [(&str, &[&str]); 6] = [
     ("backlog", &[]),
 ];
 
-/// The demo uses services as apps do. It is no domain, and no domain imports it.
+/// The demo uses services as apps do. It is not a domain, and no domain may import it.
 const DEMO: &str = "demo";
 
 /// The only modules that may import `App`.
@@ -36,13 +36,13 @@ fn domains_import_only_lower_domains() {
         .filter(|(from, to)| !is_allowed(top(from), top(to)))
         .map(|(from, to)| format!("{from} imports {to}"))
         .collect();
-    assert!(faults.is_empty(), "edges that are not allowed:\n{}", faults.join("\n"));
+    assert!(faults.is_empty(), "forbidden imports:\n{}", faults.join("\n"));
 }
 
 fn is_allowed(from: &str, to: &str) -> bool {
     match (rank(from), rank(to)) {
         (Some(from), Some(to)) => to <= from,
-        // In this crate nothing is below the domains.
+        // A domain must not import the composition files or the demo.
         (Some(_), None) => false,
         (None, Some(_)) => from == DEMO || COMPOSITION.iter().any(|(name, _)| *name == from),
         (None, None) => from == to || COMPOSITION.iter().any(|(name, also)| *name == from && also.contains(&to)),
@@ -67,7 +67,7 @@ fn cycles_stay_within_one_feature() {
     assert!(faults.is_empty(), "import cycles across features:\n{}", faults.join("\n"));
 }
 
-/// SQL that another feature needs is a function that the feature's `mod.rs` exports by name.
+/// A feature exports SQL that another feature needs as a named function in its `mod.rs`.
 #[test]
 fn stores_are_private_to_their_feature() {
     let sources = Sources::read();
@@ -78,7 +78,7 @@ fn stores_are_private_to_their_feature() {
 }
 
 #[test]
-fn use_trees_are_read_to_their_leaves() {
+fn use_trees_are_expanded_to_leaves() {
     assert_eq!(
         leaves("crate::{a::{self, B as C}, d::*}"),
         ["crate::a::self", "crate::a::B as C", "crate::d::*"].map(str::to_owned)
@@ -86,13 +86,13 @@ fn use_trees_are_read_to_their_leaves() {
 }
 
 #[test]
-fn components_are_found() {
+fn finds_strongly_connected_components() {
     let edge = |from: &str, to: &str| (from.to_owned(), to.to_owned());
     let edges = BTreeSet::from([edge("a", "b"), edge("b", "c"), edge("c", "a"), edge("c", "d")]);
     assert_eq!(components(&edges), [["a", "b", "c"].map(str::to_owned)]);
 }
 
-/// The first part of a module's name: a domain, or a file of the composition.
+/// First segment of a module's name: a domain, or a composition file.
 fn top(module: &str) -> &str {
     module.split("::").next().unwrap_or_default()
 }
@@ -101,15 +101,15 @@ fn rank(top: &str) -> Option<usize> {
     DOMAINS.iter().position(|domain| *domain == top)
 }
 
-/// The domain and the feature of a module.
+/// Domain and feature of a module.
 fn feature(module: &str) -> String {
     module.split("::").take(2).collect::<Vec<_>>().join("::")
 }
 
-/// The sources of the crate by module, without tests.
+/// Sources of the crate by module, without tests.
 struct Sources {
     texts: BTreeMap<String, String>,
-    /// What modules export under another path: the module and the name to the path behind it.
+    /// Re-exports: maps a module and an exported name to the original path.
     exports: BTreeMap<(String, String), String>,
 }
 
@@ -130,7 +130,7 @@ impl Sources {
             let text = fs::read_to_string(&file).expect("a source file");
             texts.insert(parts.join("::"), without_tests_and_comments(&text));
         }
-        // A module that its parent declares for tests only.
+        // Drop modules that their parent declares for tests only.
         for (module, text) in texts.clone() {
             for (attribute, declaration) in text.lines().zip(text.lines().skip(1)) {
                 let name = declaration.trim().strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';'));
@@ -156,7 +156,7 @@ impl Sources {
         Self { texts, exports }
     }
 
-    /// Which module imports from which, without those that import themselves.
+    /// Pairs of importing and imported module. A module that imports from itself is left out.
     fn edges(&self) -> BTreeSet<(String, String)> {
         let mut edges = BTreeSet::new();
         for (module, text) in &self.texts {
@@ -174,7 +174,7 @@ impl Sources {
         edges
     }
 
-    /// The module that defines what a path names: the longest part of it that is a module, or what that re-exports.
+    /// Resolves a path to the module that defines the item: the longest prefix that is a module, following re-exports.
     fn module_of(&self, path: &str) -> Option<String> {
         let parts: Vec<&str> = path.split("::").collect();
         let length = (1..=parts.len()).rev().find(|&length| self.texts.contains_key(&parts[..length].join("::")))?;
@@ -200,7 +200,6 @@ fn without_tests_and_comments(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A `use` statement.
 struct Statement {
     is_public: bool,
     tree: String,
@@ -210,14 +209,14 @@ fn statements(text: &str) -> impl Iterator<Item = Statement> {
     text.match_indices("use ").filter_map(|(at, _)| {
         let before = text[..at].rsplit('\n').next().unwrap_or_default().trim();
         let is_public = before == "pub" || (before.starts_with("pub(") && before.ends_with(')'));
-        // Elsewhere the word stands in the middle of a line.
+        // `use ` in the middle of a line is part of a comment, a string or a longer word.
         let is_statement = before.is_empty() || is_public;
         let tree = text[at + "use ".len()..].split(';').next()?;
         is_statement.then(|| Statement { is_public, tree: tree.split_whitespace().collect::<Vec<_>>().join(" ") })
     })
 }
 
-/// The paths of a tree of imports.
+/// Expands a `use` tree to the paths that it imports.
 fn leaves(tree: &str) -> Vec<String> {
     let Some(open) = tree.find('{') else { return vec![tree.trim().to_owned()] };
     let inner = &tree[open + 1..tree.rfind('}').unwrap_or(tree.len())];
@@ -238,7 +237,7 @@ fn leaves(tree: &str) -> Vec<String> {
     items.flat_map(leaves).map(|leaf| format!("{}{leaf}", tree[..open].trim())).collect()
 }
 
-/// Paths in the code that name their module in full.
+/// Fully qualified paths in code outside `use` statements.
 fn inline_paths(text: &str) -> impl Iterator<Item = String> {
     let roots = text.match_indices("crate::").chain(text.match_indices("matchday::"));
     roots.map(|(at, _)| {
@@ -248,11 +247,11 @@ fn inline_paths(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// A path from the crate's root; `None` where it leads out of the crate.
+/// Resolves a path from the crate's root; `None` for a path into another crate.
 fn absolute(module: &str, path: &str) -> Option<String> {
     let mut base: Vec<&str> = module.split("::").collect();
     let mut parts = path.split("::").filter(|part| *part != "self").peekable();
-    // The commands belong to the binary, which knows the library by its name.
+    // The commands belong to the binary, which imports the library by its name.
     if path.starts_with("crate::") || path.starts_with("matchday::") {
         base.clear();
         parts.next();
@@ -266,7 +265,7 @@ fn absolute(module: &str, path: &str) -> Option<String> {
     Some(base.into_iter().chain(parts).collect::<Vec<_>>().join("::"))
 }
 
-/// Strongly connected components of more than one module (Tarjan).
+/// Strongly connected components of more than one module (Tarjan's algorithm).
 fn components(edges: &BTreeSet<(String, String)>) -> Vec<Vec<String>> {
     let mut search = Search::new(edges);
     let modules: BTreeSet<&String> = edges.iter().flat_map(|(from, to)| [from, to]).collect();

@@ -1,15 +1,16 @@
-//! Checks that the files and functions that the documents name exist.
+//! Checks that the files and functions named in the documents exist.
 //!
-//! Inline code in [`DOCUMENTS`] is a reference if its first word is one of these; everything else (settings, tables,
-//! headers, HTTP paths, which begin with `/`) is not checked, nor are fenced blocks.
+//! Inline code in [`DOCUMENTS`] is a reference if its first word is one of the kinds below. Fenced blocks and all other
+//! inline code (settings, tables, headers, HTTP paths, which start with `/`) are not checked.
 //!
-//! - A **path** consists of letters, digits and `_ - . /`, and contains a `/` or ends in one of [`EXTENSIONS`]. It is relative to
-//!   the root of the repository, to `crates/matchday/src`, or to a folder (a path that ends in `/`) that the same section
-//!   names before it. Targets of Markdown links are paths too, relative to the root.
-//! - A **name** is `module::name`. Its first segment is a crate (`platform::outbox::enqueue`), a test suite of the service
-//!   (`whole::coins::…`) or a module of the service (`identity::codes::tests::…`). `…::name` is in the module of the reference
-//!   before it, and `module::*` stands for all tests of a module. In [`PROOFS`] every name must be that of a test.
-//! - A **method** is `Type::name`: a file must have both an `impl` of the type and the function.
+//! - A **path** consists of letters, digits and `_ - . /`, and contains a `/` or ends in one of [`EXTENSIONS`]. It is
+//!   relative to the repository root, to `crates/matchday/src`, or to a folder (a path that ends in `/`) named earlier
+//!   in the same section. Targets of Markdown links are paths too, relative to the root.
+//! - A **name** is `module::name`. Its first segment is a crate (`platform::outbox::enqueue`), a test suite of the
+//!   service (`whole::coins::…`) or a module of the service (`identity::codes::tests::…`). `…::name` refers to the
+//!   module of the previous reference, and `module::*` to all tests of a module. In [`PROOFS`] every name must be a
+//!   test.
+//! - A **method** is `Type::name`: some file must contain both an `impl` of the type and the function.
 
 use std::{
     fs,
@@ -19,17 +20,17 @@ use std::{
 /// Documents whose references are checked.
 const DOCUMENTS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", PROOFS];
 
-/// The document whose names are tests.
+/// Document in which every name must be a test.
 const PROOFS: &str = "SECURITY.md";
 
-/// Endings by which a file name without a folder is recognised.
+/// File extensions by which a name without a folder is recognised as a path.
 const EXTENSIONS: [&str; 12] =
     [".rs", ".md", ".sql", ".toml", ".py", ".sh", ".yaml", ".json", ".ts", ".tsx", ".css", ".conf"];
 
-/// Inline code that looks like a path and is none: spellings of URLs, and placeholders.
+/// Inline code that resembles a path but is not one: spellings of URLs, and placeholders.
 const EXCEPTIONS: [&str; 4] = ["createRoom/..", "//", "migrations/NNNN_name.up.sql", ".down.sql"];
 
-/// The clone that runs the tests: several may share one target folder.
+/// Root of the clone that runs the tests. It is read at run time, because several clones may share one target folder.
 fn repository() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
     Path::new(&package).join("../..")
@@ -39,7 +40,6 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Every Rust file below a folder.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let paths = entries.map(|entry| entry.expect("a readable folder").path());
@@ -53,7 +53,7 @@ fn is_identifier(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
 }
 
-/// The identifier after a keyword in a line, such as the name of a function after `fn`.
+/// Identifier after a keyword in a line, such as the name of a function after `fn`.
 fn declared<'a>(line: &'a str, keyword: &str) -> Option<&'a str> {
     let mut words = line.split_whitespace();
     words.find(|word| *word == keyword)?;
@@ -81,13 +81,13 @@ fn tests_in(text: &str) -> Vec<&str> {
     found
 }
 
-/// A module: its file, and the folder of its child modules.
+/// A module's file, and the folder of its child modules.
 struct Module {
     file: PathBuf,
     children: PathBuf,
 }
 
-/// Finds a module below a folder of sources. Modules that have no file must be declared in that of their parent.
+/// Finds a module below a source folder. A module without a file must be declared in its parent's file.
 fn module_below(base: &Path, segments: &[&str]) -> Option<Module> {
     let mut found = Module { file: base.join("lib.rs"), children: base.to_owned() };
     for segment in segments {
@@ -110,7 +110,7 @@ fn module(root: &Path, segments: &[&str]) -> Option<Module> {
     ["src", "tests"].iter().find_map(|folder| module_below(&package.join(folder), segments))
 }
 
-/// Why `module::name` or `Type::name` does not lead anywhere.
+/// Returns why `module::name` or `Type::name` cannot be resolved.
 fn name_fault(root: &Path, path: &[&str], must_be_test: bool) -> Option<String> {
     let (name, parents) = path.split_last()?;
     if let [owner] = parents
@@ -125,7 +125,7 @@ fn name_fault(root: &Path, path: &[&str], must_be_test: bool) -> Option<String> 
         return (!found).then(|| format!("no file has an impl of {owner} and a function {name}"));
     }
     let Some(module) = module(root, parents) else {
-        return Some(format!("there is no module {}", parents.join("::")));
+        return Some(format!("module {} does not exist", parents.join("::")));
     };
     let (text, file) = (read(&module.file), module.file.strip_prefix(root).unwrap_or(&module.file).display());
     if let Some(prefix) = name.strip_suffix('*') {
@@ -151,7 +151,7 @@ fn is_path(text: &str) -> bool {
         && (text.contains('/') || EXTENSIONS.iter().any(|extension| text.ends_with(extension)))
 }
 
-/// The segments of `module::name`, with `…` replaced by the module of the reference before it.
+/// Segments of `module::name`, with `…` replaced by the module of the previous reference.
 fn name_in<'a>(text: &'a str, module_before: &[&'a str]) -> Option<Vec<&'a str>> {
     let mut segments: Vec<&str> = text.split("::").collect();
     if segments.len() < 2 {
@@ -166,7 +166,7 @@ fn name_in<'a>(text: &'a str, module_before: &[&'a str]) -> Option<Vec<&'a str>>
     (segments[..last].iter().all(|segment| is_identifier(segment)) && is_name(segments[last])).then_some(segments)
 }
 
-/// The lines of a document outside of fenced blocks, with their numbers.
+/// Lines of a document outside fenced blocks, with their numbers.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     (1..).zip(text.lines()).filter(move |(_, line)| {
@@ -176,12 +176,12 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Targets of the Markdown links in a line that lead to files, without anchors.
+/// Targets of the Markdown links to files in a line, without anchors.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()).filter(|target| !target.contains("://"))
 }
 
-/// What a document refers to and is not there, and how many references it has.
+/// Returns the broken references of a document, and the number of all its references.
 fn check(root: &Path, text: &str, must_be_tests: bool) -> (Vec<String>, usize) {
     let (mut faults, mut count) = (Vec::new(), 0);
     let mut folders: Vec<PathBuf> = Vec::new();
@@ -191,10 +191,10 @@ fn check(root: &Path, text: &str, must_be_tests: bool) -> (Vec<String>, usize) {
             folders.clear();
         }
         if line.matches('`').count() % 2 != 0 {
-            faults.push(format!("{number}: inline code that ends in another line is not checked"));
+            faults.push(format!("{number}: inline code that continues on the next line cannot be checked"));
         }
         for target in links(line).filter(|target| !root.join(target).exists()) {
-            faults.push(format!("{number}: the link {target} leads nowhere"));
+            faults.push(format!("{number}: the target of the link {target} does not exist"));
         }
         for span in line.split('`').skip(1).step_by(2) {
             let Some(word) = span.split_whitespace().next().filter(|word| !EXCEPTIONS.contains(word)) else { continue };
@@ -237,7 +237,7 @@ fn exceptions_are_in_use() {
     let texts = DOCUMENTS.map(|document| read(&root.join(document)));
     for exception in EXCEPTIONS {
         let span = format!("`{exception}`");
-        assert!(texts.iter().any(|text| text.contains(&span)), "no document has {span} any more");
+        assert!(texts.iter().any(|text| text.contains(&span)), "no document contains {span}; remove the exception");
     }
 }
 

@@ -1,8 +1,9 @@
-//! The data model's rules, read off the migrated database.
+//! Checks the data model's rules against the migrated database.
 //!
-//! They keep the way to sharding by user open: one user's rows lie together, what everybody reads is small, and no row
-//! is written by everybody. Every table says in its comment what kind it is (see the first migration); here each is
-//! held to the rules of its kind, and each rule is shown to catch a table that breaks it.
+//! The rules keep sharding by user possible: all rows of a user can live on one shard, shared data is small, and no
+//! single row is written by all users. The comment of every table starts with the table's kind (see the first
+//! migration). These tests apply the rules of that kind to each table, and show that each rule catches a table that
+//! violates it.
 
 use std::{
     collections::BTreeMap,
@@ -14,12 +15,12 @@ use sqlx::PgPool;
 
 const KINDS: [&str; 7] = ["user", "reference", "room", "claim", "tally", "timed", "queue"];
 
-/// The newest migration of the first release. Until there is one, migrations may have several statements.
+/// Newest migration of the first release. Until it is set, migrations may contain several statements.
 const FIRST_RELEASE: Option<i64> = None;
 
 type Kinds = BTreeMap<String, String>;
 
-/// The clone that runs the tests: several may share what is built.
+/// Root of the clone that runs the tests. It is read at run time, because several clones may share one target folder.
 fn repository() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
     Path::new(&package).join("../..")
@@ -37,7 +38,7 @@ async fn kinds(db: &PgPool) -> Kinds {
     rows.into_iter().map(|(name, kind)| (name, kind.unwrap_or_default())).collect()
 }
 
-/// An index as it is read.
+/// Columns of the index query.
 type IndexRow = (String, String, bool, bool, Vec<String>, Vec<String>);
 
 struct Index {
@@ -45,7 +46,7 @@ struct Index {
     name: String,
     unique: bool,
     primary: bool,
-    /// Column names and types; empty names are expressions.
+    /// Column names, parallel to `types`. An empty name is an expression.
     columns: Vec<String>,
     types: Vec<String>,
 }
@@ -70,13 +71,13 @@ async fn indexes(db: &PgPool) -> Vec<Index> {
         .collect()
 }
 
-/// Everything in the database that breaks a rule.
+/// Lists every rule violation in the database.
 async fn violations(db: &PgPool) -> Vec<String> {
     let (kinds, indexes) = (kinds(db).await, indexes(db).await);
     let mut found = Vec::new();
     for (table, kind) in &kinds {
         if !KINDS.contains(&kind.as_str()) {
-            found.push(format!("{table}: its comment does not begin with its kind"));
+            found.push(format!("{table}: the comment does not start with a table kind"));
         }
         let primary = indexes.iter().find(|index| index.table == *table && index.primary);
         let key: &[String] = primary.map_or(&[], |index| &index.columns);
@@ -85,7 +86,7 @@ async fn violations(db: &PgPool) -> Vec<String> {
         match kind.as_str() {
             "user" => {
                 if first != "user_id" || first_type != "bigint" {
-                    found.push(format!("{table}: user_id bigint does not stand first in its primary key"));
+                    found.push(format!("{table}: the primary key does not start with user_id bigint"));
                 }
                 for index in indexes.iter().filter(|index| index.table == *table && index.unique) {
                     if !index.columns.iter().any(|column| column == "user_id") {
@@ -94,19 +95,19 @@ async fn violations(db: &PgPool) -> Vec<String> {
                 }
             }
             "room" if first != "room_id" || first_type != "bigint" => {
-                found.push(format!("{table}: room_id bigint does not stand first in its primary key"));
+                found.push(format!("{table}: the primary key does not start with room_id bigint"));
             }
             "claim" if key.len() != 1 || first == "user_id" => {
                 found.push(format!("{table}: a claim is keyed by the claimed value alone"));
             }
             "tally" if !key.iter().any(|column| column == "slot") => {
-                found.push(format!("{table}: a tally without slots is a row that everybody waits for"));
+                found.push(format!("{table}: a tally without slots makes all writers wait for one row"));
             }
             "queue" if key.len() != 1 || first_type != "bigint" => {
-                found.push(format!("{table}: a queue is taken out in the order of one bigint identity"));
+                found.push(format!("{table}: a queue is ordered by a single bigint identity"));
             }
             "timed" if !is_swept(db, table, &indexes).await => {
-                found.push(format!("{table}: neither partitioned nor indexed by its time"));
+                found.push(format!("{table}: neither partitioned nor indexed by time"));
             }
             _ => {}
         }
@@ -147,7 +148,7 @@ async fn columns(db: &PgPool, kinds: &Kinds) -> Vec<String> {
         }
         let counts = column.ends_with("_count") || column.ends_with("_total") || column.starts_with("last_");
         if kinds[table] == "reference" && counts {
-            found.push(format!("{table}.{column}: what many users cause is not written into a reference table"));
+            found.push(format!("{table}.{column}: a reference table must not hold values that many users change"));
         }
     }
     found
@@ -182,7 +183,7 @@ async fn foreign_keys(db: &PgPool, kinds: &Kinds) -> Vec<String> {
     found
 }
 
-/// What a statement must not do. Statements are lower-cased first.
+/// Returns the rule that a statement violates, if any. The statement is lower-cased first.
 fn breaks(statement: &str, kinds: &Kinds) -> Option<&'static str> {
     let text = statement.to_lowercase();
     let words: Vec<&str> =
@@ -190,19 +191,19 @@ fn breaks(statement: &str, kinds: &Kinds) -> Option<&'static str> {
     let on_user_tables = words.iter().any(|word| kinds.get(*word).is_some_and(|kind| kind == "user"));
     let follows = |first: &str, second: &str| words.windows(2).any(|pair| pair == [first, second]);
     if follows("merge", "into") {
-        return Some("merge does not exist on shards");
+        return Some("merge is not supported on shards");
     }
     if let Some(update) = text.split("do update").nth(1)
         && update.contains("now()")
     {
-        return Some("do update takes its values from excluded, not from now()");
+        return Some("do update must take its values from excluded, not from now()");
     }
     if on_user_tables && follows("skip", "locked") {
-        return Some("skip locked over user tables");
+        return Some("skip locked must not be used on user tables");
     }
     let writes_inside =
         ["insert into", "update ", "delete from"].iter().any(|write| text.contains(&format!("as ({write}")));
-    (on_user_tables && writes_inside).then_some("a single user's writes are plain statements")
+    (on_user_tables && writes_inside).then_some("a write to a user table must be a plain statement")
 }
 
 fn statements(sql: &str) -> usize {
@@ -212,18 +213,18 @@ fn statements(sql: &str) -> usize {
 }
 
 #[tokio::test]
-async fn the_schema_keeps_the_rules() {
+async fn schema_follows_its_rules() {
     with_database(async |options| {
         let db = PgPool::connect_with(options).await.expect("connected");
         assert_eq!(violations(&db).await, Vec::<String>::new());
-        assert!(kinds(&db).await.len() >= 9, "it looked at the tables");
+        assert!(kinds(&db).await.len() >= 9, "too few tables were checked");
         db.close().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn every_query_keeps_the_rules() {
+async fn queries_follow_schema_rules() {
     with_database(async |options| {
         let db = PgPool::connect_with(options).await.expect("connected");
         let kinds = kinds(&db).await;
@@ -236,14 +237,14 @@ async fn every_query_keeps_the_rules() {
             assert_eq!(breaks(query, &kinds), None, "{query}");
             seen += 1;
         }
-        assert!(seen > 20, "it looked at the queries");
+        assert!(seen > 20, "too few queries were checked");
         db.close().await;
     })
     .await;
 }
 
 #[test]
-fn migrations_after_the_first_release_have_one_statement_each() {
+fn migrations_after_first_release_have_one_statement() {
     let folder = repository().join("migrations");
     for entry in std::fs::read_dir(folder).expect("the migrations") {
         let path = entry.expect("an entry").path();
@@ -256,18 +257,18 @@ fn migrations_after_the_first_release_have_one_statement_each() {
     assert_eq!(statements("-- a; b\ncreate table x (y int); -- c\n\nalter table x add z int;\n"), 2);
 }
 
-/// Each rule, on a table that breaks it and nothing else.
+/// Each table violates exactly one rule.
 #[tokio::test]
-async fn each_rule_catches_a_table_that_breaks_it() {
+async fn each_rule_catches_a_violating_table() {
     for (sql, expected) in [
-        ("create table bad (id bigint primary key)", "bad: its comment does not begin with its kind"),
+        ("create table bad (id bigint primary key)", "bad: the comment does not start with a table kind"),
         (
             "create table bad (id bigint primary key, user_id bigint unique); comment on table bad is 'user: x'",
-            "bad: user_id bigint does not stand first in its primary key|bad: bad_pkey is unique without user_id",
+            "bad: the primary key does not start with user_id bigint|bad: bad_pkey is unique without user_id",
         ),
         (
             "create table bad (user_id integer, day date, primary key (user_id, day)); comment on table bad is 'user: x'",
-            "bad: user_id bigint does not stand first in its primary key|bad.user_id: ids are bigint, not integer",
+            "bad: the primary key does not start with user_id bigint|bad.user_id: ids are bigint, not integer",
         ),
         (
             "create table bad (user_id bigint primary key, phone text unique); comment on table bad is 'user: x'",
@@ -275,11 +276,11 @@ async fn each_rule_catches_a_table_that_breaks_it() {
         ),
         (
             "alter table events add predictions_count bigint",
-            "events.predictions_count: what many users cause is not written into a reference table",
+            "events.predictions_count: a reference table must not hold values that many users change",
         ),
         (
             "alter table events add last_activity timestamptz",
-            "events.last_activity: what many users cause is not written into a reference table",
+            "events.last_activity: a reference table must not hold values that many users change",
         ),
         (
             "create table bad (user_id bigint, phone text, primary key (user_id, phone)); comment on table bad is 'claim: x'",
@@ -307,19 +308,19 @@ async fn each_rule_catches_a_table_that_breaks_it() {
         ),
         (
             "create table bad (event_id bigint primary key, total bigint); comment on table bad is 'tally: x'",
-            "bad: a tally without slots is a row that everybody waits for",
+            "bad: a tally without slots makes all writers wait for one row",
         ),
         (
             "create table bad (id bigint primary key, created_at timestamptz); comment on table bad is 'timed: x'",
-            "bad: neither partitioned nor indexed by its time",
+            "bad: neither partitioned nor indexed by time",
         ),
         (
             "create table bad (matrix_user text, room_id bigint, primary key (matrix_user, room_id)); comment on table bad is 'room: x'",
-            "bad: room_id bigint does not stand first in its primary key",
+            "bad: the primary key does not start with room_id bigint",
         ),
         (
             "create table bad (name text primary key); comment on table bad is 'queue: x'",
-            "bad: a queue is taken out in the order of one bigint identity",
+            "bad: a queue is ordered by a single bigint identity",
         ),
     ] {
         with_database(async |options| {
@@ -333,7 +334,7 @@ async fn each_rule_catches_a_table_that_breaks_it() {
 }
 
 #[test]
-fn each_rule_catches_a_query_that_breaks_it() {
+fn each_rule_catches_a_violating_query() {
     let kinds =
         Kinds::from([("sessions".to_owned(), "user".to_owned()), ("leases".to_owned(), "reference".to_owned())]);
     for (query, caught) in [

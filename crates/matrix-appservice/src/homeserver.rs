@@ -1,4 +1,4 @@
-//! The calls, and what the answers mean.
+//! The HTTP client: calls for users and devices, and the interpretation of responses.
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
@@ -31,41 +31,42 @@ use url::Url;
 
 use crate::{Error, ids};
 
-/// The longest device name that Synapse takes, in characters.
+/// Limit for a device name in Synapse, in characters.
 const DEVICE_NAME_LENGTH: usize = 100;
 
-/// No answer to most calls comes near it; whatever is longer comes from something else than a homeserver.
-pub(crate) const ANSWER_BYTES: usize = 1024 * 1024;
+/// Limit for most responses, far above their real size. A longer response does not come from a homeserver.
+pub(crate) const RESPONSE_BYTES: usize = 1024 * 1024;
 
-/// For answers that grow with the members of a room. Each is about 500 bytes, so that there is room for 30,000.
-pub(crate) const LONG_ANSWER_BYTES: usize = 16 * ANSWER_BYTES;
+/// Limit for responses that grow with the members of a room. A member takes about 500 bytes, so this allows 30,000
+/// members.
+pub(crate) const LONG_RESPONSE_BYTES: usize = 16 * RESPONSE_BYTES;
 
-/// How much of a homeserver's own words is kept.
+/// Number of characters kept from a homeserver's message.
 const MESSAGE_LENGTH: usize = 300;
 
-/// Where the homeserver is and how to speak to it.
+/// Address, credentials and limits for calls to the homeserver.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Of its client API, without `/_matrix`.
+    /// Base URL of the client API, without `/_matrix`.
     pub url: Url,
-    /// What stands after the colon of its users' ids.
+    /// Part of a user id after the colon.
     pub server_name: OwnedServerName,
-    /// The `as_token` of the registration that the homeserver has of us.
+    /// The `as_token` of our registration with the homeserver.
     pub as_token: SecretString,
-    /// The `sender_localpart` of that registration: the user that makes and keeps the rooms.
+    /// The `sender_localpart` of that registration: the user that creates and manages the rooms.
     pub bot: String,
-    /// The access token of a server admin. Only [`Homeserver::set_suspended`] needs it.
+    /// Access token of a server admin. Suspending users, redacting all their messages and deleting their media need it.
     pub admin_token: Option<SecretString>,
-    /// How long one call may take, with its whole answer.
+    /// Time limit for one call, including the complete response.
     pub deadline: Duration,
-    /// After how many failures in a row it is left alone for a while.
+    /// Number of failures in a row that opens the circuit breaker.
     pub tolerated_failures: u32,
-    /// For how long. Then one caller tries.
+    /// Time for which the circuit breaker stays open. Afterwards one caller is admitted.
     pub pause: Duration,
 }
 
 impl Settings {
-    /// With `matchday` for a bot, no admin, a deadline of 10 s and a pause of 2 s after 3 failures.
+    /// Defaults: the bot is `matchday`, no admin token, a deadline of 10 s, and a pause of 2 s after 3 failures.
     pub fn new(url: Url, server_name: OwnedServerName, as_token: SecretString) -> Self {
         Self {
             url,
@@ -80,31 +81,29 @@ impl Settings {
     }
 }
 
-/// Whether a user was there before.
+/// Result of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registered {
-    /// It was made just now.
+    /// This call created the user.
     New,
-    /// The name was taken: by an earlier call of ours, or by whoever else may register users. Deactivated users keep
-    /// their names too.
-    AlreadyThere,
+    /// The name was taken, by an earlier call of ours or by another party that may register users. Deactivated users
+    /// keep their names.
+    AlreadyExists,
 }
 
-/// The device that the bot speaks from.
+/// Id of the device from which the bot sends messages.
 pub(crate) const BOT_DEVICE: &str = "MATCHDAYBOT";
 
-/// What a chat client needs to act as a user.
+/// Credentials with which a chat client acts as a user.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// The user.
     pub user_id: OwnedUserId,
-    /// Good until the device is deleted.
+    /// Valid until the device is deleted.
     pub access_token: SecretString,
-    /// The device that was asked for.
     pub device_id: OwnedDeviceId,
 }
 
-/// A homeserver that knows us as an application service.
+/// A homeserver with which we are registered as an application service.
 #[derive(Clone)]
 pub struct Homeserver {
     pub(crate) inner: Arc<Inner>,
@@ -118,35 +117,35 @@ pub(crate) struct Inner {
 }
 
 impl fmt::Debug for Homeserver {
-    // By hand: the client shows its default headers, and nobody knows what is in them.
+    // Not derived: the client prints its default headers, which may contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Homeserver").field("settings", &self.inner.settings).finish_non_exhaustive()
     }
 }
 
 impl Homeserver {
-    /// The homeserver of these settings. Nothing is sent yet. The client had better follow no redirections: a
-    /// homeserver sends none, and what follows one may not be the call that was meant.
+    /// Creates the client without sending anything. Pass an HTTP client that follows no redirects: a homeserver sends
+    /// none, and a followed redirect may perform a different call.
     pub fn new(settings: Settings, http: Client) -> Self {
-        // All paths used here are the same since 1.1, so there is no need to ask which versions the server knows. Only
-        // the ping is younger, and its path of before that is gone.
+        // All paths used here have been stable since 1.1, so the server's versions need not be queried. Only the ping
+        // is newer, and its unstable path no longer exists.
         let features = ["fi.mau.msc2659.stable".into()].into();
         let versions = SupportedVersions { versions: [MatrixVersion::V1_1].into(), features };
         let breaker = Breaker::new(settings.tolerated_failures, settings.pause);
         Self { inner: Arc::new(Inner { settings, http, versions, breaker }) }
     }
 
-    /// Whether calls are refused at once, because the server was away just now.
-    pub fn is_resting(&self) -> bool {
+    /// Whether calls currently fail immediately, because the circuit breaker is open.
+    pub fn is_breaker_open(&self) -> bool {
         self.inner.breaker.is_open()
     }
 
-    /// The id that the user with this localpart has, or would have.
+    /// Returns the user id for this localpart. The user need not exist.
     pub fn user_id(&self, localpart: &str) -> Result<OwnedUserId, Error> {
         ids::user_id(localpart, &self.inner.settings.server_name)
     }
 
-    /// Makes a user. Without a device: those come with [`Self::log_in`].
+    /// Registers a user without a device. [`Self::log_in`] creates devices.
     pub async fn register(&self, localpart: &str) -> Result<Registered, Error> {
         let user_id = self.user_id(localpart)?;
         let mut request = register::v3::Request::new();
@@ -154,56 +153,56 @@ impl Homeserver {
         request.login_type = Some(register::LoginType::ApplicationService);
         request.inhibit_login = true;
         match self.call(request, &user_id, Acting::AsTheService).await {
-            Ok(answer) => self.expect_user(&user_id, &answer.user_id).map(|()| Registered::New),
-            Err(Error::Refused { errcode, .. }) if errcode == "M_USER_IN_USE" => Ok(Registered::AlreadyThere),
+            Ok(response) => self.expect_user(&user_id, &response.user_id).map(|()| Registered::New),
+            Err(Error::Refused { errcode, .. }) if errcode == "M_USER_IN_USE" => Ok(Registered::AlreadyExists),
             Err(error) => Err(error),
         }
     }
 
-    /// Makes a device of a user and a token for it. The device id must be a fresh one: for a device that exists already
-    /// Synapse adds a token and leaves the old one good. The name is shown to the user; what is too long is cut.
+    /// Creates a device for a user, with an access token. The device id must be new: for an existing device, Synapse
+    /// adds a token and keeps the old one valid. The user sees the device name; a name that is too long is truncated.
     pub async fn log_in(&self, localpart: &str, device_id: &str, device_name: &str) -> Result<Credentials, Error> {
         let user_id = self.user_id(localpart)?;
         let device_id = ids::device_id(device_id)?;
-        // The whole id instead of the localpart: a wrong server name is then refused instead of answered.
+        // Sends the full id instead of the localpart, so that the homeserver refuses a wrong server name.
         let user = UserIdentifier::Matrix(MatrixUserIdentifier::from(&user_id));
         let login_info = login::v3::LoginInfo::ApplicationService(login::v3::ApplicationService::new(user));
         let mut request = login::v3::Request::new(login_info);
         request.device_id = Some(device_id.clone());
         request.initial_device_display_name = Some(device_name.chars().take(DEVICE_NAME_LENGTH).collect());
-        let answer = self.call(request, &user_id, Acting::AsTheService).await.map_err(|error| match error {
-            // Synapse speaks of a missing row, with M_UNKNOWN.
+        let response = self.call(request, &user_id, Acting::AsTheService).await.map_err(|error| match error {
+            // Synapse reports a missing row, with M_UNKNOWN.
             Error::Refused { status: 404, .. } => Error::NoSuchUser(user_id.clone()),
             error => error,
         })?;
-        self.expect_user(&user_id, &answer.user_id)?;
-        if answer.device_id != device_id {
-            return Err(Error::Unreadable { status: 200, reason: "it is about another device".to_owned() });
+        self.expect_user(&user_id, &response.user_id)?;
+        if response.device_id != device_id {
+            return Err(Error::Unreadable { status: 200, reason: "it names another device".to_owned() });
         }
-        Ok(Credentials { user_id, access_token: answer.access_token.into(), device_id })
+        Ok(Credentials { user_id, access_token: response.access_token.into(), device_id })
     }
 
-    /// The user's devices.
     pub async fn devices(&self, localpart: &str) -> Result<Vec<OwnedDeviceId>, Error> {
         let user_id = self.user_id(localpart)?;
-        let answer = self.call(get_devices::v3::Request::new(), &user_id, Acting::AsTheUser).await?;
-        Ok(answer.devices.into_iter().map(|device| device.device_id).collect())
+        let response = self.call(get_devices::v3::Request::new(), &user_id, Acting::AsTheUser).await?;
+        Ok(response.devices.into_iter().map(|device| device.device_id).collect())
     }
 
-    /// Deletes a device, which ends its tokens. That there is no such device, or no such user, is fine.
+    /// Deletes a device, which revokes its tokens. Succeeds if the device or the user does not exist.
     pub async fn delete_device(&self, localpart: &str, device_id: &str) -> Result<(), Error> {
         let user_id = self.user_id(localpart)?;
         let request = delete_device::v3::Request::new(ids::device_id(device_id)?);
         match self.call(request, &user_id, Acting::AsTheUser).await {
-            // Synapse answers 200 for an unknown device; others may well say that it is not found.
+            // Synapse returns 200 for an unknown device; other homeservers may return 404.
             Ok(_) | Err(Error::NoSuchUser(_) | Error::Deactivated(_) | Error::Refused { status: 404, .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Deactivates a user for good: all devices and tokens end, the profile goes, and the name is never free again.
-    /// With `erase`, messages are hidden from those who join later. That the user is deactivated already, or was never
-    /// there, is fine; a later call with `erase` still erases.
+    /// Permanently deactivates a user: all devices and tokens are revoked, the profile is deleted, and the name is
+    /// never available again. With `erase`, users who join a room later do not see this user's messages.
+    ///
+    /// Succeeds if the user is deactivated already or never existed. A later call with `erase` still erases.
     pub async fn deactivate(&self, localpart: &str, erase: bool) -> Result<(), Error> {
         let user_id = self.user_id(localpart)?;
         let mut request = deactivate::v3::Request::new();
@@ -214,8 +213,8 @@ impl Homeserver {
         }
     }
 
-    /// Sets the name that others see; Synapse takes 256 characters. Synapse does this for deactivated users too, whose
-    /// profile thereby comes back: nothing may be set after [`Self::deactivate`].
+    /// Sets the display name; Synapse accepts 256 characters. Synapse does this for deactivated users too, which
+    /// restores their profile: do not call it after [`Self::deactivate`].
     pub async fn set_display_name(&self, localpart: &str, name: &str) -> Result<(), Error> {
         let user_id = self.user_id(localpart)?;
         let name = ProfileFieldValue::DisplayName(name.to_owned());
@@ -223,15 +222,15 @@ impl Homeserver {
         self.call(request, &user_id, Acting::AsTheUser).await.map(|_| ())
     }
 
-    /// An answer about another user than the one asked for is the mark of a wrong server name.
-    fn expect_user(&self, asked: &UserId, answered: &UserId) -> Result<(), Error> {
-        if asked == answered {
+    /// Fails if the response names another user than requested, which indicates a wrong server name.
+    fn expect_user(&self, requested: &UserId, returned: &UserId) -> Result<(), Error> {
+        if requested == returned {
             return Ok(());
         }
         let configured = &self.inner.settings.server_name;
         Err(Error::Unreadable {
             status: 200,
-            reason: format!("it is about another user; is {configured} the homeserver's name?"),
+            reason: format!("it names another user; is {configured} the homeserver's server name?"),
         })
     }
 
@@ -246,10 +245,10 @@ impl Homeserver {
         for<'a> R::Authentication: AuthScheme<Input<'a> = SendAccessToken<'a>>,
         for<'a> R::PathBuilder: PathBuilder<Input<'a> = Cow<'a, SupportedVersions>>,
     {
-        self.call_up_to(ANSWER_BYTES, request, user_id, acting).await
+        self.call_up_to(RESPONSE_BYTES, request, user_id, acting).await
     }
 
-    /// A call whose answer may have this many bytes.
+    /// Sends a call whose response may have up to `bytes` bytes.
     pub(crate) async fn call_up_to<R>(
         &self,
         bytes: usize,
@@ -263,29 +262,29 @@ impl Homeserver {
         for<'a> R::PathBuilder: PathBuilder<Input<'a> = Cow<'a, SupportedVersions>>,
     {
         let request = self.prepare(request, user_id, acting)?;
-        let answer = self.exchange(request, bytes).await?;
-        self.understand::<R>(&answer, user_id, acting)
+        let response = self.exchange(request, bytes).await?;
+        self.parse::<R>(&response, user_id, acting)
     }
 
-    /// What an answer other than 5xx says.
-    pub(crate) fn understand<R: OutgoingRequest>(
+    /// Parses a response other than 5xx.
+    pub(crate) fn parse<R: OutgoingRequest>(
         &self,
-        answer: &WholeAnswer,
+        response: &RawResponse,
         user_id: &UserId,
         acting: Acting<'_>,
     ) -> Result<R::IncomingResponse, Error> {
-        self.expect_no_refusal(answer, user_id, acting)?;
-        let (parts, body) = answer;
+        self.expect_no_refusal(response, user_id, acting)?;
+        let (parts, body) = response;
         let status = parts.status.as_u16();
-        let answer = http::Response::from_parts(parts.clone(), body.as_slice());
-        <R::IncomingResponse as IncomingResponseExt>::try_from_http_response(answer)
+        let response = http::Response::from_parts(parts.clone(), body.as_slice());
+        <R::IncomingResponse as IncomingResponseExt>::try_from_http_response(response)
             .map_err(|error| Error::Unreadable { status, reason: describe(&error) })
     }
 
-    /// Whether an answer is one of 4xx, and then what it means.
+    /// Turns a 4xx response into an error.
     pub(crate) fn expect_no_refusal(
         &self,
-        (parts, body): &WholeAnswer,
+        (parts, body): &RawResponse,
         user_id: &UserId,
         acting: Acting<'_>,
     ) -> Result<(), Error> {
@@ -321,20 +320,19 @@ impl Homeserver {
             )
             .map_err(|error| match error {
                 IntoHttpError::Authentication(_) => {
-                    Error::WrongToken("it has characters that no header can carry, such as a line break".to_owned())
+                    Error::WrongToken("it contains characters not allowed in a header, such as a line break".to_owned())
                 }
                 error => Error::Unsendable(error.to_string()),
             })?;
         let mut request =
             reqwest::Request::try_from(request).map_err(|error| Error::Unsendable(error.without_url().to_string()))?;
-        // Keeps the token out of whatever shows headers on the way.
+        // Hides the token from code that logs headers.
         if let Some(value) = request.headers_mut().get_mut(header::AUTHORIZATION) {
             value.set_sensitive(true);
         }
         Ok(request)
     }
 
-    /// The token that such a call is made with.
     fn token<'a>(&'a self, acting: Acting<'a>) -> &'a SecretString {
         match acting {
             Acting::AsTheService | Acting::AsTheUser | Acting::FromTheBotsDevice => &self.inner.settings.as_token,
@@ -342,39 +340,38 @@ impl Homeserver {
         }
     }
 
-    /// Sends the request, if the breaker allows, and takes the whole answer.
-    pub(crate) async fn exchange(&self, request: reqwest::Request, bytes: usize) -> Result<WholeAnswer, Error> {
+    /// Sends the request, if the circuit breaker admits it, and reads the complete response.
+    pub(crate) async fn exchange(&self, request: reqwest::Request, bytes: usize) -> Result<RawResponse, Error> {
         self.admit()?;
         let exchanged = self.attempt(request, bytes, Failures::AreAllAlike).await;
-        self.inner.breaker.record(!exchanged.as_ref().is_err_and(Error::speaks_of_an_absent_server));
+        self.inner.breaker.record(!exchanged.as_ref().is_err_and(Error::means_server_unavailable));
         exchanged
     }
 
-    /// Whether the breaker lets a caller ask.
     pub(crate) fn admit(&self) -> Result<(), Error> {
-        self.inner.breaker.admit().map_err(|remaining| Error::Resting { remaining })
+        self.inner.breaker.admit().map_err(|remaining| Error::BreakerOpen { remaining })
     }
 
-    /// Sends the request within the deadline, past the breaker.
+    /// Sends the request within the deadline, bypassing the circuit breaker.
     pub(crate) async fn attempt(
         &self,
         request: reqwest::Request,
         bytes: usize,
         failures: Failures,
-    ) -> Result<WholeAnswer, Error> {
+    ) -> Result<RawResponse, Error> {
         let Inner { settings, http, .. } = &*self.inner;
         tokio::time::timeout(settings.deadline, send(http, request, bytes, failures))
             .await
             .unwrap_or(Err(Error::TooSlow(settings.deadline)))
     }
 
-    /// What an answer of 4xx means.
-    fn refusal(&self, answer: http::Response<&[u8]>, user_id: &UserId, acting: Acting<'_>) -> Error {
-        let status = answer.status();
-        let retry_after_header = answer.headers().get(header::RETRY_AFTER).and_then(wait_of_header);
-        let body = MatrixError::from_http_response(answer).body;
+    /// Converts a 4xx response to an error.
+    fn refusal(&self, response: http::Response<&[u8]>, user_id: &UserId, acting: Acting<'_>) -> Error {
+        let status = response.status();
+        let retry_after_header = response.headers().get(header::RETRY_AFTER).and_then(delay_from_header);
+        let body = MatrixError::from_http_response(response).body;
         if status == StatusCode::TOO_MANY_REQUESTS {
-            return Error::Busy { retry_after: retry_after_header.or_else(|| wait_of_body(&body)) };
+            return Error::Busy { retry_after: retry_after_header.or_else(|| delay_from_body(&body)) };
         }
         let unreadable = |reason: &str| Error::Unreadable { status: status.as_u16(), reason: reason.to_owned() };
         let StandardErrorBody { kind, message, .. } = match body {
@@ -387,9 +384,9 @@ impl Homeserver {
             ErrorKind::UnknownToken(_) | ErrorKind::MissingToken => Error::WrongToken(message),
             ErrorKind::UserDeactivated => Error::Deactivated(user_id.to_owned()),
             ErrorKind::UserSuspended => Error::Suspended(user_id.to_owned()),
-            ErrorKind::Unrecognized => unreadable("the server does not know this endpoint; is the URL right?"),
-            // Synapse tells an unknown user from a user outside our namespace by words alone. Should they change, this
-            // becomes NotAllowed, which nobody takes for success.
+            ErrorKind::Unrecognized => unreadable("the server does not have this endpoint; is the URL correct?"),
+            // Only the message text distinguishes an unknown user from a user outside our namespace. If Synapse changes
+            // the text, this becomes NotAllowed, which no caller treats as success.
             ErrorKind::Forbidden if message.contains("has not registered this user") => {
                 Error::NoSuchUser(user_id.to_owned())
             }
@@ -405,39 +402,39 @@ impl Homeserver {
         }
     }
 
-    /// A server's own words, fit to be logged: short, on one line, and without our tokens should they be sent back.
-    pub(crate) fn without_token(&self, words: &str, acting: Acting<'_>) -> String {
-        let mut words = words.to_owned();
+    /// Makes a server's message safe to log: short, on one line, and without our tokens in case the server echoes them.
+    pub(crate) fn without_token(&self, text: &str, acting: Acting<'_>) -> String {
+        let mut text = text.to_owned();
         for token in [&self.inner.settings.as_token, self.token(acting)].map(ExposeSecret::expose_secret) {
             if !token.is_empty() {
-                words = words.replace(token, "…");
+                text = text.replace(token, "…");
             }
         }
-        words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_LENGTH).collect()
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_LENGTH).collect()
     }
 }
 
-/// For whom a call is made.
+/// Identity and token that a call uses.
 #[derive(Clone, Copy)]
 pub(crate) enum Acting<'a> {
-    /// For the bot, or for nobody in particular.
+    /// As the bot, or as no particular user.
     AsTheService,
     AsTheUser,
-    /// For the bot, from the device that it speaks from.
+    /// As the bot, from its device.
     FromTheBotsDevice,
-    /// With another token than ours, for whoever owns it.
+    /// As the owner of another token than our `as_token`.
     With(&'a SecretString),
 }
 
-/// An answer with all its bytes.
-pub(crate) type WholeAnswer = (http::response::Parts, Vec<u8>);
+/// A response with its complete body.
+pub(crate) type RawResponse = (http::response::Parts, Vec<u8>);
 
-/// What to make of an answer of 5xx.
+/// Handling of a 5xx response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failures {
-    /// An error, whatever it says: mostly the words are a proxy's.
+    /// Always an error; its body usually comes from a proxy and is not read.
     AreAllAlike,
-    /// An answer as any other.
+    /// Read like any other response.
     AreRead,
 }
 
@@ -446,15 +443,15 @@ async fn send(
     request: reqwest::Request,
     bytes: usize,
     failures: Failures,
-) -> Result<WholeAnswer, Error> {
+) -> Result<RawResponse, Error> {
     let unreachable = |error: reqwest::Error| Error::Unreachable(error.without_url());
-    let mut answer = http.execute(request).await.map_err(unreachable)?;
-    let status = answer.status();
+    let mut response = http.execute(request).await.map_err(unreachable)?;
+    let status = response.status();
     if status.is_server_error() && failures == Failures::AreAllAlike {
         return Err(Error::Failing { status: status.as_u16() });
     }
     let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
+    while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
         if body.len() + chunk.len() > bytes {
             return Err(Error::Unreadable { status: status.as_u16(), reason: "it is too long".to_owned() });
         }
@@ -462,26 +459,26 @@ async fn send(
     }
     let (mut parts, ()) = http::Response::new(()).into_parts();
     parts.status = status;
-    parts.headers = std::mem::take(answer.headers_mut());
+    parts.headers = std::mem::take(response.headers_mut());
     Ok((parts, body))
 }
 
-/// Only what is sure not to quote the answer, which may hold a user's token.
+/// Never quotes the response, because it may contain a user's token.
 fn describe<E>(error: &FromHttpResponseError<E>) -> String {
     match error {
         FromHttpResponseError::Deserialization(DeserializationError::Json(error)) => {
             let (line, column) = (error.line(), error.column());
-            format!("it is not the JSON of the specification, at line {line}, column {column}")
+            format!("its JSON does not match the specification, at line {line}, column {column}")
         }
-        _ => "it is not what the specification says".to_owned(),
+        _ => "it does not match the specification".to_owned(),
     }
 }
 
-fn wait_of_header(value: &HeaderValue) -> Option<Duration> {
+fn delay_from_header(value: &HeaderValue) -> Option<Duration> {
     RetryAfter::try_from(value).ok().and_then(wait)
 }
 
-fn wait_of_body(body: &ErrorBody) -> Option<Duration> {
+fn delay_from_body(body: &ErrorBody) -> Option<Duration> {
     match body {
         ErrorBody::Standard(StandardErrorBody {
             kind: ErrorKind::LimitExceeded(LimitExceededErrorData { retry_after, .. }),
@@ -491,7 +488,7 @@ fn wait_of_body(body: &ErrorBody) -> Option<Duration> {
     }
 }
 
-/// A date is left alone: it would depend on two clocks agreeing, and no homeserver sends one.
+/// Ignores a date: it would require two synchronised clocks, and no homeserver sends one.
 fn wait(retry_after: RetryAfter) -> Option<Duration> {
     match retry_after {
         RetryAfter::Delay(delay) => Some(delay),

@@ -1,5 +1,5 @@
-//! Ids are checked here before they are sent. Synapse takes whatever an application service registers, and an id that
-//! cannot be said in a path would reach another endpoint than the one meant.
+//! Validation of ids before they are sent. Synapse accepts any id that an application service registers, and an id that
+//! is not safe in a path would reach a different endpoint.
 
 use ruma::{
     EventId, OwnedDeviceId, OwnedEventId, OwnedRoomAliasId, OwnedRoomId, OwnedUserId, RoomAliasId, RoomId, ServerName,
@@ -8,16 +8,16 @@ use ruma::{
 
 use crate::Error;
 
-/// The longest user id, with its `@` and its server name.
+/// Limit for a user id, including `@` and the server name.
 const USER_ID_BYTES: usize = 255;
 
-/// The longest alias of a room, with its `#` and its server name.
+/// Limit for a room alias, including `#` and the server name.
 const ALIAS_BYTES: usize = 255;
 
-/// The longest device id. Synapse takes 512; nobody needs them.
+/// Limit for a device id. Synapse accepts 512 bytes; ours are much shorter.
 const DEVICE_ID_BYTES: usize = 255;
 
-/// `@localpart:server_name`, if the localpart keeps to the grammar of the specification.
+/// Returns `@localpart:server_name` if the localpart follows the grammar of the specification.
 pub(crate) fn user_id(localpart: &str, server_name: &ServerName) -> Result<OwnedUserId, Error> {
     if localpart.is_empty() {
         return Err(Error::InvalidLocalpart("it is empty"));
@@ -32,10 +32,10 @@ pub(crate) fn user_id(localpart: &str, server_name: &ServerName) -> Result<Owned
     if id.len() > USER_ID_BYTES {
         return Err(Error::InvalidLocalpart("the user id would be longer than 255 bytes"));
     }
-    UserId::parse(id).map_err(|_| Error::InvalidLocalpart("it does not make a user id"))
+    UserId::parse(id).map_err(|_| Error::InvalidLocalpart("the result is not a valid user id"))
 }
 
-/// `#localpart:server_name`. The specification leaves nearly everything open; ours need no more than this.
+/// Returns `#localpart:server_name`. The specification allows nearly any character; our aliases need only these.
 pub(crate) fn alias(localpart: &str, server_name: &ServerName) -> Result<OwnedRoomAliasId, Error> {
     if localpart.is_empty() {
         return Err(Error::InvalidAlias("it is empty"));
@@ -47,27 +47,25 @@ pub(crate) fn alias(localpart: &str, server_name: &ServerName) -> Result<OwnedRo
     if alias.len() > ALIAS_BYTES {
         return Err(Error::InvalidAlias("the alias would be longer than 255 bytes"));
     }
-    RoomAliasId::parse(alias).map_err(|_| Error::InvalidAlias("it does not make an alias"))
+    RoomAliasId::parse(alias).map_err(|_| Error::InvalidAlias("the result is not a valid alias"))
 }
 
-/// An id of other people's making as ruma must be given it for a path: it encodes everything there but the `%`, and the
-/// server would read that as the beginning of an encoded character, and come upon another room or user.
+/// Escapes `%` in an id that we did not create, for use in a path. ruma encodes every other reserved character but not
+/// `%`. The server would decode a bare `%` as the start of an escape sequence and address a different room or user.
 pub(crate) fn in_path(id: &str) -> String {
     id.replace('%', "%25")
 }
 
-/// The same for the id of a room.
 pub(crate) fn room_in_path(id: &RoomId) -> Result<OwnedRoomId, Error> {
-    RoomId::parse(in_path(id.as_str())).map_err(|_| Error::Unsendable("the id of the room is too long".to_owned()))
+    RoomId::parse(in_path(id.as_str())).map_err(|_| Error::Unsendable("the room id is too long".to_owned()))
 }
 
-/// The same for the id of an event.
 pub(crate) fn event_in_path(id: &EventId) -> Result<OwnedEventId, Error> {
-    EventId::parse(in_path(id.as_str())).map_err(|_| Error::Unsendable("the id of the event is too long".to_owned()))
+    EventId::parse(in_path(id.as_str())).map_err(|_| Error::Unsendable("the event id is too long".to_owned()))
 }
 
-/// A device id, if it can stand in a path as it is. The specification leaves them opaque; `..` would be taken for the
-/// parent folder on the way.
+/// Accepts a device id only if it is safe in a path without escaping. The specification treats device ids as opaque,
+/// but a path would resolve `..` to the parent segment.
 pub(crate) fn device_id(id: &str) -> Result<OwnedDeviceId, Error> {
     if id.is_empty() {
         return Err(Error::InvalidDeviceId("it is empty"));
@@ -89,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_grammar_allows_is_a_localpart() {
+    fn accepts_localparts_that_follow_the_grammar() {
         for localpart in ["a", "alice", "0", "a.b_c=d-e/f+g", "..", "_ops"] {
             let id = user_id(localpart, server_name!("matrix.example")).unwrap();
             assert_eq!(id.localpart(), localpart);
@@ -98,21 +96,21 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_not() {
+    fn refuses_localparts_that_break_the_grammar() {
         for localpart in ["", "Alice", "a b", "a:b", "@a", "a\n", "a\0", "é", "a?b", "a#b", "a%2e", "a\u{200b}"] {
             assert!(matches!(user_id(localpart, server_name!("matrix.example")), Err(Error::InvalidLocalpart(_))));
         }
     }
 
     #[test]
-    fn a_user_id_has_at_most_255_bytes() {
+    fn user_id_is_limited_to_255_bytes() {
         let fits = 255 - "@:matrix.example".len();
         assert!(user_id(&"a".repeat(fits), server_name!("matrix.example")).is_ok());
         assert!(user_id(&"a".repeat(fits + 1), server_name!("matrix.example")).is_err());
     }
 
     #[test]
-    fn an_alias_is_plain_and_has_at_most_255_bytes() {
+    fn alias_is_plain_and_limited_to_255_bytes() {
         for localpart in ["match_01jz", "room_a_9", "_", "0"] {
             let alias = alias(localpart, server_name!("matrix.example")).unwrap();
             assert_eq!(alias, format!("#{localpart}:matrix.example"));
@@ -127,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_id_cannot_leave_its_place_in_the_path() {
+    fn device_id_cannot_escape_its_path_segment() {
         assert!(device_id("Md-01_J").is_ok());
         for id in ["", ".", "..", "%2e%2e", "a/b", "a?b", "a#b", "a b", "é"] {
             assert!(matches!(device_id(id), Err(Error::InvalidDeviceId(_))), "{id}");
@@ -137,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_localpart_is_kept_to_the_letter_or_refused(localpart in any::<String>()) {
+        fn localpart_is_kept_verbatim_or_refused(localpart in any::<String>()) {
             if let Ok(id) = user_id(&localpart, &owned_server_name!("matrix.example")) {
                 prop_assert_eq!(id.localpart(), localpart);
             }

@@ -1,9 +1,9 @@
-//! Speaks to a Matrix homeserver as an application service: makes users, hands out their devices and takes them back,
-//! makes rooms and says who is in them.
+//! Client for a Matrix homeserver, acting as an application service. It registers users, creates and deletes their
+//! devices, creates rooms, and manages and lists room members.
 //!
-//! [`Homeserver`] is a cheap handle to clone. Every request is bounded by a deadline and is made once: whether to try
-//! again is the caller's business, and [`Error::is_worth_retrying`] says whether it makes sense. All calls but
-//! [`Homeserver::log_in`] may be repeated without harm.
+//! [`Homeserver`] is cheap to clone. Every request has a deadline and is sent once. The caller decides whether to
+//! retry; [`Error::is_worth_retrying`] reports whether a retry can succeed. All calls except [`Homeserver::log_in`] are
+//! idempotent.
 
 mod error;
 mod homeserver;
@@ -16,7 +16,7 @@ mod service;
 pub use error::Error;
 pub use homeserver::{Credentials, Homeserver, Registered, Settings};
 pub use members::{Invited, Member, Membership};
-pub use rooms::{HalfMade, NewRoom, SeenEvent};
+pub use rooms::{IncompleteRoom, NewRoom, SeenEvent};
 pub use ruma::{
     EventId, OwnedDeviceId, OwnedEventId, OwnedRoomAliasId, OwnedRoomId, OwnedServerName, OwnedUserId, RoomId, UserId,
 };

@@ -1,4 +1,4 @@
-//! Who is in a room, and who comes and goes.
+//! Room membership: joining, leaving, inviting, removing and listing members.
 
 use ruma::{
     OwnedEventId, OwnedRoomId, OwnedUserId, RoomId, UserId,
@@ -10,28 +10,28 @@ use serde_json::{Value, json};
 
 use crate::{
     Error, Homeserver,
-    homeserver::{Acting, LONG_ANSWER_BYTES},
+    homeserver::{Acting, LONG_RESPONSE_BYTES},
     ids,
     rooms::{field, in_room, no_view, unreadable},
 };
 
-/// How a user stands to a room.
+/// Membership state of a user in a room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Membership {
-    /// They are in it.
+    /// The user is in the room.
     Join,
-    /// They may come in.
+    /// The user may join.
     Invite,
-    /// They may not come in until somebody lifts it.
+    /// The user may not join until a moderator lifts the ban.
     Ban,
-    /// They asked to be let in.
+    /// The user requested to join.
     Knock,
-    /// They left, were removed, or declined.
+    /// The user left, was removed, or declined an invitation.
     Leave,
 }
 
 impl Membership {
-    /// By the name that Matrix has for it.
+    /// Parses the Matrix name of a membership state.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         match name {
             "join" => Some(Self::Join),
@@ -44,40 +44,41 @@ impl Membership {
     }
 }
 
-/// A user and how they stand to a room.
+/// A user and their membership state in a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The user; of whatever server.
+    /// The user may be on any server.
     pub user_id: OwnedUserId,
-    /// How they stand to it.
     pub membership: Membership,
-    /// The event that says so.
+    /// Member event that set this state.
     pub event_id: OwnedEventId,
 }
 
-/// What became of an invitation.
+/// Result of an invitation, with the id of the member event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invited {
-    /// They are invited, now or since before.
+    /// The user is invited, by this call or an earlier one.
     Invited(OwnedEventId),
-    /// They are in the room already, by this event.
+    /// The user is already in the room.
     AlreadyIn(OwnedEventId),
 }
 
-// A membership is set as the state that it is, because the answer to that names the event. Synapse handles it as it does
-// `/join` and the like: it fills in the profile, and answers with the event of before if nothing would change.
+// Membership is set by sending the member event directly, because that response contains the event id. Synapse handles
+// it like `/join` and similar endpoints: it fills in the profile, and returns the existing event if nothing would
+// change.
 impl Homeserver {
-    /// Lets a user come in, acting as them: the room must be public, or they must have been invited. The id is that of
-    /// their member event, also when they were in already. Synapse does this for deactivated users too: nobody may be
-    /// let in after [`Self::deactivate`].
+    /// Joins a user to the room, acting as that user. The room must be public or the user invited. Returns the id of
+    /// their member event, also if they were in the room already.
+    ///
+    /// Synapse does this for deactivated users too: do not call it after [`Self::deactivate`].
     pub async fn join(&self, room: &RoomId, localpart: &str) -> Result<OwnedEventId, Error> {
         let user_id = self.user_id(localpart)?;
         self.set_membership(room, &user_id, "join", &user_id, Acting::AsTheUser).await
     }
 
-    /// Lets a user leave, or decline an invitation, acting as them. The id is that of their member event, also when
-    /// they were out already: by themselves, removed or banned. None if they were never there, or if that is a room
-    /// that the bot does not know.
+    /// Makes a user leave or decline an invitation, acting as that user. Returns the id of their member event, also if
+    /// they had already left or were removed or banned. Returns `None` if they were never in the room, or if the bot
+    /// cannot see the room.
     pub async fn leave(&self, room: &RoomId, localpart: &str) -> Result<Option<OwnedEventId>, Error> {
         let user_id = self.user_id(localpart)?;
         let refusal = match self.set_membership(room, &user_id, "leave", &user_id, Acting::AsTheUser).await {
@@ -86,7 +87,7 @@ impl Homeserver {
             Err(refusal @ Error::ForbiddenInRoom { .. }) => refusal,
             Err(error) => return Err(error),
         };
-        // It is refused to whoever is not in the room.
+        // The homeserver refuses this call for users who are not in the room.
         match self.member(room, &user_id).await {
             Ok(Some(member)) if matches!(member.membership, Membership::Leave | Membership::Ban) => {
                 Ok(Some(member.event_id))
@@ -97,9 +98,9 @@ impl Homeserver {
         }
     }
 
-    /// Invites a user; by this user, or else by the bot. The id is that of the invited user's member event, also when
-    /// they were invited already. If they are in the room already, that is fine, and the id is that of their joining.
-    /// A ban is not lifted. Synapse does not ask whether there is such a user.
+    /// Invites a user, as the user `by` or else as the bot. Returns the id of the invited user's member event, also if
+    /// they were invited already. Succeeds if they are in the room already; the id is then that of their join. Does not
+    /// lift a ban. Synapse does not check that the invited user exists.
     pub async fn invite(&self, room: &RoomId, by: Option<&str>, localpart: &str) -> Result<Invited, Error> {
         let user_id = self.user_id(localpart)?;
         let invited = match by {
@@ -120,51 +121,50 @@ impl Homeserver {
         }
     }
 
-    /// Removes a user of whatever server, or takes an invitation back, as the bot. The id is that of the member event
-    /// that says so; none if they were not there. A ban stays. Two requests, because the one that could name the event
-    /// would also lift a ban.
+    /// Removes a user of any server, or revokes an invitation, as the bot. Returns the id of the resulting member
+    /// event, or `None` if the user was not in the room. A ban remains in force. This takes two requests, because the
+    /// single request that returns the event id would also lift a ban.
     pub async fn kick(&self, room: &RoomId, user_id: &UserId, reason: &str) -> Result<Option<OwnedEventId>, Error> {
         if !self.remove(room, user_id, reason, &self.bot()?).await? {
             return Ok(None);
         }
         match self.member(room, user_id).await? {
             Some(Member { membership: Membership::Leave, event_id, .. }) => Ok(Some(event_id)),
-            _ => Err(Error::Overtaken(room.to_owned())),
+            _ => Err(Error::RoomChanged(room.to_owned())),
         }
     }
 
-    /// The rooms that a user is in.
     pub async fn joined_rooms(&self, localpart: &str) -> Result<Vec<OwnedRoomId>, Error> {
         let user_id = self.user_id(localpart)?;
-        let answer = self.call(joined_rooms::v3::Request::new(), &user_id, Acting::AsTheUser).await?;
-        Ok(answer.joined_rooms)
+        let response = self.call(joined_rooms::v3::Request::new(), &user_id, Acting::AsTheUser).await?;
+        Ok(response.joined_rooms)
     }
 
-    /// Everybody's membership except those who left, as the bot sees it now; or as it saw it last, if it left. What cannot
-    /// be read is left out.
+    /// Lists the membership of all users who have not left, as visible to the bot now, or as last visible to it if it
+    /// left. Unreadable member events are skipped.
     pub async fn members(&self, room: &RoomId) -> Result<Vec<Member>, Error> {
         let bot = self.bot()?;
         let mut request = get_member_events::v3::Request::new(ids::room_in_path(room)?);
         request.not_membership = Some(MembershipState::Leave);
-        let answer = self
-            .call_up_to(LONG_ANSWER_BYTES, request, &bot, Acting::AsTheService)
+        let response = self
+            .call_up_to(LONG_RESPONSE_BYTES, request, &bot, Acting::AsTheService)
             .await
             .map_err(|error| no_view(error, room))?;
-        // One that makes no sense must not hide all the others.
-        Ok(answer.chunk.iter().filter_map(|event| read(event).ok()).collect())
+        // One malformed event must not hide the others.
+        Ok(response.chunk.iter().filter_map(|event| read(event).ok()).collect())
     }
 
-    /// How one user stands to the room. None if they never had anything to do with it.
+    /// Returns one user's membership, or `None` if the room has no member event for them.
     pub(crate) async fn member(&self, room: &RoomId, user_id: &UserId) -> Result<Option<Member>, Error> {
         let event = self.state_event(room, "m.room.member", user_id.as_str()).await?;
         let member = event.as_ref().map(read).transpose()?;
         match member {
-            Some(member) if member.user_id != user_id => Err(unreadable("it is about another user")),
+            Some(member) if member.user_id != user_id => Err(unreadable("it describes another user")),
             member => Ok(member),
         }
     }
 
-    /// Removes a user, as the bot. Says whether they were there.
+    /// Removes a user, as the bot. Returns whether they were in the room.
     pub(crate) async fn remove(
         &self,
         room: &RoomId,
@@ -179,7 +179,7 @@ impl Homeserver {
             Err(refusal @ Error::ForbiddenInRoom { .. }) => refusal,
             Err(error) => return Err(error),
         };
-        // Synapse refuses alike to remove who is not there and who is too mighty.
+        // Synapse returns the same refusal for a user who is not in the room and for one with too much power.
         match self.member(room, user_id).await? {
             None | Some(Member { membership: Membership::Leave | Membership::Ban, .. }) => Ok(false),
             Some(_) => Err(refusal),
@@ -199,7 +199,7 @@ impl Homeserver {
     }
 }
 
-/// By hand, and only what is needed: the rest is of other people's making, and need not be what the specification says.
+/// Reads only the required fields by hand: users control the rest, and it may not follow the specification.
 fn read<E>(event: &Raw<E>) -> Result<Member, Error> {
     let member = (|| {
         let content: Value = field(event, "content")?;
@@ -209,5 +209,5 @@ fn read<E>(event: &Raw<E>) -> Result<Member, Error> {
             event_id: field(event, "event_id")?,
         })
     })();
-    member.ok_or_else(|| unreadable("it has something else than member events"))
+    member.ok_or_else(|| unreadable("it contains events that are not member events"))
 }

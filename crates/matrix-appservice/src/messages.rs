@@ -1,4 +1,4 @@
-//! What the bot says in rooms.
+//! Messages that the bot and users send to rooms.
 
 use ruma::{OwnedEventId, RoomId, UserId, api::client::message::send_message_event};
 use serde_json::Value;
@@ -11,24 +11,26 @@ use crate::{
 };
 
 impl Homeserver {
-    /// Says something in a room, as the bot. The same transaction in the same room again says nothing more, and answers
-    /// with the event of the first time; Synapse remembers that for a day, also when it was restarted in between. That is
-    /// because the bot speaks from a device: what an application service says without one is remembered by the process only.
+    /// Sends a message to a room as the bot. The transaction id is the idempotency key within the room: a repeated call
+    /// sends nothing and returns the event of the first one.
+    ///
+    /// The bot sends from a device, because Synapse then stores transaction ids for a day, across restarts. Without a
+    /// device, it keeps them only in memory.
     pub async fn say(&self, room: &RoomId, transaction: &str, content: &Value) -> Result<OwnedEventId, Error> {
-        match self.try_to_say(room, transaction, content).await {
+        match self.send_from_device(room, transaction, content).await {
             Err(Error::Refused { errcode, .. }) if errcode == "M_UNKNOWN_DEVICE" => {
-                // Made once; its token is nobody's. Two who do this at once make one device.
+                // Creates the device once; its token is discarded. Concurrent calls end up with the same device.
                 self.ensure_bot().await?;
-                self.log_in(&self.inner.settings.bot, BOT_DEVICE, "What the bot says in rooms").await?;
-                self.try_to_say(room, transaction, content).await
+                self.log_in(&self.inner.settings.bot, BOT_DEVICE, "Bot messages").await?;
+                self.send_from_device(room, transaction, content).await
             }
             outcome => outcome,
         }
     }
 
-    /// Says something in a room as a user of ours. The same transaction again says nothing more, as long as the homeserver's
-    /// process remembers it.
-    pub async fn say_as(
+    /// Sends a message to a room as one of our users. A repeated transaction id sends nothing as long as Synapse has it
+    /// in memory, which ends with a restart at the latest.
+    pub async fn send_message_as(
         &self,
         localpart: &str,
         room: &RoomId,
@@ -39,7 +41,7 @@ impl Homeserver {
         self.send(room, transaction, content, &user_id, Acting::AsTheUser).await
     }
 
-    async fn try_to_say(&self, room: &RoomId, transaction: &str, content: &Value) -> Result<OwnedEventId, Error> {
+    async fn send_from_device(&self, room: &RoomId, transaction: &str, content: &Value) -> Result<OwnedEventId, Error> {
         let bot = self.bot()?;
         self.send(room, transaction, content, &bot, Acting::FromTheBotsDevice).await
     }
@@ -58,7 +60,7 @@ impl Homeserver {
             "m.room.message".into(),
             raw(content)?,
         );
-        let answer = self.call(request, user_id, acting).await.map_err(|error| in_room(error, room))?;
-        Ok(answer.event_id)
+        let response = self.call(request, user_id, acting).await.map_err(|error| in_room(error, room))?;
+        Ok(response.event_id)
     }
 }

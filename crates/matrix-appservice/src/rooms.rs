@@ -1,4 +1,4 @@
-//! Rooms: how they are made, found, named and given up.
+//! Creating, finding, naming and discarding rooms.
 
 use ruma::{
     EventId, OwnedEventId, OwnedRoomAliasId, OwnedRoomId, OwnedUserId, RoomId, RoomVersionId, UserId,
@@ -15,75 +15,73 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Error, Homeserver, Membership,
-    homeserver::{Acting, LONG_ANSWER_BYTES},
+    homeserver::{Acting, LONG_RESPONSE_BYTES},
     ids,
 };
 
-/// Not the newest: from version 12 on, the ids of rooms have no `:server`, which older clients and bridges expect.
+/// Version 11 rather than the newest: from version 12 on, room ids have no `:server` suffix, which older clients and
+/// bridges expect.
 const ROOM_VERSION: RoomVersionId = RoomVersionId::V11;
 
-/// The power of the bot. Nobody else should have it, because not even the bot could take it back.
+/// Power level of the bot. No other user should have it, because even the bot could not revoke it.
 const BOT_LEVEL: i64 = 100;
 
-/// The power of a moderator.
 const MODERATOR_LEVEL: i64 = 50;
 
-/// A room as it should be.
+/// Desired properties of a room.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRoom<'a> {
-    /// The localpart of its alias, in a namespace that is ours. It says which room it is.
+    /// Localpart of the room's alias, in one of our namespaces. It identifies the room.
     pub alias: &'a str,
-    /// What members see.
     pub name: &'a str,
-    /// What it is about. If empty, there is none.
+    /// The room has no topic if this is empty.
     pub topic: &'a str,
-    /// Whether it is encrypted and for those who were invited. Otherwise everybody may come in and the server reads
-    /// along.
+    /// A private room is encrypted and invite-only. Any user may join a public room, and the server can read its
+    /// messages.
     pub private: bool,
-    /// The localpart of who may rename the room, invite, and remove others. The bot always may; without a moderator it
-    /// is the only one.
+    /// Localpart of the user who may rename the room, invite and remove members, as the bot always may. Without a
+    /// moderator, only the bot may.
     pub moderator: Option<&'a str>,
 }
 
-/// What to do with an alias whose room has no bot in it.
+/// Handling of an alias whose room does not contain the bot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HalfMade {
-    /// To leave it alone, because another call may be making the room at this moment.
+pub enum IncompleteRoom {
+    /// Keeps the alias, because another call may be creating the room now.
     Wait,
-    /// To take the alias away from it and to make a new one. For a caller that waited long enough, or that knows that
-    /// it is alone.
+    /// Removes the alias and creates a new room. For callers that waited long enough or that hold exclusive access.
     Discard,
 }
 
-/// An event as the bot sees it.
+/// A Matrix event as visible to the bot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenEvent {
-    /// Its id.
     pub event_id: OwnedEventId,
-    /// Who sent it.
     pub sender: OwnedUserId,
-    /// Its type, such as `m.room.message`.
+    /// Event type, for example `m.room.message`.
     pub kind: String,
-    /// What it is the state of, if it is state at all.
+    /// Set for state events only.
     pub state_key: Option<String>,
-    /// When it was sent, in milliseconds since 1970. The sender's server says so, and it may lie.
+    /// Send time in milliseconds since 1970, as reported by the sender's server. It may be false.
     pub timestamp_ms: u64,
-    /// What it says. Of an event that was redacted, nearly nothing is left.
+    /// Nearly empty if the event was redacted.
     pub content: Value,
 }
 
 impl Homeserver {
-    /// Makes the room with this alias, or finds it and completes what is missing. The alias decides: of a room that is
-    /// there, the name and the topic are left as they are, and nobody loses power. Mind that Synapse stores the alias
-    /// first, the bot's membership next and everything else after that, and that it may stop at any of these points.
-    pub async fn ensure_room(&self, room: &NewRoom<'_>, half_made: HalfMade) -> Result<OwnedRoomId, Error> {
+    /// Creates the room with this alias, or finds it and completes missing state. The alias identifies the room: an
+    /// existing room keeps its name and topic, and no user loses power.
+    ///
+    /// Synapse stores the alias first, then the bot's membership, then everything else, and may stop after any of these
+    /// steps.
+    pub async fn ensure_room(&self, room: &NewRoom<'_>, half_made: IncompleteRoom) -> Result<OwnedRoomId, Error> {
         let wanted = Wanted::new(self, room)?;
-        // Twice at most: whoever takes the alias again after it was free is at work on it.
+        // Two attempts at most: if the alias is taken again after it was free, another call is creating the room.
         for _ in 0..2 {
             match self.call(wanted.request()?, &wanted.bot, Acting::AsTheService).await {
-                Ok(answer) => return Ok(answer.room_id),
-                // Synapse answers 409 to the loser of two calls that make the room together, and M_BAD_ALIAS if the
-                // alias is taken away before it is done.
+                Ok(response) => return Ok(response.room_id),
+                // Synapse returns 409 to the loser of two concurrent creations, and M_BAD_ALIAS if the alias is removed
+                // before the creation completes.
                 Err(Error::Refused { status, errcode, .. })
                     if status == 409 || errcode == "M_ROOM_IN_USE" || errcode == "M_BAD_ALIAS" => {}
                 Err(error) => return Err(error),
@@ -94,31 +92,32 @@ impl Homeserver {
                     self.complete(&room_id, &state, &wanted).await?;
                     return Ok(room_id);
                 }
-                _ if half_made == HalfMade::Wait => break,
+                _ if half_made == IncompleteRoom::Wait => break,
                 _ => self.delete_alias(&wanted.alias, &wanted.bot).await?,
             }
         }
-        Err(Error::HalfMade(wanted.alias))
+        Err(Error::IncompleteRoom(wanted.alias))
     }
 
-    /// The room with this alias. Should there be none, Synapse asks us for it before it answers, at
-    /// `/_matrix/app/v1/rooms/{alias}`, if the registration with the namespace of the alias has a URL: whoever serves
-    /// that must not wait for this call.
+    /// Returns the room with this alias.
+    ///
+    /// For an unknown alias, Synapse first queries us at `/_matrix/app/v1/rooms/{alias}` if the registration that owns
+    /// the namespace has a URL. The handler of that endpoint must not wait for this call.
     pub async fn find_room(&self, alias: &str) -> Result<Option<OwnedRoomId>, Error> {
         let bot = self.bot()?;
         let alias = ids::alias(alias, &self.inner.settings.server_name)?;
         match self.call(get_alias::v3::Request::new(alias), &bot, Acting::AsTheService).await {
-            Ok(answer) => Ok(Some(answer.room_id)),
+            Ok(response) => Ok(Some(response.room_id)),
             Err(Error::Refused { status: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes the alias away, closes the room, removes everybody and lets the bot leave: nobody finds or uses the room
-    /// any more. That it is so already, in part or as a whole, is fine.
+    /// Removes the alias, closes the room, removes all members and makes the bot leave, so that the room can no longer
+    /// be found or used. Idempotent, also after a partial run.
     ///
-    /// Without the id of the room it is looked up, and the alias goes last instead of first, so that a repeated call
-    /// finds what an interrupted one left.
+    /// Without a room id, the room is found by its alias, and the alias is removed last instead of first, so that a
+    /// repeated call still finds the room after an interruption.
     pub async fn discard_room(&self, alias: &str, room: Option<&RoomId>) -> Result<(), Error> {
         let bot = self.bot()?;
         let alias_id = ids::alias(alias, &self.inner.settings.server_name)?;
@@ -131,32 +130,33 @@ impl Homeserver {
         self.delete_alias(&alias_id, &bot).await
     }
 
-    /// Sets the name, as the bot. The same name again makes no event.
+    /// Sets the name, as the bot. Setting the same name again creates no event.
     pub async fn set_room_name(&self, room: &RoomId, name: &str) -> Result<(), Error> {
         let bot = self.bot()?;
         self.send_state(room, "m.room.name", "", &json!({"name": name}), &bot, Acting::AsTheService).await.map(|_| ())
     }
 
-    /// Sets the topic, as the bot. The same topic again makes no event.
+    /// Sets the topic, as the bot. Setting the same topic again creates no event.
     pub async fn set_room_topic(&self, room: &RoomId, topic: &str) -> Result<(), Error> {
         let bot = self.bot()?;
         self.send_state(room, "m.room.topic", "", &topic_content(topic), &bot, Acting::AsTheService).await.map(|_| ())
     }
 
-    /// The name; none if it is empty.
+    /// Returns the name, or `None` if it is empty.
     pub async fn room_name(&self, room: &RoomId) -> Result<Option<String>, Error> {
         self.text_of_state(room, "m.room.name", "name").await
     }
 
-    /// The topic; none if it is empty.
+    /// Returns the topic, or `None` if it is empty.
     pub async fn room_topic(&self, room: &RoomId) -> Result<Option<String>, Error> {
         self.text_of_state(room, "m.room.topic", "topic").await
     }
 
-    /// Gives a user this power in the room. No event is sent when they have it already. Whom it gives 100, as much as
-    /// it has itself, the bot can neither remove nor take it back from. What is not about this user is
-    /// kept; but of two calls for the same room at the same time, one may undo the other, since Matrix has no way to
-    /// say "only if nobody changed it meanwhile".
+    /// Sets a user's power level in the room. Sends no event if the user has that level already. The bot can neither
+    /// remove a user with level 100, its own level, nor lower that level again.
+    ///
+    /// The levels of other users are kept. Two concurrent calls for the same room may undo each other, because Matrix
+    /// has no conditional update.
     pub async fn set_power_level(&self, room: &RoomId, localpart: &str, level: i64) -> Result<(), Error> {
         let (bot, user_id) = (self.bot()?, self.user_id(localpart)?);
         let levels = self.state_content(room, "m.room.power_levels", "").await?;
@@ -176,12 +176,12 @@ impl Homeserver {
         self.send_state(room, "m.room.power_levels", "", &levels, &bot, Acting::AsTheService).await.map(|_| ())
     }
 
-    /// One event as the bot sees it. None if there is no such event in this room.
+    /// Returns one event as visible to the bot, or `None` if the room has no such event.
     pub async fn event(&self, room: &RoomId, event_id: &EventId) -> Result<Option<SeenEvent>, Error> {
         let bot = self.bot()?;
         let request = get_room_event::v3::Request::new(ids::room_in_path(room)?, ids::event_in_path(event_id)?);
         let event = match self.call(request, &bot, Acting::AsTheService).await.map_err(|error| in_room(error, room)) {
-            Ok(answer) => answer.event,
+            Ok(response) => response.event,
             Err(Error::NoSuchRoom(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -197,12 +197,13 @@ impl Homeserver {
         })();
         match seen {
             Some(seen) if seen.event_id == event_id => Ok(Some(seen)),
-            Some(_) => Err(unreadable("it is about another event")),
+            Some(_) => Err(unreadable("it describes another event")),
             None => Err(unreadable("it is not an event")),
         }
     }
 
-    /// Sends state and says which event has it now: Synapse makes none if the state is the same already.
+    /// Sends a state event and returns its id. If the state is unchanged, Synapse creates no event and returns the id
+    /// of the existing one.
     pub(crate) async fn send_state(
         &self,
         room: &RoomId,
@@ -215,11 +216,11 @@ impl Homeserver {
         let content = raw(content)?;
         let request =
             send_state_event::v3::Request::new_raw(ids::room_in_path(room)?, kind.into(), ids::in_path(key), content);
-        let answer = self.call(request, user_id, acting).await.map_err(|error| in_room(error, room))?;
-        Ok(answer.event_id)
+        let response = self.call(request, user_id, acting).await.map_err(|error| in_room(error, room))?;
+        Ok(response.event_id)
     }
 
-    /// One state event as the bot sees it. None if the room has none.
+    /// Returns one state event as visible to the bot, or `None` if the room has no such state.
     pub(crate) async fn state_event(
         &self,
         room: &RoomId,
@@ -231,7 +232,7 @@ impl Homeserver {
         let mut request = Request::new(ids::room_in_path(room)?, StateEventType::from(kind), ids::in_path(key));
         request.format = StateEventFormat::Event;
         match self.call(request, &bot, Acting::AsTheService).await {
-            Ok(answer) => Ok(Some(answer.into_event())),
+            Ok(response) => Ok(Some(response.into_event())),
             Err(Error::Refused { status: 404, .. }) => Ok(None),
             Err(error) => Err(no_view(error, room)),
         }
@@ -248,11 +249,11 @@ impl Homeserver {
         Ok(text.filter(|text| !text.is_empty()).map(str::to_owned))
     }
 
-    /// All state of a room, as the bot sees it. None if it never was in it.
+    /// Returns the room's state as visible to the bot, or `None` if the bot was never in the room.
     async fn state(&self, room: &RoomId, bot: &UserId) -> Result<Option<State>, Error> {
         let request = get_state_events::v3::Request::new(ids::room_in_path(room)?);
-        match self.call_up_to(LONG_ANSWER_BYTES, request, bot, Acting::AsTheService).await {
-            Ok(answer) => Ok(Some(State(answer.room_state))),
+        match self.call_up_to(LONG_RESPONSE_BYTES, request, bot, Acting::AsTheService).await {
+            Ok(response) => Ok(Some(State(response.room_state))),
             Err(error) => match in_room(error, room) {
                 Error::ForbiddenInRoom { .. } | Error::NoSuchRoom(_) => Ok(None),
                 error => Err(error),
@@ -260,10 +261,10 @@ impl Homeserver {
         }
     }
 
-    /// Sends what the room lacks of what was wanted.
+    /// Sends the state that the room still lacks.
     async fn complete(&self, room: &RoomId, state: &State, wanted: &Wanted<'_>) -> Result<(), Error> {
         let mut missing = Vec::new();
-        // First of all, because it says who may send the rest.
+        // Power levels first, because they decide who may send the rest.
         let levels = state.content("m.room.power_levels");
         let right_levels = wanted.power_levels(levels.as_ref());
         if levels.as_ref() != Some(&right_levels) {
@@ -282,7 +283,9 @@ impl Homeserver {
         for (kind, content) in missing {
             self.send_state(room, kind, "", &content, &wanted.bot, Acting::AsTheService).await.map_err(|error| {
                 match error {
-                    Error::Refused { errcode, .. } if errcode == "M_BAD_ALIAS" => Error::HalfMade(wanted.alias.clone()),
+                    Error::Refused { errcode, .. } if errcode == "M_BAD_ALIAS" => {
+                        Error::IncompleteRoom(wanted.alias.clone())
+                    }
                     error => error,
                 }
             })?;
@@ -290,23 +293,23 @@ impl Homeserver {
         Ok(())
     }
 
-    /// Takes an alias away from whatever room has it. That there is no such alias is fine.
+    /// Removes an alias from any room that has it. Succeeds if the alias does not exist.
     async fn delete_alias(&self, alias: &OwnedRoomAliasId, bot: &UserId) -> Result<(), Error> {
         match self.call(delete_alias::v3::Request::new(alias.clone()), bot, Acting::AsTheService).await {
-            // Synapse answers 200 for an unknown alias; others may well say that it is not found.
+            // Synapse returns 200 for an unknown alias; other homeservers may return 404.
             Ok(_) | Err(Error::Refused { status: 404, .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Removes everybody and leaves. If the bot is not in the room, there is nothing that it could do.
+    /// Removes all members and makes the bot leave. Does nothing if the bot is not in the room.
     async fn empty(&self, room: &RoomId, bot: &UserId) -> Result<(), Error> {
         match self.member(room, bot).await {
             Ok(Some(member)) if member.membership == Membership::Join => {}
             Ok(_) | Err(Error::NoSuchRoom(_)) => return Ok(()),
             Err(error) => return Err(error),
         }
-        // Otherwise whoever was removed from a public room could come back before the bot is gone.
+        // Close the room first; otherwise a removed member could rejoin a public room before the bot has left.
         let closed = join_rules(true);
         self.send_state(room, "m.room.join_rules", "", &closed, bot, Acting::AsTheService).await?;
         for member in self.members(room).await? {
@@ -318,7 +321,7 @@ impl Homeserver {
     }
 }
 
-/// What a room should have, in the words of Matrix.
+/// Desired state of a room, in Matrix terms.
 struct Wanted<'a> {
     room: &'a NewRoom<'a>,
     bot: OwnedUserId,
@@ -357,7 +360,7 @@ impl<'a> Wanted<'a> {
         Ok(request)
     }
 
-    /// The power levels that the room should have if it has these now. Whoever was given power keeps it.
+    /// Returns the desired power levels, given the current ones. Users keep power that was granted to them.
     fn power_levels(&self, now: Option<&Value>) -> Value {
         let private = self.room.private;
         let mut levels = now.and_then(Value::as_object).cloned().unwrap_or_default();
@@ -397,7 +400,7 @@ impl<'a> Wanted<'a> {
         levels.into()
     }
 
-    /// What nobody may change.
+    /// State that only the bot may change.
     fn fixed_state(&self) -> Vec<(&'static str, Value)> {
         let mut state = vec![
             ("m.room.join_rules", join_rules(self.room.private)),
@@ -410,7 +413,7 @@ impl<'a> Wanted<'a> {
         state
     }
 
-    /// What the room is given once. Moderators may change the name and the topic, and so they are not set again.
+    /// State that is set once. Moderators may change the name and the topic, so they are not restored.
     fn first_state(&self) -> Vec<(&'static str, Value)> {
         let mut state = vec![
             ("m.room.canonical_alias", json!({"alias": self.alias})),
@@ -423,16 +426,14 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// All state of a room.
 struct State(Vec<Raw<AnyStateEvent>>);
 
 impl State {
-    /// What the state event of this type, without a key, says.
+    /// Content of the state event with this type and an empty state key.
     fn content(&self, kind: &str) -> Option<Value> {
         self.find(kind, "").and_then(|event| field(event, "content"))
     }
 
-    /// Whether a user is in the room.
     fn membership(&self, user_id: &UserId) -> Option<Membership> {
         let content: Value = field(self.find("m.room.member", user_id.as_str())?, "content")?;
         content.get("membership").and_then(Value::as_str).and_then(Membership::parse)
@@ -446,7 +447,7 @@ impl State {
     }
 }
 
-/// Whether every field that was wanted is as it was wanted. Servers and later versions may add others.
+/// Whether every wanted field has the wanted value. Servers and later Matrix versions may add other fields.
 fn agrees(now: Option<&Value>, wanted: &Value) -> bool {
     let (Some(now), Some(wanted)) = (now, wanted.as_object()) else { return false };
     wanted.iter().all(|(name, value)| now.get(name) == Some(value))
@@ -456,12 +457,12 @@ fn join_rules(private: bool) -> Value {
     json!({"join_rule": if private { "invite" } else { "public" }})
 }
 
-/// In the old words and in the new ones, as Synapse puts it when it makes a room.
+/// Topic in the old and the new format, as Synapse writes it when it creates a room.
 fn topic_content(topic: &str) -> Value {
     json!({"topic": topic, "m.topic": {"m.text": [{"body": topic}]}})
 }
 
-/// Takes an object out of another one. What is not an object is as good as missing.
+/// Removes a nested object from an object. A value that is not an object counts as missing.
 fn take_object(object: &mut Map<String, Value>, name: &str) -> Map<String, Value> {
     match object.remove(name) {
         Some(Value::Object(inner)) => inner,
@@ -469,7 +470,7 @@ fn take_object(object: &mut Map<String, Value>, name: &str) -> Map<String, Value
     }
 }
 
-/// JSON for a request whose type ruma spells out.
+/// Converts JSON for a request field that ruma declares with a specific type.
 pub(crate) fn raw<T>(value: &Value) -> Result<Raw<T>, Error> {
     match Raw::new(value) {
         Ok(raw) => Ok(raw.cast_unchecked()),
@@ -477,7 +478,7 @@ pub(crate) fn raw<T>(value: &Value) -> Result<Raw<T>, Error> {
     }
 }
 
-/// A field of an event, if it is there and what it should be.
+/// Returns a field of an event if it exists and has the expected type.
 pub(crate) fn field<T: DeserializeOwned, E>(event: &Raw<E>, name: &str) -> Option<T> {
     event.get_field(name).ok().flatten()
 }
@@ -486,11 +487,11 @@ pub(crate) fn unreadable(reason: &str) -> Error {
     Error::Unreadable { status: 200, reason: reason.to_owned() }
 }
 
-/// What a refusal means when a room was asked for.
+/// Interprets a refusal of a request about a room.
 pub(crate) fn in_room(error: Error, room: &RoomId) -> Error {
     match error {
-        // Synapse tells a user outside our namespace from one that the room refuses by words alone. Should they change,
-        // this becomes ForbiddenInRoom, which nobody takes for success.
+        // Only the message text distinguishes a user outside our namespace from a user whom the room refuses. If
+        // Synapse changes the text, this becomes ForbiddenInRoom, which no caller treats as success.
         Error::NotAllowed { user_id, message } if message.contains("masquerade") => {
             Error::NotAllowed { user_id, message }
         }
@@ -502,7 +503,8 @@ pub(crate) fn in_room(error: Error, room: &RoomId) -> Error {
     }
 }
 
-/// The same for those who only want to look: that is refused to nobody but those who are not in the room.
+/// Like `in_room`, for read requests. The homeserver refuses them only to users outside the room, so a refusal means
+/// `NoSuchRoom`.
 pub(crate) fn no_view(error: Error, room: &RoomId) -> Error {
     match in_room(error, room) {
         Error::ForbiddenInRoom { .. } => Error::NoSuchRoom(room.to_owned()),

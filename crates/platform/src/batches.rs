@@ -1,8 +1,8 @@
-//! Writing in batches, for what everybody does in the same few minutes.
+//! Batch writers, for writes that many users make within the same few minutes.
 //!
-//! Each shard has a bounded channel and one writer. The writer takes all that is waiting, writes it in one transaction,
-//! and answers each request after the commit. There is no timer: while one batch commits, the next one gathers, so a lone
-//! request waits for nobody.
+//! Each shard has a bounded channel and one writer. The writer takes all waiting entries, writes them in one
+//! transaction, and responds to each request after the commit. No timer is involved: while one batch commits, the next
+//! one accumulates, so a lone request is written immediately.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,30 +19,29 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{database, shards::shard_of};
 
-/// The most rows of one batch. More would not make a row cheaper, and everybody in it would wait longer.
+/// Maximum number of rows in a batch. Larger batches would not make a row cheaper, but every caller would wait longer.
 const BATCH: usize = 500;
 
-/// How many entries with the same key may wait. Each needs a batch of its own.
+/// Maximum number of waiting entries with the same key. Each of them needs a separate batch.
 const SAME_KEY: usize = 32;
 
-/// How a shard's entries are written.
+/// Writes the entries of one shard.
 pub trait Write: Send + Sync + 'static {
-    /// What is to be written.
     type Entry: Clone + Send + Sync + 'static;
-    /// What two entries of one batch must not share.
+    /// Two entries with equal keys are never in the same batch.
     type Key: Eq + Hash + Send;
-    /// What became of an entry.
+    /// Result of one entry, returned to the caller.
     type Outcome: Send + 'static;
 
-    /// The counter of batches.
+    /// Name of the metric that counts batches.
     const BATCHES: &'static str;
 
-    /// The key of an entry; one without may be in a batch with any other.
+    /// Key of an entry. An entry without a key can share a batch with any other.
     fn key(entry: &Self::Entry) -> Option<Self::Key>;
 
-    /// Writes the entries in one transaction, all or none, and says of each what became of it. Where it is a second
-    /// `attempt`, nobody knows whether the first one was committed; it is over in any case once the rows that it held can
-    /// be held again.
+    /// Writes the entries in one transaction, all or none, and returns the outcome of each. On the second `attempt`,
+    /// the first one may have been committed. The first attempt has ended once the rows that it locked can be locked
+    /// again.
     fn write(
         &self,
         connection: &mut PgConnection,
@@ -54,24 +53,23 @@ pub trait Write: Send + Sync + 'static {
 /// Whether the same entries may have been written before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// They were not.
+    /// The entries were not written before.
     First,
-    /// Something broke while they were.
+    /// An earlier attempt failed; it may have been committed.
     Second,
 }
 
-/// Why an entry was not written, or nobody knows whether it was.
+/// An entry was not written, or its outcome is unknown.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BatchError {
-    /// Too many are waiting, or nobody writes any more.
-    #[error("too many are waiting to be written")]
+    /// The queue is full, or the writer has stopped.
+    #[error("the write queue is full")]
     Overloaded,
-    /// The database failed.
     #[error(transparent)]
     Database(Arc<sqlx::Error>),
 }
 
-/// The way to the writers. They end when the last of these is dropped, after they have written what was waiting.
+/// Handle to the batch writers. They stop after the last handle is dropped and the waiting entries are written.
 pub struct Batches<W: Write> {
     shards: Arc<[mpsc::Sender<Request<W>>]>,
 }
@@ -82,7 +80,7 @@ impl<W: Write> Clone for Batches<W> {
     }
 }
 
-/// An entry that waits to be written, and who waits for it.
+/// A waiting entry, and the channel of the caller that waits for its outcome.
 struct Request<W: Write> {
     user: i64,
     entry: W::Entry,
@@ -90,34 +88,34 @@ struct Request<W: Write> {
 }
 
 impl<W: Write> Batches<W> {
-    /// Starts as many writers as `writers` makes, each with a connection of its own and a queue of this length. A statement
-    /// of theirs may take so long.
+    /// Starts one task for each writer, each with its own connection and a queue of length `queue`. `timeout` limits
+    /// each statement.
     pub fn start(db: &PgPool, timeout: Duration, queue: usize, writers: Vec<W>) -> Self {
         let db = database::writers(db, u32::try_from(writers.len()).unwrap_or(u32::MAX), timeout);
         let shards = writers.into_iter().map(|write| {
             let (sender, requests) = mpsc::channel(queue);
-            let patience = timeout + Duration::from_secs(2);
-            tokio::spawn(Writer { db: db.clone(), connection: None, patience, write }.run(requests));
+            let limit = timeout + Duration::from_secs(2);
+            tokio::spawn(Writer { db: db.clone(), connection: None, limit, write }.run(requests));
             sender
         });
         Self { shards: shards.collect() }
     }
 
-    /// Has an entry of this user written. It is committed when this returns an outcome.
+    /// Writes an entry of this user. The entry is committed if this returns an outcome.
     pub async fn write(&self, user: i64, entry: W::Entry) -> Result<W::Outcome, BatchError> {
-        let (answer, answered) = oneshot::channel();
+        let (answer, outcome) = oneshot::channel();
         let shard = &self.shards[shard_of(user, self.shards.len())];
         shard.try_send(Request { user, entry, answer }).map_err(|_| BatchError::Overloaded)?;
-        answered.await.unwrap_or(Err(BatchError::Overloaded))
+        outcome.await.unwrap_or(Err(BatchError::Overloaded))
     }
 }
 
 struct Writer<W> {
     db: PgPool,
-    /// Kept from batch to batch: giving one back to the pool costs as much as a small batch does.
+    /// Kept between batches, because releasing a connection to the pool costs as much as a small batch.
     connection: Option<PoolConnection<Postgres>>,
-    /// How long one batch may take.
-    patience: Duration,
+    /// Maximum duration of one batch.
+    limit: Duration,
     write: W,
 }
 
@@ -129,7 +127,7 @@ impl<W: Write> Writer<W> {
             if !batch.is_empty() {
                 self.write_and_answer(&mut batch).await;
             }
-            // Those whose key is taken keep nobody else waiting.
+            // Entries held back by their key must not delay newly arrived ones.
             while !waiting.is_empty()
                 && waiting.len() < BATCH
                 && let Ok(request) = requests.try_recv()
@@ -148,9 +146,10 @@ impl<W: Write> Writer<W> {
                     request.answer(Ok(outcome));
                 }
             }
-            // One that cannot be written must not harm the others.
-            Err(error) if batch.len() > 1 && !database::is_away(&error) => {
-                tracing::warn!(%error, rows = batch.len(), counter = W::BATCHES, "a batch is written one by one");
+            // One invalid entry must not fail the others.
+            Err(error) if batch.len() > 1 && !database::is_unavailable(&error) => {
+                let rows = batch.len();
+                tracing::warn!(%error, rows, counter = W::BATCHES, "batch write failed; writing entries one by one");
                 self.write_one_by_one(batch).await;
             }
             Err(error) => {
@@ -162,8 +161,9 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes each entry by itself. Nobody waits twice for the same: where the database is gone, all that is left fails with
-    /// it, and where somebody else holds what a user's entry needs, all that is left of that user does.
+    /// Writes each entry in a separate transaction. Does not wait again for a cause that already failed an entry: once
+    /// the database is unavailable, all remaining entries fail with that error; once another transaction blocks a
+    /// user's rows, the remaining entries of that user fail.
     async fn write_one_by_one(&mut self, batch: &mut Vec<Request<W>>) {
         let mut gone: Option<Arc<sqlx::Error>> = None;
         let mut held: HashMap<i64, Arc<sqlx::Error>> = HashMap::new();
@@ -176,9 +176,10 @@ impl<W: Write> Writer<W> {
             let outcome = match self.write(std::slice::from_ref(&request.entry), Attempt::Second).await {
                 Ok(outcomes) => outcomes.into_iter().next().ok_or(BatchError::Overloaded),
                 Err(error) => {
-                    let (is_away, is_conflict) = (database::is_away(&error), database::is_conflict(&error));
+                    let (is_unavailable, is_conflict) =
+                        (database::is_unavailable(&error), database::is_conflict(&error));
                     let error = Arc::new(error);
-                    if is_away {
+                    if is_unavailable {
                         gone = Some(Arc::clone(&error));
                     } else if is_conflict {
                         held.insert(request.user, Arc::clone(&error));
@@ -190,12 +191,14 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes entries that share no key, all or none.
+    /// Writes entries with distinct keys, all or none.
     async fn write(&mut self, entries: &[W::Entry], attempt: Attempt) -> sqlx::Result<Vec<W::Outcome>> {
         let was_kept = self.connection.is_some();
         match self.write_once(entries, attempt).await {
-            // A connection that was idle may have been dead for long.
-            Err(error) if was_kept && database::is_away(&error) => self.write_once(entries, Attempt::Second).await,
+            // A connection kept from an earlier batch may have been dead for a while.
+            Err(error) if was_kept && database::is_unavailable(&error) => {
+                self.write_once(entries, Attempt::Second).await
+            }
             outcome => outcome,
         }
     }
@@ -205,10 +208,10 @@ impl<W: Write> Writer<W> {
             Some(kept) => kept,
             None => self.db.acquire().await?,
         };
-        // A fault of ours must not end the writer: nobody would take its place.
+        // A panic must not end the writer, because each shard has only one.
         let writing = AssertUnwindSafe(self.write.write(&mut connection, entries, attempt)).catch_unwind();
-        // The server ends a statement in time, unless it is gone without a word; then the network says so much later.
-        let written = match tokio::time::timeout(self.patience, writing).await {
+        // The server enforces the statement timeout. This limit covers a dead host, which TCP would report much later.
+        let written = match tokio::time::timeout(self.limit, writing).await {
             Ok(Ok(written)) => written,
             Ok(Err(_)) => Err(sqlx::Error::WorkerCrashed),
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
@@ -219,7 +222,7 @@ impl<W: Write> Writer<W> {
                 Ok(outcomes)
             }
             Err(error) => {
-                // Nobody knows what it is in the middle of: it is closed, and not given to the next one who asks.
+                // The connection's state is unknown, so close it instead of returning it to the pool.
                 drop(connection.detach());
                 Err(error)
             }
@@ -229,12 +232,12 @@ impl<W: Write> Writer<W> {
 
 impl<W: Write> Request<W> {
     fn answer(self, outcome: Result<W::Outcome, BatchError>) {
-        // Whoever does not wait any more does not need to be told.
+        // The caller may have stopped waiting.
         drop(self.answer.send(outcome));
     }
 }
 
-/// Lets an entry wait with those that do, unless too many with its key do already.
+/// Adds an entry to the waiting ones, unless too many with the same key are waiting.
 fn admit<W: Write>(waiting: &mut Vec<Request<W>>, request: Request<W>) {
     let has_room = W::key(&request.entry).is_none_or(|key| {
         waiting.iter().filter(|other| W::key(&other.entry).as_ref() == Some(&key)).count() < SAME_KEY
@@ -246,10 +249,10 @@ fn admit<W: Write>(waiting: &mut Vec<Request<W>>, request: Request<W>) {
     }
 }
 
-/// Moves what can be written together from those that wait. A second entry with the same key waits for the next batch: so
-/// each of them is written, in the order in which they came.
+/// Moves entries with distinct keys from `waiting` to `batch`. A second entry with the same key waits for the next
+/// batch, so entries with equal keys are written in the order of arrival.
 fn next_batch<W: Write>(waiting: &mut Vec<Request<W>>, batch: &mut Vec<Request<W>>) {
-    // Nobody waits for these any more, and they were not promised anything.
+    // Drops entries whose callers stopped waiting: no outcome was promised to them.
     waiting.retain(|request| !request.answer.is_closed());
     let mut taken = HashSet::with_capacity(waiting.len());
     batch.extend(waiting.extract_if(.., |request| W::key(&request.entry).is_none_or(|key| taken.insert(key))));
@@ -265,7 +268,7 @@ mod tests {
     use super::*;
     use crate::testing::{eventually, with_pools};
 
-    /// Entries of a key, if they have one, and a number.
+    /// Entries are pairs of an optional key and a number.
     struct Toy;
 
     impl Write for Toy {
@@ -279,7 +282,7 @@ mod tests {
         }
 
         async fn write(&self, _: &mut PgConnection, _: &[Self::Entry], _: Attempt) -> sqlx::Result<Vec<()>> {
-            unreachable!("nothing is written here")
+            unreachable!("never called")
         }
     }
 
@@ -287,14 +290,14 @@ mod tests {
 
     fn requests(entries: impl IntoIterator<Item = (Option<u8>, u32)>) -> (Vec<Request<Toy>>, Vec<Answered>) {
         let request = |entry| {
-            let (answer, answered) = oneshot::channel();
-            (Request { user: 1, entry, answer }, answered)
+            let (answer, outcome) = oneshot::channel();
+            (Request { user: 1, entry, answer }, outcome)
         };
         entries.into_iter().map(request).unzip()
     }
 
     #[test]
-    fn a_second_entry_with_a_key_waits_for_the_next_batch_and_in_order() {
+    fn entries_with_equal_keys_are_written_in_order() {
         let (mut waiting, answers) = requests([
             (Some(1), 10),
             (Some(2), 20),
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_too_much_at_once_is_told_so_and_keeps_nobody_else_out() {
+    fn excess_entries_of_one_key_are_refused() {
         let keys = std::iter::repeat_n(Some(1), SAME_KEY + 2).chain([Some(2), None]);
         let (requests, mut answers) = requests(keys.map(|key| (key, 0)));
         let mut waiting = Vec::new();
@@ -327,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn who_went_away_is_not_written() {
+    fn abandoned_entry_is_not_written() {
         let (mut waiting, mut answers) = requests([1, 2, 3].map(|key| (Some(key), u32::from(key))));
         answers.remove(1);
         let mut batch = Vec::new();
@@ -336,28 +339,28 @@ mod tests {
         assert!(waiting.is_empty());
     }
 
-    /// What a scripted writer does at each call.
+    /// Behaviour of a scripted writer in one call.
     #[derive(Clone, Copy)]
     enum Act {
         Write,
-        /// As when the connection breaks: nobody knows what was written.
+        /// Fails like a broken connection: the outcome is unknown.
         Break,
-        /// As when the database does not take it: nothing was written.
+        /// Fails like a refused statement: nothing was written.
         Refuse,
-        /// As when somebody else holds what it needs.
+        /// Fails like a lock held by another transaction.
         Wait,
         Panic,
     }
 
-    /// What was to be written at each call.
+    /// Entries and attempt of each call.
     type Calls = Vec<(Vec<u32>, Attempt)>;
 
-    /// Acts by a script, and then writes; remembers what it was called with.
+    /// Follows a script, then writes; records its calls.
     #[derive(Clone)]
     struct Scripted {
         script: Arc<Mutex<VecDeque<Act>>>,
         calls: Arc<Mutex<Calls>>,
-        /// Holds each call back until it is let through.
+        /// Blocks each call until a permit is added.
         gate: Arc<Semaphore>,
     }
 
@@ -388,13 +391,13 @@ mod tests {
                     let raise = "do $$ begin raise lock_not_available; end $$";
                     connection.execute(raise).await.map(|_| Vec::new())
                 }
-                Act::Panic => panic!("a fault of ours"),
+                Act::Panic => panic!("on purpose"),
             }
         }
     }
 
-    /// Writes 1 alone, and then 2, 3 and 4 in one batch, with acts from the second call on; returns what came of the
-    /// three, of a fifth afterwards, and the calls.
+    /// Writes 1 alone, then 2, 3 and 4 in one batch, following the script from the second call on. Returns the outcomes
+    /// of these three and of a fifth entry, and the calls.
     async fn play(acts: &[Act]) -> (Vec<Option<u32>>, Calls) {
         let mut played = None;
         with_pools(async |db, _| {
@@ -409,12 +412,12 @@ mod tests {
                 tokio::spawn(async move { batches.write(1, entry).await.ok() })
             };
             let first = write(1);
-            eventually("the first one is being written", async || {
+            eventually("the first batch is being written", async || {
                 scripted.calls.lock().expect("not poisoned").len() == 1
             })
             .await;
             let rest = [2, 3, 4].map(&write);
-            eventually("the others wait", async || batches.shards[0].capacity() == 7).await;
+            eventually("the other entries wait", async || batches.shards[0].capacity() == 7).await;
             scripted.gate.add_permits(100);
             assert_eq!(first.await.expect("ended"), Some(1));
             let mut outcomes = Vec::new();
@@ -430,7 +433,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_was_kept_gets_a_second_attempt_which_says_that_it_is_one() {
+    async fn kept_connection_gets_a_second_attempt() {
         let (outcomes, calls) = play(&[Act::Break]).await;
         assert_eq!(outcomes, [Some(2), Some(3), Some(4), Some(5)]);
         let all = vec![2, 3, 4];
@@ -441,15 +444,15 @@ mod tests {
             (vec![5], Attempt::First),
         ];
         assert_eq!(calls, expected);
-        // If it breaks again, everybody is told, and nobody is tried a third time.
+        // If the second attempt fails too, every caller gets the error, and no third attempt follows.
         let (outcomes, calls) = play(&[Act::Break, Act::Break]).await;
         assert_eq!(outcomes, [None, None, None, Some(5)]);
         assert_eq!(calls.len(), 4);
     }
 
     #[tokio::test]
-    async fn one_that_cannot_be_written_harms_no_other_and_none_is_taken_for_new_again() {
-        // The batch breaks, and its second attempt is refused: then each of them may have been written.
+    async fn invalid_entry_does_not_fail_the_others() {
+        // The batch breaks and its second attempt is refused, so each entry may have been written.
         let (outcomes, calls) = play(&[Act::Break, Act::Refuse, Act::Write, Act::Refuse, Act::Write]).await;
         assert_eq!(outcomes, [Some(2), None, Some(4), Some(5)]);
         let alone = [(vec![2], Attempt::Second), (vec![3], Attempt::Second), (vec![4], Attempt::Second)];
@@ -457,20 +460,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_twice_for_the_same() {
-        // All three are of one user, whose rows somebody holds.
+    async fn remaining_entries_do_not_wait_for_known_failure() {
+        // All three entries belong to one user, whose rows are locked by another transaction.
         let (outcomes, calls) = play(&[Act::Wait, Act::Wait]).await;
         assert_eq!(outcomes, [None, None, None, Some(5)]);
         assert_eq!(calls[1..3], [(vec![2, 3, 4], Attempt::First), (vec![2], Attempt::Second)]);
         assert_eq!(calls.len(), 4, "the other two are not tried");
-        // The database goes away in the middle: the one that noticed tries again, the next one does not.
+        // The database becomes unavailable midway: the entry that hits this is retried, the next one is not tried.
         let (outcomes, calls) = play(&[Act::Refuse, Act::Write, Act::Break, Act::Break]).await;
         assert_eq!(outcomes, [Some(2), None, None, Some(5)]);
         assert_eq!(calls[2..5], [2, 3, 3].map(|entry| (vec![entry], Attempt::Second)));
     }
 
     #[tokio::test]
-    async fn a_panic_ends_neither_the_others_nor_the_writer() {
+    async fn panic_stops_neither_writer_nor_other_entries() {
         let (outcomes, calls) = play(&[Act::Panic, Act::Write, Act::Panic, Act::Write]).await;
         assert_eq!(outcomes, [Some(2), None, Some(4), Some(5)]);
         assert_eq!(calls.len(), 6);

@@ -1,17 +1,16 @@
-//! Time, handed in. Closing times, expiry and streaks are rules about time; a rule that reads a global clock can only
-//! be tested by waiting. The lint configuration bans the global clocks everywhere but here.
+//! Injected time. Closing times, expiry and streaks are rules about time, and a rule that reads a global clock can only
+//! be tested by waiting. The lint configuration bans global clocks everywhere but here.
 
 use std::fmt;
 
 use time::OffsetDateTime;
 
-/// Tells the wall-clock time in UTC.
+/// A source of the wall-clock time in UTC.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The present moment, in whole microseconds: a moment that was stored is the one that is read.
+    /// Current time in whole microseconds, the precision of the database, so a stored time reads back unchanged.
     fn now(&self) -> OffsetDateTime;
 }
 
-/// The machine's clock.
 #[derive(Debug)]
 pub struct SystemClock;
 
@@ -28,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_is_as_exact_as_the_database() {
+    fn clock_has_database_precision() {
         assert!((0..1_000).all(|_| SystemClock.now().nanosecond().is_multiple_of(1_000)));
     }
 }

@@ -1,4 +1,4 @@
-//! Shared dependencies of services.
+//! Handles shared by most services.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,23 +7,24 @@ use tokio::sync::Notify;
 
 use crate::{Environment, clock::Clock, random::Random, rate_limit::RateLimiter};
 
-/// Dependencies that most services share. Cheap to clone.
+/// The database pool, clock and other handles that most services need. Cheap to clone.
 #[derive(Clone)]
 pub struct Core {
     pub env: Environment,
     pub db: PgPool,
     pub clock: Arc<dyn Clock>,
     pub random: Arc<dyn Random>,
-    /// Limits shared by all processes.
+    /// Rate limits shared by all processes.
     pub limits: RateLimiter,
-    /// Notified when a message was written to the outbox in this process, so that the relay need not poll for it.
+    /// Notified after this process wrote a message to the outbox, so the relay publishes it without waiting for a
+    /// poll.
     pub outbox_written: Arc<Notify>,
-    /// How long the database works on one statement.
+    /// Maximum duration of one database statement.
     pub statement_timeout: Duration,
 }
 
 impl Core {
-    /// The same with another clock.
+    /// Returns a copy with another clock.
     #[must_use]
     pub fn with_clock(&self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, ..self.clone() }

@@ -1,6 +1,6 @@
-//! Secrets that the service must read again, in a database that others may read: backups, replicas, whoever looks into
-//! tables. They are encrypted under a key that is not in the database (AES-256-GCM), and bound to what they are for, so
-//! that nobody who can write there can put one in another's place.
+//! Encryption of stored secrets. The database may be read by others through backups, replicas and ad-hoc queries, so
+//! secrets are encrypted with AES-256-GCM under a key that is not in the database. Each is bound to its purpose, so
+//! an attacker with write access cannot put one secret in place of another.
 
 use std::fmt;
 
@@ -11,15 +11,15 @@ use super::{
     settings::CodeKey,
 };
 
-/// What seals and opens. The first key seals; all of them open.
+/// Encrypts with the first key; decrypts with any of them.
 pub struct SecretCipher {
     keys: Vec<(i16, LessSafeKey)>,
 }
 
-/// A sealed secret as it is stored.
+/// An encrypted secret as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sealed {
-    /// Which key opens it.
+pub struct Encrypted {
+    /// Version of the key that decrypts it.
     pub key_version: i16,
     /// Nonce, ciphertext and tag.
     pub bytes: Vec<u8>,
@@ -32,7 +32,7 @@ impl fmt::Debug for SecretCipher {
 }
 
 impl SecretCipher {
-    /// With these keys; with none, nothing can be sealed or opened.
+    /// Builds a cipher. Without keys, nothing can be encrypted or decrypted.
     pub fn new(keys: &[CodeKey]) -> Self {
         let key = |key: &CodeKey| {
             let bytes = hex::decode(key.expose()).ok()?;
@@ -42,22 +42,22 @@ impl SecretCipher {
         Self { keys: keys.iter().filter_map(key).collect() }
     }
 
-    /// The version of the key that seals, if there is one.
+    /// Version of the key that encrypts, if there is one.
     pub fn current(&self) -> Option<i16> {
         self.keys.first().map(|(version, _)| *version)
     }
 
-    /// Seals a secret that is `about` something. `None` without a key.
-    pub fn seal(&self, random: &dyn Random, about: &str, secret: &[u8]) -> Option<Sealed> {
+    /// Encrypts a secret and binds it to `about`, its purpose. `None` without a key.
+    pub fn seal(&self, random: &dyn Random, about: &str, secret: &[u8]) -> Option<Encrypted> {
         let (key_version, key) = self.keys.first()?;
         let nonce = random::bytes::<NONCE_LEN>(random);
         let mut sealed = secret.to_vec();
         let outcome = key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(about), &mut sealed);
-        outcome.ok().map(|()| Sealed { key_version: *key_version, bytes: [&nonce[..], &sealed].concat() })
+        outcome.ok().map(|()| Encrypted { key_version: *key_version, bytes: [&nonce[..], &sealed].concat() })
     }
 
-    /// Opens one. `None` where its key is not there, where it is about something else, or where somebody changed it.
-    pub fn open(&self, about: &str, sealed: &Sealed) -> Option<Vec<u8>> {
+    /// Decrypts a secret. `None` if its key is missing, if it was encrypted for another purpose, or if it was modified.
+    pub fn open(&self, about: &str, sealed: &Encrypted) -> Option<Vec<u8>> {
         let (_, key) = self.keys.iter().find(|(version, _)| *version == sealed.key_version)?;
         let (nonce, rest) = sealed.bytes.split_at_checked(NONCE_LEN)?;
         let (nonce, mut opened) = (Nonce::try_assume_unique_for_key(nonce).ok()?, rest.to_vec());
@@ -77,24 +77,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_opens_with_its_key_for_its_purpose_only() {
+    fn secret_decrypts_with_its_key_and_purpose_only() {
         let random = SeededRandom::new(1);
         let (old, both) = (SecretCipher::new(&[key(1, "a")]), SecretCipher::new(&[key(2, "b"), key(1, "a")]));
         let sealed = old.seal(&random, "one", b"secret").expect("a key");
         assert!(!sealed.bytes.windows(6).any(|part| part == b"secret"));
-        assert_ne!(old.seal(&random, "one", b"secret"), Some(sealed.clone()), "never the same twice");
+        assert_ne!(old.seal(&random, "one", b"secret"), Some(sealed.clone()), "a new nonce each time");
         assert_eq!(old.open("one", &sealed).as_deref(), Some(&b"secret"[..]));
-        assert_eq!(both.open("one", &sealed).as_deref(), Some(&b"secret"[..]), "old keys still open");
-        assert_eq!(both.seal(&random, "one", b"x").map(|sealed| sealed.key_version), Some(2), "the first one seals");
-        assert_eq!(both.open("two", &sealed), None, "about something else");
-        assert_eq!(SecretCipher::new(&[key(1, "c")]).open("one", &sealed), None, "another key of that version");
-        assert_eq!(SecretCipher::new(&[key(3, "a")]).open("one", &sealed), None, "no key of that version");
+        assert_eq!(both.open("one", &sealed).as_deref(), Some(&b"secret"[..]), "old keys still decrypt");
+        assert_eq!(both.seal(&random, "one", b"x").map(|sealed| sealed.key_version), Some(2), "the first key encrypts");
+        assert_eq!(both.open("two", &sealed), None, "another purpose");
+        assert_eq!(SecretCipher::new(&[key(1, "c")]).open("one", &sealed), None, "another key with that version");
+        assert_eq!(SecretCipher::new(&[key(3, "a")]).open("one", &sealed), None, "no key with that version");
         for at in 0..sealed.bytes.len() {
             let mut changed = sealed.clone();
             changed.bytes[at] ^= 1;
             assert_eq!(old.open("one", &changed), None, "byte {at}");
         }
-        assert_eq!(old.open("one", &Sealed { bytes: vec![0; 5], ..sealed }), None);
+        assert_eq!(old.open("one", &Encrypted { bytes: vec![0; 5], ..sealed }), None);
         assert_eq!(SecretCipher::new(&[]).seal(&random, "one", b"x"), None);
     }
 }

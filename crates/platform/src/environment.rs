@@ -1,20 +1,19 @@
-//! The kind of deployment that a process belongs to.
+//! The environment that a process runs in.
 
-/// Where a process runs. What is not one of the names is `production`: a misspelt name must not loosen anything.
+/// Kind of deployment. An unknown name means `production`, so a typo cannot relax a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Environment {
     /// A developer's machine.
     Local,
     /// Automated tests.
     Testing,
-    /// A rehearsal of production.
+    /// A deployment for rehearsing production.
     Staging,
-    /// The real thing.
     Production,
 }
 
 impl Environment {
-    /// Reads `MATCHDAY_ENV`.
+    /// Parses the value of `MATCHDAY_ENV`.
     pub fn from_name(name: Option<&str>) -> Self {
         match name {
             Some("local") => Self::Local,
@@ -34,13 +33,13 @@ impl Environment {
         }
     }
 
-    /// How many times as much strangers may cause here: a developer, and a test that makes a hundred users, sit behind
-    /// one address.
+    /// Factor by which limits for unauthenticated callers are relaxed. In development, a developer and a test with a
+    /// hundred users share one address.
     pub fn leniency(self) -> u32 {
         if self.is_development() { 1_000 } else { 1 }
     }
 
-    /// Whether conveniences for developers may exist here.
+    /// Whether development helpers are available.
     pub fn is_development(self) -> bool {
         matches!(self, Self::Local | Self::Testing)
     }

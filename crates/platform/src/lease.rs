@@ -1,7 +1,7 @@
-//! Work that only one process may do at a time, held by a lease in the database.
+//! Leases in the database, for work that only one process may do at a time.
 //!
-//! A lease ends by itself when its holder falls silent, also when the holder is merely paused and its connections stay
-//! open, which a lock bound to a connection would not survive.
+//! A lease expires when its holder stops renewing it. This covers a paused process whose connections stay open, unlike
+//! a lock bound to a connection.
 
 use std::{
     sync::Mutex,
@@ -11,23 +11,23 @@ use std::{
 use sqlx::PgPool;
 use uuid::Uuid;
 
-/// One process's claim to a named piece of work.
+/// One process's claim to a named task.
 #[derive(Debug)]
 pub struct Lease {
     name: &'static str,
     holder: Uuid,
     length: Duration,
-    /// When it was last granted, by this process's monotonic clock, taken before the question was asked.
+    /// Time of the last grant by this process's monotonic clock, taken before the query was sent.
     granted: Mutex<Option<Instant>>,
 }
 
 impl Lease {
-    /// A claim that has not been made yet. `holder` must be this process's alone.
+    /// Creates a claim without acquiring it. `holder` must be unique to this process.
     pub fn new(name: &'static str, holder: Uuid, length: Duration) -> Self {
         Self { name, holder, length, granted: Mutex::new(None) }
     }
 
-    /// Takes or renews the lease where it is free or ours; returns whether we hold it.
+    /// Acquires or renews the lease; returns whether this process holds it.
     pub async fn hold(&self, db: &PgPool) -> sqlx::Result<bool> {
         if self.age().is_some_and(|age| age < self.length / 3) {
             return Ok(true);
@@ -51,12 +51,12 @@ impl Lease {
         Ok(granted)
     }
 
-    /// Whether what we were granted still lasts, with a third of its length to spare.
+    /// Whether the lease is still valid, with a third of its length to spare.
     pub fn is_fresh(&self) -> bool {
         self.age().is_some_and(|age| age < self.length * 2 / 3)
     }
 
-    /// Gives the lease back, so that another process need not wait for its end.
+    /// Releases the lease, so another process need not wait until it expires.
     pub async fn release(&self, db: &PgPool) -> sqlx::Result<()> {
         *self.granted.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
         sqlx::query!("delete from leases where name = $1 and holder = $2", self.name, self.holder).execute(db).await?;

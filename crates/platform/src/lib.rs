@@ -1,4 +1,4 @@
-//! Infrastructure that every feature uses and none owns: configuration, database, messages, limits, telemetry.
+//! Infrastructure shared by all features: settings, database, messaging, rate limits, telemetry.
 
 pub mod batches;
 pub mod clock;

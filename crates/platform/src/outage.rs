@@ -1,20 +1,20 @@
-//! Logging a failure once: when it begins and when it ends, however often it is met in between.
+//! Logs an outage once when it starts and once when it ends, however many requests fail in between.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether something fails at present.
+/// Whether an operation fails at present.
 #[derive(Debug, Default)]
 pub struct Outage(AtomicBool);
 
 impl Outage {
-    /// Notes a failure; returns whether it is the first one.
+    /// Records a failure; returns whether it is the first one.
     pub fn begins(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }
 
-    /// Notes a success; returns whether it is the first one after a failure.
+    /// Records a success; returns whether it is the first one after a failure.
     pub fn ends(&self) -> bool {
-        // Successes are frequent, and reading is cheaper than writing.
+        // Successes are frequent, and a load is cheaper than a swap.
         self.0.load(Ordering::Acquire) && self.0.swap(false, Ordering::AcqRel)
     }
 }

@@ -1,6 +1,6 @@
-//! Posting to addresses that others chose: app companies, browsers. Never redirected, never longer than allowed, never
-//! reading more than an answer needs; and outside development only by TLS, and only where the whole internet could post
-//! too. Otherwise whoever chooses an address could have the service ask what only its own network can reach.
+//! Outbound HTTP to URLs chosen by third parties (app companies, browsers). Requests have a timeout, follow no
+//! redirects and read only the start of the response. Outside development they require TLS and public internet
+//! addresses. Otherwise, a third party could make the service send requests into its own network (SSRF).
 
 use std::{
     error::Error as StdError,
@@ -21,27 +21,27 @@ use url::{Host, Url};
 
 use crate::Environment;
 
-/// How much of an answer's body is looked at.
-const LONGEST_BODY: usize = 1_024;
-/// How long is waited for it, once there is a status. It can change nothing any more.
-const BODY_PATIENCE: Duration = Duration::from_millis(500);
+/// Maximum number of response body bytes that are read.
+const MAX_BODY: usize = 1_024;
+/// Maximum wait for the body after the status arrived. The body no longer changes the outcome.
+const BODY_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Where requests may go.
+/// Destinations to which requests are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Anywhere, also on this machine, also without TLS: for developers and tests.
+    /// Any address, also loopback, also without TLS: for development and tests.
     Anywhere,
-    /// The internet, by TLS.
+    /// Public internet addresses, with TLS.
     Internet,
 }
 
 impl Reach {
-    /// What an environment allows.
+    /// Destinations that an environment allows.
     pub fn of(env: Environment) -> Self {
         if env.is_development() { Self::Anywhere } else { Self::Internet }
     }
 
-    /// Whether an address may be posted to, as far as it can be told without asking where its host is.
+    /// Checks whether a URL is allowed, as far as possible without resolving its host.
     pub fn check(self, url: &Url) -> Result<(), AddressFault> {
         let secure = match url.scheme() {
             "https" => true,
@@ -60,7 +60,8 @@ impl Reach {
         let is_public = match url.host() {
             Some(Host::Ipv4(address)) => is_public(address.into()),
             Some(Host::Ipv6(address)) => is_public(address.into()),
-            // Where a name leads is looked at when it is followed. These are only told earlier.
+            // Names are checked when they are resolved for a connection. Refusing these here only reports the fault
+            // earlier.
             Some(Host::Domain(name)) => {
                 let name = name.trim_end_matches('.');
                 name != "localhost" && !name.ends_with(".localhost")
@@ -71,47 +72,46 @@ impl Reach {
     }
 }
 
-/// Why an address is not posted to.
+/// Reason why a URL is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressFault {
     /// Neither `http` nor `https`.
-    #[error("it is not an address like https://app.example.org/hook")]
+    #[error("the URL must look like https://app.example.org/hook")]
     NotHttp,
-    /// Without TLS.
-    #[error("it does not begin with https://")]
+    #[error("the URL must start with https://")]
     NotHttps,
-    /// A name or a password in the address would stand in lists and logs.
-    #[error("it holds a name or a password")]
+    /// Credentials in the URL would appear in lists and logs.
+    #[error("the URL must not contain a username or password")]
     Credentials,
-    /// Not on the internet.
-    #[error("it is not on the internet")]
+    /// Not a public internet address.
+    #[error("the URL must point to a public internet address")]
     NotPublic,
 }
 
-/// Why there is no answer.
+/// A request that got no response.
 #[derive(Debug, thiserror::Error)]
 pub enum PostError {
-    /// It was not even tried.
+    /// The URL was refused, and nothing was sent.
     #[error("not sent: {0}")]
     Address(#[from] AddressFault),
-    /// Nobody was reached, so surely nothing was taken.
+    /// No connection, so the receiver certainly got nothing.
     #[error("no connection: {0}")]
     Unreached(String),
-    /// It may have been taken.
-    #[error("no answer in time")]
+    /// The receiver may have processed the request.
+    #[error("no response in time")]
     TimedOut,
-    /// It may have been taken.
+    /// The receiver may have processed the request.
     #[error("the connection broke: {0}")]
     Broken(String),
 }
 
 impl PostError {
-    /// Whether surely nothing was taken.
+    /// Whether the receiver certainly got nothing.
     pub fn is_definite(&self) -> bool {
         matches!(self, Self::Address(_) | Self::Unreached(_))
     }
 
-    /// In one word, for metrics.
+    /// Metric label of the error.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Address(_) => "forbidden",
@@ -122,19 +122,18 @@ impl PostError {
     }
 }
 
-/// What came back.
+/// A response with the start of its body.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The status.
     pub status: StatusCode,
-    /// `Retry-After`, as it came.
+    /// Value of the `Retry-After` header.
     retry_after: Option<String>,
-    /// How the body begins.
+    /// First bytes of the body.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// How long is to be waited, if it says so, in either of the two forms there are.
+    /// Delay requested by `Retry-After`, given as seconds or as a date.
     pub fn retry_after(&self, now: OffsetDateTime) -> Option<Duration> {
         let text = self.retry_after.as_deref()?.trim();
         if let Ok(seconds) = text.parse() {
@@ -145,7 +144,7 @@ impl Answer {
     }
 }
 
-/// The way out.
+/// HTTP client for URLs chosen by third parties.
 #[derive(Clone, Debug)]
 pub struct OutboundHttp {
     client: reqwest::Client,
@@ -153,14 +152,14 @@ pub struct OutboundHttp {
 }
 
 impl OutboundHttp {
-    /// A way out on which nothing takes longer than `timeout`.
+    /// Creates a client whose requests take at most `timeout`.
     pub fn new(reach: Reach, timeout: Duration) -> reqwest::Result<Self> {
         let mut builder = reqwest::Client::builder()
             .timeout(timeout)
-            // Shorter than the whole: who was never connected has surely sent nothing.
+            // Shorter than the total timeout: a connect timeout proves that nothing was sent.
             .connect_timeout(timeout / 2)
             .redirect(redirect::Policy::none())
-            // A proxy would look names up in our place, and go where we must not.
+            // A proxy would resolve names itself and bypass the address check.
             .no_proxy()
             .user_agent(concat!("matchday/", env!("CARGO_PKG_VERSION")));
         if reach == Reach::Internet {
@@ -169,12 +168,11 @@ impl OutboundHttp {
         Ok(Self { client: builder.build()?, reach })
     }
 
-    /// Where it leads.
     pub fn reach(&self) -> Reach {
         self.reach
     }
 
-    /// Posts a body once, and never again by itself: it may have been taken.
+    /// Posts a body once. Never retries, because the receiver may have processed the request.
     pub async fn post(
         &self,
         url: &Url,
@@ -190,22 +188,22 @@ impl OutboundHttp {
         let status = response.status();
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let mut body = Vec::new();
-        // Read to its end, a connection can be used again. What does not end is left.
+        // Reading the body to its end makes the connection reusable. A longer body is abandoned.
         let reading = async {
-            while body.len() < LONGEST_BODY
+            while body.len() < MAX_BODY
                 && let Ok(Some(chunk)) = response.chunk().await
             {
                 body.extend_from_slice(&chunk);
             }
         };
-        let _ = tokio::time::timeout(BODY_PATIENCE, reading).await;
-        body.truncate(LONGEST_BODY);
+        let _ = tokio::time::timeout(BODY_TIMEOUT, reading).await;
+        body.truncate(MAX_BODY);
         Ok(Answer { status, retry_after, body })
     }
 }
 
 fn unanswered(error: reqwest::Error) -> PostError {
-    // The address may hold a secret of the receiver's, and most of the chain says nothing.
+    // The URL may contain a secret of the receiver, and most of the error chain adds nothing.
     let error = error.without_url();
     let mut cause: &dyn StdError = &error;
     while let Some(deeper) = cause.source() {
@@ -220,8 +218,8 @@ fn unanswered(error: reqwest::Error) -> PostError {
     }
 }
 
-/// Looks names up, and keeps to itself what is not on the internet. It stands where connections are made: a name that
-/// leads elsewhere by then than it did when it was chosen is caught too.
+/// Resolver that returns public addresses only. It runs for each connection, so a name that changed its address after
+/// it was registered (DNS rebinding) is caught too.
 struct PublicOnly;
 
 impl Resolve for PublicOnly {
@@ -242,7 +240,7 @@ struct NowherePublic;
 
 impl fmt::Display for NowherePublic {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("the name leads to no address on the internet")
+        formatter.write_str("the name does not resolve to a public internet address")
     }
 }
 
@@ -256,7 +254,8 @@ const fn v6(a: u16, b: u16, prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0), prefix)
 }
 
-/// What the registry of special addresses says is not for everybody, and one that a cloud puts its own things at.
+/// Networks that the IANA special-purpose registry marks as not globally reachable, and one used by a cloud provider's
+/// internal services.
 const SPECIAL_V4: [Ipv4Net; 16] = [
     v4(0, 0, 0, 0, 8),
     v4(10, 0, 0, 0, 8),
@@ -275,14 +274,14 @@ const SPECIAL_V4: [Ipv4Net; 16] = [
     v4(224, 0, 0, 0, 4),
     v4(240, 0, 0, 0, 4),
 ];
-/// All that is given out to anybody is in here,
+/// All globally assigned IPv6 addresses are in this range, except for [`SPECIAL_V6`].
 const PUBLIC_V6: Ipv6Net = v6(0x2000, 0, 3);
-/// but for these: protocols, documentation, tunnels that hide another address.
+/// Protocol assignments, documentation, and tunnels that embed another address.
 const SPECIAL_V6: [Ipv6Net; 4] = [v6(0x2001, 0, 23), v6(0x2001, 0x0db8, 32), v6(0x2002, 0, 16), v6(0x3fff, 0, 20)];
-/// An IPv4 address as networks without any show it.
+/// NAT64 prefix, which embeds an IPv4 address.
 const TRANSLATED: Ipv6Net = v6(0x64, 0xff9b, 96);
 
-/// Whether an address is one of the internet, that anybody could reach.
+/// Whether an address is globally reachable.
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => !SPECIAL_V4.iter().any(|net| net.contains(&address)),
@@ -302,7 +301,7 @@ mod tests {
     use crate::testing::{Receiver, Reply};
 
     #[test]
-    fn only_addresses_of_the_internet_are_public() {
+    fn recognises_public_addresses() {
         for (address, public) in [
             ("8.8.8.8", true),
             ("127.0.0.1", false),
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_must_not_be_asked_are_told_by_their_text() {
+    fn forbidden_addresses_are_refused_without_resolution() {
         for (text, fault) in [
             ("https://app.example.org/hook?a=b", None),
             ("https://8.8.8.8:8443/", None),
@@ -354,7 +353,7 @@ mod tests {
             ("https://LOCALHOST./", Some(AddressFault::NotPublic)),
             ("https://app.localhost/", Some(AddressFault::NotPublic)),
             ("https://127.0.0.1/", Some(AddressFault::NotPublic)),
-            // The same in other words.
+            // Other notations of the same addresses.
             ("https://2130706433/", Some(AddressFault::NotPublic)),
             ("https://0x7f.1/", Some(AddressFault::NotPublic)),
             ("https://[::ffff:127.0.0.1]/", Some(AddressFault::NotPublic)),
@@ -375,67 +374,67 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_leads_to_this_machine_is_not_followed() {
+    async fn name_resolving_to_local_address_is_refused() {
         let receiver = Receiver::start(|_, _| Reply::status(200)).await;
-        let outward = OutboundHttp::new(Reach::Internet, Duration::from_secs(5)).expect("a client");
-        // Its text looks like any other name; only where it leads tells.
+        let outbound = OutboundHttp::new(Reach::Internet, Duration::from_secs(5)).expect("a client");
+        // The text of this name is unremarkable; only its resolution reveals the local address.
         let name = hostname();
         let mut url = receiver.url.clone();
         url.set_scheme("https").expect("a scheme");
         url.set_host(Some(&name)).expect("a name");
         assert_eq!(Reach::Internet.check(&url), Ok(()), "{url}");
-        let error = post(&outward, &url).await.expect_err("not followed");
+        let error = post(&outbound, &url).await.expect_err("not followed");
         assert!(error.is_definite(), "{error}");
-        // Where the machine knows its own name.
+        // Only if the machine can resolve its own name.
         if tokio::net::lookup_host((name.as_str(), 0)).await.is_ok() {
             assert_eq!(error.to_string(), format!("no connection: {NowherePublic}"));
         }
-        let error = post(&outward, &"https://127.0.0.1:1/".parse().expect("an address")).await.expect_err("refused");
+        let error = post(&outbound, &"https://127.0.0.1:1/".parse().expect("an address")).await.expect_err("refused");
         assert!(matches!(error, PostError::Address(AddressFault::NotPublic)), "{error}");
         assert!(receiver.seen().is_empty());
         let found = PublicOnly.resolve("localhost".parse().expect("a name")).await;
         assert_eq!(
             found.err().map(|error| error.to_string()).as_deref(),
-            Some("the name leads to no address on the internet")
+            Some("the name does not resolve to a public internet address")
         );
     }
 
-    /// The machine's own name, which leads to itself.
+    /// The machine's hostname, which resolves to a local address.
     fn hostname() -> String {
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         if name.trim().is_empty() { "host.example.invalid".to_owned() } else { name.trim().to_owned() }
     }
 
     #[tokio::test]
-    async fn an_answer_is_read_as_far_as_it_matters() {
-        let outward = OutboundHttp::new(Reach::Anywhere, Duration::from_secs(5)).expect("a client");
+    async fn response_body_is_read_up_to_its_limit() {
+        let outbound = OutboundHttp::new(Reach::Anywhere, Duration::from_secs(5)).expect("a client");
         let elsewhere = Receiver::start(|_, _| Reply::status(200)).await;
         let target = elsewhere.url.to_string();
         let receiver = Receiver::start(move |_, _| Reply::status(307).with("location", &target)).await;
-        let answer = post(&outward, &receiver.url).await.expect("an answer");
+        let answer = post(&outbound, &receiver.url).await.expect("an answer");
         assert_eq!(answer.status, 307);
         assert!(elsewhere.seen().is_empty(), "redirects are not followed");
         let long = Receiver::start(|_, _| Reply::status(500).saying(&"x".repeat(100_000))).await;
-        assert_eq!(post(&outward, &long.url).await.expect("an answer").body.len(), LONGEST_BODY);
+        assert_eq!(post(&outbound, &long.url).await.expect("an answer").body.len(), MAX_BODY);
         let sought =
             [("7", Some(7)), (" 120 ", Some(120)), ("soon", None), ("Fri, 20 Nov 2026 15:01:30 GMT", Some(90))];
         for (header, seconds) in sought {
             let receiver = Receiver::start(move |_, _| Reply::status(503).with("retry-after", header)).await;
-            let answer = post(&outward, &receiver.url).await.expect("an answer");
+            let answer = post(&outbound, &receiver.url).await.expect("an answer");
             let wait = answer.retry_after(datetime!(2026-11-20 15:00 UTC));
             assert_eq!(wait, seconds.map(Duration::from_secs), "{header}");
         }
     }
 
     #[tokio::test]
-    async fn it_is_told_whether_anything_can_have_been_taken() {
-        let outward = OutboundHttp::new(Reach::Anywhere, Duration::from_millis(600)).expect("a client");
-        let nobody = post(&outward, &"http://127.0.0.1:1/secret".parse().expect("an address")).await;
-        let error = nobody.expect_err("nobody there");
+    async fn post_error_says_if_receiver_may_have_processed_it() {
+        let outbound = OutboundHttp::new(Reach::Anywhere, Duration::from_millis(600)).expect("a client");
+        let unreachable = post(&outbound, &"http://127.0.0.1:1/secret".parse().expect("an address")).await;
+        let error = unreachable.expect_err("no server");
         assert!(error.is_definite() && !error.to_string().contains("secret"), "{error}");
         let silent = Receiver::start(|_, _| Reply::never()).await;
-        let error = post(&outward, &silent.url).await.expect_err("no answer");
+        let error = post(&outbound, &silent.url).await.expect_err("no response");
         assert!(matches!(error, PostError::TimedOut) && !error.is_definite(), "{error}");
-        assert_eq!(silent.seen().len(), 1, "and it was not tried again");
+        assert_eq!(silent.seen().len(), 1, "not retried");
     }
 }

@@ -1,9 +1,9 @@
-//! Lists that are the same for everyone, built once and served as bytes.
+//! Cache of lists that are the same for every user, built once and served as bytes.
 //!
-//! A page is kept for a moment (`pages.keep`). A change marks every page stale; a stale page is rebuilt by the next
-//! request for it, unless that happens too often, in which case it lives out its moment. So a quiet system is always
-//! fresh, and on a hot one the database sees a bounded number of queries per distinct page and process, however many
-//! users ask.
+//! A page is kept for a short time (`pages.keep`). A change marks every page stale, and the next request rebuilds a
+//! stale page. A page that is rebuilt too often is served stale until it expires. So a quiet system is always fresh,
+//! and on a busy one the database sees a bounded number of queries per distinct page and process, however many users
+//! send requests.
 
 use std::{
     convert::Infallible,
@@ -25,24 +25,23 @@ use tokio::time::Instant;
 use super::rate_limit::{Limit, gcra};
 
 crate::section! {
-    /// The lists that are the same for everyone.
+    /// Cache of lists that are the same for every user.
     pages: Settings {
-        /// How long a page is served without rebuilding it.
+        /// Time for which a page is served without rebuilding it.
         keep: Duration = "1s",
-        /// How many pages are kept.
+        /// Maximum number of cached pages.
         cache_entries: usize = "2000",
     }
 }
 
-/// How often one stale page is rebuilt before its time.
+/// Rate limit of early rebuilds of one stale page.
 const REBUILDS: Limit = Limit { name: "page_rebuilds", burst: 10, every: Duration::from_millis(50) };
 
-/// A page as it is served.
+/// A page ready to be served.
 #[derive(Debug)]
 pub struct Page {
-    /// The body.
     pub body: Bytes,
-    /// A weak validator of the body.
+    /// Weak validator of the body.
     pub etag: HeaderValue,
     gzipped: OnceLock<Bytes>,
     built: Instant,
@@ -56,7 +55,7 @@ impl Page {
         Self { body, etag, gzipped: OnceLock::new(), built, generation }
     }
 
-    /// The body compressed, once for all who ask.
+    /// Compressed body, computed once for all requests.
     pub fn gzipped(&self) -> Bytes {
         self.gzipped
             .get_or_init(|| {
@@ -69,7 +68,7 @@ impl Page {
     }
 }
 
-/// The pages of one list, by query.
+/// Pages of one list, by query.
 pub struct PageCache<K, E> {
     slots: quick_cache::sync::Cache<K, Arc<Slot<E>>>,
     generation: AtomicU64,
@@ -79,10 +78,10 @@ pub struct PageCache<K, E> {
 
 struct Slot<E> {
     page: RwLock<Option<Arc<Page>>>,
-    /// Guards building. Holds why it failed the last time.
+    /// Serialises builds. Holds the error of the last failed build.
     building: tokio::sync::Mutex<Option<Arc<E>>>,
     failures: AtomicU64,
-    /// The arrival time of `REBUILDS`.
+    /// GCRA arrival time of `REBUILDS`.
     rebuilds: Mutex<i64>,
 }
 
@@ -98,7 +97,7 @@ impl<E> Default for Slot<E> {
 }
 
 impl<K: Hash + Eq + Clone, E> PageCache<K, E> {
-    /// An empty cache of at most `entries` pages.
+    /// Creates a cache of at most `entries` pages.
     pub fn new(keep: Duration, entries: usize) -> Self {
         Self {
             slots: quick_cache::sync::Cache::new(entries),
@@ -108,23 +107,24 @@ impl<K: Hash + Eq + Clone, E> PageCache<K, E> {
         }
     }
 
-    /// Something changed: what was built before may be wrong.
+    /// Marks all pages stale after a change.
     pub fn mark_stale(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The page for this query, built if need be. Whoever comes while it is being built waits for that one, and shares
-    /// its failure too: a database that is away must not be waited for by one request after the other.
+    /// Returns the page for this query, building it if necessary. Concurrent requests wait for the same build and share
+    /// its failure too: otherwise each of them in turn would wait for an unavailable database.
     pub async fn get(&self, key: K, build: impl AsyncFnOnce() -> Result<Bytes, E>) -> Result<Arc<Page>, Arc<E>> {
         let slot = match self.slots.get_or_insert_with(&key, || Ok::<_, Infallible>(Arc::default())) {
             Ok(slot) => slot,
             Err(never) => match never {},
         };
-        // What was told before this request must show in its answer; what is told while it waits need not.
+        // A change announced before this request must be visible in its response; a change announced while it waits
+        // need not be.
         let wanted = self.generation.load(Ordering::Acquire);
         match self.current(&slot) {
             Some(page) if page.generation >= wanted => Ok(page),
-            // Boxed, so that the many requests that need no building do not carry the room for it around.
+            // Boxed, so cache hits do not carry the size of the build future.
             _ => Box::pin(self.rebuild(&slot, wanted, build)).await,
         }
     }
@@ -147,7 +147,7 @@ impl<K: Hash + Eq + Clone, E> PageCache<K, E> {
         {
             return Err(Arc::clone(failure));
         }
-        // Read before building: a change that arrives meanwhile leaves the new page stale.
+        // Read before building, so a change during the build leaves the new page stale.
         let (generation, began) = (self.generation.load(Ordering::Acquire), Instant::now());
         let body = build().await.map_err(|failure| {
             let failure = Arc::new(failure);
@@ -161,13 +161,13 @@ impl<K: Hash + Eq + Clone, E> PageCache<K, E> {
         Ok(page)
     }
 
-    /// The page that is there, if its moment is not over.
+    /// Returns the cached page, unless it has expired.
     fn current(&self, slot: &Slot<E>) -> Option<Arc<Page>> {
         let page = slot.page.read().unwrap_or_else(PoisonError::into_inner).clone()?;
         (page.built.elapsed() < self.keep).then_some(page)
     }
 
-    /// Takes from the page's allowance of early rebuilds.
+    /// Whether a stale page may be rebuilt early. Consumes one attempt of `REBUILDS` if so.
     fn may_rebuild(&self, slot: &Slot<E>) -> bool {
         let elapsed = i64::try_from(self.began.elapsed().as_micros()).unwrap_or(i64::MAX);
         let mut arrival = slot.rebuilds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_page_lives_for_its_moment() {
+    async fn page_expires_after_its_time() {
         let pages = Counted::new();
         pages.get(0).await;
         tokio::time::advance(Duration::from_millis(900)).await;
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_shows_at_once_while_changes_are_rare() {
+    async fn rare_change_is_visible_immediately() {
         let pages = Counted::new();
         for expected in 1..=10 {
             assert_eq!(pages.get(0).await.body, format!("0:{expected}"));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hot_page_is_rebuilt_a_bounded_number_of_times() {
+    async fn rebuilds_of_a_hot_page_are_bounded() {
         let pages = Counted::new();
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(10) {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_while_a_page_is_built_leaves_it_stale() {
+    async fn change_during_build_leaves_page_stale() {
         let pages = Counted::new();
         let building = pages.get(0);
         let change = async {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failed_build_is_shared_by_those_who_waited_and_tried_again_by_the_next() {
+    async fn failed_build_is_shared_then_retried() {
         let cache: PageCache<u8, &str> = PageCache::new(Duration::from_secs(1), 10);
         let builds = Cell::new(0);
         let fail = async || {
@@ -275,12 +275,12 @@ mod tests {
         for outcome in join_all((0..100).map(|_| cache.get(0, fail))).await {
             assert_eq!(*outcome.expect_err("fails"), "away");
         }
-        assert_eq!((builds.get(), began.elapsed()), (1, Duration::from_secs(3)), "all wait for the same one");
+        assert_eq!((builds.get(), began.elapsed()), (1, Duration::from_secs(3)), "all wait for the same build");
         assert_eq!(cache.get(0, async || Ok(Bytes::from("back"))).await.expect("built").body, "back");
     }
 
     #[test]
-    fn equal_bodies_have_equal_validators_and_compress_back() {
+    fn equal_bodies_have_equal_validators() {
         let page = |body: &'static str| Page::new(Bytes::from(body), Instant::now(), 0);
         assert_eq!(page("a").etag, page("a").etag);
         assert_ne!(page("a").etag, page("b").etag);

@@ -1,8 +1,8 @@
 //! Rate limits by the generic cell rate algorithm (GCRA), shared by all processes through Redis.
 //!
-//! A limit of "burst `b`, then one every `i`" is kept as one number per key: the theoretical arrival time, up to which
-//! capacity is spoken for. While Redis is away each process decides by itself, with half of what the limit allows:
-//! a limit that vanishes with its store is no limit.
+//! A limit of "burst `b`, then one every `i`" is stored as one number per key: the theoretical arrival time, up to
+//! which capacity is used. While Redis is unavailable, each process enforces half of each limit alone. Without this
+//! fallback, a Redis outage would lift every limit.
 
 use std::{
     convert::Infallible,
@@ -16,37 +16,37 @@ use time::OffsetDateTime;
 
 use super::{clock::Clock, outage::Outage};
 
-/// A limit's name and size.
+/// A rate limit with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Part of the key and of the metrics' labels.
+    /// Part of the key and of the metric labels.
     pub name: &'static str,
-    /// How many may come at once.
+    /// Number of attempts allowed without a pause.
     pub burst: u32,
-    /// After the burst, one every so often.
+    /// Interval between further attempts.
     pub every: Duration,
 }
 
 impl Limit {
-    /// What one process allows on its own.
+    /// Limit of a single process while Redis is unavailable.
     fn strict(self) -> Self {
         Self { burst: (self.burst / 2).max(1), every: self.every * 2, ..self }
     }
 }
 
-/// So many in each hour or day by the clock: for what costs money, where the bound must be plain to see.
+/// A fixed number per clock hour or day, for operations that cost money, where the bound must be easy to verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Part of the key and of the metrics' labels.
+    /// Part of the key and of the metric labels.
     pub name: &'static str,
-    /// How many.
+    /// Maximum number in each window.
     pub most: u32,
-    /// In which time.
+    /// Length of a window.
     pub per: Duration,
 }
 
 impl Quota {
-    /// What one process allows on its own.
+    /// Quota of a single process while Redis is unavailable.
     fn strict(self) -> Self {
         Self { most: self.most.div_ceil(2), ..self }
     }
@@ -61,20 +61,20 @@ impl Quota {
     }
 }
 
-/// The answer to one attempt.
+/// Result of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Whether the attempt is within the limit.
     pub allowed: bool,
-    /// The limit's burst, for `X-RateLimit-Limit`.
+    /// Burst of the limit, for `X-RateLimit-Limit`.
     pub limit: u32,
-    /// How many more would be allowed right now.
+    /// Number of further attempts allowed now.
     pub remaining: u32,
-    /// How long until one is allowed again; zero when one is.
+    /// Time until an attempt is allowed again; zero if one is allowed now.
     pub retry_after: Duration,
 }
 
-/// The rule itself, in microseconds: given the stored arrival time, the new one and the decision.
+/// The GCRA rule, in microseconds: takes the stored arrival time, returns the new one and the decision.
 pub fn gcra(limit: Limit, arrival: i64, now: i64) -> (Option<i64>, Decision) {
     let every = i64::try_from(limit.every.as_micros()).unwrap_or(i64::MAX / 1_000_000).max(1);
     let window = every * i64::from(limit.burst);
@@ -87,8 +87,8 @@ pub fn gcra(limit: Limit, arrival: i64, now: i64) -> (Option<i64>, Decision) {
     (allowed.then_some(new_arrival), Decision { allowed, limit: limit.burst, remaining, retry_after })
 }
 
-/// The same rule, run inside Redis so that concurrent callers take turns. `%.0f` because Lua would otherwise round
-/// microseconds since 1970 to 14 digits.
+/// The same rule as a Redis script, which runs atomically. `%.0f` because Lua would otherwise round microseconds since
+/// 1970 to 14 digits.
 const SCRIPT: &str = r"
 local every, burst, now = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local arrival = tonumber(redis.call('GET', KEYS[1]) or '0')
@@ -101,7 +101,7 @@ end
 return { string.format('%.0f', arrival), string.format('%.0f', wait) }
 ";
 
-/// Counts up to the most, and no further: a refused attempt takes nothing.
+/// Counts up to the maximum. A refused attempt does not count.
 const COUNT: &str = r"
 local taken = tonumber(redis.call('GET', KEYS[1]) or '0')
 if taken >= tonumber(ARGV[1]) then return { taken, 0 } end
@@ -122,7 +122,7 @@ redis.call('SET', KEYS[1], string.format('%.0f', arrival - tonumber(ARGV[1])), '
 return 1
 ";
 
-/// Takes from limits.
+/// Checks and updates rate limits and quotas.
 #[derive(Clone)]
 pub struct RateLimiter {
     inner: Arc<Inner>,
@@ -138,12 +138,11 @@ struct Inner {
     clock: Arc<dyn Clock>,
     breaker: Breaker,
     outage: Outage,
-    /// Arrival times of the fallback; bounded, because its keys come from clients.
+    /// Arrival times of the fallback. Bounded, because clients determine the keys.
     own: quick_cache::sync::Cache<String, Arc<Mutex<i64>>>,
 }
 
 impl RateLimiter {
-    /// A limiter on this Redis, with the time that is handed in.
     pub fn new(redis: ConnectionManager, prefix: &str, clock: Arc<dyn Clock>) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -161,7 +160,7 @@ impl RateLimiter {
         }
     }
 
-    /// Takes one from the limit of `key`.
+    /// Takes one attempt from the limit of `key`.
     pub async fn take(&self, limit: Limit, key: &str) -> Decision {
         let inner = &*self.inner;
         let now = micros(inner.clock.now());
@@ -172,13 +171,13 @@ impl RateLimiter {
         note(limit.name, decision)
     }
 
-    /// Counts one towards the quota of `key`.
+    /// Counts one attempt towards the quota of `key`.
     pub async fn count(&self, quota: Quota, key: &str) -> Decision {
         let (key, until_next) = self.window(quota, key);
         let decision = match self.count_shared(quota, &key, until_next).await {
             Some(decision) => {
-                // What all processes together have taken counts for this one too, so that without Redis it does not
-                // begin anew.
+                // Remember the shared count, so this process does not start from zero when Redis becomes
+                // unavailable.
                 let slot = self.own_slot(&key);
                 let mut own = slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 *own = (*own).max(i64::from(quota.most.saturating_sub(decision.remaining)));
@@ -189,8 +188,7 @@ impl RateLimiter {
         note(quota.name, decision)
     }
 
-    /// Takes back what was counted for something that did not happen after all. It is a courtesy: where it fails, a
-    /// little less is left.
+    /// Returns a counted attempt whose operation did not happen. Best effort: if it fails, slightly less remains.
     pub async fn uncount(&self, quota: Quota, key: &str) {
         let (key, _) = self.window(quota, key);
         {
@@ -210,7 +208,7 @@ impl RateLimiter {
         self.heard(quota.name, answer);
     }
 
-    /// Takes back what was taken for something that did not happen after all.
+    /// Returns a taken attempt whose operation did not happen.
     pub async fn untake(&self, limit: Limit, key: &str) {
         if self.inner.breaker.admit().is_err() {
             return;
@@ -226,7 +224,7 @@ impl RateLimiter {
         self.heard(limit.name, answer);
     }
 
-    /// The key of the present hour or day, and how long it lasts.
+    /// Key of the current window, and the time until it ends.
     fn window(&self, quota: Quota, key: &str) -> (String, Duration) {
         let now = micros(self.inner.clock.now());
         let per = i64::try_from(quota.per.as_micros()).unwrap_or(i64::MAX).max(1);
@@ -258,7 +256,7 @@ impl RateLimiter {
         quota.decide(u32::try_from(*taken).unwrap_or(u32::MAX), allowed, until_next)
     }
 
-    /// What Redis answered; `None` where the process must decide by itself.
+    /// Unwraps a Redis reply and logs outages; `None` if this process must decide alone.
     fn heard<T>(&self, limit: &'static str, answer: redis::RedisResult<T>) -> Option<T> {
         self.inner.breaker.record(answer.is_ok());
         match &answer {
@@ -317,7 +315,7 @@ impl RateLimiter {
     }
 }
 
-/// Counts a refusal.
+/// Counts a refusal in the metrics.
 pub fn note(name: &'static str, decision: Decision) -> Decision {
     if !decision.allowed {
         metrics::counter!("matchday_rate_limited_total", "limit" => name).increment(1);

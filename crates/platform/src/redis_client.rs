@@ -1,4 +1,4 @@
-//! Connections to Redis.
+//! Connections to Redis, with timeouts.
 
 use std::time::Duration;
 
@@ -10,31 +10,30 @@ use crate::{
 };
 
 section! {
-    /// Redis: what may be lost (rate limits, leaderboards). It must not throw keys away by itself: `noeviction`.
+    /// Redis, for data that can be rebuilt (rate limits, leaderboards). Set its eviction policy to `noeviction`.
     redis: Settings {
-        /// How to reach it.
+        /// Connection URL of the server.
         url: SecretUrl,
-        /// Stands before every key, so that several deployments can share a server.
+        /// Prefix of every key, so several deployments can share a server.
         prefix: String = "matchday",
-        /// How long a call may take before the process decides by itself.
+        /// Maximum duration of a call. Afterwards the process decides without Redis.
         timeout: Duration = "2s",
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
     pub fn conditions(&self) -> Conditions {
         vec![prefix_condition("redis.prefix", &self.prefix)]
     }
 }
 
-/// Prefixes are part of Redis keys and of NATS subjects, where dots and spaces have a meaning.
+/// Prefixes become part of Redis keys and NATS subjects, where dots and spaces have a meaning.
 pub(crate) fn prefix_condition(name: &str, prefix: &str) -> (bool, String) {
     let fits = !prefix.is_empty() && prefix.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    (fits, format!("{name} is not made of lower-case letters, digits and underscores"))
+    (fits, format!("{name} may contain only lower-case letters, digits and underscores"))
 }
 
-/// A connection that is made when it is first used and comes back by itself.
+/// Creates a connection that is established on first use and reconnects automatically.
 pub fn connect(config: &Settings) -> redis::RedisResult<ConnectionManager> {
     let client = redis::Client::open(config.url.expose())?;
     let options = ConnectionManagerConfig::new()

@@ -1,6 +1,6 @@
-//! The machinery behind configuration: typed keys with a meaning and a default, read from a TOML file and
-//! from `MATCHDAY_…` variables. It gathers every fault instead of stopping at the first, because an operator who has
-//! to restart a service once per typo stops reading its messages.
+//! Settings: typed keys with a meaning and a default, read from a TOML file and from `MATCHDAY_…` variables. All faults
+//! are collected instead of stopping at the first, because an operator who has to restart a service once per typo stops
+//! reading its messages.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,21 +13,22 @@ use ipnet::IpNet;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-/// A type that can stand behind a configuration key.
+/// A type that can be the value of a key.
 pub trait Setting: Sized {
     /// Completes the sentence "`x` is not …".
     const EXPECTED: &'static str;
-    /// The same of a list of them.
-    const LISTED: &'static str = "a list, in a variable separated by commas";
-    /// Whether the value may be shown.
+    /// The same for a list of values.
+    const LISTED: &'static str = "a list (in a variable, separated by commas)";
+    /// Whether the value must be hidden.
     const SECRET: bool = false;
-    /// Stands for a required value that is missing or faulty, so that everything else can still be checked.
+    /// Placeholder for a required value that is missing or invalid, so the remaining settings can still be
+    /// checked.
     const PLACEHOLDER: &'static str = "";
 
-    /// Reads the value as it is written in a variable, or in the file without its quotes.
+    /// Parses the value as written in a variable, or in the file without its quotes.
     fn parse(text: &str) -> Option<Self>;
 
-    /// Writes the value back so that `parse` reads it again.
+    /// Formats the value so that `parse` accepts it.
     fn show(&self) -> String;
 }
 
@@ -54,7 +55,7 @@ setting_by_from_str! {
 }
 
 impl Setting for String {
-    const EXPECTED: &'static str = "a text";
+    const EXPECTED: &'static str = "a string";
     fn parse(text: &str) -> Option<Self> {
         Some(text.to_owned())
     }
@@ -68,22 +69,20 @@ impl Setting for String {
 pub struct Phrase(String);
 
 impl Phrase {
-    /// Reads one.
     pub fn parse(text: &str) -> Option<Self> {
         let fits = (1..=64).contains(&text.chars().count()) && !text.chars().any(char::is_control);
         fits.then(|| Self(text.to_owned()))
     }
 
-    /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl Setting for Phrase {
-    const EXPECTED: &'static str = "a text of 1 to 64 characters without control characters";
+    const EXPECTED: &'static str = "a string of 1 to 64 characters without control characters";
     const LISTED: &'static str =
-        "a list separated by commas, each a text of 1 to 64 characters without control characters";
+        "a list separated by commas, each a string of 1 to 64 characters without control characters";
     fn parse(text: &str) -> Option<Self> {
         Self::parse(text)
     }
@@ -92,7 +91,7 @@ impl Setting for Phrase {
     }
 }
 
-/// A host, or with `*.` before it any of its subdomains.
+/// A host, or any of its subdomains if written with a leading `*.`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPattern {
     domain: String,
@@ -100,7 +99,7 @@ pub struct HostPattern {
 }
 
 impl HostPattern {
-    /// Whether the pattern matches a host as URLs have it, in lower case.
+    /// Whether the pattern matches a lower-case host of a URL.
     pub fn matches(&self, host: &str) -> bool {
         if !self.is_wildcard {
             return host == self.domain;
@@ -120,7 +119,7 @@ impl Setting for HostPattern {
                 && !label.starts_with('-')
                 && !label.ends_with('-')
         };
-        // A wildcard before a top-level domain would match nearly everything.
+        // A wildcard before a top-level domain would match nearly every host.
         let fits = domain.len() <= 253 && domain.contains('.') && domain.split('.').all(label);
         fits.then(|| Self { domain: domain.to_ascii_lowercase(), is_wildcard })
     }
@@ -129,7 +128,7 @@ impl Setting for HostPattern {
     }
 }
 
-/// A URL that may carry a password, and is therefore never printed.
+/// A URL that may contain a password and is therefore never printed.
 #[derive(Clone, Debug)]
 pub struct SecretUrl(SecretString);
 
@@ -139,7 +138,7 @@ impl SecretUrl {
         self.0.expose_secret()
     }
 
-    /// Host and port, which may be logged.
+    /// Host and port, which are safe to log.
     pub fn address(&self, default_port: u16) -> String {
         let url = Url::parse(self.expose()).ok();
         let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
@@ -155,14 +154,14 @@ impl Setting for SecretUrl {
         Url::parse(text).ok().filter(Url::has_host).map(|_| Self(text.into()))
     }
     fn show(&self) -> String {
-        // The password is the secret; host and database are what an operator wants to check.
+        // Only the password is secret; operators need to see the host and the database.
         Url::parse(self.expose()).map_or_else(
             |_| "…".to_owned(),
             |mut url| {
                 if url.password().is_some() {
                     let _ = url.set_password(Some("hidden"));
                 }
-                // Drivers take passwords among the parameters too.
+                // Drivers also accept passwords as query parameters.
                 let names: Vec<String> = url.query_pairs().map(|(name, _)| name.into_owned()).collect();
                 url.set_query(None);
                 for name in names {
@@ -179,7 +178,6 @@ impl Setting for SecretUrl {
 pub struct Secret(SecretString);
 
 impl Secret {
-    /// The text, still wrapped.
     pub fn inner(&self) -> &SecretString {
         &self.0
     }
@@ -196,7 +194,7 @@ impl Setting for Secret {
     }
 }
 
-/// A key that codes, or secrets of webhooks, are stored under.
+/// A versioned key for login codes or webhook secrets.
 #[derive(Clone, Debug)]
 pub struct CodeKey {
     version: u16,
@@ -204,18 +202,18 @@ pub struct CodeKey {
 }
 
 impl CodeKey {
-    /// What is stored beside each of them, to find the key again.
+    /// Version, stored next to each value to find its key.
     pub fn version(&self) -> u16 {
         self.version
     }
 
-    /// Its 32 bytes, in hexadecimal digits.
+    /// The 32 bytes of the key in hexadecimal digits.
     pub fn expose(&self) -> &str {
         self.key.expose_secret()
     }
 }
 
-/// Whether no two keys have the same version.
+/// Whether all versions are distinct.
 pub fn has_each_version_once(keys: &[CodeKey]) -> bool {
     let versions: Vec<u16> = keys.iter().map(CodeKey::version).collect();
     versions.iter().enumerate().all(|(at, version)| !versions[..at].contains(version))
@@ -227,7 +225,7 @@ impl Setting for CodeKey {
     const SECRET: bool = true;
     fn parse(text: &str) -> Option<Self> {
         let (version, key) = text.split_once(':')?;
-        // Stored as a smallint.
+        // Versions are stored as `smallint`.
         let version = version.parse().ok().filter(|&version| (1..=32_767).contains(&version))?;
         (hex::decode(key).ok()?.len() == 32).then(|| Self { version, key: key.into() })
     }
@@ -259,8 +257,8 @@ impl<T: Setting> Setting for Vec<T> {
 }
 
 impl Setting for Duration {
-    const EXPECTED: &'static str = "a time with its unit, like 500ms, 10s, 5m, 12h or 30d";
-    const LISTED: &'static str = "a list of times with their units, like 5s,2m,1h";
+    const EXPECTED: &'static str = "a duration with a unit, like 500ms, 10s, 5m, 12h or 30d";
+    const LISTED: &'static str = "a list of durations with units, like 5s,2m,1h";
     fn parse(text: &str) -> Option<Self> {
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
@@ -286,14 +284,12 @@ impl Setting for Duration {
     }
 }
 
-/// Where a value came from, for `matchday config` and for messages.
+/// Origin of a value, for `matchday config` and error messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
     Default,
-    /// The configuration file.
     File,
-    /// An environment variable, by name.
+    /// Name of the environment variable.
     Variable(String),
 }
 
@@ -307,37 +303,36 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One key as it ended up, for printing.
+/// A key with its effective value, for printing.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// `section.name`.
+    /// Full name, as in `section.name`.
     pub key: &'static str,
-    /// What the key means, from where it is declared.
+    /// Doc comment of the key's declaration.
     pub meaning: &'static str,
-    /// The effective value, with secrets hidden; `None` where it is unset.
+    /// Effective value with secrets hidden; `None` if unset.
     pub value: Option<String>,
-    /// Who set it.
     pub origin: Origin,
 }
 
-/// Everything that is wrong with a configuration, one plain line each.
+/// All faults of a configuration, one line each.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct Faults(pub Vec<String>);
 
-/// The raw values while they are being read.
+/// Raw values while the configuration is read.
 pub struct Source {
     variables: BTreeMap<String, String>,
     file: BTreeMap<String, String>,
     known: BTreeSet<&'static str>,
-    /// Keys with a fault of their own.
+    /// Keys whose own value is invalid.
     faulty: BTreeSet<&'static str>,
     entries: Vec<Entry>,
     faults: Vec<String>,
 }
 
 impl Source {
-    /// Gathers the variables and the file's text.
+    /// Collects the variables and parses the file.
     pub fn new(variables: impl IntoIterator<Item = (String, String)>, file: Option<&str>) -> Self {
         let mut source = Self {
             variables: variables.into_iter().filter(|(name, _)| name.starts_with("MATCHDAY_")).collect(),
@@ -354,13 +349,13 @@ impl Source {
         source
     }
 
-    /// A variable outside the tree of keys.
+    /// A variable that is not a setting, like `MATCHDAY_ENV`.
     pub fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// Reads one key. Where it is missing or faulty that is noted, and its default takes its place: the process will not
-    /// start, but the other settings can be checked together.
+    /// Reads one key. If it is missing or invalid, the fault is recorded and the default takes its place: the process
+    /// will not start, but the other settings can be checked together.
     pub fn read<T: Setting>(&mut self, key: &'static str, meaning: &'static str, default: Option<&str>) -> Option<T> {
         self.known.insert(key);
         let variable = variable_name(key);
@@ -373,7 +368,7 @@ impl Source {
         };
         let Some(text) = text else {
             self.faults
-                .push(format!("{key} is not set: put it in the file or in {variable}; it must be {}", T::EXPECTED));
+                .push(format!("{key} is not set: add it to the file or set {variable}; it must be {}", T::EXPECTED));
             self.faulty.insert(key);
             return T::parse(T::PLACEHOLDER);
         };
@@ -382,7 +377,7 @@ impl Source {
             let shown = value.show();
             self.entries.push(Entry { key, meaning, value: (!shown.is_empty()).then_some(shown), origin });
         } else {
-            // A secret with a typo in it is still a secret.
+            // An invalid secret is still a secret.
             let shown = if T::SECRET { "its value".to_owned() } else { format!("`{text}`") };
             self.faults.push(format!("{key} (from {origin}): {shown} is not {}", T::EXPECTED));
             self.faulty.insert(key);
@@ -390,14 +385,14 @@ impl Source {
         parsed.or_else(|| T::parse(default.unwrap_or(T::PLACEHOLDER)))
     }
 
-    /// Notes a fault that concerns several keys, unless it speaks of a key whose own value is a fault already.
+    /// Records a fault that involves several keys, unless it mentions a key whose own value is already invalid.
     pub fn fault(&mut self, fault: String) {
         if !self.faulty.iter().any(|key| names(&fault, key)) {
             self.faults.push(fault);
         }
     }
 
-    /// Ends the reading: unknown names are faults too, since a misspelt key is a setting that silently does nothing.
+    /// Finishes reading. Unknown names are faults too, since a misspelt key would silently have no effect.
     pub fn finish(mut self) -> Result<Vec<Entry>, Faults> {
         let known_variables: BTreeSet<String> = self.known.iter().map(|key| variable_name(key)).collect();
         let known_keys: BTreeSet<String> = self.known.iter().map(|&key| key.to_owned()).collect();
@@ -406,14 +401,14 @@ impl Source {
         let unknown_keys = self.file.keys().filter(|key| !known_keys.contains(*key));
         let unknown = unknown_variables
             .map(|name| unknown_name(name, "variable", &known_variables))
-            .chain(unknown_keys.map(|key| unknown_name(key, "key of the file", &known_keys)))
+            .chain(unknown_keys.map(|key| unknown_name(key, "key", &known_keys)))
             .collect::<Vec<_>>();
         self.faults.extend(unknown);
         if self.faults.is_empty() { Ok(self.entries) } else { Err(Faults(self.faults)) }
     }
 }
 
-/// Whether a text speaks of this key, and not of one that begins alike.
+/// Whether a text mentions exactly this key, and not a longer key with the same prefix.
 fn names(text: &str, key: &str) -> bool {
     let belongs = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '.';
     text.match_indices(key).any(|(at, _)| {
@@ -426,12 +421,13 @@ fn names(text: &str, key: &str) -> bool {
 fn unknown_name(name: &str, what: &str, known: &BTreeSet<String>) -> String {
     let nearest = known.iter().map(|other| (distance(name, other), other)).min();
     match nearest {
-        Some((steps, other)) if steps <= 4 => format!("{name} is no {what} of Matchday: did you mean {other}?"),
-        _ => format!("{name} is no {what} of Matchday: `matchday config` lists them all"),
+        Some((steps, other)) if steps <= 4 => format!("{name} is not a known {what}: did you mean {other}?"),
+        _ => format!("{name} is not a known {what}: `matchday config` lists them all"),
     }
 }
 
-/// `http.listen` is `MATCHDAY_HTTP__LISTEN`: two underscores, because names have single ones.
+/// `http.listen` becomes `MATCHDAY_HTTP__LISTEN`. Two underscores separate the section, because names contain single
+/// ones.
 fn variable_name(key: &str) -> String {
     format!("MATCHDAY_{}", key.replace('.', "__").to_uppercase())
 }
@@ -459,7 +455,7 @@ fn plain(value: &toml::Value) -> String {
     }
 }
 
-/// How many single-letter edits lie between two names (Levenshtein); for "did you mean".
+/// Levenshtein distance between two names, for "did you mean".
 pub fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -475,12 +471,13 @@ pub fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// Conditions across keys, each with the fault to report where it does not hold.
+/// Checks that types cannot express, like relations between keys: whether each holds, and the fault to report if not.
 pub type Conditions = Vec<(bool, String)>;
 
 /// Declares one section of the configuration: its keys, each with its meaning, type and default.
 ///
-/// A key without a default must be set. `..name: Type` at the end of a section adds keys that [`setting_group`](crate::setting_group) declares.
+/// A key without a default is required. `..name: Type` at the end of a section adds keys declared by
+/// [`setting_group`](crate::setting_group).
 #[macro_export]
 macro_rules! section {
     (
@@ -499,11 +496,11 @@ macro_rules! section {
         }
 
         impl $Section {
-            /// The section's name and meaning.
+            /// Name and meaning of the section.
             pub const SECTION: (&'static str, &'static str) = (stringify!($section), concat!($($section_doc, "\n"),*));
 
             pub fn read(source: &mut $crate::settings::Source) -> Option<Self> {
-                // Every key is read before the first missing one ends the construction, so that all faults are noted.
+                // Read every key before the first missing one ends the construction, so all faults are recorded.
                 $(
                     let $key = source.read::<$type>(
                         concat!(stringify!($section), ".", stringify!($key)),
@@ -520,9 +517,9 @@ macro_rules! section {
     (@default $default:literal) => { Some($default) };
 }
 
-/// Declares some keys of a section apart from the others, in a struct of their own. Their names begin with `$prefix`.
+/// Declares some keys of a section in a separate struct. Their names start with `$prefix`.
 ///
-/// All have defaults, because a group belongs to something that need not be used.
+/// All of them have defaults, because a group configures an optional component.
 #[macro_export]
 macro_rules! setting_group {
     (
@@ -538,7 +535,7 @@ macro_rules! setting_group {
         }
 
         impl $Group {
-            /// Reads every key, so that all faults are reported.
+            /// Reads every key, so all faults are reported.
             fn read(source: &mut $crate::settings::Source) -> Option<Self> {
                 $(
                     let $key = source.read::<$type>(
@@ -553,7 +550,7 @@ macro_rules! setting_group {
     };
 }
 
-/// Implements [`Setting`] for an enum by the names of its variants.
+/// Implements [`Setting`] for an enum, with a name for each variant.
 #[macro_export]
 macro_rules! setting_by_name {
     ($type:ty, $expected:literal, $($name:literal => $value:expr),+) => {
@@ -564,7 +561,8 @@ macro_rules! setting_by_name {
                 match text { $($name => Some($value),)+ _ => None }
             }
             fn show(&self) -> String {
-                [$(($name, $value)),+].into_iter().find(|(_, value)| value == self).map(|(name, _)| name.to_owned()).unwrap_or_default()
+                let names = [$(($name, $value)),+];
+                names.into_iter().find(|(_, value)| value == self).map(|(name, _)| name.to_owned()).unwrap_or_default()
             }
         }
     };
@@ -605,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_compared_by_edits() {
+    fn distance_counts_edits() {
         assert_eq!(distance("listen", "listen"), 0);
         assert_eq!(distance("lisen", "listen"), 1);
         assert_eq!(distance("", "abc"), 3);
@@ -614,13 +612,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_time_reads_as_it_was_shown(milliseconds in 0_u64..100_000_000_000) {
+        fn shown_duration_parses_back(milliseconds in 0_u64..100_000_000_000) {
             let time = Duration::from_millis(milliseconds);
             prop_assert_eq!(Duration::parse(&time.show()), Some(time));
         }
 
         #[test]
-        fn no_text_makes_a_time_panic(text in ".*") {
+        fn parsing_a_duration_never_panics(text in ".*") {
             let _ = Duration::parse(&text);
         }
     }

@@ -1,18 +1,18 @@
-//! Which shard a user's writes go through; no I/O.
+//! Assignment of users to shards of the batch writers; no I/O.
 //!
-//! A shard is an equal slice of the range of PostgreSQL's `hashint8(user_id)`. That is how Citus places the rows of a
-//! distributed table, so that with as many shards as shards a shard's batch stays on one of them. On a single node it only
-//! keeps what one user writes in the order in which it came.
+//! A shard is an equal slice of the range of PostgreSQL's `hashint8(user_id)`. Citus places the rows of a distributed
+//! table the same way, so with as many writer shards as Citus shards, each batch stays on one of them. On a single
+//! node, sharding only keeps the writes of one user in order.
 
-/// The shard of a user, from 0.
+/// Shard of a user, starting at 0.
 pub fn shard_of(user: i64, shards: usize) -> usize {
     let position = u64::try_from(i64::from(hash(user)) - i64::from(i32::MIN)).unwrap_or_default();
     let shard = (position * u64::try_from(shards).unwrap_or(1)) >> 32;
     usize::try_from(shard).unwrap_or_default()
 }
 
-/// PostgreSQL's `hashint8`: the two halves of the number folded into one, so that equal numbers of all integer types
-/// have equal hashes, and then Bob Jenkins' final mix.
+/// PostgreSQL's `hashint8`: folds the two halves of the number into one, so equal numbers of all integer types
+/// have equal hashes, and applies Bob Jenkins' final mix.
 fn hash(number: i64) -> i32 {
     let halves = number.cast_unsigned();
     let (high, low) = ((halves >> 32) as u32, (halves & 0xffff_ffff) as u32);
@@ -38,7 +38,7 @@ mod tests {
     use crate::testing::{as_service, with_database};
 
     #[tokio::test]
-    async fn the_hash_is_the_databases() {
+    async fn hash_equals_postgresql() {
         with_database(async |options| {
             let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
             let mut numbers: Vec<i64> =
@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_user_has_a_lane(user: i64, shards in 1_usize..100) {
+        fn every_user_has_a_shard(user: i64, shards in 1_usize..100) {
             prop_assert!(shard_of(user, shards) < shards);
         }
     }

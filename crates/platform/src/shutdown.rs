@@ -1,4 +1,4 @@
-//! How a process ends: readiness goes off, balancers get notice, requests finish, workers hand back.
+//! Graceful shutdown: readiness fails, load balancers get notice, requests finish, workers release their work.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 crate::section! {
-    /// How a process ends.
+    /// Graceful shutdown of a process.
     shutdown: Settings {
-        /// How long readiness is off before the listener closes, so that balancers stop sending.
+        /// Time between failing readiness and closing the listener, so load balancers stop sending requests.
         notice: Duration = "0s",
-        /// How long requests under way may take to finish.
+        /// Maximum time for requests in flight to finish.
         drain: Duration = "20s",
     }
 }
 
-/// The two steps of an ending, and the tasks that must be over before the process is.
+/// The two phases of a shutdown, and the tasks that must finish before the process exits.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     draining: CancellationToken,
@@ -27,37 +27,37 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Set once the process was told to end: readiness is off, but requests are still answered.
+    /// Cancelled when shutdown starts: readiness fails, but requests are still served.
     pub fn draining(&self) -> &CancellationToken {
         &self.draining
     }
 
-    /// Set when listeners close and workers stop taking work.
+    /// Cancelled when listeners close and workers stop taking work.
     pub fn closing(&self) -> &CancellationToken {
         &self.closing
     }
 
-    /// Starts a task that the process waits for.
+    /// Spawns a task that shutdown waits for.
     pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.tasks.spawn(task)
     }
 
-    /// Ends everything: gives notice, closes, and waits at most `drain` for what is under way.
+    /// Shuts down: fails readiness, waits for `notice`, closes, and waits at most `drain` for running tasks.
     pub async fn end(&self, notice: Duration, drain: Duration) {
         self.draining.cancel();
         if !notice.is_zero() {
-            tracing::info!(seconds = notice.as_secs_f64(), "not ready any more; waiting for balancers to notice");
+            tracing::info!(seconds = notice.as_secs_f64(), "readiness turned off; waiting for load balancers");
             tokio::time::sleep(notice).await;
         }
         self.closing.cancel();
         self.tasks.close();
         if tokio::time::timeout(drain, self.tasks.wait()).await.is_err() {
-            tracing::warn!(seconds = drain.as_secs_f64(), "some work did not finish in time and was cut off");
+            tracing::warn!(seconds = drain.as_secs_f64(), "drain timed out; remaining tasks aborted");
         }
     }
 }
 
-/// Resolves when the process is told to end (`SIGTERM`, or `SIGINT` from a terminal).
+/// Resolves on `SIGTERM`, or `SIGINT` from a terminal.
 pub async fn signalled() -> std::io::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {

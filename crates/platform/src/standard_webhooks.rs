@@ -1,6 +1,5 @@
-//! Signed messages to other services, as the Standard Webhooks specification has them: whoever has the secret can tell
-//! that a body is ours, that nobody changed it, and that it was sent just now. Libraries for receivers exist in most
-//! languages.
+//! Signed messages according to the Standard Webhooks specification. With the shared secret, a receiver can verify that
+//! a body comes from this service, is unmodified, and was sent recently. Receiver libraries exist for most languages.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -14,33 +13,32 @@ use super::{
     settings::Setting,
 };
 
-/// How secrets begin.
+/// Prefix of every secret.
 const PREFIX: &str = "whsec_";
 
-/// What a receiver checks signatures with: `whsec_` and 24 to 64 bytes in base64.
+/// Secret for signatures: `whsec_` and 24 to 64 bytes in base64.
 #[derive(Clone, Debug)]
 pub struct SigningSecret(SecretString);
 
 impl SigningSecret {
-    /// A new one.
+    /// Generates a random secret.
     pub fn make(random: &dyn Random) -> Self {
         Self(format!("{PREFIX}{}", STANDARD.encode(random::bytes::<32>(random))).into())
     }
 
-    /// Reads one.
     pub fn parse(text: &str) -> Option<Self> {
         let key = STANDARD.decode(text.strip_prefix(PREFIX)?).ok()?;
         (24..=64).contains(&key.len()).then(|| Self(text.into()))
     }
 
-    /// As the receiver has it.
+    /// The secret as given to the receiver.
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }
 
-    /// The signature of a message that is sent at this moment.
+    /// Signature of a message sent at `sent_at`.
     pub fn sign(&self, id: &str, sent_at: OffsetDateTime, body: &[u8]) -> String {
-        // It was read or made as base64, and a key may have any length.
+        // `parse` and `make` guarantee base64, and HMAC accepts keys of any length.
         let key = self.expose().strip_prefix(PREFIX).and_then(|key| STANDARD.decode(key).ok()).unwrap_or_default();
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&key) else { return String::new() };
         mac.update(format!("{id}.{}.", sent_at.unix_timestamp()).as_bytes());
@@ -48,7 +46,7 @@ impl SigningSecret {
         format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
     }
 
-    /// The headers of a message that is sent at this moment. `id` is the same whenever the same message is sent again.
+    /// Headers of a message sent at `sent_at`. `id` stays the same when a message is sent again.
     pub fn headers(&self, id: &str, sent_at: OffsetDateTime, body: &[u8]) -> Vec<(HeaderName, HeaderValue)> {
         let values = [
             ("content-type", "application/json".to_owned()),
@@ -81,9 +79,9 @@ mod tests {
     use super::*;
     use crate::testing::SeededRandom;
 
-    /// The example that the specification's own libraries are tested with.
+    /// Test vector of the specification's reference libraries.
     #[test]
-    fn the_published_example_has_the_published_signature() {
+    fn signature_matches_the_specification_example() {
         let secret = SigningSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").expect("a secret");
         let sent_at = OffsetDateTime::from_unix_timestamp(1_614_265_330).expect("a moment");
         let (id, body) = ("msg_p5jXN8AQM9LWM0D4loKWxJek", br#"{"test": 2432232314}"#);
@@ -99,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_has_the_length_that_the_specification_wants_and_hides_itself() {
+    fn secret_length_is_checked_and_debug_is_redacted() {
         for (bytes, valid) in [(0, false), (23, false), (24, true), (64, true), (65, false)] {
             let text = format!("whsec_{}", STANDARD.encode(vec![7; bytes]));
             assert_eq!(SigningSecret::parse(&text).is_some(), valid, "{bytes}");
@@ -115,9 +113,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn another_id_moment_or_body_has_another_signature(
-            id in "[a-z0-9_-]{1,20}", other_id in "[a-z0-9_-]{1,20}", seconds in 0_i64..4_000_000_000, later in 1_i64..1_000,
-            body in proptest::collection::vec(any::<u8>(), 0..100), other_body in proptest::collection::vec(any::<u8>(), 0..100),
+        fn signature_depends_on_id_time_and_body(
+            id in "[a-z0-9_-]{1,20}",
+            other_id in "[a-z0-9_-]{1,20}",
+            seconds in 0_i64..4_000_000_000,
+            later in 1_i64..1_000,
+            body in proptest::collection::vec(any::<u8>(), 0..100),
+            other_body in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let secret = SigningSecret::make(&SeededRandom::new(2));
             let at = |seconds| OffsetDateTime::from_unix_timestamp(seconds).expect("a moment");

@@ -1,10 +1,10 @@
-//! NATS: three `JetStream` streams, a consumer for work, and plain subscriptions for what every process must hear.
+//! NATS: three `JetStream` streams, consumers for work, and plain subscriptions for notifications to every process.
 //!
-//! | stream | subjects     | holds                                                   |
-//! |--------|--------------|---------------------------------------------------------|
-//! | facts  | `p.fact.>`   | what happened; kept for days, read by many              |
-//! | work   | `p.work.>`   | what is to be done; each item is done once and is gone  |
-//! | dead   | `p.dead.>`   | work that was given up, with the reason                 |
+//! | stream | subjects     | holds                                                        |
+//! |--------|--------------|--------------------------------------------------------------|
+//! | facts  | `p.fact.>`   | facts that happened; kept for days, read by many consumers   |
+//! | work   | `p.work.>`   | work items; each is processed once and removed               |
+//! | dead   | `p.dead.>`   | dead letters: work that was given up, with the reason        |
 //!
 //! `p` is `nats.prefix`.
 
@@ -38,55 +38,53 @@ use super::{
 use crate::section;
 
 section! {
-    /// NATS with JetStream: what moves between processes.
+    /// NATS with JetStream, for messages between processes.
     nats: Settings {
-        /// How to reach it.
+        /// Connection URL of the server.
         url: SecretUrl,
-        /// Stands before every subject and stream, so that several deployments can share a server.
+        /// Prefix of every subject and stream, so several deployments can share a server.
         prefix: String = "matchday",
-        /// How many servers keep each stream: 1 on a single server, 3 in a cluster.
+        /// Number of servers that store each stream: 1 on a single server, 3 in a cluster.
         replicas: usize = "1",
-        /// How long a call may take.
+        /// Maximum duration of a call.
         timeout: Duration = "2s",
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
     pub fn conditions(&self) -> Conditions {
         vec![prefix_condition("nats.prefix", &self.prefix)]
     }
 }
 
-/// JetStream forgets message ids after this long. A relay that fell silent for longer finds its lease gone.
+/// Time for which JetStream remembers message ids. A relay that was silent for longer finds its lease expired.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(5);
 
-/// How many items of a kind are with workers at once, over all processes.
+/// Maximum number of unacknowledged items per consumer, over all processes.
 const MAX_ACK_PENDING: i64 = 1_000;
 
-/// The connection to NATS. It is made in the background and comes back by itself.
+/// The connection to NATS. It is established in the background and reconnects automatically.
 #[derive(Clone)]
 pub struct Streams {
     client: async_nats::Client,
     context: jetstream::Context,
     prefix: Arc<str>,
     replicas: usize,
-    /// Counts how often the connection was made.
+    /// Number of times that the connection was established.
     connected: watch::Receiver<u64>,
-    /// Requests that fail although the connection stands, as when JetStream is off.
+    /// Requests that fail on a working connection, for example because JetStream is off.
     outage: Arc<Outage>,
-    /// Whether the streams were made.
-    are_made: Arc<Mutex<bool>>,
+    /// Whether this process has created the streams.
+    are_created: Arc<Mutex<bool>>,
 }
 
-/// One of the three streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// What happened.
+    /// Facts that happened.
     Facts,
-    /// What is to be done.
+    /// Work items to process.
     Work,
-    /// What was given up.
+    /// Dead letters.
     Dead,
 }
 
@@ -100,25 +98,25 @@ impl Stream {
     }
 }
 
-/// Why NATS did not do what it was asked; always worth another try.
+/// A failed NATS request; always worth a retry.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// A message was not stored.
     #[error("not published: {0}")]
     Publish(#[from] PublishError),
-    /// A stream could not be made.
-    #[error("no stream: {0}")]
+    /// A stream could not be created.
+    #[error("stream not created: {0}")]
     Stream(#[from] CreateStreamError),
-    /// A consumer could not be made or read.
-    #[error("no consumer: {0}")]
+    /// A consumer could not be created or read.
+    #[error("consumer failed: {0}")]
     Consumer(String),
-    /// A subscription could not be made.
+    /// A subscription could not be created.
     #[error("not subscribed: {0}")]
     Subscribe(#[from] async_nats::SubscribeError),
 }
 
 impl Streams {
-    /// Begins to connect; returns at once, also while the server is away.
+    /// Starts connecting. Returns immediately, also while the server is unavailable.
     pub async fn connect(config: &Settings) -> Result<Self, async_nats::ConnectError> {
         let (count, connected) = watch::channel(0);
         let count = Arc::new(count);
@@ -131,11 +129,11 @@ impl Streams {
                 let count = Arc::clone(&count);
                 async move {
                     match event {
-                        // After a gap, or when we were too slow, something may have been missed.
+                        // Messages may have been missed after a gap, or if this process was too slow.
                         async_nats::Event::Connected | async_nats::Event::SlowConsumer(_) => {
                             count.send_modify(|count| *count += 1);
                         }
-                        // The checks of dependencies log that the server is unavailable, once.
+                        // The dependency checks log an unavailable server, once.
                         other => tracing::debug!(event = %other, "NATS connection changed"),
                     }
                 }
@@ -151,29 +149,28 @@ impl Streams {
             replicas: config.replicas,
             connected,
             outage: Arc::default(),
-            are_made: Arc::default(),
+            are_created: Arc::default(),
         })
     }
 
-    /// Whether the server is there now.
     pub fn is_connected(&self) -> bool {
         self.client.connection_state() == async_nats::connection::State::Connected
     }
 
-    /// Checks the connection. A process that just began is given the time to make it.
+    /// Checks the connection. A process that just started is given time to establish it.
     pub async fn check(&self) -> Result<(), String> {
         let mut connections = self.connected.clone();
-        // An error means that the client has ended.
+        // An error means that the client has stopped.
         let _ = connections.wait_for(|&count| count > 0).await;
         if self.is_connected() { Ok(()) } else { Err("not connected".to_owned()) }
     }
 
-    /// Changes whenever the connection was made again: whatever was only said meanwhile has been missed.
+    /// Changes on every reconnection. Messages of plain subscriptions sent during the gap were missed.
     pub fn connections(&self) -> watch::Receiver<u64> {
         self.connected.clone()
     }
 
-    /// Makes the streams, or brings them up to date.
+    /// Creates the streams, or updates their configuration.
     pub async fn ensure(&self) -> Result<(), TransportError> {
         let days = |days: u64| Duration::from_secs(days * 86_400);
         for (stream, retention, max_age) in [
@@ -196,16 +193,16 @@ impl Streams {
         Ok(())
     }
 
-    /// Waits until the streams exist: before that nothing can be published or consumed, and messages wait in the outbox.
-    /// One of the callers makes them, and the others wait for it.
+    /// Waits until the streams exist. Before that, nothing can be published or consumed, and messages wait in the
+    /// outbox. One caller creates the streams while the others wait.
     pub async fn made(&self, closing: &CancellationToken) {
         let make = async {
-            let mut are_made = self.are_made.lock().await;
-            while !*are_made {
+            let mut are_created = self.are_created.lock().await;
+            while !*are_created {
                 match self.ensure().await {
                     Ok(()) => {
                         self.succeeded();
-                        *are_made = true;
+                        *are_created = true;
                     }
                     Err(error) => {
                         self.failed(&error, "streams");
@@ -220,10 +217,10 @@ impl Streams {
         }
     }
 
-    /// Logs a failed request once, until one succeeds. While the server is unavailable the checks of dependencies say so.
+    /// Logs the first failed request of an outage. An unavailable server is logged by the dependency checks.
     pub fn failed(&self, error: &TransportError, consumer: &str) {
         if self.is_connected() && self.outage.begins() {
-            tracing::warn!(%error, consumer, "NATS requests failed and are retried");
+            tracing::warn!(%error, consumer, "NATS requests are failing; retrying");
         } else {
             tracing::debug!(%error, consumer, "NATS request failed");
         }
@@ -235,25 +232,25 @@ impl Streams {
         }
     }
 
-    /// Sends a message; await the answer to know that it is stored.
+    /// Sends a message; await the returned future to know that it is stored.
     pub async fn send(&self, subject: &str, message: PublishMessage) -> Result<PublishAckFuture, TransportError> {
         Ok(self.context.send_publish(self.subject(subject), message).await?)
     }
 
-    /// Hears every message on these subjects from now on, in every process that asks, without memory.
+    /// Subscribes to subjects without persistence: every subscribed process receives each message sent from now on.
     pub async fn hear(&self, subject: &str) -> Result<Subscriber, TransportError> {
         Ok(self.client.subscribe(self.subject(subject)).await?)
     }
 
-    /// Waits, for a moment at most, until the server has taken what was sent, subscriptions included.
+    /// Waits briefly until the server has processed everything sent, subscriptions included.
     pub async fn settled(&self) {
         let flushed = tokio::time::timeout(Duration::from_secs(2), self.client.flush()).await;
         if !matches!(flushed, Ok(Ok(()))) {
-            tracing::debug!("NATS was not flushed");
+            tracing::debug!("NATS flush failed");
         }
     }
 
-    /// Reads a stream from its beginning as (subject without prefix, payload); for tests and tools.
+    /// Reads a stream from the start as (subject without prefix, payload); for tests and tools.
     pub async fn replay(&self, stream: Stream) -> Result<Vec<(String, Bytes)>, TransportError> {
         let failed = |error: &dyn fmt::Display| TransportError::Consumer(error.to_string());
         let stream = self.context.get_stream(self.stream_name(stream)).await.map_err(|e| failed(&e))?;
@@ -262,7 +259,7 @@ impl Streams {
         for sequence in state.first_sequence.max(1)..=state.last_sequence {
             match stream.direct_get(sequence).await {
                 Ok(message) => read.push((self.bare(&message.subject), message.payload)),
-                // Done, or never there.
+                // Acknowledged, or a gap in the sequence.
                 Err(error) if error.kind() == DirectGetErrorKind::NotFound => {}
                 Err(error) => return Err(failed(&error)),
             }
@@ -270,22 +267,23 @@ impl Streams {
         Ok(read)
     }
 
-    /// Where a stream stands: what it is called by its moment of making, and the first and the last message it holds. A
-    /// stream that was lost and made anew counts from one again, under another name.
+    /// Creation time of a stream, and its first and last message. A stream that was lost and recreated counts from one
+    /// again, with another creation time.
     pub async fn extent(&self, stream: Stream) -> Result<Extent, TransportError> {
         let failed = |error: &dyn fmt::Display| TransportError::Consumer(error.to_string());
         let stream = self.context.get_stream(self.stream_name(stream)).await.map_err(|e| failed(&e))?;
         let info = stream.cached_info();
         Ok(Extent {
             made: i64::try_from(info.created.unix_timestamp_nanos() / 1_000_000).unwrap_or_default(),
-            // An empty stream's first message is the next one.
+            // In an empty stream, the first message is the next one.
             first: info.state.first_sequence.max(1),
             last: info.state.last_sequence,
         })
     }
 
-    /// Reads messages on some subjects from one on, in order and without end; says also how many of them are there already.
-    /// Nothing is acknowledged, and nobody else gets less by it. Where it fails, go on after the last one that was read.
+    /// Reads messages on some subjects in order, starting at a sequence number; the reader never ends. Also returns how
+    /// many of them are already stored. Messages are not acknowledged, and other readers are not affected. After a
+    /// failure, continue after the last message read.
     pub async fn follow(
         &self,
         stream: Stream,
@@ -307,7 +305,7 @@ impl Streams {
         let waiting = consumer.cached_info().num_pending;
         let messages = consumer.messages().await.map_err(|e| failed(&e))?;
         let this = self.clone();
-        let told = messages.map(move |message| {
+        let published = messages.map(move |message| {
             let message = message.map_err(|e| failed(&e))?;
             let info = message.info().map_err(|e| failed(&e))?;
             Ok(StoredMessage {
@@ -317,19 +315,19 @@ impl Streams {
                 payload: message.payload.clone(),
             })
         });
-        Ok((waiting, told.boxed()))
+        Ok((waiting, published.boxed()))
     }
 
-    /// Removes the streams; for tests, which each have their own.
+    /// Deletes the streams; for tests, which each have their own.
     pub async fn remove(&self) {
         for stream in [Stream::Facts, Stream::Work, Stream::Dead] {
             if let Err(error) = self.context.delete_stream(self.stream_name(stream)).await {
-                tracing::debug!(%error, ?stream, "the stream was not removed");
+                tracing::debug!(%error, ?stream, "stream not deleted");
             }
         }
     }
 
-    /// Does the work on a subject until shutdown: at most `spec.at_once` items at a time, shared with every other
+    /// Processes the work on a subject until shutdown: at most `spec.at_once` items at a time, shared with every other
     /// process that runs a consumer of the same name.
     pub async fn consume<H, F>(&self, spec: WorkSpec, handler: H, shutdown: CancellationToken)
     where
@@ -364,7 +362,7 @@ impl Streams {
     {
         let failed = |error: &dyn fmt::Display| TransportError::Consumer(error.to_string());
         let stream = self.context.get_stream(self.stream_name(spec.stream)).await.map_err(|e| failed(&e))?;
-        // The server wants one or several, and not both.
+        // The server accepts one subject or several, but not both fields.
         let (mut filter_subject, mut filter_subjects) = (self.subject(&spec.subject), Vec::new());
         if !spec.also.is_empty() {
             filter_subjects.extend(spec.also.iter().map(|subject| self.subject(subject)));
@@ -384,7 +382,8 @@ impl Streams {
             .await
             .map_err(|e| failed(&e))?;
         loop {
-            // A place is taken before a message is: what this process cannot work on stays for another one.
+            // Acquire a slot before fetching a message, so items that this process cannot start stay available
+            // to others.
             let place = tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
                 place = Arc::clone(places).acquire_owned() => place.map_err(|e| failed(&e))?,
@@ -399,7 +398,7 @@ impl Streams {
                     .map_err(|e| failed(&e))?;
                 batch.next().await.transpose().map_err(|e| failed(&e))
             };
-            // A fetch that shutdown interrupts may have been answered already; the item comes again after `ack_wait`.
+            // A fetch interrupted by shutdown may already have received an item; it is redelivered after `ack_wait`.
             let message = tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
                 message = fetched => message?,
@@ -427,19 +426,21 @@ impl Streams {
             payload: message.payload.clone(),
             attempt,
         };
-        // Also what never came back to say so, because it took its process down each time.
+        // Covers items that never had an outcome because they crashed their process each time.
         if attempt > spec.attempts {
-            let error = anyhow::anyhow!("tried {} times without an outcome", attempt - 1);
+            let error = anyhow::anyhow!("{} attempts without an outcome", attempt - 1);
             return self.settle(spec, &message, attempt, Err(Failure::GiveUp(error))).await;
         }
         let mut work = std::pin::pin!(AssertUnwindSafe(async { handler(delivery).await }).catch_unwind());
-        // Long work is not work that was lost: tell the server before it gives the item to somebody else.
+        // Report progress during long work, before the server considers the item lost and redelivers it.
         let outcome = loop {
             tokio::select! {
-                outcome = &mut work => break outcome.unwrap_or_else(|_| Err(Failure::retry(anyhow::anyhow!("the handler panicked")))),
+                outcome = &mut work => {
+                    break outcome.unwrap_or_else(|_| Err(Failure::retry(anyhow::anyhow!("the handler panicked"))));
+                }
                 () = tokio::time::sleep(spec.ack_wait / 3) => {
                     if let Err(error) = message.ack_with(AckKind::Progress).await {
-                        tracing::debug!(%error, consumer = &*spec.name, "progress was not told");
+                        tracing::debug!(%error, consumer = &*spec.name, "progress not reported");
                     }
                 }
             }
@@ -447,18 +448,22 @@ impl Streams {
         self.settle(spec, &message, attempt, outcome).await;
     }
 
-    /// Tells the server how it went.
+    /// Reports the outcome to the server.
     async fn settle(&self, spec: &WorkSpec, message: &jetstream::Message, attempt: u64, outcome: Result<(), Failure>) {
         let (answer, label) = match outcome {
             Ok(()) => (AckKind::Ack, "done"),
             Err(Failure::Retry { error, after }) if attempt < spec.attempts => {
-                tracing::warn!(error = %format_args!("{error:#}"), consumer = &*spec.name, attempt, "work will be tried again");
+                tracing::warn!(
+                    error = %format_args!("{error:#}"), consumer = &*spec.name, attempt, "work item failed; retrying"
+                );
                 (AckKind::Nak(Some(after.unwrap_or_else(|| spec.pause_after(attempt)))), "retried")
             }
             Err(Failure::Retry { error, .. } | Failure::GiveUp(error)) => {
-                tracing::error!(error = %format_args!("{error:#}"), consumer = &*spec.name, attempt, "work was given up");
+                tracing::error!(
+                    error = %format_args!("{error:#}"), consumer = &*spec.name, attempt, "work item given up"
+                );
                 if self.bury(spec, message, &error).await.is_err() {
-                    // It cannot be set aside now, so it must not be lost: it comes again.
+                    // The dead letter could not be stored, so the item must be redelivered instead of lost.
                     (AckKind::Nak(Some(spec.longest_pause)), "retried")
                 } else {
                     (AckKind::Term, "given_up")
@@ -467,7 +472,7 @@ impl Streams {
         };
         metrics::counter!("matchday_work_total", "consumer" => spec.name.to_string(), "outcome" => label).increment(1);
         if let Err(error) = message.ack_with(answer).await {
-            tracing::warn!(%error, consumer = &*spec.name, "NATS was not told of the outcome; the item comes again");
+            tracing::warn!(%error, consumer = &*spec.name, "outcome not reported to NATS; item will be redelivered");
         }
     }
 
@@ -478,7 +483,7 @@ impl Streams {
         error: &anyhow::Error,
     ) -> Result<(), TransportError> {
         let mut headers = message.headers.clone().unwrap_or_default();
-        // Its place in its stream: buried once, however often it is given up.
+        // The stream sequence deduplicates: an item becomes one dead letter, however often it is given up.
         let sequence = message.info().map_or(0, |info| info.stream_sequence);
         headers.insert("Nats-Msg-Id", format!("{}-{sequence}", spec.name));
         headers.insert("Matchday-Consumer", &*spec.name);
@@ -502,7 +507,7 @@ impl Streams {
     }
 }
 
-/// Who to connect as: the client reads the address of a server from a URL, and passes over the name and password in it.
+/// Connection options with the credentials of the URL. The client takes only the server address from a URL.
 fn credentials(url: &str) -> async_nats::ConnectOptions {
     let decode = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
     match Url::parse(url).ok().map(|url| (decode(url.username()), url.password().map(decode))) {
@@ -516,65 +521,61 @@ fn message_id(message: &async_nats::Message) -> Option<String> {
     message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id")).map(ToString::to_string)
 }
 
-/// Where a stream stands.
+/// Creation time and sequence range of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// When it was made, in milliseconds.
+    /// Creation time in milliseconds.
     pub made: i64,
-    /// The oldest message that it holds.
+    /// Sequence of the oldest message.
     pub first: u64,
-    /// The newest.
+    /// Sequence of the newest message.
     pub last: u64,
 }
 
-/// A message as it stands in its stream.
+/// A message stored in a stream.
 #[derive(Clone, Debug)]
 pub struct StoredMessage {
-    /// Its place.
     pub sequence: u64,
-    /// The subject without prefix.
+    /// Subject without the prefix.
     pub subject: String,
-    /// The outbox id it was published under, if it came from there.
+    /// Message id given by the outbox relay, if it published the message.
     pub id: Option<String>,
-    /// The body.
     pub payload: Bytes,
 }
 
-/// How a kind of work is done.
+/// Configuration of a consumer of work.
 #[derive(Clone, Debug)]
 pub struct WorkSpec {
-    /// The durable consumer's name; processes that use the same share the work.
+    /// Name of the durable consumer; processes that use the same name share the work.
     pub name: Cow<'static, str>,
-    /// Where the work waits.
     pub stream: Stream,
-    /// Which of it, without prefix, as in `work.rooms.>`.
+    /// Subject without the prefix, as in `work.rooms.>`.
     pub subject: Cow<'static, str>,
-    /// And which else.
+    /// Further subjects, without the prefix.
     pub also: &'static [&'static str],
-    /// How many items this process works on at once.
+    /// Number of items that this process works on concurrently.
     pub at_once: usize,
-    /// How often an item is tried before it is given up.
+    /// Number of attempts before an item becomes a dead letter.
     pub attempts: u64,
-    /// How long the server waits for a sign of life before it gives an item to somebody else.
+    /// Time without progress after which the server redelivers an item.
     pub ack_wait: Duration,
-    /// The pause after a first failure; it doubles with each further one.
+    /// Pause after the first failure; doubles with each further one.
     pub first_pause: Duration,
-    /// The longest pause.
     pub longest_pause: Duration,
-    /// How many items may be with workers or wait for another try, over all processes; further ones are not looked at.
+    /// Maximum number of items in progress or waiting for a retry, over all processes. Further items are not delivered.
     pub most_waiting: i64,
-    /// Whether an item waits until the one before it is done, in whatever process.
+    /// Whether an item waits until the previous one is done, in any process.
     pub in_order: bool,
-    /// Where a consumer begins that is made for the first time.
+    /// Start position of a newly created consumer.
     pub begin: Begin,
 }
 
-/// Where a stream is read from.
+/// Start position in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// All that it holds.
+    /// All stored messages.
     AtTheOldest,
-    /// What comes from now on: who begins to listen is not told the news of last week.
+    /// Only new messages: a new consumer does not receive last week's facts.
     Now,
 }
 
@@ -588,7 +589,7 @@ impl Begin {
 }
 
 impl WorkSpec {
-    /// Work with the usual patience.
+    /// Creates a specification with the default limits and pauses.
     pub fn new(name: impl Into<Cow<'static, str>>, stream: Stream, subject: impl Into<Cow<'static, str>>) -> Self {
         Self {
             name: name.into(),
@@ -612,35 +613,33 @@ impl WorkSpec {
     }
 }
 
-/// A piece of work, handed to a handler. It may come more than once.
+/// A work item passed to a handler. It may be delivered more than once.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// The subject without prefix.
+    /// Subject without the prefix.
     pub subject: String,
-    /// The outbox id it was published under, if it came from there.
+    /// Message id given by the outbox relay, if it published the message.
     pub id: Option<String>,
-    /// The body.
     pub payload: Bytes,
-    /// 1 the first time.
+    /// Number of this delivery, starting at 1.
     pub attempt: u64,
 }
 
-/// Why work was not done, and whether trying again can help.
+/// A failure of a handler, and whether a retry can help.
 #[derive(Debug)]
 pub enum Failure {
-    /// The cause may pass.
+    /// The cause may be temporary.
     Retry {
-        /// What went wrong.
         error: anyhow::Error,
-        /// When to try again, where the cause says so; otherwise the pauses grow.
+        /// Delay requested by the cause; otherwise the pauses grow.
         after: Option<Duration>,
     },
-    /// It can never succeed: the item is set aside with the reason.
+    /// A retry cannot succeed: the item becomes a dead letter with this reason.
     GiveUp(anyhow::Error),
 }
 
 impl Failure {
-    /// A cause that may pass.
+    /// A failure whose cause may be temporary.
     pub fn retry(error: impl Into<anyhow::Error>) -> Self {
         Self::Retry { error: error.into(), after: None }
     }

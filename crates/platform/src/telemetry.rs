@@ -26,98 +26,97 @@ use super::settings::Conditions;
 use crate::{section, setting_by_name};
 
 section! {
-    /// What the process writes about itself.
+    /// Log output of the process.
     log: LogSettings {
-        /// `json` for machines, `pretty` for people. `pretty` uses colours if standard error is a terminal and `NO_COLOR` is
-        /// not set.
+        /// `json` for machines, `pretty` for people. `pretty` uses colours if standard error is a terminal and
+        /// `NO_COLOR` is unset.
         format: LogFormat = "json",
-        /// What is logged, as in `info,matchday=debug`.
+        /// Filter of log lines by level and target, as in `info,matchday=debug`.
         filter: String = "info,async_nats=warn,sqlx=warn",
-        /// Which requests get a line of their own: `problems` (answers of 500 and above, and slow ones), `all` or `none`.
+        /// Requests that get a log line: `problems` (responses of 500 and above, and slow ones), `all` or `none`.
         requests: RequestLog = "problems",
     }
 }
 
 section! {
-    /// OpenTelemetry traces.
+    /// Export of OpenTelemetry traces.
     traces: TraceSettings {
-        /// Where to send them by OTLP over HTTP, like `http://127.0.0.1:4318`. Empty: nowhere.
+        /// URL of the collector (OTLP over HTTP), like `http://127.0.0.1:4318`. Empty: no traces.
         endpoint: Option<Url> = "",
-        /// The share of requests that is traced, 0 to 1.
+        /// Share of requests that are traced, 0 to 1.
         sample: f64 = "0.1",
     }
 }
 
 impl TraceSettings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
     pub fn conditions(&self) -> Conditions {
         vec![((0.0..=1.0).contains(&self.sample), "traces.sample is not between 0 and 1".to_owned())]
     }
 }
 
-/// See `log.format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
     /// `time level message field=value`.
     Pretty,
 }
 
-/// See `log.requests`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestLog {
-    /// Server errors and slow answers.
+    /// Server errors and slow responses.
     Problems,
-    /// Every request.
     All,
-    /// No request.
     None,
 }
 
 setting_by_name!(LogFormat, "json or pretty", "json" => Self::Json, "pretty" => Self::Pretty);
-setting_by_name!(RequestLog, "problems, all or none", "problems" => Self::Problems, "all" => Self::All, "none" => Self::None);
+setting_by_name!(
+    RequestLog,
+    "problems, all or none",
+    "problems" => Self::Problems,
+    "all" => Self::All,
+    "none" => Self::None
+);
 
-/// Seconds. From a cached page to the deadline.
+/// Histogram buckets in seconds, from a cached page to the deadline.
 const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
 tokio::task_local! {
-    /// The request being answered by this task. Every log line names it; a span would cost each request more than
-    /// most of them take, and nearly all of them log nothing.
+    /// The request that this task serves, named on every log line. Not a span: creating one takes longer than serving
+    /// most requests, and nearly all requests log nothing.
     pub static CURRENT_REQUEST: CurrentRequest;
 }
 
-/// What a log line says of the request it belongs to.
+/// Request fields of a log line.
 #[derive(Clone, Debug)]
 pub struct CurrentRequest {
-    /// The id that the answer carries too.
+    /// Request id, also sent in the response.
     pub id: RequestId,
-    /// How it was asked.
     pub method: Method,
-    /// What was asked, as the route is written.
+    /// Route pattern, as in `/api/auth/events/{event}`.
     pub route: Arc<str>,
 }
 
-/// A request's id: the client's, or one made here.
+/// Request id, given by the client or generated.
 #[derive(Clone, Debug)]
 pub enum RequestId {
-    /// From the client, known to be harmless.
+    /// Sent by the client and validated.
     Given(HeaderValue),
-    /// 32 hexadecimal digits.
+    /// Generated: 32 hexadecimal digits.
     Made([u8; 32]),
 }
 
 impl RequestId {
-    /// The id of a process's request by number.
+    /// Generates an id from the process's seed and the number of the request.
     pub fn made(process: u64, number: u64) -> Self {
         let mut digits = [b'0'; 32];
-        // The sizes fit, so it cannot fail.
+        // Cannot fail, because the sizes match.
         let _ = hex::encode_to_slice(process.to_be_bytes(), &mut digits[..16]);
         let _ = hex::encode_to_slice(number.to_be_bytes(), &mut digits[16..]);
         Self::Made(digits)
     }
 
-    /// As text.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Given(header) => header.to_str().unwrap_or_default(),
@@ -125,7 +124,7 @@ impl RequestId {
         }
     }
 
-    /// As the answer carries it.
+    /// Value of the `X-Request-Id` response header.
     pub fn to_header(&self) -> HeaderValue {
         match self {
             Self::Given(header) => header.clone(),
@@ -134,7 +133,7 @@ impl RequestId {
     }
 }
 
-/// A future that goes on in a task of its own, but whose log lines still name the request it began in.
+/// Wraps a future that continues in another task, so its log lines still name the current request.
 pub fn in_this_request<F: Future>(future: F) -> impl Future<Output = F::Output> {
     match CURRENT_REQUEST.try_with(Clone::clone) {
         Ok(current) => Either::Left(CURRENT_REQUEST.scope(current, future)),
@@ -142,7 +141,7 @@ pub fn in_this_request<F: Future>(future: F) -> impl Future<Output = F::Output> 
     }
 }
 
-/// The trace that a caller says it is in (W3C `traceparent`).
+/// Trace context of the caller (W3C `traceparent`).
 pub fn remote_parent(headers: &HeaderMap) -> opentelemetry::Context {
     struct Headers<'a>(&'a HeaderMap);
 
@@ -159,17 +158,17 @@ pub fn remote_parent(headers: &HeaderMap) -> opentelemetry::Context {
     TraceContextPropagator::new().extract(&Headers(headers))
 }
 
-/// What must be flushed before the process ends.
-#[must_use = "dropping it at once would lose the last traces"]
+/// Exporter that must be flushed before the process exits.
+#[must_use = "dropping it immediately would lose the last traces"]
 pub struct Telemetry {
     traces: Option<SdkTracerProvider>,
 }
 
-/// Begins to log, and to export traces if so configured. Logs go to standard error: standard output belongs to what a
-/// command prints.
+/// Starts logging, and trace export if configured. Logs go to standard error, because standard output is reserved for
+/// the output of commands.
 pub fn start(log: &LogSettings, traces: &TraceSettings) -> anyhow::Result<Telemetry> {
     let filter = EnvFilter::try_new(&log.filter)
-        .map_err(|error| anyhow::anyhow!("log.filter: `{}` is no filter: {error}", log.filter))?;
+        .map_err(|error| anyhow::anyhow!("log.filter: `{}` is not a valid filter: {error}", log.filter))?;
     let has_colours =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(has_colours);
@@ -177,7 +176,7 @@ pub fn start(log: &LogSettings, traces: &TraceSettings) -> anyhow::Result<Teleme
         LogFormat::Json => lines.event_format(lines::Json).boxed(),
         LogFormat::Pretty => lines.event_format(lines::Pretty).boxed(),
     };
-    // The filter is for lines only: what is traced is decided by whether traces are exported.
+    // The filter applies to log lines only; whether spans are traced depends on the export settings.
     let lines = lines.with_filter(filter);
     let traces = traces.endpoint.as_ref().map(|endpoint| provider(endpoint, traces.sample)).transpose()?;
     let exported = traces.as_ref().map(|provider| {
@@ -201,17 +200,17 @@ fn provider(endpoint: &url::Url, sample: f64) -> anyhow::Result<SdkTracerProvide
 }
 
 impl Telemetry {
-    /// Sends what has not been sent. Blocks; call it outside the runtime's own threads.
+    /// Flushes pending traces. Blocks, so call it outside the runtime's threads.
     pub fn end(self) {
         if let Some(traces) = self.traces
             && let Err(error) = traces.shutdown()
         {
-            tracing::warn!(%error, "the last traces were not sent");
+            tracing::warn!(%error, "final trace export failed");
         }
     }
 }
 
-/// The process's metrics, in Prometheus' text format when rendered.
+/// Metrics of the process, rendered in Prometheus text format.
 pub fn metrics() -> &'static PrometheusHandle {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
     HANDLE.get_or_init(|| {
@@ -230,81 +229,96 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
         return;
     }
     metrics_process::Collector::default().describe();
-    metrics::describe_gauge!("matchday_part_up", "Whether this process reaches a part");
-    metrics::describe_gauge!("matchday_database_connections", "Connections to the database, by whether they are used");
-    metrics::describe_gauge!("matchday_database_connections_limit", "How many there may be at most");
-    metrics::describe_gauge!("matchday_work_waiting", "Messages that a consumer has not finished, by consumer");
-    metrics::describe_gauge!("matchday_results_unfinished", "Results that are not in all scores yet");
-    metrics::describe_gauge!("matchday_results_oldest_seconds", "How long the oldest of them is known");
-    metrics::describe_histogram!("matchday_http_seconds", "Time to answer a request, by route and status");
-    metrics::describe_gauge!("matchday_http_connections", "Open connections");
-    metrics::describe_counter!("matchday_http_shed_total", "Requests refused because too many were under way");
-    metrics::describe_counter!("matchday_rate_limited_total", "Attempts refused, by limit");
-    metrics::describe_counter!("matchday_rate_limit_fallback_total", "Decisions made without Redis");
-    metrics::describe_gauge!("matchday_outbox_lag_seconds", "Age of the oldest message that waits to be published");
-    metrics::describe_counter!("matchday_outbox_published_total", "Messages published");
-    metrics::describe_counter!("matchday_outbox_failures_total", "Turns of the relay that failed");
-    metrics::describe_counter!("matchday_work_total", "Items of work, by consumer and outcome");
+    metrics::describe_gauge!("matchday_part_up", "Whether this process reaches a dependency (1 or 0)");
+    metrics::describe_gauge!("matchday_database_connections", "Open database connections, by state (idle or used)");
+    metrics::describe_gauge!("matchday_database_connections_limit", "Maximum number of database connections");
+    metrics::describe_gauge!("matchday_work_waiting", "Messages waiting or in progress, by consumer");
+    metrics::describe_gauge!("matchday_results_unfinished", "Results not yet applied to all scores");
+    metrics::describe_gauge!("matchday_results_oldest_seconds", "Age of the oldest unfinished result");
+    metrics::describe_histogram!("matchday_http_seconds", "Time to respond to a request, by route and status");
+    metrics::describe_gauge!("matchday_http_connections", "Open HTTP connections");
+    metrics::describe_counter!("matchday_http_shed_total", "Requests refused because too many were in progress");
+    metrics::describe_counter!("matchday_rate_limited_total", "Attempts refused by a rate limit, by limit");
+    metrics::describe_counter!("matchday_rate_limit_fallback_total", "Rate limit decisions made without Redis");
+    metrics::describe_gauge!("matchday_outbox_lag_seconds", "Age of the oldest message waiting in the outbox");
+    metrics::describe_counter!("matchday_outbox_published_total", "Outbox messages published");
+    metrics::describe_counter!("matchday_outbox_failures_total", "Failed attempts of the relay to publish the outbox");
+    metrics::describe_counter!("matchday_work_total", "Work items processed, by consumer and outcome");
     metrics::describe_counter!(
         "matchday_session_lookups_total",
-        "Tokens looked up in the database, because they were not checked lately"
+        "Tokens looked up in the database because they were not cached"
     );
-    metrics::describe_counter!("matchday_coins_moved_total", "Coins that moved, by kind and direction");
-    metrics::describe_counter!("matchday_coins_deductions_total", "Deductions, by outcome");
-    metrics::describe_counter!("matchday_coins_batches_total", "Transactions that deductions were written by");
+    metrics::describe_counter!("matchday_coins_moved_total", "Coins moved, by kind and direction");
+    metrics::describe_counter!("matchday_coins_deductions_total", "Coin deductions, by outcome");
+    metrics::describe_counter!(
+        "matchday_coins_batches_total",
+        "Database transactions in which deductions were written"
+    );
     metrics::describe_counter!(
         "matchday_coins_written_off_total",
-        "Coins that a corrected result should take back, but that were spent already"
+        "Coins that a corrected result could not reclaim because they were spent"
     );
-    metrics::describe_counter!(
-        "matchday_idempotent_requests_total",
-        "Requests with an Idempotency-Key, by what became of them"
-    );
-    metrics::describe_counter!("matchday_codes_sent_total", "Codes handed to a provider, by purpose and country");
+    metrics::describe_counter!("matchday_idempotent_requests_total", "Requests with an Idempotency-Key, by outcome");
+    metrics::describe_counter!("matchday_codes_sent_total", "Codes sent to an SMS provider, by purpose and country");
     metrics::describe_counter!("matchday_codes_refused_total", "Codes not sent, by reason");
-    metrics::describe_counter!("matchday_codes_checked_total", "Codes that were tried, by purpose and outcome");
-    metrics::describe_counter!("matchday_codes_compared_total", "Tries that were compared with a code");
-    metrics::describe_counter!("matchday_codes_verified_total", "Codes that came back and were used, by country");
-    metrics::describe_counter!("matchday_sms_messages_total", "Messages, by provider and outcome");
-    metrics::describe_counter!("matchday_sms_reports_total", "What providers reported, by provider and delivery");
-    metrics::describe_counter!("matchday_sms_reports_refused_total", "Reports whose signature was not good");
+    metrics::describe_counter!("matchday_codes_checked_total", "Codes entered by users, by purpose and outcome");
+    metrics::describe_counter!("matchday_codes_compared_total", "Entered codes that were compared with a stored code");
+    metrics::describe_counter!("matchday_codes_verified_total", "Codes verified, by country");
+    metrics::describe_counter!("matchday_sms_messages_total", "SMS messages, by provider and outcome");
+    metrics::describe_counter!("matchday_sms_reports_total", "SMS delivery reports, by provider and delivery state");
+    metrics::describe_counter!(
+        "matchday_sms_reports_refused_total",
+        "SMS delivery reports refused because of their signature"
+    );
     metrics::describe_counter!(
         "matchday_sms_closures_total",
-        "Networks, blocks and countries limited because too few codes came back"
+        "Limits imposed on networks, number blocks and countries because too few codes were verified"
     );
-    metrics::describe_gauge!("matchday_sms_closed", "Networks, blocks and countries that get few codes");
-    metrics::describe_counter!("matchday_accounts_made_total", "Accounts made by a first login");
+    metrics::describe_gauge!("matchday_sms_closed", "Networks, number blocks and countries with limited codes");
+    metrics::describe_counter!("matchday_accounts_made_total", "Accounts created by a first login");
     metrics::describe_counter!("matchday_accounts_deleted_total", "Accounts deleted by their owners");
     metrics::describe_counter!("matchday_phone_moves_total", "Accounts that moved to another phone");
     metrics::describe_counter!("matchday_phone_moves_undone_total", "Moves to another phone that were undone");
-    metrics::describe_gauge!("matchday_departures_unfinished", "Deleted accounts that chat has not forgotten yet");
-    metrics::describe_gauge!("matchday_departures_oldest_seconds", "How long the oldest of them waits");
+    metrics::describe_gauge!("matchday_departures_unfinished", "Deleted accounts not yet removed from chat");
+    metrics::describe_gauge!(
+        "matchday_departures_oldest_seconds",
+        "Age of the oldest account deletion not yet finished in chat"
+    );
     metrics::describe_histogram!("matchday_chat_login_seconds", "Time to get chat credentials from the homeserver");
-    metrics::describe_counter!("matchday_chat_logins_total", "Chat credentials asked for, by outcome");
-    metrics::describe_counter!("matchday_rooms_opened_total", "Chat rooms that were made and opened");
-    metrics::describe_counter!("matchday_mirror_events_total", "Events that the homeserver pushed, by outcome");
+    metrics::describe_counter!("matchday_chat_logins_total", "Chat credentials requested, by outcome");
+    metrics::describe_counter!("matchday_rooms_opened_total", "Chat rooms created and opened");
+    metrics::describe_counter!("matchday_mirror_events_total", "Matrix events pushed by the homeserver, by outcome");
     metrics::describe_counter!("matchday_mirror_comparisons_total", "Rooms compared with the homeserver");
-    metrics::describe_counter!("matchday_mirror_corrections_total", "Memberships that a comparison put right");
-    metrics::describe_counter!("matchday_restrictions_total", "What operators did to accounts, by action");
-    metrics::describe_counter!("matchday_reports_total", "Messages that were reported");
-    metrics::describe_counter!("matchday_predictions_total", "Predictions that were submitted, by outcome");
-    metrics::describe_counter!("matchday_session_lookup_batches_total", "Statements by which tokens were looked up");
-    metrics::describe_counter!("matchday_predictions_batches_total", "Batches in which predictions were written");
-    metrics::describe_counter!("matchday_scores_changed_total", "Scores that followed a result");
-    metrics::describe_counter!("matchday_leaderboard_places_total", "Places set on leaderboards");
-    metrics::describe_counter!("matchday_leaderboards_filled_total", "Leaderboards filled from the database");
+    metrics::describe_counter!(
+        "matchday_mirror_corrections_total",
+        "Memberships corrected by a comparison with the homeserver"
+    );
+    metrics::describe_counter!("matchday_restrictions_total", "Restrictions of accounts by operators, by action");
+    metrics::describe_counter!("matchday_reports_total", "Chat messages reported by users");
+    metrics::describe_counter!("matchday_predictions_total", "Predictions submitted, by outcome");
+    metrics::describe_counter!(
+        "matchday_session_lookup_batches_total",
+        "Database statements in which tokens were looked up"
+    );
+    metrics::describe_counter!(
+        "matchday_predictions_batches_total",
+        "Database transactions in which predictions were written"
+    );
+    metrics::describe_counter!("matchday_scores_changed_total", "Scores changed by a result");
+    metrics::describe_counter!("matchday_leaderboard_places_total", "Leaderboard entries written");
+    metrics::describe_counter!("matchday_leaderboards_filled_total", "Leaderboards rebuilt from the database");
     metrics::describe_gauge!(
         "matchday_feed_last_success_timestamp_seconds",
-        "When a look at a feed last went well, by feed; only the process that looks knows"
+        "Time of the last successful poll, by feed; reported by the polling process only"
     );
-    metrics::describe_counter!("matchday_feed_failures_total", "Looks at a feed that failed, by feed");
-    metrics::describe_counter!("matchday_feed_changes_total", "Teams and matches that a feed made or changed, by feed");
-    metrics::describe_counter!("matchday_webhooks_total", "Attempts to deliver a webhook, by outcome");
-    metrics::describe_counter!("matchday_reminders_total", "Reminders that were sent, by notifier and outcome");
-    metrics::describe_gauge!("matchday_stream_listeners", "Connections that listen to the live stream");
+    metrics::describe_counter!("matchday_feed_failures_total", "Failed polls, by feed");
     metrics::describe_counter!(
-        "matchday_stream_dropped_total",
-        "Listeners that were sent away because they fell behind"
+        "matchday_feed_changes_total",
+        "Teams and matches created or changed by a feed, by feed"
     );
-    metrics::describe_counter!("matchday_pages_built_total", "Pages built from the database, for all who ask for them");
+    metrics::describe_counter!("matchday_webhooks_total", "Webhook delivery attempts, by outcome");
+    metrics::describe_counter!("matchday_reminders_total", "Reminders sent, by notifier and outcome");
+    metrics::describe_gauge!("matchday_stream_listeners", "Connected listeners of the live stream");
+    metrics::describe_counter!("matchday_stream_dropped_total", "Listeners disconnected because they fell behind");
+    metrics::describe_counter!("matchday_pages_built_total", "Cached pages built from the database");
 }

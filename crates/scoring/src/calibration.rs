@@ -1,8 +1,8 @@
-//! Calibration: how the confidence of a user compares with how often their picks are right.
+//! Calibration: compares a user's stated confidence with their hit rate.
 
 use crate::forecast::Confidence;
 
-/// One bin for 1 to 10 percent, one for 11 to 20, and so on.
+/// Each bin spans ten percent: 1 to 10, 11 to 20, and so on.
 const BINS: usize = 10;
 
 const WIDTH: i16 = 10;
@@ -10,31 +10,29 @@ const WIDTH: i16 = 10;
 /// Settled predictions of a user, grouped by confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calibration {
-    /// Number of settled predictions.
     pub settled: u32,
-    /// Settled predictions with a confidence of 0. They make no claim, so they are in no bin.
+    /// Settled predictions with a confidence of 0. They state no confidence, so they belong to no bin.
     pub without_stake: u32,
-    /// All other settled predictions.
+    /// All settled predictions with a confidence of 1 or more.
     pub bins: [Bin; BINS],
 }
 
 /// Settled predictions of similar confidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
-    /// Lowest confidence in the bin, in percent.
+    /// Lowest confidence of the bin, in percent.
     pub from: i16,
-    /// Highest confidence in the bin, in percent.
+    /// Highest confidence of the bin, in percent.
     pub to: i16,
-    /// Number of predictions in the bin.
     pub count: u32,
-    /// Predictions in the bin whose pick was right.
+    /// Number of predictions in the bin with the right pick.
     pub right: u32,
-    /// Sum of their confidence, in percent.
+    /// Sum of the confidence of all predictions in the bin, in percent.
     confidence: u32,
 }
 
 impl Calibration {
-    /// Takes the confidence of every settled prediction, and whether its pick was right.
+    /// Groups settled predictions, each given as its confidence and whether its pick was right.
     pub fn of(settled: impl IntoIterator<Item = (Confidence, bool)>) -> Self {
         let mut from = 1 - WIDTH;
         let bins = [(); BINS].map(|()| {

@@ -1,4 +1,4 @@
-//! Explanation of the points of a prediction: parts that add up to its points, each with a sentence.
+//! Explains the points of a prediction: parts that add up to its points, each with a sentence for the user.
 
 use serde::Serialize;
 
@@ -19,15 +19,15 @@ pub enum PredictionState {
     Settled,
     /// The match was cancelled, abandoned or awarded.
     Void,
-    /// The prediction was made after the match began, so it does not count.
+    /// The prediction was made after the match started, so it does not count.
     Late,
 }
 
 impl PredictionState {
-    /// State of a prediction; `is_in_time` tells whether it was made before the match began.
+    /// `is_in_time` is true if the prediction was made before the match started.
     pub fn of(is_in_time: bool, outcome: Outcome) -> Self {
         match outcome {
-            // First, because it applies to late predictions too.
+            // Checked first: a late prediction on a void match is void, not late.
             Outcome::Void => Self::Void,
             _ if !is_in_time => Self::Late,
             Outcome::Result { .. } => Self::Settled,
@@ -36,39 +36,39 @@ impl PredictionState {
     }
 }
 
-/// The aspect of a prediction that points are given for.
+/// Aspect of a prediction that earns points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PointsReason {
     /// The winner, or a draw.
     Outcome,
-    /// The number of goals between the teams.
+    /// The difference between the goals of the two teams.
     GoalDifference,
     /// The goals of both teams.
     ExactScore,
-    /// The stake of the confidence.
+    /// Points won or lost through the confidence.
     Confidence,
 }
 
-/// Points of a prediction for one aspect of it.
+/// Points that a prediction earned for one aspect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PointsPart {
     part: PointsReason,
-    /// All parts add up to the points of the prediction.
+    /// Points for this aspect. All parts add up to the points of the prediction.
     #[cfg_attr(feature = "openapi", schema(example = 20))]
     points: i32,
-    /// Reason for these points, as a sentence.
-    #[cfg_attr(feature = "openapi", schema(example = "The home team won, as you said."))]
+    /// Sentence for the user that explains these points.
+    #[cfg_attr(feature = "openapi", schema(example = "The home team won, as you predicted."))]
     reason: String,
 }
 
-/// Explains the points of a forecast. There is a part for every aspect that could earn points, also if it earned none;
-/// without a result there are no parts.
+/// Explains the points of a forecast. Returns a part for every aspect that could have earned points, including aspects
+/// that earned none. Returns no parts if the match has no result.
 ///
-/// The parts are increments: the 30 points of a goal difference are 20 for the outcome and 10 more for the difference, the
-/// 40 points of an exact score are 10 more again. A draw has no difference to hit, so for a draw the exact score adds 20.
+/// The parts are increments. A right goal difference is worth 30 points: 20 for the outcome and 10 more for the
+/// difference. An exact score is worth 40: another 10. A draw has no goal difference part, so its exact score adds 20.
 pub fn explain(forecast: Forecast, rules: RulesVersion, outcome: Outcome) -> Vec<PointsPart> {
     let (Outcome::Result { home, away }, Some(earnings)) = (outcome, forecast.earnings(rules, outcome)) else {
         return Vec::new();
@@ -76,7 +76,7 @@ pub fn explain(forecast: Forecast, rules: RulesVersion, outcome: Outcome) -> Vec
     let (pick, winner) = (forecast.pick(), Pick::of(home, away));
     let mut parts = Vec::with_capacity(4);
     let mut given = 0;
-    // Each step adds the points of its hit less those that earlier steps added.
+    // Each step adds the points of its hit minus the points that earlier steps added.
     let mut step = |part, hit: Hit, is_reached: bool, reason| {
         let points = if is_reached { hit.points() - given } else { 0 };
         given += points;
@@ -99,44 +99,44 @@ pub fn explain(forecast: Forecast, rules: RulesVersion, outcome: Outcome) -> Vec
 fn outcome_reason(pick: Pick, winner: Pick) -> String {
     let won = match winner {
         Pick::Home => "The home team won",
-        Pick::Draw => "Nobody won",
+        Pick::Draw => "The match was a draw",
         Pick::Away => "The away team won",
     };
-    let said = match pick {
-        _ if pick == winner => "as you said",
-        Pick::Home => "and you said that the home team would",
-        Pick::Draw => "and you said that nobody would",
-        Pick::Away => "and you said that the away team would",
+    let predicted = match pick {
+        _ if pick == winner => ", as you predicted",
+        Pick::Home => "; you predicted a home win",
+        Pick::Draw => "; you predicted a draw",
+        Pick::Away => "; you predicted an away win",
     };
-    format!("{won}, {said}.")
+    format!("{won}{predicted}.")
 }
 
-/// `difference` belongs to the result; it is positive if the home team won.
+/// `difference` is the goal difference of the result, positive if the home team won.
 fn difference_reason(score: Score, difference: i32) -> String {
-    let said = i32::from(score.home()) - i32::from(score.away());
+    let predicted = i32::from(score.home()) - i32::from(score.away());
     let goals = |number: i32| if number == 1 { "1 goal".to_owned() } else { format!("{number} goals") };
-    if said == difference {
-        format!("It was won by {}, as you said.", goals(said.abs()))
-    } else if said.signum() == difference.signum() {
-        format!("It was won by {}, and you said by {}.", goals(difference.abs()), goals(said.abs()))
+    if predicted == difference {
+        format!("The winning margin was {}, as you predicted.", goals(predicted.abs()))
+    } else if predicted.signum() == difference.signum() {
+        format!("The winning margin was {}; you predicted {}.", goals(difference.abs()), goals(predicted.abs()))
     } else {
-        "The difference counts only with the right outcome.".to_owned()
+        "The goal difference counts only with the right outcome.".to_owned()
     }
 }
 
 fn score_reason(score: Score, home: i32, away: i32) -> String {
     if (i32::from(score.home()), i32::from(score.away())) == (home, away) {
-        format!("It ended {home}:{away}, as you said.")
+        format!("The score was {home}–{away}, as you predicted.")
     } else {
-        format!("It ended {home}:{away}, and you said {}:{}.", score.home(), score.away())
+        format!("The score was {home}–{away}; you predicted {}–{}.", score.home(), score.away())
     }
 }
 
 fn confidence_reason(percent: i16, is_right: bool) -> String {
     match (percent, is_right) {
-        (0, _) => "You did not say how sure you were, so nothing was at stake.".to_owned(),
-        (_, true) => format!("You were {percent} percent sure, and right."),
-        (_, false) => format!("You were {percent} percent sure, and wrong."),
+        (0, _) => "Your confidence was 0%, so nothing was at stake.".to_owned(),
+        (_, true) => format!("You were {percent}% sure, and right."),
+        (_, false) => format!("You were {percent}% sure, and wrong."),
     }
 }
 
@@ -159,46 +159,46 @@ mod tests {
     #[test]
     fn every_part_has_a_reason() {
         insta::assert_snapshot!(explained(forecast(Pick::Home, Some((2, 1)), 75), 2, 1), @r"
-        Outcome 20: The home team won, as you said.
-        GoalDifference 10: It was won by 1 goal, as you said.
-        ExactScore 10: It ended 2:1, as you said.
-        Confidence 19: You were 75 percent sure, and right.
+        Outcome 20: The home team won, as you predicted.
+        GoalDifference 10: The winning margin was 1 goal, as you predicted.
+        ExactScore 10: The score was 2–1, as you predicted.
+        Confidence 19: You were 75% sure, and right.
         ");
         insta::assert_snapshot!(explained(forecast(Pick::Away, Some((0, 2)), 10), 1, 3), @r"
-        Outcome 20: The away team won, as you said.
-        GoalDifference 10: It was won by 2 goals, as you said.
-        ExactScore 0: It ended 1:3, and you said 0:2.
-        Confidence 4: You were 10 percent sure, and right.
+        Outcome 20: The away team won, as you predicted.
+        GoalDifference 10: The winning margin was 2 goals, as you predicted.
+        ExactScore 0: The score was 1–3; you predicted 0–2.
+        Confidence 4: You were 10% sure, and right.
         ");
         insta::assert_snapshot!(explained(forecast(Pick::Home, Some((3, 0)), 0), 1, 0), @r"
-        Outcome 20: The home team won, as you said.
-        GoalDifference 0: It was won by 1 goal, and you said by 3 goals.
-        ExactScore 0: It ended 1:0, and you said 3:0.
-        Confidence 0: You did not say how sure you were, so nothing was at stake.
+        Outcome 20: The home team won, as you predicted.
+        GoalDifference 0: The winning margin was 1 goal; you predicted 3 goals.
+        ExactScore 0: The score was 1–0; you predicted 3–0.
+        Confidence 0: Your confidence was 0%, so nothing was at stake.
         ");
         insta::assert_snapshot!(explained(forecast(Pick::Draw, Some((1, 1)), 50), 1, 1), @r"
-        Outcome 20: Nobody won, as you said.
-        ExactScore 20: It ended 1:1, as you said.
-        Confidence 15: You were 50 percent sure, and right.
+        Outcome 20: The match was a draw, as you predicted.
+        ExactScore 20: The score was 1–1, as you predicted.
+        Confidence 15: You were 50% sure, and right.
         ");
         insta::assert_snapshot!(explained(forecast(Pick::Draw, Some((0, 0)), 50), 1, 1), @r"
-        Outcome 20: Nobody won, as you said.
-        ExactScore 0: It ended 1:1, and you said 0:0.
-        Confidence 15: You were 50 percent sure, and right.
+        Outcome 20: The match was a draw, as you predicted.
+        ExactScore 0: The score was 1–1; you predicted 0–0.
+        Confidence 15: You were 50% sure, and right.
         ");
         insta::assert_snapshot!(explained(forecast(Pick::Home, Some((2, 1)), 100), 1, 2), @r"
-        Outcome 0: The away team won, and you said that the home team would.
-        GoalDifference 0: The difference counts only with the right outcome.
-        ExactScore 0: It ended 1:2, and you said 2:1.
-        Confidence -20: You were 100 percent sure, and wrong.
+        Outcome 0: The away team won; you predicted a home win.
+        GoalDifference 0: The goal difference counts only with the right outcome.
+        ExactScore 0: The score was 1–2; you predicted 2–1.
+        Confidence -20: You were 100% sure, and wrong.
         ");
         insta::assert_snapshot!(explained(forecast(Pick::Draw, None, 5), 1, 0), @r"
-        Outcome 0: The home team won, and you said that nobody would.
-        Confidence 0: You were 5 percent sure, and wrong.
+        Outcome 0: The home team won; you predicted a draw.
+        Confidence 0: You were 5% sure, and wrong.
         ");
         insta::assert_snapshot!(explained(forecast(Pick::Away, None, 1), 0, 0), @r"
-        Outcome 0: Nobody won, and you said that the away team would.
-        Confidence 0: You were 1 percent sure, and wrong.
+        Outcome 0: The match was a draw; you predicted an away win.
+        Confidence 0: You were 1% sure, and wrong.
         ");
     }
 

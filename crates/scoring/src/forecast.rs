@@ -1,4 +1,4 @@
-//! The content of a prediction: a pick, an optional score, and a confidence.
+//! Content of a prediction: a pick, an optional score, and a confidence.
 
 use std::{cmp::Ordering, str::FromStr};
 
@@ -11,14 +11,13 @@ use serde::Serialize;
 pub enum Pick {
     /// The home team wins.
     Home,
-    /// Neither team wins.
+    /// The match ends in a draw.
     Draw,
     /// The away team wins.
     Away,
 }
 
 impl Pick {
-    /// Every pick.
     pub const ALL: [Self; 3] = [Self::Home, Self::Draw, Self::Away];
 
     /// Name in JSON and in the database.
@@ -30,7 +29,7 @@ impl Pick {
         }
     }
 
-    /// The pick that is right for this number of goals.
+    /// Returns the pick that is right for this result.
     pub fn of(home: i32, away: i32) -> Self {
         match home.cmp(&away) {
             Ordering::Greater => Self::Home,
@@ -40,7 +39,7 @@ impl Pick {
     }
 }
 
-/// A name that is not one of the three picks.
+/// Error for a name that is not one of the three picks.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is neither home, draw nor away")]
 pub struct UnknownPick(String);
@@ -53,7 +52,7 @@ impl FromStr for Pick {
     }
 }
 
-/// A predicted score: each side has 0 to 99 goals.
+/// A predicted score, with 0 to 99 goals per team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ScorePrediction))]
 pub struct Score {
@@ -70,23 +69,21 @@ impl Score {
         Some(Self { home: goals(home)?, away: goals(away)? })
     }
 
-    /// Goals of the home team.
     pub fn home(self) -> i16 {
         self.home
     }
 
-    /// Goals of the away team.
     pub fn away(self) -> i16 {
         self.away
     }
 
-    /// The pick that agrees with this score.
+    /// Returns the pick that this score implies.
     pub fn pick(self) -> Pick {
         Pick::of(self.home.into(), self.away.into())
     }
 }
 
-/// Confidence of the user in their pick, from 0 to 100 percent.
+/// A user's confidence in their pick, from 0 to 100 percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Confidence(i16);
@@ -97,13 +94,12 @@ impl Confidence {
         i16::try_from(percent).ok().filter(|percent| (0..=100).contains(percent)).map(Self)
     }
 
-    /// The percentage.
     pub fn percent(self) -> i16 {
         self.0
     }
 }
 
-/// Content of a prediction. Its score, if it has one, agrees with its pick.
+/// Content of a prediction. A score, if given, never contradicts the pick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forecast {
     pick: Pick,
@@ -118,17 +114,16 @@ impl Forecast {
         agrees.then_some(Self { pick, score, confidence })
     }
 
-    /// The predicted winner, or a draw.
     pub fn pick(self) -> Pick {
         self.pick
     }
 
-    /// The predicted score; `None` for a forecast of the winner alone.
+    /// Returns the predicted score; `None` if the user predicted only the outcome.
     pub fn score(self) -> Option<Score> {
         self.score
     }
 
-    /// Confidence in the pick; it does not extend to the score.
+    /// Returns the confidence in the pick. It does not apply to the score.
     pub fn confidence(self) -> Confidence {
         self.confidence
     }

@@ -1,7 +1,9 @@
-//! Rules by which predictions earn points: the content of a prediction, its points for an outcome, the explanation of
-//! those points, and the calibration of a user's confidence. Every function is pure: no I/O, no clock, no database. The
-//! service stores forecasts as plain columns and repeats [`Forecast::points`] in SQL (`prediction_points`), so that it can
-//! add up the points of a whole match; its tests compare the two.
+//! Points rules for predictions: the content of a prediction, its points for an outcome, the explanation of these
+//! points, and the calibration of a user's confidence.
+//!
+//! Every function is pure: no I/O, no clock, no database. The service stores forecasts as plain columns and implements
+//! [`Forecast::points`] a second time in SQL (`prediction_points`), so that it can sum the points of a whole match. The
+//! service's tests compare the two implementations.
 
 mod calibration;
 mod explanation;

@@ -1,24 +1,24 @@
-//! Points of a forecast for an outcome.
+//! Computes the points of a forecast for an outcome.
 
 use crate::{
     forecast::{Confidence, Forecast, Pick},
     outcome::Outcome,
 };
 
-/// Version of the points rules. A match keeps the version it was imported under, so a new version does not change points
-/// that users already have.
+/// Version of the points rules. A match keeps the version it was imported with, so a new version does not change points
+/// that users have already earned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulesVersion {
-    /// The best hit counts: 40 points for the exact score, 30 for the goal difference of a match that was not drawn, 20
-    /// for the outcome. The confidence adds or subtracts up to 20.
+    /// Only the best hit counts: 40 points for the exact score, 30 for the goal difference if the match was not a draw,
+    /// 20 for the outcome. The confidence adds or subtracts up to 20 points.
     First,
 }
 
 impl RulesVersion {
-    /// The version that new matches get.
+    /// Version assigned to new matches.
     pub const CURRENT: Self = Self::First;
 
-    /// Number in the API and in the database.
+    /// Version number in the API and in the database.
     pub fn number(self) -> i16 {
         match self {
             Self::First => 1,
@@ -26,9 +26,9 @@ impl RulesVersion {
     }
 }
 
-/// A rules version that this binary does not implement.
+/// Error for a rules version that this binary does not implement.
 #[derive(Debug, thiserror::Error)]
-#[error("there are no rules with version {0}")]
+#[error("points rules version {0} is not supported")]
 pub struct UnknownRules(i16);
 
 impl TryFrom<i16> for RulesVersion {
@@ -42,7 +42,7 @@ impl TryFrom<i16> for RulesVersion {
     }
 }
 
-/// How well a forecast fits the result.
+/// How closely a forecast matches the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hit {
     /// The pick is wrong.
@@ -51,12 +51,12 @@ pub enum Hit {
     Outcome,
     /// The winner and the goal difference are right.
     Difference,
-    /// The score is right.
+    /// The score is exactly right.
     Exact,
 }
 
 impl Hit {
-    /// Points before the stake.
+    /// Points for this hit, without the stake.
     pub fn points(self) -> i32 {
         match self {
             Self::Wrong => 0,
@@ -67,49 +67,48 @@ impl Hit {
     }
 }
 
-/// Points by component.
+/// Points of a forecast, split into hit and stake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Earnings {
-    /// How well the forecast fits the result.
     pub hit: Hit,
-    /// Points that the confidence added, or took if negative.
+    /// Points that the confidence added; negative if it cost points.
     pub stake: i32,
 }
 
 impl Earnings {
-    /// Sum of both components.
     pub fn total(self) -> i32 {
         self.hit.points() + self.stake
     }
 }
 
 impl Confidence {
-    /// Points that the confidence adds. With q the confidence from 0 to 1, that is 20·(2q − q²) if the pick was right and
-    /// −20·q² if it was wrong. A user who is right with probability p expects 20·(2pq − q²), which is greatest for q = p,
-    /// so stating one's honest confidence pays best. Both are rounded to whole points; no confidence gives a half.
+    /// Returns the points that the confidence adds. With confidence q from 0 to 1, this is 20·(2q − q²) if the pick was
+    /// right and −20·q² if it was wrong. A user who is right with probability p expects 20·(2pq − q²), which is
+    /// greatest for q = p, so an honest confidence maximises the expected points. Both values are rounded to whole
+    /// points; no percentage produces an exact half.
     fn stake(self, right: bool) -> i32 {
         let percent = i32::from(self.percent());
-        // 20·q² is percent² / 500.
+        // With q = percent / 100, 20·q² equals percent² / 500.
         let rounded = |five_hundredths: i32| (five_hundredths + 250) / 500;
         if right { rounded(200 * percent - percent * percent) } else { -rounded(percent * percent) }
     }
 }
 
 impl Forecast {
-    /// Points from −20 to 60; `None` while the match has no result, and for good if it is void. The SQL function
-    /// `prediction_points` computes the same.
+    /// Returns the points, from −20 to 60; `None` if the match has no result yet or is void. The SQL function
+    /// `prediction_points` computes the same value.
     pub fn points(self, rules: RulesVersion, outcome: Outcome) -> Option<i32> {
         self.earnings(rules, outcome).map(Earnings::total)
     }
 
-    /// [`Forecast::points`] by component.
+    /// Returns [`Forecast::points`] split into hit and stake.
     pub fn earnings(self, rules: RulesVersion, outcome: Outcome) -> Option<Earnings> {
         let Outcome::Result { home, away } = outcome else { return None };
         let goals = self.score().map(|score| (i32::from(score.home()), i32::from(score.away())));
         let hit = match goals {
             _ if self.pick() != Pick::of(home, away) => Hit::Wrong,
             Some(predicted) if predicted == (home, away) => Hit::Exact,
-            // All draws have the same difference, so for a draw it adds nothing to the pick.
+            // All draws have the same goal difference, so for a draw it adds nothing to the pick.
             Some((h, a)) if h - a == home - away && home != away => Hit::Difference,
             _ => Hit::Outcome,
         };
@@ -121,8 +120,8 @@ impl Forecast {
         Earnings { hit, stake: self.confidence().stake(hit != Hit::Wrong) }
     }
 
-    /// Whether a result exists for which the forecast gets this hit. A forecast without a score cannot hit more than the
-    /// outcome, and a draw has no difference to hit.
+    /// Whether any result gives the forecast this hit. A forecast without a score can hit only the outcome, and a draw
+    /// has no goal difference to hit.
     pub(crate) fn can_hit(self, hit: Hit) -> bool {
         match hit {
             Hit::Wrong | Hit::Outcome => true,
@@ -135,20 +134,20 @@ impl Forecast {
 /// Points that a forecast would earn for each possible hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preview {
-    /// The rules that apply to the match.
+    /// Points rules of the match.
     pub rules: RulesVersion,
-    /// Points for the right outcome.
+    /// Points if only the outcome is right.
     pub right: i32,
-    /// Points for the right goal difference; `None` without a score, and for a draw.
+    /// Points if the goal difference is right; `None` without a score and for a draw.
     pub goal_difference: Option<i32>,
-    /// Points for the exact score; `None` without a score.
+    /// Points if the score is exactly right; `None` without a score.
     pub exact_score: Option<i32>,
-    /// Points for the wrong outcome: zero or negative.
+    /// Points if the outcome is wrong: zero or negative.
     pub wrong: i32,
 }
 
 impl Preview {
-    /// Points of a forecast under these rules.
+    /// Computes the points of a forecast under these rules.
     pub fn of(forecast: Forecast, rules: RulesVersion) -> Self {
         let points = |hit| forecast.earnings_for(rules, hit).total();
         let possible = |hit| forecast.can_hit(hit).then(|| points(hit));
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn no_confidence_gives_half_a_point() {
+    fn stakes_never_need_to_round_a_half() {
         for percent in 0..=100 {
             assert_ne!((200 * percent - percent * percent) % 500, 250, "{percent} and right");
             assert_ne!(percent * percent % 500, 250, "{percent} and wrong");
@@ -266,7 +265,7 @@ mod tests {
             prop_assert!(points(less, result(0, 1)) >= points(more, result(0, 1)));
         }
 
-        /// Within the rounding of the two stakes.
+        /// The comparison tolerates the rounding of the two stakes.
         #[test]
         fn honest_confidence_has_the_best_expectation(chance in 0_i32..=100, claimed in 0_i64..=100) {
             let expected = |confidence: i64| {

@@ -1,4 +1,4 @@
-//! Answers from the page cache: a validator, and compression that was done once.
+//! Responses from the page cache, with a validator and a body compressed in advance.
 
 use std::convert::Infallible;
 
@@ -7,15 +7,15 @@ use http::{HeaderValue, StatusCode, header, request::Parts};
 use platform::page_cache::Page;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// Clients may keep it but must ask whether it still holds; that question costs a 304.
+/// Clients may store the response but must revalidate it, which costs a 304.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 const GZIP: HeaderValue = HeaderValue::from_static("gzip");
 const VARY: HeaderValue = HeaderValue::from_static("accept-encoding");
 
-/// In which form a request wants a page.
+/// Conditional and encoding headers of a request for a cached page.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// What the client has already.
+    /// Validator of the client's copy (`If-None-Match`).
     unless: Option<HeaderValue>,
     gzip: bool,
 }
@@ -31,7 +31,7 @@ impl<S: Sync> FromRequestParts<S> for Wanted {
     }
 }
 
-/// The page, as it is wanted.
+/// Builds a response: 304, compressed or plain.
 pub fn page_response(page: &Page, wanted: &Wanted) -> Response {
     let unchanged = wanted.unless.as_ref().is_some_and(|unless| matches(unless, &page.etag));
     let mut response = Response::new(match (unchanged, wanted.gzip) {
@@ -55,7 +55,7 @@ pub fn page_response(page: &Page, wanted: &Wanted) -> Response {
     response
 }
 
-/// Weak comparison: `W/` does not count.
+/// Weak comparison, which ignores the prefix `W/`.
 fn matches(wanted: &HeaderValue, etag: &HeaderValue) -> bool {
     let bare = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     match (wanted.to_str(), etag.to_str()) {
@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_of_a_validator_or_an_encoding_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_validators_and_encodings_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(header) = HeaderValue::from_bytes(&bytes) {
                 matches(&header, &HeaderValue::from_static("W/\"ab\""));
                 takes_gzip(&header);
@@ -92,7 +92,9 @@ mod tests {
         }
 
         #[test]
-        fn a_validator_is_found_in_any_list(before in "[ -+\\--~]{0,30}", after in "[ -~]{0,30}", tag in "[0-9a-f]{1,16}") {
+        fn validator_is_found_in_any_list(
+            before in "[ -+\\--~]{0,30}", after in "[ -~]{0,30}", tag in "[0-9a-f]{1,16}",
+        ) {
             let etag = HeaderValue::try_from(format!("W/\"{tag}\"")).expect("a header");
             let list = HeaderValue::try_from(format!("{before}, \"{tag}\",{after}")).expect("a header");
             prop_assert!(matches(&list, &etag));
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_only_where_it_is_accepted() {
+    fn gzip_is_used_only_if_accepted() {
         for (accepted, expected) in
             [("gzip, br", true), ("br;q=1, GZIP;q=0.5", true), ("gzip;q=0", false), ("identity", false), ("", false)]
         {

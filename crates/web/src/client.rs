@@ -1,4 +1,5 @@
-//! Whose request it is, by network: what limits count by, since a stranger has nothing else to be known by.
+//! The network that a request comes from. Rate limits count by network, because unauthenticated callers have no other
+//! identity.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -11,12 +12,12 @@ use platform::rate_limit::{Decision, Limit, Quota, RateLimiter};
 use super::{WebState, error::ApiError};
 
 tokio::task_local! {
-    /// The other end of the connection that this task serves. A value of the task and not of the request, because
-    /// nearly no request asks for it.
+    /// Remote address of the connection that this task serves. A task-local and not a request extension, because hardly
+    /// any request reads it.
     pub static PEER: IpAddr;
 }
 
-/// A future that goes on in a task of its own, and still knows whose request it began in.
+/// Wraps a future that continues in another task, so it keeps the remote address of its request.
 pub fn for_this_peer<F: Future>(future: F) -> impl Future<Output = F::Output> {
     match PEER.try_with(|peer| *peer) {
         Ok(peer) => Either::Left(PEER.scope(peer, future)),
@@ -24,17 +25,17 @@ pub fn for_this_peer<F: Future>(future: F) -> impl Future<Output = F::Output> {
     }
 }
 
-/// An IPv4 address, or the /64 of an IPv6 address: the smallest part of the network that one customer is given.
+/// An IPv4 address, or the /64 of an IPv6 address: the smallest network that a provider assigns to a customer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientNetwork(IpAddr);
 
 impl ClientNetwork {
-    /// This machine itself, for commands and tests.
+    /// The loopback network, for commands and tests.
     pub fn local() -> Self {
         Self::of(IpAddr::V6(Ipv6Addr::LOCALHOST))
     }
 
-    /// The /48 of an IPv6 network. A provider may give a customer all of it, which is 65,536 networks.
+    /// The /48 of an IPv6 network. A provider may assign all of it to one customer, which is 65,536 networks.
     fn site(self) -> Option<Ipv6Addr> {
         match self.0 {
             IpAddr::V4(_) => None,
@@ -42,14 +43,14 @@ impl ClientNetwork {
         }
     }
 
-    /// The smallest part of the network that one customer may have been given: an IPv4 address, or the /48 of an IPv6
-    /// address. Abuse is judged by it.
+    /// The largest network that is usually assigned to one customer: an IPv4 address, or the /48 of an IPv6 address.
+    /// Abuse detection counts by it.
     pub fn origin(self) -> String {
         self.site().map_or_else(|| self.to_string(), |site| format!("{site}/48"))
     }
 
-    /// The /16 of an IPv4 address or the /32 of an IPv6 address: what usually stays the same while a phone roams in
-    /// the network of its carrier.
+    /// The /16 of an IPv4 address or the /32 of an IPv6 address. It usually stays the same while a phone roams within
+    /// its carrier's network.
     pub fn neighbourhood(self) -> String {
         match self.0 {
             IpAddr::V4(address) => {
@@ -60,7 +61,7 @@ impl ClientNetwork {
         }
     }
 
-    /// Takes one from a limit that is kept by network. The /48 of an IPv6 network has a limit of four times the size.
+    /// Takes one attempt from a limit per network. The /48 of an IPv6 network has four times that limit.
     pub async fn take(self, limiter: &RateLimiter, limit: Limit) -> Decision {
         let decision = limiter.take(limit, &self.to_string()).await;
         if let Some(site) = self.site().filter(|_| decision.allowed) {
@@ -75,7 +76,7 @@ impl ClientNetwork {
         decision
     }
 
-    /// Counts one towards a quota that is kept by network, like [`Self::take`].
+    /// Counts one attempt towards a quota per network, like [`Self::take`].
     pub async fn count(self, limiter: &RateLimiter, quota: Quota) -> Decision {
         let decision = limiter.count(quota, &self.to_string()).await;
         if let Some(site) = self.site().filter(|_| decision.allowed) {
@@ -88,7 +89,7 @@ impl ClientNetwork {
         decision
     }
 
-    /// Takes back what [`Self::count`] counted.
+    /// Returns an attempt counted by [`Self::count`].
     pub async fn uncount(self, limiter: &RateLimiter, quota: Quota) {
         limiter.uncount(quota, &self.to_string()).await;
         if let Some(site) = self.site() {
@@ -104,7 +105,7 @@ impl ClientNetwork {
     }
 }
 
-/// How many times the limit of a /64 its /48 has.
+/// Limit of a /48, as a multiple of the limit of a /64.
 const SITE_FACTOR: u32 = 4;
 
 fn site_quota(quota: Quota) -> Quota {
@@ -128,20 +129,20 @@ impl<S: WebState> FromRequestParts<S> for ClientNetwork {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        // Without a connection, as when the router is called in process, everybody is one stranger.
+        // Without a connection, as in tests that call the router directly, all callers share one network.
         let peer = PEER.try_with(|peer| *peer).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         Ok(Self::of(client_address(peer, &parts.headers, state.trusted_proxies())))
     }
 }
 
-/// The nearest address that no proxy of ours vouches for. Each trusted proxy appended the address it was called from
-/// to `X-Forwarded-For`, so the list is read from its end, and only as far as trust goes: what stands before that, the
-/// client may have written itself.
+/// Address of the client: the last address in `X-Forwarded-For` that is not a trusted proxy. Each trusted proxy appends
+/// the address of its peer, so the list is read from its end and only while the addresses are trusted. The client can
+/// forge everything before that.
 fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(&address.to_canonical()));
     let mut address = peer;
     let forwarded = headers.get_all("x-forwarded-for").iter().rev();
-    // Each hop by itself: what a client wrote may not even be text.
+    // Hops are parsed one by one, because the part written by the client may not be valid text.
     let mut hops = forwarded.flat_map(|value| value.as_bytes().rsplit(|&byte| byte == b','));
     while is_trusted(address) {
         match hops.next().and_then(read_hop) {
@@ -152,7 +153,7 @@ fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAdd
     address
 }
 
-/// An address as proxies write it: some add the port, and IPv6 then stands in brackets.
+/// Parses an address as proxies write it: some append the port, and then put IPv6 addresses in brackets.
 fn read_hop(bytes: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(bytes).ok()?.trim();
     let with_port = || text.parse::<std::net::SocketAddr>().ok().map(|address| address.ip());
@@ -177,29 +178,29 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_cannot_choose_an_address() {
+    fn client_cannot_forge_its_address() {
         let proxies = ["10.0.0.0/8"];
-        assert_eq!(client("203.0.113.7", &["198.51.100.1"], &proxies), "203.0.113.7", "no proxy of ours");
+        assert_eq!(client("203.0.113.7", &["198.51.100.1"], &proxies), "203.0.113.7", "not a trusted proxy");
         assert_eq!(client("203.0.113.7", &["198.51.100.1"], &[]), "203.0.113.7");
-        assert_eq!(client("10.0.0.1", &["1.2.3.4, 198.51.100.1"], &proxies), "198.51.100.1", "counted from the right");
+        assert_eq!(client("10.0.0.1", &["1.2.3.4, 198.51.100.1"], &proxies), "198.51.100.1", "read from the right");
         assert_eq!(client("10.0.0.1", &["1.2.3.4, 198.51.100.1, 10.9.9.9"], &proxies), "198.51.100.1", "two proxies");
-        assert_eq!(client("10.0.0.1", &["1.2.3.4", "198.51.100.1"], &proxies), "198.51.100.1", "one header each");
-        assert_eq!(client("10.0.0.1", &["ñandú, 198.51.100.1"], &proxies), "198.51.100.1", "not even text before it");
-        assert_eq!(client("10.0.0.1", &["198.51.100.1, nonsense"], &proxies), "10.0.0.1", "trust ends at nonsense");
-        assert_eq!(client("10.0.0.1", &[], &proxies), "10.0.0.1", "never without a limit");
+        assert_eq!(client("10.0.0.1", &["1.2.3.4", "198.51.100.1"], &proxies), "198.51.100.1", "one header per proxy");
+        assert_eq!(client("10.0.0.1", &["ñandú, 198.51.100.1"], &proxies), "198.51.100.1", "invalid text before it");
+        assert_eq!(client("10.0.0.1", &["198.51.100.1, nonsense"], &proxies), "10.0.0.1", "stops at an invalid hop");
+        assert_eq!(client("10.0.0.1", &[], &proxies), "10.0.0.1", "the proxy itself is limited");
         assert_eq!(client("::ffff:10.0.0.1", &["198.51.100.1:4711"], &proxies), "198.51.100.1");
         assert_eq!(client("10.0.0.1", &["[2001:db8::1]:443"], &proxies), "2001:db8::/64");
     }
 
     #[test]
-    fn a_customer_is_a_64_and_mapped_addresses_are_what_they_map() {
+    fn ipv6_is_grouped_by_64_except_mapped_ipv4() {
         assert_eq!(client("2001:db8:1:2:aaaa::1", &[], &[]), client("2001:db8:1:2:bbbb::2", &[], &[]));
         assert_ne!(client("2001:db8:1:2::1", &[], &[]), client("2001:db8:1:3::1", &[], &[]));
         assert_eq!(client("::ffff:203.0.113.7", &[], &[]), "203.0.113.7");
     }
 
     #[test]
-    fn abuse_is_judged_by_what_a_customer_may_hold() {
+    fn origin_is_ipv4_address_or_ipv6_48() {
         let network = |address: &str| ClientNetwork::of(address.parse().expect("an address"));
         assert_eq!(network("2001:db8:1:2::1").origin(), "2001:db8:1::/48");
         assert_eq!(network("2001:db8:1:2::1").neighbourhood(), "2001:db8::/32");
@@ -209,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_makes_it_panic_or_hides_the_peer_without_a_proxy(value in "[ -~\u{80}-\u{fff}]{0,80}") {
+        fn arbitrary_headers_neither_panic_nor_hide_the_peer(value in "[ -~\u{80}-\u{fff}]{0,80}") {
             prop_assert_eq!(client("203.0.113.7", &[&value], &["10.0.0.0/8"]), "203.0.113.7");
             let _ = client("10.0.0.1", &[&value], &["10.0.0.0/8"]);
         }

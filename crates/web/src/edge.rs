@@ -1,8 +1,8 @@
-//! What happens to every request, in one pass: an id, a place among those under way, a deadline, a net for panics, and
-//! a record of how it went.
+//! Common processing of every request, in one pass: request id, limit of concurrent requests, deadline, panic handling,
+//! metrics and logging.
 //!
-//! It is one hand-written step and not a stack of layers because it runs before every cached page: as layers the same
-//! work cost more than serving the page did.
+//! It is one hand-written step instead of a stack of layers, because it runs before every cached page. As layers, the
+//! same work cost more than serving the page.
 
 use std::{
     any::Any,
@@ -34,23 +34,22 @@ use super::{error::ApiError, server::Answers};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// A request that took longer is logged, whatever its answer.
+/// Slower requests are logged, regardless of their status.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Bounds of requests, and what is recorded of them.
+/// Limits of requests, and their logging and tracing.
 #[derive(Clone, Copy, Debug)]
 pub struct EdgeSettings {
-    /// How many requests may be worked on at once.
+    /// Maximum number of concurrent requests.
     pub max_in_flight: usize,
-    /// How long one may take.
+    /// Maximum duration of a request.
     pub deadline: Duration,
-    /// Which requests get a log line.
+    /// Requests that get a log line.
     pub log: RequestLog,
-    /// Whether requests are traced.
     pub traced: bool,
 }
 
-/// A router behind the edge.
+/// A router with the common processing.
 #[derive(Clone)]
 pub struct Edge {
     router: Router,
@@ -68,8 +67,8 @@ struct Shared {
 }
 
 impl Edge {
-    /// An edge before this router, whose routes are `paths`; those of `unbounded` are answered however much is going
-    /// on. `seed` makes this process's request ids its own.
+    /// Wraps a router with the routes `paths`. The routes in `unbounded` are exempt from the limit of concurrent
+    /// requests. `seed` makes the request ids of this process unique.
     pub fn new(router: Router, settings: EdgeSettings, seed: u64, paths: Vec<String>, unbounded: &[&str]) -> Self {
         let shared = Shared {
             under_way: AtomicUsize::new(0),
@@ -85,8 +84,8 @@ impl Edge {
 }
 
 impl Answers for Edge {
-    // hyper moves the future of every request into its place, so its size counts: what can be done before it is done
-    // here, and nothing is kept in it twice.
+    // hyper moves the future of every request, so its size matters: work is done before the future is created where
+    // possible, and nothing is stored in it twice.
     fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send {
         let began = Instant::now();
         let shared = &*self.shared;
@@ -108,7 +107,7 @@ impl Answers for Edge {
             let took = began.elapsed();
             let id = CURRENT_REQUEST.with(|current| {
                 route.record(&current.method, response.status(), took);
-                tell(shared.log, response.status(), took);
+                log_request(shared.log, response.status(), took);
                 current.id.to_header()
             });
             with_id(response, id)
@@ -122,7 +121,7 @@ fn with_id(mut response: Response, id: HeaderValue) -> Response {
     response
 }
 
-/// For layers that must stand around the edge.
+/// Lets layers wrap the edge.
 impl Service<Request<Body>> for Edge {
     type Response = Response;
     type Error = Infallible;
@@ -138,7 +137,7 @@ impl Service<Request<Body>> for Edge {
     }
 }
 
-/// A place among the requests under way, given back when dropped.
+/// A slot among the concurrent requests, released when dropped.
 struct Place<'a>(&'a AtomicUsize);
 
 impl<'a> Place<'a> {
@@ -155,13 +154,13 @@ impl Drop for Place<'_> {
     }
 }
 
-/// What is answered when too much is going on.
+/// Response to a request above the limit of concurrent requests.
 pub fn overloaded() -> ApiError {
     metrics::counter!("matchday_http_shed_total").increment(1);
-    ApiError::unavailable("overloaded", "Too many requests are under way. Try again shortly.")
+    ApiError::unavailable("overloaded", "The server is overloaded. Try again shortly.")
 }
 
-/// What is answered at the deadline.
+/// Response to a request that exceeded its deadline.
 pub fn too_late() -> ApiError {
     ApiError::unavailable("deadline_exceeded", "The request took too long.")
 }
@@ -171,34 +170,34 @@ async fn in_time(
     answer: Pin<&mut (impl Future<Output = Result<Response, Infallible>> + Send)>,
 ) -> Response {
     let mut answer = AssertUnwindSafe(answer).catch_unwind();
-    // Most answers need not wait for anything, and so need no timer either.
+    // Most responses are ready at the first poll and need no timer.
     let outcome = match poll!(&mut answer) {
         Poll::Ready(outcome) => Ok(outcome),
         Poll::Pending => tokio::time::timeout(deadline, answer).await,
     };
     match outcome {
         Ok(Ok(Ok(response))) => response,
-        Ok(Err(panic)) => ApiError::internal(anyhow::anyhow!("panicked: {}", said(&*panic))).into_response(),
+        Ok(Err(panic)) => ApiError::internal(anyhow::anyhow!("panicked: {}", panic_message(&*panic))).into_response(),
         Err(_) => too_late().into_response(),
     }
 }
 
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// A span that goes on with the caller's trace, if it has one.
+/// Creates a span that continues the caller's trace, if there is one.
 fn span(current: &CurrentRequest, headers: &HeaderMap) -> tracing::Span {
     let name = format!("{} {}", current.method, current.route);
     let span = tracing::info_span!("request", otel.name = name, otel.kind = "server", request_id = current.id.as_str());
     if let Err(error) = span.set_parent(telemetry::remote_parent(headers)) {
-        tracing::debug!(%error, "the caller's trace was not joined");
+        tracing::debug!(%error, "caller's trace context not attached");
     }
     span
 }
 
-fn tell(log: RequestLog, status: StatusCode, took: Duration) {
+fn log_request(log: RequestLog, status: StatusCode, took: Duration) {
     let problem = status.is_server_error() || took >= SLOW;
     let milliseconds = rounded(took);
     if problem && log != RequestLog::None {
@@ -208,7 +207,7 @@ fn tell(log: RequestLog, status: StatusCode, took: Duration) {
     }
 }
 
-/// Milliseconds with one decimal.
+/// Milliseconds, rounded to one decimal.
 fn rounded(time: Duration) -> f64 {
     (time.as_secs_f64() * 10_000.0).round() / 10.0
 }
@@ -219,20 +218,20 @@ struct RequestIds {
 }
 
 impl RequestIds {
-    /// The client's id where it is a harmless one, or else a new one.
+    /// Returns the client's request id if it is valid, otherwise a new one.
     fn choose(&self, given: Option<&HeaderValue>) -> RequestId {
-        let harmless = |id: &&HeaderValue| {
+        let valid = |id: &&HeaderValue| {
             (1..=128).contains(&id.len())
                 && id.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/+=".contains(byte))
         };
-        match given.filter(harmless) {
+        match given.filter(valid) {
             Some(given) => RequestId::Given(given.clone()),
             None => RequestId::made(self.seed, self.next.fetch_add(1, Ordering::Relaxed)),
         }
     }
 }
 
-/// The routes by path, for names in logs and metrics.
+/// Routes by path, for their names in logs and metrics.
 struct Routes {
     by_path: matchit::Router<Route>,
     unmatched: Route,
@@ -244,7 +243,7 @@ impl Routes {
         for path in paths {
             let route = Route::new(&path, unbounded.contains(&path.as_str()));
             if let Err(error) = by_path.insert(path, route) {
-                tracing::warn!(%error, "a route is counted as unmatched");
+                tracing::warn!(%error, "invalid route; its requests are counted as unmatched");
             }
         }
         Self { by_path, unmatched: Route::new("unmatched", false) }
@@ -259,7 +258,7 @@ const METHODS: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "
 /// Statuses from 100 to 599.
 const STATUSES: usize = 500;
 
-/// A route, with the histograms of its answer times at hand: finding one by its labels costs more than using it.
+/// A route with its latency histograms, because looking up a histogram by its labels costs more than using it.
 struct Route {
     name: Arc<str>,
     unbounded: bool,
@@ -273,7 +272,7 @@ impl Route {
     }
 
     fn record(&self, method: &Method, status: StatusCode, took: Duration) {
-        // Clients can invent methods; metrics must not grow with their imagination.
+        // Clients can invent methods, and the number of metric series must stay bounded.
         let method = METHODS.iter().position(|&known| known == method.as_str()).unwrap_or(METHODS.len() - 1);
         let place = method * STATUSES + usize::from(status.as_u16()).saturating_sub(100).min(STATUSES - 1);
         let times = self.times[place].get_or_init(|| {
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_a_500_that_tells_nothing_and_leaves_its_place() {
+    async fn panic_is_an_opaque_500_and_frees_its_slot() {
         let router = Router::new().route("/panics", get(panics)).route("/fine", get(async || "fine"));
         let settings = EdgeSettings {
             max_in_flight: 1,
@@ -316,14 +315,14 @@ mod tests {
             traced: false,
         };
         let edge = Edge::new(router, settings, 7, vec!["/panics".to_owned()], &[]);
-        let ask = async |path: &str| edge.answer(Request::get(path).body(Body::empty()).expect("a request")).await;
+        let fetch = async |path: &str| edge.answer(Request::get(path).body(Body::empty()).expect("a request")).await;
         for _ in 0..3 {
-            let answer = ask("/panics").await;
+            let answer = fetch("/panics").await;
             assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
             assert!(answer.headers()["x-request-id"].to_str().is_ok_and(|id| id.starts_with("0000000000000007")));
             let body = answer.into_body().collect().await.expect("a body").to_bytes();
             assert!(!String::from_utf8_lossy(&body).contains("secret"));
         }
-        assert_eq!(ask("/fine").await.status(), StatusCode::OK);
+        assert_eq!(fetch("/fine").await.status(), StatusCode::OK);
     }
 }

@@ -1,4 +1,4 @@
-//! The one error that speaks to clients.
+//! The error type of the API.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -17,36 +17,40 @@ use super::{
     limits::insert_headers,
 };
 
-/// What every error answer holds.
+/// Body of every error response.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(example = json!({"message": "The team id is required.", "code": "validation_failed", "errors": {"team_id": ["The team id is required."]}}))]
+#[schema(example = json!({
+    "message": "The team id is required.",
+    "code": "validation_failed",
+    "errors": {"team_id": ["The team id is required."]}
+}))]
 pub struct ErrorBody {
-    /// For people.
+    /// Message for people. It may change between versions.
     pub message: Cow<'static, str>,
-    /// For programs: stable, in `snake_case`.
+    /// Stable code for programs, in `snake_case`.
     pub code: Cow<'static, str>,
-    /// On 422: what is wrong, by field.
+    /// On 422: messages by field.
     #[serde(skip_serializing_if = "Faults::is_empty")]
     #[schema(required = false, inline)]
     pub errors: Faults,
-    /// On 500: what to tell the operator.
+    /// On 500: request id to report to the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String)]
     pub request_id: Option<String>,
-    /// With `account_suspended`: when the suspension ends. Absent if it has no end.
+    /// With `account_suspended`: end of the suspension. Absent if it has no end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String, format = DateTime)]
     pub suspended_until: Option<String>,
 }
 
-/// An answer that is not a success. Use cases have error types of their own, which turn into this one here or beside
-/// their handlers; nothing else decides what a client is told.
+/// An error response. Use cases have their own error types, which are converted to this type here or next to their
+/// handlers. Nothing else decides what a client sees.
 #[derive(Debug)]
 pub struct ApiError {
     status: StatusCode,
     code: &'static str,
     message: Cow<'static, str>,
-    /// Boxed, because results carry this type everywhere and most errors have nothing more to say.
+    /// Boxed, because results contain this type everywhere and most errors have no details.
     more: Box<More>,
 }
 
@@ -60,22 +64,21 @@ struct More {
 }
 
 impl ApiError {
-    /// An error without further parts.
+    /// Creates an error without details.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Self { status, code, message: message.into(), more: Box::default() }
     }
 
-    /// Its status.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// 401: no token, or none that is good.
+    /// 401: the token is missing or invalid.
     pub fn unauthenticated() -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "A valid token is needed.")
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "A valid token is required.")
     }
 
-    /// 403: the account may not use the service, until then if the ban has an end.
+    /// 403: the account is banned, until the given time if the ban has an end.
     pub fn suspended(until: Option<OffsetDateTime>) -> Self {
         let mut error = Self::new(StatusCode::FORBIDDEN, "account_suspended", "This account is suspended.");
         if let Some(until) = until.and_then(|until| until.format(&Rfc3339).ok()) {
@@ -85,7 +88,7 @@ impl ApiError {
         error
     }
 
-    /// 404, with what was not found.
+    /// 404: `what` was not found.
     pub fn not_found(what: &'static str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", format!("{what} was not found."))
     }
@@ -99,7 +102,7 @@ impl ApiError {
         error
     }
 
-    /// 422 for one field.
+    /// 422 for a single field.
     pub fn invalid_field(name: &str, message: &str) -> Self {
         Self::invalid(one(name, message))
     }
@@ -110,7 +113,7 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "malformed_json", message)
     }
 
-    /// 429, with when to come again.
+    /// Refuses with 429 and `Retry-After`.
     pub fn rate_limited(decision: Decision) -> Self {
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "Too many requests. Try again later.");
         error.more.retry_after = Some(decision.retry_after);
@@ -118,43 +121,43 @@ impl ApiError {
         error
     }
 
-    /// 503: a part is away or too much is going on; worth another try.
+    /// 503: a dependency is unavailable or the server is overloaded; the client should retry.
     pub fn unavailable(code: &'static str, message: &'static str) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
         error.more.retry_after = Some(Duration::from_secs(1));
         error
     }
 
-    /// 500: our fault. The cause is logged, never shown.
+    /// 500: internal error. The cause is logged, never shown.
     pub fn internal(cause: impl Into<anyhow::Error>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "Something went wrong on our side.")
             .because(cause)
     }
 
-    /// What a failure of the database means to a client: 503 where another try may well succeed, or else 500.
+    /// Maps a database error: 503 if a retry may succeed, otherwise 500.
     pub fn database(error: &sqlx::Error) -> Self {
-        if database::is_passing(error) {
-            Self::unavailable("database_unavailable", "The database does not answer. Try again shortly.")
+        if database::is_transient(error) {
+            Self::unavailable("database_unavailable", "The database is unavailable. Try again shortly.")
         } else {
             Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "Something went wrong on our side.")
         }
     }
 
-    /// The same, under another code.
+    /// Replaces the error code.
     #[must_use]
     pub fn called(mut self, code: &'static str) -> Self {
         self.code = code;
         self
     }
 
-    /// The same, with another time after which to come again.
+    /// Replaces the retry delay.
     #[must_use]
     pub fn after(mut self, time: Duration) -> Self {
         self.more.retry_after = Some(time);
         self
     }
 
-    /// The same, with what to log.
+    /// Adds a cause to be logged.
     #[must_use]
     pub fn because(mut self, cause: impl Into<anyhow::Error>) -> Self {
         self.more.cause = Some(cause.into());
@@ -207,12 +210,12 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Rounded up: whoever waits as long as told is not refused again.
+/// Rounds up, so a client that waits this long is not refused again.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0 || time.is_zero())
 }
 
-/// When a caller should try again, where there is a reason to.
+/// `Retry-After` header, if there is a delay.
 pub fn retry_after(time: Option<Duration>) -> Option<[(http::HeaderName, HeaderValue); 1]> {
     time.map(|time| [(header::RETRY_AFTER, HeaderValue::from(whole_seconds(time)))])
 }

@@ -1,4 +1,4 @@
-//! Arguments of handlers.
+//! Extractors that parse and validate the arguments of handlers.
 
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ use super::{
     fields::{Body, FromBody, FromParameters, Parameters},
 };
 
-/// The one identifier in the path. What cannot be one is 404, like one that does not exist.
+/// The identifier in the path. An invalid identifier is 404, like an unknown one.
 #[derive(Clone, Copy, Debug)]
 pub struct Path<T>(pub T);
 
@@ -22,11 +22,10 @@ impl<T: FromStr + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let segments = RawPathParams::from_request_parts(parts, state).await;
         let parsed = segments.ok().and_then(|segments| segments.iter().next().and_then(|(_, text)| text.parse().ok()));
-        parsed.map(Self).ok_or_else(|| ApiError::not_found("What the path names"))
+        parsed.map(Self).ok_or_else(|| ApiError::not_found("The resource"))
     }
 }
 
-/// Query parameters, all checked.
 #[derive(Clone, Debug)]
 pub struct Query<T>(pub T);
 
@@ -38,7 +37,7 @@ impl<T: FromParameters, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// A JSON body, all its fields checked.
+/// A JSON body with validated fields.
 #[derive(Clone, Debug)]
 pub struct ValidJson<T>(pub T);
 
@@ -51,7 +50,7 @@ impl<T: FromBody, S: WebState> FromRequest<S> for ValidJson<T> {
     }
 }
 
-/// A body as it came.
+/// The body as received.
 #[derive(Clone, Debug)]
 pub struct RawBody(pub bytes::Bytes);
 
@@ -67,6 +66,6 @@ fn unread(error: axum::Error) -> ApiError {
     if error.into_inner().is::<LengthLimitError>() {
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "The body is too large.")
     } else {
-        ApiError::new(StatusCode::BAD_REQUEST, "body_unreadable", "The body could not be read to its end.")
+        ApiError::new(StatusCode::BAD_REQUEST, "body_unreadable", "The body could not be read completely.")
     }
 }

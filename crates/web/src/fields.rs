@@ -1,4 +1,4 @@
-//! Reading the fields of a body or a query into types, gathering every fault for the 422.
+//! Parses the fields of a body or query into types, and collects all faults for the 422 response.
 
 use std::collections::BTreeMap;
 
@@ -8,37 +8,38 @@ use time::{Date, macros::format_description};
 
 use super::error::ApiError;
 
-/// The faults of a request by field.
+/// Messages of a request's faults, by field.
 pub type Faults = BTreeMap<String, Vec<String>>;
 
-/// A type that a body's field can hold.
+/// A type that a field of a body can have.
 pub trait FromJson: Sized {
     /// Completes "The field …".
     const EXPECTED: &'static str;
-    /// Reads it; `None` where it is of the wrong type or value.
+    /// Parses the value; `None` if its type or value is invalid.
     fn from_json(value: &Value) -> Option<Self>;
 }
 
-/// A type that a query's parameter can hold.
+/// A type that a query parameter can have.
 pub trait FromQuery: Sized {
     /// Completes "The field …".
     const EXPECTED: &'static str;
-    /// Reads it; `None` where it is of the wrong kind.
+    /// Parses the text; `None` if it is invalid.
     fn from_query(text: &str) -> Option<Self>;
 }
 
-/// A whole number, however it is written: in JSON 7 and 7.0 are the same.
+/// Parses a whole number in any notation: in JSON, 7 and 7.0 are equal.
 pub fn whole_number(value: &Value) -> Option<i64> {
-    /// Up to here every whole number has a float of its own.
+    /// Up to this value, every whole number has a distinct float.
     const EXACT: f64 = 9_007_199_254_740_991.0;
     let is_whole = |number: &f64| number.abs() <= EXACT && number.trunc().to_bits() == number.to_bits();
-    #[expect(clippy::cast_possible_truncation, reason = "it is whole, and not too large")]
+    #[expect(clippy::cast_possible_truncation, reason = "the value is whole and in range")]
     value.as_i64().or_else(|| value.as_f64().filter(is_whole).map(|number| number as i64))
 }
 
-/// A body that is read field by field.
+/// A body that is parsed field by field.
 pub trait FromBody: Sized {
-    /// Reads every field, also after a fault, and returns `None` where one is missing. Faults are kept in `body`.
+    /// Reads every field, also after a fault; returns `None` if one is missing or invalid. Faults are collected in
+    /// `body`.
     fn from_body(body: &mut Body) -> Option<Self>;
 }
 
@@ -47,7 +48,7 @@ pub trait FromBody: Sized {
 pub struct Faulty;
 
 /// A field of a body: `T` is required, `Option<T>` may be absent or null, `Change<T>` distinguishes absent from null.
-/// `Result<_, Faulty>` reads on after a fault, for checks that compare fields.
+/// `Result<_, Faulty>` continues after a fault, for checks that compare fields.
 pub trait BodyField: Sized {
     /// Reads the field, or records its fault in `body` and returns `None`.
     fn read(body: &mut Body, name: &str) -> Option<Self>;
@@ -78,13 +79,13 @@ impl<T: BodyField> BodyField for Result<T, Faulty> {
 }
 
 /// Implements [`FromBody`] for a struct by reading every field as its type says ([`BodyField`]). The struct can then
-/// derive `ToSchema`, so that one type parses a body and describes it.
+/// derive `ToSchema`, so one type parses a body and describes it.
 #[macro_export]
 macro_rules! from_body {
     ($body:ident { $($field:ident),+ $(,)? }) => {
         impl $crate::fields::FromBody for $body {
             fn from_body(body: &mut $crate::fields::Body) -> Option<Self> {
-                // All fields are read before the first `?`, so that the response reports every fault.
+                // All fields are read before the first `?`, so the response reports every fault.
                 $(let $field = $crate::fields::BodyField::read(body, stringify!($field));)+
                 Some(Self { $($field: $field?),+ })
             }
@@ -93,19 +94,19 @@ macro_rules! from_body {
 }
 pub use from_body;
 
-/// What a body wants of a value that it may leave as it is.
+/// A requested change of an optional value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<T> {
-    /// Not named.
+    /// The field is absent.
     Keep,
-    /// Named as null.
+    /// The field is null.
     Clear,
-    /// Given.
+    /// The field has a value.
     Set(T),
 }
 
 impl<T> Change<T> {
-    /// The value after the change.
+    /// Returns the value after the change.
     pub fn apply(self, before: Option<T>) -> Option<T> {
         match self {
             Self::Keep => before,
@@ -115,14 +116,14 @@ impl<T> Change<T> {
     }
 }
 
-/// Query parameters that are read one by one.
+/// Query parameters that are parsed one by one.
 pub trait FromParameters: Sized {
-    /// Reads every parameter. Faults are kept in `parameters`.
+    /// Reads every parameter. Faults are collected in `parameters`.
     fn from_parameters(parameters: &mut Parameters) -> Option<Self>;
 }
 
-/// A query parameter: `T` is required, `Option<T>` may be absent. `Result<_, Faulty>` reads on after a fault, for checks
-/// that compare parameters.
+/// A query parameter: `T` is required, `Option<T>` may be absent. `Result<_, Faulty>` continues after a fault, for
+/// checks that compare parameters.
 pub trait Parameter: Sized {
     /// Reads the parameter, or records its fault in `parameters` and returns `None`.
     fn read(parameters: &mut Parameters, name: &str) -> Option<Self>;
@@ -147,13 +148,13 @@ impl<T: Parameter> Parameter for Result<T, Faulty> {
 }
 
 /// Implements [`FromParameters`] for a struct by reading every field as its type says ([`Parameter`]). The struct can
-/// then derive `IntoParams`, so that one type parses the parameters and describes them.
+/// then derive `IntoParams`, so one type parses the parameters and describes them.
 #[macro_export]
 macro_rules! from_parameters {
     ($parameters:ident { $($field:ident),+ $(,)? }) => {
         impl $crate::fields::FromParameters for $parameters {
             fn from_parameters(parameters: &mut $crate::fields::Parameters) -> Option<Self> {
-                // All parameters are read before the first `?`, so that the response reports every fault.
+                // All parameters are read before the first `?`, so the response reports every fault.
                 $(let $field = $crate::fields::Parameter::read(parameters, stringify!($field));)+
                 Some(Self { $($field: $field?),+ })
             }
@@ -162,7 +163,7 @@ macro_rules! from_parameters {
 }
 pub use from_parameters;
 
-/// Two groups of parameters, as in a filter and a page.
+/// Combines two groups of parameters, as in a filter and a page.
 impl<A: FromParameters, B: FromParameters> FromParameters for (A, B) {
     fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
         let (first, second) = (A::from_parameters(parameters), B::from_parameters(parameters));
@@ -178,7 +179,7 @@ pub struct Body {
 }
 
 impl Body {
-    /// Reads the bytes into `T`, or says everything that is wrong with them.
+    /// Parses a body into `T`, or returns all of its faults.
     pub fn parse<T: FromBody>(bytes: &[u8]) -> Result<T, ApiError> {
         let value: Value = serde_json::from_slice(bytes).map_err(|error| ApiError::malformed_json(&error))?;
         let Value::Object(fields) = value else {
@@ -192,7 +193,7 @@ impl Body {
         }
     }
 
-    /// A field that must be there.
+    /// Reads a required field.
     pub fn required<T: FromJson>(&mut self, name: &str) -> Option<T> {
         match self.fields.get(name) {
             None | Some(Value::Null) => self.fault(name, "is required"),
@@ -203,7 +204,7 @@ impl Body {
         }
     }
 
-    /// A field that may be left out or null. Returns `None` only for a fault.
+    /// Reads a field that may be absent or null. Returns `None` only for a fault.
     pub fn optional<T: FromJson>(&mut self, name: &str) -> Option<Option<T>> {
         match self.fields.get(name) {
             None | Some(Value::Null) => Some(None),
@@ -211,7 +212,7 @@ impl Body {
         }
     }
 
-    /// A field that changes something: left out it stays, null clears it. Returns `None` only for a fault.
+    /// Reads a field that requests a change: absent keeps the value, null clears it. Returns `None` only for a fault.
     pub fn change<T: FromJson>(&mut self, name: &str) -> Option<Change<T>> {
         match self.fields.get(name) {
             None => Some(Change::Keep),
@@ -220,7 +221,7 @@ impl Body {
         }
     }
 
-    /// Notes a fault that a type alone cannot see.
+    /// Records a fault that the type alone cannot detect.
     pub fn fault<T>(&mut self, name: &str, message: &str) -> Option<T> {
         self.faults.entry(name.to_owned()).or_default().push(sentence(name, message));
         None
@@ -235,7 +236,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Reads the query string into `T`, or says everything that is wrong with it.
+    /// Parses a query string into `T`, or returns all of its faults.
     pub fn parse<T: FromParameters>(query: &str) -> Result<T, ApiError> {
         let given = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
         let mut parameters = Self { given, faults: Faults::new() };
@@ -246,14 +247,14 @@ impl Parameters {
         }
     }
 
-    /// A parameter that may be left out. Returns `None` only for a fault.
+    /// Reads an optional parameter. Returns `None` only for a fault.
     pub fn optional<T: FromQuery>(&mut self, name: &str) -> Option<Option<T>> {
         let Some(text) = self.given.get(name) else { return Some(None) };
         let parsed = T::from_query(text);
         if parsed.is_some() { parsed.map(Some) } else { self.fault(name, T::EXPECTED) }
     }
 
-    /// A parameter that must be there.
+    /// Reads a required parameter.
     pub fn required<T: FromQuery>(&mut self, name: &str) -> Option<T> {
         match self.optional(name)? {
             None => self.fault(name, "is required"),
@@ -261,14 +262,14 @@ impl Parameters {
         }
     }
 
-    /// Notes a fault that a type alone cannot see.
+    /// Records a fault that the type alone cannot detect.
     pub fn fault<T>(&mut self, name: &str, message: &str) -> Option<T> {
         self.faults.entry(name.to_owned()).or_default().push(sentence(name, message));
         None
     }
 }
 
-/// Faults of a single field.
+/// A single fault of one field.
 pub fn one(name: &str, message: &str) -> Faults {
     Faults::from([(name.to_owned(), vec![sentence(name, message)])])
 }
@@ -277,13 +278,13 @@ fn sentence(name: &str, message: &str) -> String {
     format!("The {} {message}.", name.replace('_', " "))
 }
 
-/// Text to search for. `PostgreSQL` cannot store a NUL, so nothing could ever match one.
+/// A search text. NUL is refused, because `PostgreSQL` cannot store it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Search(String);
 
 impl Search {
-    /// A pattern for `like` in which `%`, `_` and `\` are ordinary characters. Folding its case is left to the database,
-    /// which must do it as it does it to what is searched.
+    /// Pattern for `like` that matches `%`, `_` and `\` literally. The database folds the case, because it must do so
+    /// in the same way for the pattern and the searched text.
     pub fn pattern(&self) -> String {
         let mut pattern = String::with_capacity(self.0.len() + 2);
         pattern.push('%');
@@ -299,7 +300,7 @@ impl Search {
 }
 
 impl FromQuery for Search {
-    const EXPECTED: &'static str = "must be a text of at most 100 characters";
+    const EXPECTED: &'static str = "must be a string of at most 100 characters";
 
     fn from_query(text: &str) -> Option<Self> {
         (text.chars().count() <= 100 && !text.contains('\0')).then(|| Self(text.to_owned()))
@@ -334,14 +335,14 @@ impl FromQuery for Date {
     const EXPECTED: &'static str = "must be a date like 2026-11-20";
 
     fn from_query(text: &str) -> Option<Self> {
-        // The format alone would also take signs and years before the first.
+        // The format alone would also accept signs and years before 1.
         let plain = text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
         Self::parse(text, format_description!("[year]-[month]-[day]")).ok().filter(|date| plain && date.year() >= 1)
     }
 }
 
 impl FromJson for Phrase {
-    const EXPECTED: &'static str = "must be a text of 1 to 64 characters without control characters";
+    const EXPECTED: &'static str = "must be a string of 1 to 64 characters without control characters";
 
     fn from_json(value: &Value) -> Option<Self> {
         value.as_str().and_then(Self::parse)
@@ -355,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_are_whole_however_they_are_written() {
+    fn whole_numbers_are_accepted_in_any_notation() {
         let read = |text: &str| whole_number(&serde_json::from_str(text).expect("JSON"));
         for (text, number) in [("7", 7), ("7.0", 7), ("-0.0", 0), ("1e3", 1_000), ("9223372036854775807", i64::MAX)] {
             assert_eq!(read(text), Some(number), "{text}");
@@ -366,12 +367,12 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_are_ordinary_characters() {
+    fn search_pattern_escapes_wildcards() {
         assert_eq!(Search("50%_A\\b".to_owned()).pattern(), "%50\\%\\_A\\\\b%");
     }
 
     #[test]
-    fn dates_are_days_of_the_calendar() {
+    fn dates_must_exist_in_the_calendar() {
         for (text, valid) in [
             ("2026-02-28", true),
             ("2026-02-29", false),
@@ -419,12 +420,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_a_body_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bodies_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Body::parse::<Anything>(&bytes);
         }
 
         #[test]
-        fn no_query_makes_the_parameters_panic(query in ".*") {
+        fn arbitrary_queries_do_not_panic(query in ".*") {
             let _ = Parameters::parse::<crate::paging::Paging>(&query);
         }
     }

@@ -1,4 +1,4 @@
-//! `/healthz`: the process runs. `/readyz`: it can do its work, with the state of each part.
+//! `/healthz`: the process is alive. `/readyz`: it can serve requests, with the state of each dependency.
 
 use std::{
     collections::BTreeMap,
@@ -22,25 +22,29 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::WebState;
 
-/// Says that the process runs.
+/// State of a live process.
 #[derive(Serialize, ToSchema)]
 struct Health {
     #[schema(example = "ok")]
     status: &'static str,
 }
 
-/// Whether this process should get requests, and which parts it can reach.
+/// Whether this process should receive requests, and which dependencies it can reach.
 #[derive(Debug, Serialize, ToSchema)]
 struct Readiness {
-    /// `ready`, `not_ready`, or `draining` after the process was told to end.
+    /// `ready`, `not_ready`, or `draining` during shutdown.
     #[schema(example = "ready")]
     status: &'static str,
-    /// `up` or `down`, by part. Without PostgreSQL the process is not ready; without any other it serves what it can.
-    #[schema(value_type = BTreeMap<String, String>, example = json!({"postgres": "up", "redis": "up", "nats": "up", "homeserver": "up"}))]
+    /// `up` or `down`, by dependency. Without PostgreSQL the process is not ready; without another dependency it serves
+    /// the requests that do not need it.
+    #[schema(
+        value_type = BTreeMap<String, String>,
+        example = json!({"postgres": "up", "redis": "up", "nats": "up", "homeserver": "up"})
+    )]
     parts: States,
 }
 
-/// `/healthz` and `/readyz`.
+/// Routes of `/healthz` and `/readyz`.
 pub fn routes<S: WebState>() -> OpenApiRouter<S>
 where
     Checks: FromRef<S>,
@@ -49,13 +53,18 @@ where
     OpenApiRouter::new().routes(routes!(get_health)).routes(routes!(get_readiness))
 }
 
-/// Is the process alive?
+/// Check liveness
+///
+/// Responds as long as the process runs, regardless of its dependencies and load.
 #[utoipa::path(get, path = "/healthz", tag = "Operations", responses((status = 200, body = Health)))]
 async fn get_health() -> Json<Health> {
     Json(Health { status: "ok" })
 }
 
-/// Can it work?
+/// Check readiness
+///
+/// For load balancers: 200 if the process should receive requests. The state of each dependency is at most a few
+/// seconds old.
 #[utoipa::path(get, path = "/readyz", tag = "Operations", responses(
     (status = 200, body = Readiness),
     (status = 503, description = "Not ready, or draining", body = Readiness),
@@ -75,8 +84,8 @@ async fn get_readiness(State(checks): State<Checks>, State(shutdown): State<Shut
 
 pub type States = BTreeMap<&'static str, &'static str>;
 
-/// The state of each part as it was a moment ago. Readiness is open to all and answered under any load, so answering
-/// must cost nothing: a running process asks its parts once a second in the background.
+/// Recent state of each dependency. Readiness is public and served under any load, so it must be cheap: a background
+/// task checks the dependencies once a second.
 #[derive(Clone)]
 pub struct Checks(Arc<Inner>);
 
@@ -86,7 +95,7 @@ struct Inner {
 }
 
 impl Checks {
-    /// Checks of these dependencies, none of which was made yet.
+    /// Creates checks of these dependencies without running them.
     pub fn new(dependencies: Dependencies) -> Self {
         Self(Arc::new(Inner { dependencies, last: Mutex::new(None) }))
     }
@@ -119,7 +128,8 @@ impl Checks {
         }
     }
 
-    /// What is known, asking only where nothing is, or where it is old because nobody asks in the background.
+    /// Returns the last state. Checks again only if there is none, or if it is old because no background task refreshes
+    /// it.
     pub async fn recent(&self) -> States {
         let known = || self.0.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match known() {
@@ -132,10 +142,9 @@ impl Checks {
     }
 }
 
-/// The state of one dependency.
+/// Result of checking one dependency.
 struct Checked {
     dependency: &'static str,
-    /// Without credentials.
     address: String,
     failure: Option<String>,
 }
@@ -146,21 +155,18 @@ impl Checked {
     }
 }
 
-/// Connections to the dependencies, by which their state is checked.
+/// Connections used to check the dependencies.
 pub struct Dependencies {
-    /// PostgreSQL.
     pub db: PgPool,
-    /// Redis.
     pub redis: ConnectionManager,
-    /// Redis, without credentials.
+    /// Address of Redis without credentials.
     pub redis_address: String,
-    /// NATS.
     pub streams: Streams,
-    /// NATS, without credentials.
+    /// Address of NATS without credentials.
     pub nats_address: String,
-    /// The Matrix homeserver, if there is one.
+    /// URL of the Matrix homeserver, if chat is configured.
     pub homeserver: Option<Url>,
-    /// For requests to the homeserver.
+    /// Client for requests to the homeserver.
     pub web: reqwest::Client,
 }
 
@@ -168,7 +174,7 @@ impl Dependencies {
     async fn check(&self) -> Vec<Checked> {
         let database = self.db.connect_options();
         let (postgres, redis, nats, homeserver) = tokio::join!(
-            // On a connection of its own: a busy pool does not make the database unavailable.
+            // Uses a separate connection, because a busy pool does not mean that the database is unavailable.
             within(async {
                 let connection =
                     sqlx::PgConnection::connect_with(&database).await.map_err(|error| error.to_string())?;
@@ -199,12 +205,12 @@ impl Dependencies {
             return Ok(());
         };
         let answer = self.web.get(url).send().await.and_then(reqwest::Response::error_for_status);
-        // The URL may carry credentials.
+        // The URL may contain credentials.
         answer.map(|_| ()).map_err(|error| error.without_url().to_string())
     }
 }
 
-/// A dependency that does not respond soon is unavailable.
+/// Limits a check to two seconds.
 async fn within(check: impl Future<Output = Result<(), String>>) -> Result<(), String> {
     tokio::time::timeout(Duration::from_secs(2), check)
         .await

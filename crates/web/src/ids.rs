@@ -1,10 +1,11 @@
-//! Identifiers: a number that names a team cannot be handed in where a match is meant.
+//! Identifier types, which prevent passing the id of a team where the id of a match is expected.
 
-/// Declares a newtype over `bigint` that is at least 1 wherever it was parsed.
+/// Declares a newtype over `bigint`. Parsing accepts only values of at least 1.
 macro_rules! id {
     ($($(#[doc = $doc:literal])* $name:ident $(as $schema:ident)?),* $(,)?) => {$(
         $(#[doc = $doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize, sqlx::Type, utoipa::ToSchema)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(serde::Serialize, serde::Deserialize, sqlx::Type, utoipa::ToSchema)]
         #[serde(transparent)]
         #[sqlx(transparent)]
         #[schema($(as = $schema,)? value_type = i64, minimum = 1)]
@@ -20,14 +21,14 @@ macro_rules! id {
             type Err = ();
 
             fn from_str(text: &str) -> Result<Self, ()> {
-                // `parse` would also take a leading `+`, giving one thing two addresses.
+                // `parse` would also accept a leading `+`, which would give a resource two URLs.
                 let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
                 text.parse().ok().filter(|&id: &i64| digits && id >= 1).map(Self).ok_or(())
             }
         }
 
         impl crate::fields::FromQuery for $name {
-            const EXPECTED: &'static str = "must be an id";
+            const EXPECTED: &'static str = "must be a positive integer";
 
             fn from_query(text: &str) -> Option<Self> {
                 text.parse().ok()
@@ -35,7 +36,7 @@ macro_rules! id {
         }
 
         impl crate::fields::FromJson for $name {
-            const EXPECTED: &'static str = "must be an id, a whole number from 1";
+            const EXPECTED: &'static str = "must be a positive integer";
 
             fn from_json(value: &serde_json::Value) -> Option<Self> {
                 crate::fields::whole_number(value).filter(|&id| id >= 1).map(Self)
@@ -45,24 +46,24 @@ macro_rules! id {
 }
 
 id! {
-    /// An account.
+    /// Identifies a user account.
     UserId,
-    /// A login of an account.
+    /// Identifies a session of an account.
     SessionId,
-    /// A sport.
+    /// Identifies a sport such as football.
     SportId,
-    /// A tournament.
+    /// Identifies a tournament with its matches.
     TournamentId,
-    /// A team.
+    /// Identifies a team that plays matches.
     TeamId,
-    /// A match.
+    /// Identifies a match, which the API calls an event.
     MatchId as EventId,
-    /// What a user predicts of a match.
+    /// Identifies a user's prediction of a match.
     PredictionId,
-    /// A chat room, as this service counts them. Apps know it by the homeserver's id.
+    /// Identifies a chat room internally. Apps use the Matrix room id.
     RoomId,
-    /// An address that webhooks go to.
+    /// Identifies a webhook endpoint.
     EndpointId,
-    /// A browser that a user wants to be notified in.
+    /// Identifies a browser's push subscription.
     SubscriptionId,
 }

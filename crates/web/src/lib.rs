@@ -1,5 +1,5 @@
-//! HTTP conventions that every endpoint shares: errors, extractors, paging, limits, the server, the frame of the OpenAPI
-//! description.
+//! HTTP conventions shared by all endpoints: errors, extractors, paging, limits, the server, and common parts of the
+//! OpenAPI description.
 
 mod cached;
 mod client;
@@ -29,28 +29,28 @@ pub use error::{ApiError, ErrorBody, retry_after};
 pub use extract::{Path, Query, RawBody, ValidJson};
 pub use limits::{LimitHeadersLayer, permitted, state_limit};
 
-/// The header that names a request, so that it happens once however often it is sent.
+/// Header with the idempotency key of a request, which is then performed once, however often it is sent.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The longest value of [`IDEMPOTENCY_KEY`].
+/// Maximum length of an [`IDEMPOTENCY_KEY`] value.
 pub const LONGEST_IDEMPOTENCY_KEY: usize = 255;
 
-/// On answers that hold what is shown once, so that nobody on the way keeps it.
+/// Header for responses with secrets, so no cache stores them.
 pub const NO_STORE: (HeaderName, HeaderValue) = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 
 /// Settings that extractors read from a router's state.
 pub trait WebState: Clone + Send + Sync + 'static {
-    /// The largest body that is read, in bytes.
+    /// Maximum size of a body in bytes.
     fn body_limit(&self) -> usize;
 
-    /// Networks of proxies whose `X-Forwarded-For` is believed.
+    /// Networks of proxies whose `X-Forwarded-For` is trusted.
     fn trusted_proxies(&self) -> &[IpNet];
 }
 
 pub fn unknown_route() -> Ready<ApiError> {
-    ready(ApiError::new(StatusCode::NOT_FOUND, "unknown_route", "There is nothing at this path."))
+    ready(ApiError::new(StatusCode::NOT_FOUND, "unknown_route", "This path does not exist."))
 }
 
 pub fn wrong_method() -> Ready<ApiError> {
-    ready(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This path does not take this method."))
+    ready(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This path does not allow this method."))
 }

@@ -1,8 +1,8 @@
-//! Rate limit headers: a handler states its limit once, and [`LimitHeadersLayer`] puts it on the response, be it a success
-//! or an error.
+//! Rate limit headers: a handler states its limit once, and [`LimitHeadersLayer`] adds it to the response, whether it
+//! is a success or an error.
 //!
-//! The limit is a value of the task and not of the request, so that extractors and handlers can state it without an
-//! argument. The layer must be inside of any layer that runs requests in a task of their own.
+//! The limit is a task-local and not a request extension, so extractors and handlers can state it without an
+//! argument. The layer must be inside of any layer that runs requests in a separate task.
 
 use std::{
     cell::Cell,
@@ -26,9 +26,9 @@ tokio::task_local! {
     static STATED: Cell<Option<Decision>>;
 }
 
-/// States the limit that the response to the current request reports.
+/// States the limit that the response of the current request reports.
 pub fn state_limit(decision: Decision) {
-    // Outside of the layer there is no response to put it on.
+    // Outside of the layer, no response can carry the limit.
     let _ = STATED.try_with(|stated| stated.set(Some(decision)));
 }
 
@@ -43,7 +43,7 @@ pub(super) fn insert_headers(headers: &mut HeaderMap, decision: Decision) {
     headers.insert(REMAINING, HeaderValue::from(decision.remaining));
 }
 
-/// Adds the headers of the limit that the handler or one of its extractors stated.
+/// Adds headers with the limit that the handler or one of its extractors stated.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitHeadersLayer;
 
@@ -55,7 +55,7 @@ impl<S> Layer<S> for LimitHeadersLayer {
     }
 }
 
-/// A service behind the layer.
+/// The service created by [`LimitHeadersLayer`].
 #[derive(Clone, Debug)]
 pub struct LimitHeaders<S>(S);
 
@@ -64,7 +64,7 @@ type Answer = Result<Response, Infallible>;
 impl<S: Service<Request, Response = Response, Error = Infallible>> Service<Request> for LimitHeaders<S> {
     type Response = Response;
     type Error = Infallible;
-    // Named and not boxed, because most requests state no limit.
+    // A named type instead of a box, because most requests state no limit.
     type Future = TaskLocalFuture<Cell<Option<Decision>>, Map<S::Future, fn(Answer) -> Answer>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
@@ -78,7 +78,7 @@ impl<S: Service<Request, Response = Response, Error = Infallible>> Service<Reque
 
 fn with_headers(answer: Answer) -> Answer {
     answer.map(|mut response| {
-        // An error that refuses the request because of another limit reports that one.
+        // An error caused by another limit already reports that limit.
         if let Some(decision) = STATED.with(Cell::get).filter(|_| !response.headers().contains_key(LIMIT)) {
             insert_headers(response.headers_mut(), decision);
         }
@@ -116,7 +116,7 @@ mod tests {
         Err(ApiError::rate_limited(decision(60, 0)))
     }
 
-    async fn ask(path: &str) -> (StatusCode, [Option<String>; 3]) {
+    async fn get_limits(path: &str) -> (StatusCode, [Option<String>; 3]) {
         let request = Request::get(path).body(Body::empty()).expect("a request");
         let response = router().call(request).await.expect("a response");
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -133,7 +133,7 @@ mod tests {
             ("/other-limit", 429, [Some("60"), Some("0"), Some("7")]),
         ] {
             let expected = headers.map(|value| value.map(str::to_owned));
-            assert_eq!(ask(path).await, (StatusCode::from_u16(status).expect("a status"), expected), "{path}");
+            assert_eq!(get_limits(path).await, (StatusCode::from_u16(status).expect("a status"), expected), "{path}");
         }
     }
 

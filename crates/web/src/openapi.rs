@@ -1,4 +1,4 @@
-//! The description of the interface, made from the code, and the page that shows it.
+//! The OpenAPI description, generated from the code, and the reference page that displays it.
 
 use axum::{
     Router,
@@ -15,13 +15,13 @@ use utoipa::openapi::{
 
 use crate::LONGEST_IDEMPOTENCY_KEY;
 
-/// Adds what holds for every operation alike, so that no handler repeats it: the token's scheme, and the errors that
-/// extractors and the edge answer with.
+/// Adds the parts that all operations share, so handlers do not repeat them: the security scheme, and the errors
+/// returned by extractors and by the edge.
 pub fn complete(mut api: OpenApi) -> OpenApi {
     let components = api.components.get_or_insert_default();
     components.security_schemes.insert(
         "token".to_owned(),
-        SecurityScheme::Http(Http::builder().scheme(HttpAuthScheme::Bearer).description(Some("From a login")).build())
+        SecurityScheme::Http(Http::builder().scheme(HttpAuthScheme::Bearer).description(Some("Session token")).build())
             .into(),
     );
     for common in COMMON {
@@ -29,7 +29,7 @@ pub fn complete(mut api: OpenApi) -> OpenApi {
     }
     components.parameters.insert(IDEMPOTENCY_KEY.to_owned(), idempotency_key().into());
     for item in api.paths.paths.values_mut() {
-        // Without a token there is nobody to whom a key could belong.
+        // An idempotency key belongs to a user, so it requires a token.
         if let Some(post) = item.post.as_mut().filter(|post| post.security.is_some()) {
             let reference = Ref::new(format!("#/components/parameters/{IDEMPOTENCY_KEY}"));
             post.parameters.get_or_insert_default().push(RefOr::Ref(reference));
@@ -37,7 +37,7 @@ pub fn complete(mut api: OpenApi) -> OpenApi {
         let operations =
             [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().filter_map(Option::as_mut);
         for operation in operations {
-            // A summary comes from a doc comment, which is a sentence; in a list of operations it is a heading.
+            // A summary is the first sentence of a doc comment, but is displayed as a heading.
             operation.summary = operation.summary.take().map(|summary| summary.trim_end_matches('.').to_owned());
             add_common(operation);
         }
@@ -45,7 +45,7 @@ pub fn complete(mut api: OpenApi) -> OpenApi {
     api
 }
 
-/// The name of the parameter that every POST with a token has.
+/// Name of the shared parameter of every POST with a token.
 const IDEMPOTENCY_KEY: &str = "IdempotencyKey";
 
 fn idempotency_key() -> Parameter {
@@ -59,10 +59,10 @@ fn idempotency_key() -> Parameter {
         .parameter_in(ParameterIn::Header)
         .required(Required::False)
         .description(Some(
-            "A name of the client's own for this request, like a UUID. Sent again with the same name, path and body within \
-             24 hours, the request does not happen again: the answer is the one of the first time, with \
-             `Idempotency-Replayed: true`. Only answers of 401, 403, 413, 429 and from 500 on are not kept, nor those that \
-             hold credentials. Another body is 422 `idempotency_key_reused`.",
+            "Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same \
+             key, path and body within 24 hours is not performed again: the response is the stored one, with \
+             `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are \
+             responses with credentials. The same key with another body is 422 `idempotency_key_reused`.",
         ))
         .schema(Some(key))
         .example(Some("8e03978e-40d5-43dd-bc93-6894a57f9324".into()))
@@ -93,7 +93,7 @@ const COMMON: [Common; 9] = [
         name: "Unauthenticated",
         status: "401",
         description: "The token is missing, unknown, expired or revoked",
-        example: r#"{"message": "A valid token is needed.", "code": "unauthenticated"}"#,
+        example: r#"{"message": "A valid token is required.", "code": "unauthenticated"}"#,
         applies: |operation| operation.security.is_some(),
     },
     Common {
@@ -106,8 +106,11 @@ const COMMON: [Common; 9] = [
     Common {
         name: "InProgress",
         status: "409",
-        description: "The same request is still under way; `Retry-After` says when to try again",
-        example: r#"{"message": "The same request is still under way. Try again shortly.", "code": "idempotency_in_progress"}"#,
+        description: "The same request is still in progress; `Retry-After` says when to try again",
+        example: r#"{
+            "message": "The same request is still in progress. Try again shortly.",
+            "code": "idempotency_in_progress"
+        }"#,
         applies: takes_key,
     },
     Common {
@@ -120,8 +123,12 @@ const COMMON: [Common; 9] = [
     Common {
         name: "Invalid",
         status: "422",
-        description: "Something in the request is of the wrong type or value; `errors` says what, by field",
-        example: r#"{"message": "The page must be a whole number from 1.", "code": "validation_failed", "errors": {"page": ["The page must be a whole number from 1."]}}"#,
+        description: "The request has missing or invalid values; `errors` lists them by field",
+        example: r#"{
+            "message": "The page must be a positive integer.",
+            "code": "validation_failed",
+            "errors": {"page": ["The page must be a positive integer."]}
+        }"#,
         applies: |operation| {
             takes_json(operation)
                 || takes_key(operation)
@@ -140,26 +147,30 @@ const COMMON: [Common; 9] = [
     Common {
         name: "Internal",
         status: "500",
-        description: "Something went wrong on our side; tell the operator the request id",
-        example: r#"{"message": "Something went wrong on our side.", "code": "internal_error", "request_id": "4f1c2ab9d0e8f7360000000001"}"#,
+        description: "Internal error; report the request id to the operator",
+        example: r#"{
+            "message": "Something went wrong on our side.",
+            "code": "internal_error",
+            "request_id": "4f1c2ab9d0e8f7360000000001"
+        }"#,
         applies: is_api,
     },
     Common {
         name: "Unavailable",
         status: "503",
-        description: "A part is away, or too much is going on; `Retry-After` says when to try again",
-        example: r#"{"message": "Too many requests are under way. Try again shortly.", "code": "overloaded"}"#,
+        description: "A dependency is unavailable, or the server is overloaded; `Retry-After` says when to try again",
+        example: r#"{"message": "The server is overloaded. Try again shortly.", "code": "overloaded"}"#,
         applies: is_api,
     },
 ];
 
-/// Whether the body is parsed as JSON before the handler runs. Bodies that may also be of another type are handed on as
+/// Whether the body is parsed as JSON before the handler runs. Bodies that may have another type are passed on as
 /// received.
 fn takes_json(operation: &Operation) -> bool {
     matches!(&operation.request_body, Some(RefOr::T(body)) if body.content.keys().eq(["application/json"]))
 }
 
-/// Health and readiness answer for themselves.
+/// Health and readiness declare their own responses.
 fn is_api(operation: &Operation) -> bool {
     !operation.tags.iter().flatten().any(|tag| tag == "Operations")
 }
@@ -185,10 +196,10 @@ fn add_common(operation: &mut Operation) {
     }
 }
 
-/// The paths of the reference page and its scripts.
+/// Paths of the reference page and its scripts.
 pub const REFERENCE_PATHS: [&str; 3] = ["/docs", "/docs/setup.js", "/docs/viewer.js"];
 
-/// The reference page and its scripts.
+/// Routes of the reference page and its scripts.
 pub fn reference_routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let [page, setup, viewer] = REFERENCE_PATHS;
     Router::new()
@@ -197,21 +208,22 @@ pub fn reference_routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route(viewer, get(get_reference_viewer))
 }
 
-/// The reference page. It may load only what this service serves: a page that needs the internet is broken in a
-/// closed network, and tells others who reads it.
+/// Serves the reference page. It loads only resources of this service: a page that needs the internet would be broken
+/// in a closed network and reveal its readers to third parties.
 async fn get_reference() -> Response {
     const POLICY: HeaderValue = HeaderValue::from_static(
-        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+         font-src 'self' data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'",
     );
     ([(header::CONTENT_SECURITY_POLICY, POLICY)], Html(include_str!("reference/index.html"))).into_response()
 }
 
-/// The page's own script.
+/// Serves the script that configures the viewer.
 async fn get_reference_setup() -> Response {
     script(include_str!("reference/setup.js").as_bytes(), false)
 }
 
-/// The viewer (Scalar, MIT), compressed as it is kept.
+/// Serves the viewer (Scalar, MIT), which is stored compressed.
 async fn get_reference_viewer() -> Response {
     script(include_bytes!("reference/viewer.js.gz"), true)
 }

@@ -1,5 +1,5 @@
-//! Pages of lists: `page` and `per_page` in, `meta` out; or, for lists that grow while they are read, `cursor` and
-//! `per_page`.
+//! Paging of lists: `page` and `per_page` with `meta`, or `cursor` and `per_page` for lists that grow while they are
+//! read.
 
 use std::fmt;
 
@@ -9,38 +9,38 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::fields::{FromParameters, FromQuery, Parameters};
 
-/// More than this on one page is served as this.
+/// Maximum page size. Larger values are reduced to it.
 const MOST_PER_PAGE: i64 = 100;
 
-/// Which page of a list is wanted.
+/// Requested page of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Paging {
-    /// Which page; the first is 1.
+    /// Page number, starting at 1.
     #[param(value_type = Option<i64>, minimum = 1, default = 1, example = 1)]
     page: i64,
-    /// How many items a page has; more than 100 is served as 100.
+    /// Number of items per page. Values above 100 are treated as 100.
     #[param(value_type = Option<i64>, minimum = 1, default = 20, example = 20)]
     per_page: i64,
 }
 
 impl Paging {
-    /// The first so many, for those who are not asked by a client.
+    /// The first `number` items, for internal callers.
     pub fn first(number: i64) -> Self {
         Self { page: 1, per_page: number }
     }
 
-    /// How many rows come before the page.
+    /// Number of rows before the page.
     pub fn offset(self) -> i64 {
         (self.page - 1).saturating_mul(self.per_page)
     }
 
-    /// How many rows the page has at most.
+    /// Maximum number of rows on the page.
     pub fn limit(self) -> i64 {
         self.per_page
     }
 
-    /// What the answer says of the page.
+    /// Paging data of the response.
     pub fn meta(self, total: i64) -> PageMeta {
         PageMeta {
             current_page: self.page,
@@ -57,14 +57,14 @@ impl FromParameters for Paging {
     }
 }
 
-/// [`Paging`] for a list of small items: 50 per page by default.
+/// Like [`Paging`], for lists of small items: 50 per page by default.
 #[derive(Clone, Copy, Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct LongPaging {
-    /// Which page; the first is 1.
+    /// Page number, starting at 1.
     #[param(value_type = Option<i64>, minimum = 1, default = 1, example = 1)]
     page: i64,
-    /// How many items a page has; more than 100 is served as 100.
+    /// Number of items per page. Values above 100 are treated as 100.
     #[param(value_type = Option<i64>, minimum = 1, default = 50, example = 50)]
     per_page: i64,
 }
@@ -81,7 +81,6 @@ impl From<LongPaging> for Paging {
     }
 }
 
-/// Reads `page` and `per_page`.
 fn read(parameters: &mut Parameters, usual: i64) -> Option<(i64, i64)> {
     let page = parameters.optional::<Ordinal>("page");
     let per_page = parameters.optional::<Ordinal>("per_page");
@@ -91,7 +90,7 @@ fn read(parameters: &mut Parameters, usual: i64) -> Option<(i64, i64)> {
 struct Ordinal(i64);
 
 impl FromQuery for Ordinal {
-    const EXPECTED: &'static str = "must be a whole number from 1";
+    const EXPECTED: &'static str = "must be a positive integer";
 
     fn from_query(text: &str) -> Option<Self> {
         text.parse().ok().filter(|&number| number >= 1).map(Self)
@@ -102,7 +101,7 @@ impl FromQuery for Ordinal {
 #[derive(Clone, Copy, Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Top {
-    /// How many to show at the top; more than 100 is served as 100.
+    /// Number of items at the top of the list. Values above 100 are treated as 100.
     #[param(value_type = Option<i64>, minimum = 1, default = 20, example = 20)]
     pub per_page: i64,
 }
@@ -114,33 +113,33 @@ impl FromParameters for Top {
     }
 }
 
-/// Where a page stands in its list.
+/// Position of a page in its list.
 #[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(example = json!({"current_page": 1, "last_page": 3, "per_page": 20, "total": 51}))]
 pub struct PageMeta {
-    /// The page that was asked for.
+    /// Number of the requested page, from 1.
     pub current_page: i64,
-    /// The last page that has items, at least 1.
+    /// Last page that has items, at least 1.
     pub last_page: i64,
-    /// How many items a page has at most.
+    /// Maximum number of items per page.
     pub per_page: i64,
-    /// How many items there are on all pages.
+    /// Number of items on all pages.
     pub total: i64,
 }
 
-/// A place in a list, opaque to clients: right after the item with this id. Going on from here
-/// repeats no item and leaves none out that was there, whatever is added; one that is being added at this very moment may
-/// get its id before it can be seen, and be passed.
+/// A position in a list, opaque to clients: directly after the item with this id. Continuing from a cursor repeats no
+/// item and skips no existing one, regardless of additions. An item that is being inserted at this moment may
+/// get its id before it becomes visible, and then be skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor(i64);
 
 impl Cursor {
-    /// The place right after the item with this id.
+    /// Position directly after the item with this id.
     pub fn after(id: i64) -> Self {
         Self(id)
     }
 
-    /// The id of the item before the place.
+    /// Id of the item before the position.
     pub fn id(self) -> i64 {
         self.0
     }
@@ -153,7 +152,7 @@ impl fmt::Display for Cursor {
 }
 
 impl FromQuery for Cursor {
-    const EXPECTED: &'static str = "must be one that an answer gave";
+    const EXPECTED: &'static str = "must be a cursor from an earlier response";
 
     fn from_query(text: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
@@ -161,14 +160,14 @@ impl FromQuery for Cursor {
     }
 }
 
-/// Which part of a list with cursors is wanted.
+/// Requested part of a list with cursors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct CursorPaging {
-    /// How many items to answer with; more than 100 is served as 100.
+    /// Number of items to return. Values above 100 are treated as 100.
     #[param(rename = "per_page", value_type = Option<i64>, minimum = 1, default = 100, example = 100)]
     pub limit: i64,
-    /// The `next_cursor` of the answer before.
+    /// Value of `next_cursor` in the previous response.
     #[param(rename = "cursor", value_type = Option<String>, example = "AAAAAAAAAGQ")]
     pub after: Option<Cursor>,
 }
@@ -181,7 +180,7 @@ impl FromParameters for CursorPaging {
     }
 }
 
-/// Cuts off the one more that was read, and says where the next part begins if there was one.
+/// Removes the extra item that was read to detect a next part, and returns the cursor of that part if there is one.
 pub fn part<T>(mut items: Vec<T>, limit: i64, id: impl Fn(&T) -> i64) -> (Vec<T>, Option<Cursor>) {
     let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = items.len() > wanted;
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_from_one_and_at_most_a_hundred() {
+    fn page_numbers_start_at_one_and_sizes_are_capped() {
         assert_eq!(paging(""), Some(Paging { page: 1, per_page: 20 }));
         assert_eq!(paging("page=3&per_page=1000"), Some(Paging { page: 3, per_page: 100 }));
         for bad in ["page=0", "page=x", "page=-1", "page=1.5", "page=", "per_page=0", "per_page=99999999999999999999"] {
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_is_one_that_was_given() {
+    fn forged_cursor_is_refused() {
         let read = |query: &str| Parameters::parse::<CursorPaging>(query).ok();
         assert_eq!(read(""), Some(CursorPaging { after: None, limit: 100 }));
         assert_eq!(read("per_page=101"), Some(CursorPaging { after: None, limit: 100 }));
@@ -226,19 +225,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cursor_reads_back(id in 1_i64..) {
+        fn cursor_round_trips(id in 1_i64..) {
             prop_assert_eq!(Cursor::from_query(&Cursor::after(id).to_string()), Some(Cursor::after(id)));
         }
 
         #[test]
-        fn whatever_is_read_as_a_cursor_is_written_so(text in prop_oneof![".*", "[A-Za-z0-9_-]{10,12}", "A{5}[A-Za-z0-9_-]{6}"]) {
+        fn parsed_cursor_is_canonical(text in prop_oneof![".*", "[A-Za-z0-9_-]{10,12}", "A{5}[A-Za-z0-9_-]{6}"]) {
             if let Some(cursor) = Cursor::from_query(&text) {
                 prop_assert_eq!(cursor.to_string(), text);
             }
         }
 
         #[test]
-        fn the_pages_cover_the_list_without_overlap(total in 0_i64..1_000, per_page in 1_i64..=100) {
+        fn pages_cover_the_list_without_overlap(total in 0_i64..1_000, per_page in 1_i64..=100) {
             let last = Paging { page: 1, per_page }.meta(total).last_page;
             let covered: i64 = (1..=last)
                 .map(|page| Paging { page, per_page })
@@ -250,7 +249,7 @@ mod tests {
         }
 
         #[test]
-        fn no_page_number_overflows(page in 1_i64.., per_page in 1_i64..=100) {
+        fn huge_page_numbers_do_not_overflow(page in 1_i64.., per_page in 1_i64..=100) {
             let paging = Paging { page, per_page };
             prop_assert!(paging.offset() >= 0);
         }

@@ -1,8 +1,8 @@
-//! Accepting connections.
+//! Accepts and serves connections.
 //!
-//! Written here rather than taken from axum, because a public listener needs what its server has no setting for: a
-//! bound on connections, a deadline for requests to arrive that does not also end idle connections, an end of idle ones,
-//! and a shutdown that waits for requests but not for idle clients. All of that is one look at each connection a few
+//! A custom server instead of axum's, because a public listener needs limits that axum does not offer: a maximum number
+//! of connections, a deadline for requests to arrive that does not also close idle connections, a timeout for idle
+//! connections, and a shutdown that waits for requests but not for idle clients. One task checks every connection a few
 //! times a second, instead of timers that every request sets and cancels.
 
 use std::{
@@ -38,26 +38,26 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{client::PEER, settings::Http};
 
-/// How often connections are looked at, and so the unit in which their times are counted.
+/// Interval at which connections are checked, and the unit of their timestamps.
 const TICK: Duration = Duration::from_millis(200);
 
-/// What stands behind a listener.
+/// A service behind a listener.
 pub trait Answers: Clone + Send + Sync + 'static {
-    /// Answers a request, whatever happens.
+    /// Responds to a request; never fails.
     fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send;
 }
 
-/// Serves until the process closes, then until every request under way is answered. Before that, while it drains, whoever
-/// gets an answer is asked to leave with it: a balancer that passes on connections, and knows nothing of requests, cannot
-/// send somebody elsewhere who stays. When the listener closes, only connections are left that nobody uses.
+/// Serves until shutdown closes the listener, then finishes the requests in progress. While the process drains, each
+/// response closes its connection, because a load balancer that forwards connections instead of requests cannot move a
+/// connected client to another process. When the listener closes, only idle connections are left.
 pub async fn serve(listener: TcpListener, behind: impl Answers, config: Http, shutdown: Shutdown) {
     let closing = shutdown.closing().clone();
     let connections = Arc::new(Connections::new(&config, shutdown.draining().clone()));
     let places = Arc::new(Semaphore::new(config.max_connections));
     let tasks = TaskTracker::new();
-    let looking = tokio::spawn(look(Arc::clone(&connections)));
+    let ticking = tokio::spawn(tick(Arc::clone(&connections)));
     loop {
-        // The place comes first: a connection that cannot be served is not accepted, and waits in the kernel's queue.
+        // Acquire a slot first: a connection that cannot be served is not accepted and stays in the kernel's queue.
         let accepted = async {
             let place = Arc::clone(&places).acquire_owned().await;
             (place, listener.accept().await)
@@ -75,8 +75,8 @@ pub async fn serve(listener: TcpListener, behind: impl Answers, config: Http, sh
                 });
             }
             Err(error) => {
-                // Out of file descriptors, most likely: pausing lets some be freed instead of spinning.
-                tracing::warn!(%error, "a connection was not accepted");
+                // Probably out of file descriptors: pause until some are freed, instead of spinning.
+                tracing::warn!(%error, "connection not accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -85,19 +85,19 @@ pub async fn serve(listener: TcpListener, behind: impl Answers, config: Http, sh
     connections.drain();
     tasks.close();
     tasks.wait().await;
-    looking.abort();
+    ticking.abort();
 }
 
-async fn look(connections: Arc<Connections>) {
+async fn tick(connections: Arc<Connections>) {
     let mut ticks = tokio::time::interval(TICK);
     loop {
         ticks.tick().await;
-        connections.look();
+        connections.tick();
     }
 }
 
 async fn serve_connection(connections: &Connections, stream: TcpStream, behind: impl Answers) {
-    // Answers are written whole; waiting for more to send only adds delay.
+    // Responses are written as a whole, so Nagle's algorithm would only add delay.
     let _ = stream.set_nodelay(true);
     let registered = connections.register();
     let (watch, body_limit) = (&registered.watch, connections.body_limit);
@@ -106,12 +106,11 @@ async fn serve_connection(connections: &Connections, stream: TcpStream, behind: 
         let shared = Arc::clone(&shared);
         async move {
             let (behind, watch) = &*shared;
-            let (request, is_whole) = hear(request, body_limit, watch).await;
+            let (request, is_whole) = receive(request, body_limit, watch).await;
             watch.answers();
             let mut answer = behind.answer(request).await;
-            // Who sends more than anybody reads is told that the connection ends here: they must not send the next request
-            // on it.
-            if !is_whole || watch.order.load(Relaxed) == LEAVE {
+            // After an unread body, the client must not send another request on this connection.
+            if !is_whole || watch.order.load(Relaxed) == CLOSE_NEXT {
                 answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             watch.answered();
@@ -124,7 +123,7 @@ async fn serve_connection(connections: &Connections, stream: TcpStream, behind: 
     let ended = std::future::poll_fn(|context| {
         watch.waker.get_or_init(|| context.waker().clone());
         match watch.order.load(Relaxed) {
-            CUT => return Poll::Ready(Ok(())),
+            CLOSE_NOW => return Poll::Ready(Ok(())),
             DRAIN if !draining => {
                 draining = true;
                 connection.as_mut().graceful_shutdown();
@@ -134,65 +133,65 @@ async fn serve_connection(connections: &Connections, stream: TcpStream, behind: 
         connection.as_mut().poll(context)
     });
     if let Err(error) = ended.await {
-        // Clients that vanish or talk nonsense are everyday life.
-        tracing::debug!(%error, "a connection ended early");
+        // Clients disconnect or send invalid data all the time.
+        tracing::debug!(%error, "connection ended early");
     }
 }
 
-/// Waits for the body, if it is not too large to be wanted. So nobody holds a place among the requests under way while
-/// their body trickles in, and a request that is refused leaves nothing unread behind, which would end its connection
-/// without a warning. Returns the request, and whether its body is whole.
-async fn hear(request: Request<Incoming>, limit: usize, watch: &Watch) -> (Request<Body>, bool) {
+/// Receives the body before the request takes a slot, unless the body is too large. A slow body therefore does not
+/// occupy a slot, and a refused request leaves no unread data, which would reset its connection. Returns the request,
+/// and whether its body is complete.
+async fn receive(request: Request<Incoming>, limit: usize, watch: &Watch) -> (Request<Body>, bool) {
     if request.body().is_end_stream() {
         return (request.map(Body::new), true);
     }
-    watch.hears();
+    watch.receiving_body();
     let (parts, mut body) = request.into_parts();
-    let mut heard = Heard { chunks: VecDeque::new(), fault: None, rest: None };
+    let mut received = ReceivedBody { chunks: VecDeque::new(), fault: None, rest: None };
     let mut length = 0;
-    // Whoever asks before they send is not told to go ahead before somebody wants it.
-    let is_unwanted = body.size_hint().exact().is_some_and(|length| length > limit as u64)
+    // With `Expect: 100-continue`, the client sends the body only once a handler reads it.
+    let is_deferred = body.size_hint().exact().is_some_and(|length| length > limit as u64)
         || parts.headers.contains_key(header::EXPECT);
-    while !is_unwanted && length <= limit {
+    while !is_deferred && length <= limit {
         match body.frame().await {
             Some(Ok(frame)) => {
-                // Nobody here reads trailers.
+                // Trailers are ignored, because no handler reads them.
                 if let Ok(chunk) = frame.into_data() {
                     length += chunk.len();
-                    heard.chunks.push_back(chunk);
+                    received.chunks.push_back(chunk);
                 }
             }
             Some(Err(fault)) => {
-                heard.fault = Some(fault);
-                return (Request::from_parts(parts, Body::new(heard)), false);
+                received.fault = Some(fault);
+                return (Request::from_parts(parts, Body::new(received)), false);
             }
             None => {
-                let one = heard.chunks.pop_front().unwrap_or_default();
-                let body = if heard.chunks.is_empty() { Body::from(one) } else { Body::new(heard.after(one)) };
+                let one = received.chunks.pop_front().unwrap_or_default();
+                let body = if received.chunks.is_empty() { Body::from(one) } else { Body::new(received.after(one)) };
                 return (Request::from_parts(parts, body), true);
             }
         }
     }
-    // Whoever wants it all the same can have it.
-    heard.rest = Some(body);
-    (Request::from_parts(parts, Body::new(heard)), false)
+    // A handler can still read the remaining body.
+    received.rest = Some(body);
+    (Request::from_parts(parts, Body::new(received)), false)
 }
 
-/// A body of which the beginning, or all, has been heard.
-struct Heard {
+/// A body that was received completely or in part.
+struct ReceivedBody {
     chunks: VecDeque<Bytes>,
     fault: Option<hyper::Error>,
     rest: Option<Incoming>,
 }
 
-impl Heard {
+impl ReceivedBody {
     fn after(mut self, first: Bytes) -> Self {
         self.chunks.push_front(first);
         self
     }
 }
 
-impl HttpBody for Heard {
+impl HttpBody for ReceivedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -217,23 +216,23 @@ impl HttpBody for Heard {
     }
 }
 
-const GO_ON: u8 = 0;
-/// It ends with the next answer, whenever that is.
-const LEAVE: u8 = 1;
-/// It ends now, or after the answer that is under way.
+const CONTINUE: u8 = 0;
+/// Close after the next response, whenever that is.
+const CLOSE_NEXT: u8 = 1;
+/// Close now, or after the response in progress.
 const DRAIN: u8 = 2;
-const CUT: u8 = 3;
+const CLOSE_NOW: u8 = 3;
 
-/// What is known of one connection, and what it has been told. Times are in ticks.
+/// State of one connection, and the order it was given. Times are in ticks.
 #[derive(Debug)]
 struct Watch {
     clock: Arc<AtomicU32>,
-    /// A task has one waker for all its life.
+    /// A task keeps the same waker for its whole life.
     waker: OnceLock<Waker>,
     order: AtomicU8,
     answering: AtomicBool,
-    /// When the first byte of a request came that is not complete; 0 for none.
-    hearing_since: AtomicU32,
+    /// Tick at which the first byte of an incomplete request arrived; 0 for none.
+    receiving_since: AtomicU32,
     last_active: AtomicU32,
 }
 
@@ -242,39 +241,39 @@ impl Watch {
         self.clock.load(Relaxed)
     }
 
-    /// Bytes came in. While a request is answered they are the rest of a body that is too large to be waited for, which the
-    /// request's own deadline covers.
-    fn heard(&self) {
-        if !self.answering.load(Relaxed) && self.hearing_since.load(Relaxed) == 0 {
-            self.hearing_since.store(self.now(), Relaxed);
+    /// Bytes arrived. During a response, they belong to a body that is too large to be buffered, which the request's
+    /// deadline covers.
+    fn bytes_read(&self) {
+        if !self.answering.load(Relaxed) && self.receiving_since.load(Relaxed) == 0 {
+            self.receiving_since.store(self.now(), Relaxed);
         }
     }
 
-    fn said(&self) {
+    fn bytes_written(&self) {
         self.last_active.store(self.now(), Relaxed);
     }
 
-    /// The headers of a request are complete, its body is not.
-    fn hears(&self) {
-        if self.hearing_since.load(Relaxed) == 0 {
-            self.hearing_since.store(self.now(), Relaxed);
+    /// The headers of a request are complete, but not its body.
+    fn receiving_body(&self) {
+        if self.receiving_since.load(Relaxed) == 0 {
+            self.receiving_since.store(self.now(), Relaxed);
         }
     }
 
-    /// A request is complete, or as complete as it is waited for.
+    /// The request is complete, or its handler reads the rest of the body.
     fn answers(&self) {
         self.answering.store(true, Relaxed);
-        self.hearing_since.store(0, Relaxed);
+        self.receiving_since.store(0, Relaxed);
     }
 
     fn answered(&self) {
         self.answering.store(false, Relaxed);
-        self.said();
+        self.bytes_written();
     }
 
-    fn tell(&self, order: u8) {
+    fn set_order(&self, order: u8) {
         self.order.fetch_max(order, Relaxed);
-        // A connection that has not been polled yet sees the order when it is.
+        // A connection that was not polled yet sees the order at its first poll.
         if let Some(waker) = self.waker.get() {
             waker.wake_by_ref();
         }
@@ -284,17 +283,17 @@ impl Watch {
 /// All open connections of a listener.
 #[derive(Debug)]
 struct Connections {
-    /// Ticks since the start, from 1.
+    /// Ticks since the start, beginning with 1.
     clock: Arc<AtomicU32>,
     open: Mutex<(u64, HashMap<u64, Arc<Watch>>)>,
-    /// For a request to be heard, in ticks.
-    hearing_deadline: u32,
-    /// For idle connections, in ticks.
+    /// Maximum time to receive a request, in ticks.
+    receive_deadline: u32,
+    /// Timeout of idle connections, in ticks.
     keep_alive: u32,
-    /// The largest body that is waited for, in bytes.
+    /// Maximum size of a buffered body, in bytes.
     body_limit: usize,
     count: metrics::Gauge,
-    /// Set once the process was told to end.
+    /// Cancelled when shutdown starts.
     leaving: CancellationToken,
     /// Set when the listener is closed.
     draining: AtomicBool,
@@ -306,7 +305,7 @@ impl Connections {
         Self {
             clock: Arc::new(AtomicU32::new(1)),
             open: Mutex::default(),
-            hearing_deadline: ticks(config.deadline),
+            receive_deadline: ticks(config.deadline),
             keep_alive: ticks(config.keep_alive),
             body_limit: config.body_limit,
             count: metrics::gauge!("matchday_http_connections"),
@@ -320,9 +319,9 @@ impl Connections {
         let watch = Arc::new(Watch {
             clock: Arc::clone(&self.clock),
             waker: OnceLock::new(),
-            order: AtomicU8::new(GO_ON),
+            order: AtomicU8::new(CONTINUE),
             answering: AtomicBool::new(false),
-            hearing_since: AtomicU32::new(0),
+            receiving_since: AtomicU32::new(0),
             last_active: AtomicU32::new(now),
         });
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -333,41 +332,41 @@ impl Connections {
         Registered { connections: self, id, watch }
     }
 
-    /// Lets a tick pass and cuts off who has used up their time.
-    fn look(&self) {
+    /// Advances the clock by one tick and closes connections that exceeded their time.
+    fn tick(&self) {
         let now = self.clock.fetch_add(1, Relaxed) + 1;
         let (leaving, draining) = (self.leaving.is_cancelled(), self.draining.load(Relaxed));
         for watch in self.open.lock().unwrap_or_else(PoisonError::into_inner).1.values() {
-            let hearing_since = watch.hearing_since.load(Relaxed);
+            let receiving_since = watch.receiving_since.load(Relaxed);
             let over = if watch.answering.load(Relaxed) {
                 false
-            } else if hearing_since > 0 {
-                now.saturating_sub(hearing_since) > self.hearing_deadline
+            } else if receiving_since > 0 {
+                now.saturating_sub(receiving_since) > self.receive_deadline
             } else {
                 now.saturating_sub(watch.last_active.load(Relaxed)) > self.keep_alive
             };
-            // Told again at every look: a connection that was just being registered may have missed it.
+            // Repeated at every tick, because a connection that was just being registered may have missed the order.
             if over {
-                watch.tell(CUT);
+                watch.set_order(CLOSE_NOW);
             } else if draining {
-                watch.tell(DRAIN);
+                watch.set_order(DRAIN);
             } else if leaving {
-                watch.tell(LEAVE);
+                watch.set_order(CLOSE_NEXT);
             }
         }
     }
 
-    /// Every connection ends after the request it is answering.
+    /// Closes every connection after its request in progress.
     fn drain(&self) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         self.draining.store(true, Relaxed);
         for watch in open.1.values() {
-            watch.tell(DRAIN);
+            watch.set_order(DRAIN);
         }
     }
 }
 
-/// A connection's place in the map, for as long as it is served.
+/// Entry of a served connection in the map, removed when dropped.
 struct Registered<'a> {
     connections: &'a Connections,
     id: u64,
@@ -381,7 +380,7 @@ impl Drop for Registered<'_> {
     }
 }
 
-/// A stream that tells its watch when bytes move.
+/// A stream that records reads and writes in its connection's state.
 struct Watched {
     stream: TcpStream,
     watch: Arc<Watch>,
@@ -396,7 +395,7 @@ impl AsyncRead for Watched {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         if buffer.filled().len() > before {
-            self.watch.heard();
+            self.watch.bytes_read();
         }
         Poll::Ready(Ok(()))
     }
@@ -404,7 +403,7 @@ impl AsyncRead for Watched {
 
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.watch.said();
+        self.watch.bytes_written();
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -413,7 +412,7 @@ impl AsyncWrite for Watched {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.watch.said();
+        self.watch.bytes_written();
         Pin::new(&mut self.stream).poll_write_vectored(context, slices)
     }
 

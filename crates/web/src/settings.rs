@@ -7,47 +7,46 @@ use platform::{section, settings::Conditions};
 use url::Url;
 
 section! {
-    /// The listeners for apps and for machines, and what a request may cost.
+    /// HTTP listeners, and limits of requests.
     http: Http {
-        /// Where apps reach the service.
+        /// Address on which apps reach the service.
         listen: SocketAddr = "127.0.0.1:8080",
         /// Address for Prometheus and the homeserver: metrics, health and pushed chat events. Keep it off the internet.
         private_listen: SocketAddr = "127.0.0.1:9090",
-        /// How many connections may be open at once; further ones wait to be accepted.
+        /// Maximum number of open connections. Further ones wait to be accepted.
         max_connections: usize = "20000",
-        /// How many requests may be worked on at once; further ones get 503 at once.
+        /// Maximum number of concurrent requests. Further ones get 503 immediately.
         max_in_flight: usize = "1024",
-        /// How many requests with a token a user may send to this process at once; further ones get 429. The live stream does
-        /// not count. In `local` and `testing` a thousand times as many. 0: no limit.
+        /// Number of requests with a token that a user can send to this process without a pause. Further ones get 429.
+        /// The live stream does not count. Multiplied by 1,000 in `local` and `testing`. 0: no limit.
         user_burst: u32 = "200",
-        /// How many of them a user gets back in a second, in `local` and `testing` a thousand times as many.
+        /// Sustained number of these requests per second. Multiplied by 1,000 in `local` and `testing`.
         user_requests_per_second: u32 = "50",
-        /// How long one request may take, and before that how long it may take to arrive.
+        /// Maximum duration of a request, and also the maximum time for it to arrive.
         deadline: Duration = "10s",
-        /// How long a connection may be idle.
+        /// Time after which an idle connection is closed.
         keep_alive: Duration = "75s",
-        /// The largest body that is read, in bytes.
+        /// Maximum size of a request body, in bytes.
         body_limit: usize = "65536",
-        /// Web origins that may call the interface, like `https://app.example.org`; `*` means any. Empty: none.
+        /// Web origins that may call the API, like `https://app.example.org`; `*` means any. Empty: none.
         cors_origins: Vec<String> = "",
-        /// Networks of proxies in front of this service, like `10.0.0.0/8`. Only they are believed when they say in
-        /// `X-Forwarded-For` whose request they pass on. Empty: the other end of the connection is the client.
+        /// Networks of proxies in front of this service, like `10.0.0.0/8`. `X-Forwarded-For` is trusted from these
+        /// networks only. Empty: the remote address of the connection is the client.
         trusted_proxies: Vec<IpNet> = "",
-        /// Where the internet reaches the service, like `https://api.example.org`. SMS providers report there.
+        /// Public URL of the service, like `https://api.example.org`. SMS providers send their delivery reports there.
         public_url: Option<Url> = "",
     }
 }
 
 impl Http {
-    /// Conditions across keys, each with the fault to report where it does not hold.
     pub fn conditions(&self) -> Conditions {
         let conditions = [
             (
                 self.listen != self.private_listen || self.listen.port() == 0,
-                "http.listen and http.private_listen are the same address: give each its own",
+                "http.listen and http.private_listen are the same address: use two different ones",
             ),
-            (self.max_in_flight > 0, "http.max_in_flight is 0: no request could ever be answered"),
-            (self.max_connections > 0, "http.max_connections is 0: nobody could ever connect"),
+            (self.max_in_flight > 0, "http.max_in_flight is 0: every request would be refused"),
+            (self.max_connections > 0, "http.max_connections is 0: no client could connect"),
             (!self.deadline.is_zero(), "http.deadline is 0: every request would fail"),
             (
                 self.user_burst == 0 || self.user_requests_per_second > 0,
@@ -56,7 +55,7 @@ impl Http {
         ];
         let origins = self.cors_origins.iter().filter(|origin| *origin != "*").map(|origin| {
             let is_origin = Url::parse(origin).is_ok_and(|url| url.origin().ascii_serialization() == *origin);
-            (is_origin, format!("http.cors_origins: `{origin}` is no web origin like https://app.example.org"))
+            (is_origin, format!("http.cors_origins: `{origin}` is not a web origin like https://app.example.org"))
         });
         conditions.map(|(holds, fault)| (holds, fault.to_owned())).into_iter().chain(origins).collect()
     }

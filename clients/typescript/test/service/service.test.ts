@@ -3,9 +3,9 @@ import { describe, expect, test } from "vitest";
 import { Matchday, MatchdayError, memoryStorage, type StreamEvent } from "../../src/index.js";
 
 const baseUrl = process.env.MATCHDAY_URL;
-if (!baseUrl) throw new Error("MATCHDAY_URL says where the service is; clients/with-service starts one");
+if (!baseUrl) throw new Error("set MATCHDAY_URL to the URL of a service; clients/with-service starts one");
 
-/** Logs in with the code that the development log shows. A number that nobody had before, unless one is given. */
+/** Logs in with the code from the SMS log, by default with a new random number. */
 async function logIn(phone = `+1555${randomInt(1_000_000, 9_999_999)}`) {
   const storage = memoryStorage();
   const client = new Matchday({ baseUrl: baseUrl ?? "", storage });
@@ -19,10 +19,10 @@ async function lastCode(client: Matchday, phone: string): Promise<string> {
   return log.data[0]?.code ?? "";
 }
 
-async function matchToCome(client: Matchday) {
+async function upcomingMatch(client: Matchday) {
   const { data } = await client.get("/api/auth/events", { params: { query: { status: "scheduled" } } });
   const match = data.at(-1);
-  if (!match) throw new Error("the demo has matches to come");
+  if (!match) throw new Error("the demo data has no upcoming match");
   return match;
 }
 
@@ -38,8 +38,8 @@ async function until<Kind extends StreamEvent["kind"]>(
   throw new Error("the stream ended");
 }
 
-describe("a session", () => {
-  test("begins with a code, and ends", async () => {
+describe("session", () => {
+  test("starts with a code and ends with a logout", async () => {
     const { client, storage, login } = await logIn();
     expect(login.matrix_credentials?.user_id).toContain(login.user.username);
     const { data } = await client.get("/api/auth/me");
@@ -51,7 +51,7 @@ describe("a session", () => {
     await expect(late.get("/api/auth/me")).rejects.toMatchObject({ status: 401, code: "unauthenticated" });
   });
 
-  test("does not begin with a wrong code", async () => {
+  test("does not start with a wrong code", async () => {
     const client = new Matchday({ baseUrl: baseUrl ?? "" });
     const wrong = client.logIn("+15550009999", "000000");
     await expect(wrong).rejects.toMatchObject({ status: 401, code: "invalid_code" });
@@ -59,7 +59,7 @@ describe("a session", () => {
     expect(await client.token()).toBeNull();
   });
 
-  test("faults name their fields, and the request", async () => {
+  test("validation errors contain the field and the request id", async () => {
     const faulty = new Matchday({ baseUrl: baseUrl ?? "" }).requestCode("nonsense");
     await expect(faulty).rejects.toMatchObject({
       status: 422,
@@ -70,8 +70,8 @@ describe("a session", () => {
   });
 });
 
-describe("leaving", () => {
-  test("what is kept can be taken along; with a code the account is gone, and the session here too", async () => {
+describe("account", () => {
+  test("data is exported, and a code deletes the account and the session", async () => {
     const { client, storage, login, phone } = await logIn();
     const { data } = await client.get("/api/auth/me/export");
     expect(data.users).toEqual([expect.objectContaining({ phone, username: login.user.username })]);
@@ -90,39 +90,39 @@ describe("leaving", () => {
   });
 });
 
-describe("with keys", () => {
-  test("the same claim has the same answer, and pays once", async () => {
+describe("idempotency key", () => {
+  test("repeated claim returns the same response and pays once", async () => {
     const { client } = await logIn();
     const claim = () => client.post("/api/auth/daily-coins", { headers: { "Idempotency-Key": "today" } });
     const first = await claim();
     expect(await claim()).toEqual(first);
     expect((await client.get("/api/auth/coins")).data.balance).toBe(first.data.new_balance);
-    // Every other call has a key of its own.
+    // A call without an explicit key gets a new one.
     await expect(client.post("/api/auth/daily-coins")).rejects.toMatchObject({ status: 400, code: "already_claimed" });
   });
 });
 
-describe("the stream", () => {
-  test("tells of a prediction, and goes on where it was left", async () => {
+describe("live stream", () => {
+  test("reports a prediction and resumes after the last event", async () => {
     const { client } = await logIn();
     const { client: other } = await logIn();
-    const match = await matchToCome(client);
+    const match = await upcomingMatch(client);
     const stop = AbortSignal.timeout(20_000);
     let opened: () => void = () => {};
     const isOpen = new Promise<void>((done) => {
       opened = done;
     });
-    const told = until(
+    const received = until(
       client.stream({ event_id: match.id }, { signal: stop, onConnection: (now) => now && opened() }),
       "tally",
       ({ data }) => data.total_predictions > match.predictions_count,
     );
     await isOpen;
     await other.post("/api/auth/predictions", { body: { event_id: match.id, prediction: "draw", confidence: 40 } });
-    const tally = await told;
+    const tally = await received;
     expect(tally.data.event_id).toBe(match.id);
 
-    // Meanwhile nobody listened.
+    // No stream is open while this prediction is made.
     await client.post("/api/auth/predictions", { body: { event_id: match.id, prediction: "home" } });
     const next = await until(
       client.stream({ event_id: match.id }, { signal: stop, lastEventId: tally.id }),
@@ -132,7 +132,7 @@ describe("the stream", () => {
     expect(next.data.prediction_distribution.home).toBeGreaterThan(tally.data.prediction_distribution.home);
   });
 
-  test("is not for strangers", async () => {
+  test("requires a session", async () => {
     const stranger = new Matchday({ baseUrl: baseUrl ?? "" });
     await expect(stranger.stream().next()).rejects.toMatchObject({ status: 401 });
   });

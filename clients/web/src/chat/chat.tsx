@@ -2,19 +2,19 @@ import { MatchdayError, type Schemas } from "@matchday/client";
 import { useEffect, useRef, useState } from "react";
 import { Link } from "wouter";
 import { matchday } from "../session/session.ts";
-import { useAnswer } from "../ui/answer.ts";
-import { changed } from "../ui/refresh.ts";
-import { inWords, Shown } from "../ui/states.tsx";
+import { notifyTabs } from "../ui/refresh.ts";
+import { useResource } from "../ui/resource.ts";
+import { errorMessage, Loaded } from "../ui/states.tsx";
 import "./chat.css";
 import { Conversation } from "./conversation.tsx";
 
-/** The chat of a match. Joining goes through the service, which finds a room; messages go to the homeserver. */
+/** Chat of a match. The service handles joins and assigns the room; messages go to the homeserver. */
 export function Chat({ match }: { match: Schemas["Event"] }) {
-  const rooms = useAnswer(
+  const rooms = useResource(
     async (signal) => {
       const query = { event_id: match.id, per_page: 100 };
       const { data } = await matchday.get("/api/auth/chat-rooms", { params: { query }, signal });
-      // Stands are the match's own rooms; fans may open further ones about it.
+      // Stands are the official rooms of the match. Rooms that fans created about it have no stand number.
       return data.filter(({ stand }) => stand != null);
     },
     [match.id, match.chat_room_id],
@@ -22,7 +22,7 @@ export function Chat({ match }: { match: Schemas["Event"] }) {
   );
   return (
     <section className="card chat" aria-labelledby="chat">
-      <Shown answer={rooms}>
+      <Loaded resource={rooms}>
         {(stands) => {
           const joined = stands.find(({ is_joined }) => is_joined);
           const members = stands.reduce((sum, { member_count }) => sum + member_count, 0);
@@ -48,15 +48,15 @@ export function Chat({ match }: { match: Schemas["Event"] }) {
             </>
           );
         }}
-      </Shown>
+      </Loaded>
     </section>
   );
 }
 
-type Joining = "no" | "asking" | "in line";
+type Joining = "idle" | "joining" | "in line";
 
 function Join({ room, joined }: { room: string | null; joined: () => void }) {
-  const [state, setState] = useState<Joining>("no");
+  const [state, setState] = useState<Joining>("idle");
   const [error, setError] = useState<unknown>();
   const stop = useRef<AbortController>(undefined);
   // A fan who leaves the page leaves the line.
@@ -65,23 +65,23 @@ function Join({ room, joined }: { room: string | null; joined: () => void }) {
     if (!room) return;
     const own = new AbortController();
     stop.current = own;
-    setState("asking");
+    setState("joining");
     setError(undefined);
     try {
       await matchday.joinRoom(room, { signal: own.signal, onWaiting: () => setState("in line") });
       joined();
-      changed();
+      notifyTabs();
     } catch (error) {
       if (own.signal.aborted) return;
-      // Of this stand or of another one of the match: the list says which.
+      // The fan is a member of this stand or of another stand of the match. The reloaded list shows which.
       if (error instanceof MatchdayError && error.code === "already_a_member") return joined();
       setError(error);
-      setState("no");
+      setState("idle");
     }
   }
   function leaveLine() {
     stop.current?.abort();
-    setState("no");
+    setState("idle");
   }
   if (!room) return <p className="empty">The chat for this match is being set up.</p>;
   return (
@@ -89,7 +89,7 @@ function Join({ room, joined }: { room: string | null; joined: () => void }) {
       <p>Talk about this match with other fans.</p>
       {error !== undefined && (
         <p className="notice" role="alert">
-          {inWords(error)}
+          {errorMessage(error)}
         </p>
       )}
       <p role="status" className={state === "in line" ? "in-line" : "unseen"}>
@@ -100,8 +100,8 @@ function Join({ room, joined }: { room: string | null; joined: () => void }) {
           Cancel
         </button>
       ) : (
-        <button type="button" className="button lantern" onClick={join} disabled={state !== "no"}>
-          {state === "asking" ? "Joining…" : error !== undefined ? "Try again" : "Join the chat"}
+        <button type="button" className="button lantern" onClick={join} disabled={state !== "idle"}>
+          {state === "joining" ? "Joining…" : error !== undefined ? "Try again" : "Join the chat"}
         </button>
       )}
     </div>
@@ -114,7 +114,7 @@ function RoomLinks({ room, left }: { room: Schemas["ChatRoomListItem"]; left: ()
     try {
       await matchday.post("/api/auth/chat-rooms/{room}/leave", { params: { path: { room: room.room_id } } });
       left();
-      changed();
+      notifyTabs();
     } catch (error) {
       setError(error);
     }
@@ -127,7 +127,7 @@ function RoomLinks({ room, left }: { room: Schemas["ChatRoomListItem"]; left: ()
       </button>
       {error !== undefined && (
         <span className="fault" role="alert">
-          {inWords(error)}
+          {errorMessage(error)}
         </span>
       )}
     </span>

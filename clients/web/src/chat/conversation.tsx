@@ -4,11 +4,11 @@ import { timeOfDay } from "../ui/time.ts";
 import { Report } from "./report.tsx";
 import { type Message, type Timeline, useTimeline } from "./timeline.ts";
 
-/** The messages of a room, and a field to write one. */
+/** Messages of a room, with a form to send one. */
 export function Conversation({ roomId }: { roomId: string }) {
   const timeline = useTimeline(roomId);
   const { messages, error, isConnected, send, reopen } = timeline;
-  /** Counts own messages: after each one the list moves to the end. */
+  /** Number of messages that the fan sent. The list scrolls to the end after each. */
   const [sent, setSent] = useState(0);
   if (error !== undefined) return <Problem error={error} retry={reopen} />;
   return (
@@ -21,10 +21,10 @@ export function Conversation({ roomId }: { roomId: string }) {
       <p role="status" className={isConnected ? "unseen" : "chat-state small soft"}>
         {isConnected ? "" : "Reconnecting to the chat…"}
       </p>
-      <Say
+      <MessageForm
         send={(text) => {
           setSent((sent) => sent + 1);
-          // A failure is shown at the message.
+          // The failure is shown below the message.
           send(text).catch(() => {});
         }}
         isReady={messages !== undefined}
@@ -40,7 +40,7 @@ interface MessagesProps {
   sent: number;
 }
 
-/** The list scrolls by itself to the newest message, unless the reader has scrolled up. */
+/** The list follows the newest message, unless the reader has scrolled up. */
 function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
   const { hasEarlier, loadEarlier } = timeline;
   const list = useRef<HTMLDivElement>(null);
@@ -63,27 +63,27 @@ function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
 
   const first = messages[0]?.id;
   const last = messages.at(-1)?.id;
-  // Earlier messages were added above: what the reader looks at stays where it is.
-  // biome-ignore lint/correctness/useExhaustiveDependencies: when there are earlier messages
+  // When earlier messages are added above, the visible messages keep their position.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: runs when earlier messages are added
   useLayoutEffect(() => {
     const box = list.current;
     if (box && !isAtEnd.current) box.scrollTop = box.scrollHeight - fromEnd.current;
   }, [first]);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: when there is a new message
+  // biome-ignore lint/correctness/useExhaustiveDependencies: runs when a message is added
   useLayoutEffect(() => {
     const before = ids.current;
     ids.current = new Set(messages.map(({ id }) => id));
     if (isAtEnd.current) return toEnd();
-    // New are only those after the last known one: earlier messages are not news.
+    // Only messages after the last known one are unread. Earlier messages that were just loaded are not.
     const known = messages.findLastIndex(({ id }) => before.has(id));
     const fresh = messages.slice(known + 1).filter(({ isOwn }) => !isOwn).length;
     if (known >= 0 && fresh > 0) setUnread((unread) => unread + fresh);
   }, [last]);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: after each own message
+  // biome-ignore lint/correctness/useExhaustiveDependencies: runs after each sent message
   useLayoutEffect(() => {
     if (sent > 0) toEnd();
   }, [sent]);
-  // The keyboard of a phone makes the list smaller, a hidden list becomes visible, and messages grow when a font arrives.
+  // The size changes when a phone shows its keyboard, when a hidden list becomes visible and when a font is loaded.
   useEffect(() => {
     const observer = new ResizeObserver(() => isAtEnd.current && toEnd());
     for (const part of [list.current, content.current]) if (part) observer.observe(part);
@@ -92,14 +92,14 @@ function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
 
   async function earlier() {
     setLoading(true);
-    // The next scroll to the top, or the button, tries again.
+    // The next scroll to the top or the button retries.
     await loadEarlier().catch(() => {});
     setLoading(false);
   }
   function scrolled(box: HTMLDivElement) {
     // A hidden list has no size.
     if (box.clientHeight === 0) return;
-    // The list or its content changed its size since it was moved to the end: the reader did not scroll.
+    // If the size has changed since the list was moved to the end, the browser scrolled, not the reader.
     const isResized = size.current !== sizeOf(box);
     size.current = sizeOf(box);
     if (isAtEnd.current && isResized) return toEnd();
@@ -177,7 +177,7 @@ function Failed({ message, timeline }: { message: Message; timeline: Timeline })
   const isMuted = message.refusal === "M_USER_SUSPENDED" || message.refusal === "M_FORBIDDEN";
   return (
     <div className="message-state small" role="alert">
-      <span className="fault">{isMuted ? "Not sent. You can read this chat, but not write." : "Not sent."}</span>{" "}
+      <span className="fault">{isMuted ? "Not sent. You can read this chat but can't post." : "Not sent."}</span>{" "}
       <span className="failed-actions">
         {!isMuted && (
           <button type="button" className="link" onClick={() => timeline.retry(message.id).catch(() => {})}>
@@ -192,14 +192,14 @@ function Failed({ message, timeline }: { message: Message; timeline: Timeline })
   );
 }
 
-function Say({ send, isReady }: { send: (text: string) => void; isReady: boolean }) {
+function MessageForm({ send, isReady }: { send: (text: string) => void; isReady: boolean }) {
   const [text, setText] = useState("");
   function submit(event: FormEvent) {
     event.preventDefault();
-    const words = text.trim();
-    if (!words) return;
+    const body = text.trim();
+    if (!body) return;
     setText("");
-    send(words);
+    send(body);
   }
   return (
     <form className="say" onSubmit={submit}>

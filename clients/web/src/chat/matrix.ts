@@ -1,11 +1,11 @@
 import type { MatrixClient } from "matrix-js-sdk";
-import { chatCredentials, endings, matchday } from "../session/session.ts";
+import { chatCredentials, matchday, onSessionEnd } from "../session/session.ts";
 
-/** Called when the homeserver refuses the credentials, and the chat must be opened again. */
+/** Called when the homeserver refuses the credentials. The chat must then be reopened. */
 export const refusals = new Set<() => void>();
 let opening: Promise<MatrixClient> | undefined;
 
-/** The connection to the homeserver, one for the whole app. It is made when the first chat is opened. */
+/** Returns the connection to the homeserver, which all chats share. The first call opens it. */
 export function openChat(): Promise<MatrixClient> {
   opening ??= start().catch((error) => {
     opening = undefined;
@@ -19,14 +19,14 @@ export function closeChat(): void {
   opening = undefined;
 }
 
-endings.add(closeChat);
-// Otherwise the library waits for its next try, up to a minute.
+onSessionEnd.add(closeChat);
+// Without this, the library waits up to a minute for its next retry.
 window.addEventListener("online", () => {
   opening?.then((client) => client.retryImmediately()).catch(() => {});
 });
 
 async function start(): Promise<MatrixClient> {
-  // The library is large, and only those who chat need it.
+  // Loaded on demand: the library is large, and only chat needs it.
   const [sdk, discovery, credentials] = await Promise.all([
     import("matrix-js-sdk"),
     matchday.get("/.well-known/matrix/client"),
@@ -37,17 +37,17 @@ async function start(): Promise<MatrixClient> {
     userId: credentials.user_id,
     accessToken: credentials.access_token,
     deviceId: credentials.device_id,
-    // Not the one that leaves something in the browser when the session is over.
+    // In memory, so that no messages remain in the browser after the session ends.
     store: new sdk.MemoryStore(),
     disableVoip: true,
   });
-  // The homeserver refuses the token; this may come several times for one token, and new ones are asked for once.
+  // The event may fire several times for one refused token, but new credentials must be requested only once.
   client.once(sdk.HttpApiEvent.SessionLoggedOut, () => {
     if (chatCredentials.load()?.access_token === credentials.access_token) chatCredentials.save(null);
     closeChat();
     for (const refused of refusals) refused();
   });
-  // Rooms of matches are public and not encrypted: no keys are needed here. Private rooms need initRustCrypto first.
+  // Match rooms are public and unencrypted, so no keys are needed. For private rooms, call initRustCrypto first.
   await client.startClient({ initialSyncLimit: 30, lazyLoadMembers: true });
   return client;
 }

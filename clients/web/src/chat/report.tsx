@@ -1,8 +1,8 @@
 import { type FormEvent, useState } from "react";
 import { matchday } from "../session/session.ts";
-import { inWords } from "../ui/states.tsx";
+import { errorMessage } from "../ui/states.tsx";
 
-/** Reports a message to the moderators. They see it as it is now, even if the sender deletes it. */
+/** Reports a message to the moderators. The report keeps a copy, even if the sender deletes the message. */
 export function Report({ roomId, eventId, from }: { roomId: string; eventId: string; from: string }) {
   const [isOpen, setOpen] = useState(false);
   const [reason, setReason] = useState("");
@@ -24,7 +24,7 @@ export function Report({ roomId, eventId, from }: { roomId: string; eventId: str
   if (isDone) {
     return (
       <p className="small soft" role="status">
-        Reported. A moderator will look at it.
+        Reported. A moderator will review it.
       </p>
     );
   }
@@ -51,7 +51,7 @@ export function Report({ roomId, eventId, from }: { roomId: string; eventId: str
       </div>
       {error !== undefined && (
         <p className="fault" role="alert">
-          {inWords(error)}
+          {errorMessage(error)}
         </p>
       )}
       <div>

@@ -4,39 +4,39 @@ import { openChat, refusals } from "./matrix.ts";
 
 export interface Message {
   id: string;
-  /** The id on the homeserver; none while the message is being sent. */
+  /** Matrix event id; `undefined` until the homeserver has accepted the message. */
   eventId: string | undefined;
-  /** The username: the part of the chat id before the colon. */
+  /** Username: the part of the chat id before the colon. */
   from: string;
-  /** From the service's bot, which reports what happens in the match. */
+  /** Whether the service's bot sent it, for example to announce a goal. */
   isNotice: boolean;
   isOwn: boolean;
   text: string;
   at: Date;
-  state: "here" | "sending" | "failed";
-  /** Why the homeserver refused it, as a Matrix error code. */
+  state: "sent" | "sending" | "failed";
+  /** Matrix error code with which the homeserver refused it. */
   refusal: string | undefined;
 }
 
 export interface Timeline {
-  /** `undefined` until the first answer of the homeserver. */
+  /** `undefined` until the first sync. */
   messages: Message[] | undefined;
   error: unknown;
   isConnected: boolean;
-  /** Whether there are earlier messages to load. */
+  /** Whether the room has earlier messages to load. */
   hasEarlier: boolean;
   loadEarlier: () => Promise<void>;
   send: (text: string) => Promise<void>;
-  /** Sends a failed message again with its transaction id: a message that arrived after all is not doubled. */
+  /** Sends a failed message again with the same transaction id, so that it is never posted twice. */
   retry: (id: string) => Promise<void>;
-  /** Removes a failed message. */
   discard: (id: string) => Promise<void>;
   reopen: () => void;
 }
 
-const earlierAtOnce = 40;
+/** Number of earlier messages to load at a time. */
+const earlierCount = 40;
 
-/** The messages of a room, live. */
+/** Messages of a room, kept up to date by the sync. */
 export function useTimeline(roomId: string): Timeline {
   const [messages, setMessages] = useState<Message[]>();
   const [hasEarlier, setHasEarlier] = useState(false);
@@ -57,40 +57,40 @@ export function useTimeline(roomId: string): Timeline {
     [roomId],
   );
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: each round opens the chat again
+  // biome-ignore lint/correctness/useExhaustiveDependencies: each round reopens the chat
   useEffect(() => {
-    let isOver = false;
-    let leave = () => {};
+    let isUnmounted = false;
+    let unsubscribe = () => {};
     openChat().then(
       (client) => {
-        if (isOver) return;
+        if (isUnmounted) return;
         const changed = () => read(client);
         const synced = (state: string) => {
           setConnected(state === "PREPARED" || state === "SYNCING");
           read(client);
         };
-        // By their names, so that the library is not loaded for them.
-        const on = client.on.bind(client) as (name: string, handler: (...told: never[]) => void) => void;
+        // Event names as strings: importing the constants would load the library.
+        const on = client.on.bind(client) as (name: string, handler: (...values: never[]) => void) => void;
         const off = client.off.bind(client) as typeof on;
-        const heard = {
+        const handlers = {
           "Room.timeline": changed,
           "Room.localEchoUpdated": changed,
           "Room.redaction": changed,
           Room: changed,
           sync: synced,
         };
-        for (const [name, handler] of Object.entries(heard)) on(name, handler);
-        leave = () => {
-          for (const [name, handler] of Object.entries(heard)) off(name, handler);
+        for (const [name, handler] of Object.entries(handlers)) on(name, handler);
+        unsubscribe = () => {
+          for (const [name, handler] of Object.entries(handlers)) off(name, handler);
         };
         read(client);
       },
-      (error) => !isOver && setError(error),
+      (error) => !isUnmounted && setError(error),
     );
     refusals.add(reopen);
     return () => {
-      isOver = true;
-      leave();
+      isUnmounted = true;
+      unsubscribe();
       refusals.delete(reopen);
     };
   }, [roomId, round]);
@@ -121,7 +121,7 @@ export function useTimeline(roomId: string): Timeline {
     const client = await openChat();
     const room = client.getRoom(roomId);
     if (!room) return;
-    await client.scrollback(room, earlierAtOnce);
+    await client.scrollback(room, earlierCount);
     read(client);
   }, [roomId, read]);
   return { messages, error, isConnected, hasEarlier, loadEarlier, send, retry, discard, reopen };
@@ -148,7 +148,7 @@ function messagesOf(client: MatrixClient, events: MatrixEvent[]): Message[] {
         isOwn: event.getSender() === client.getUserId(),
         text: String(event.getContent().body),
         at: new Date(event.getTs()),
-        state: event.status === "not_sent" ? "failed" : event.status === null ? "here" : "sending",
+        state: event.status === "not_sent" ? "failed" : event.status === null ? "sent" : "sending",
         refusal: event.error?.errcode,
       };
     });

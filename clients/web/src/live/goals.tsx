@@ -6,37 +6,37 @@ import { useLive } from "./live.tsx";
 import "./goals.css";
 
 type Match = Schemas["StreamMatch"];
-interface Told {
+interface Announcement {
   number: number;
-  word: string;
+  title: string;
   match: Match;
 }
 
-/** Announces goals on every page, also to screen readers. */
+/** Announces goals on every page, including to screen readers. */
 export function Goals() {
-  const [told, setTold] = useState<Told>();
+  const [announcement, setAnnouncement] = useState<Announcement>();
   const goals = useRef(new Map<number, number>());
   useLive(({ kind, data }) => {
     if (kind !== "event") return;
     const before = goals.current.get(data.event_id);
     const now = (data.home_score ?? 0) + (data.away_score ?? 0);
     goals.current.set(data.event_id, now);
-    const word = inAWord(data, before, now);
-    if (word) setTold((last) => ({ number: (last?.number ?? 0) + 1, word, match: data }));
+    const title = titleOf(data, before, now);
+    if (title) setAnnouncement((last) => ({ number: (last?.number ?? 0) + 1, title, match: data }));
   });
   useEffect(() => {
-    if (!told) return;
-    const timer = setTimeout(() => setTold(undefined), 9000);
+    if (!announcement) return;
+    const timer = setTimeout(() => setAnnouncement(undefined), 9000);
     return () => clearTimeout(timer);
-  }, [told]);
+  }, [announcement]);
   return (
     <section className="goals" role="status" aria-live="assertive" aria-label="Goals">
-      {told && (
-        <Link key={told.number} href={`/match/${told.match.event_id}`} className="goal on-pitch">
-          <strong>{told.word}</strong>
+      {announcement && (
+        <Link key={announcement.number} href={`/match/${announcement.match.event_id}`} className="goal on-pitch">
+          <strong>{announcement.title}</strong>
           <span className="numbers">
-            <Name>{told.match.home_team.name}</Name> {told.match.home_score}–{told.match.away_score}{" "}
-            <Name>{told.match.away_team.name}</Name>
+            <Name>{announcement.match.home_team.name}</Name> {announcement.match.home_score}–
+            {announcement.match.away_score} <Name>{announcement.match.away_team.name}</Name>
           </span>
         </Link>
       )}
@@ -44,7 +44,7 @@ export function Goals() {
   );
 }
 
-function inAWord(match: Match, before: number | undefined, now: number): string | undefined {
+function titleOf(match: Match, before: number | undefined, now: number): string | undefined {
   if (match.changed.includes("status")) {
     if (match.status_detail === "live") return "Kick-off";
     if (match.status_detail === "finished") return "Full time";

@@ -8,24 +8,28 @@ type Match = Pick<Schemas["Event"], "status" | "status_detail" | "home_score" | 
 
 const LiveContext = createContext<{ isOpen: boolean; handlers: Set<Handler> }>({ isOpen: false, handlers: new Set() });
 
-/** One live connection for the whole app. It is opened again at once when the device is back online. */
+/** Holds the live stream, which all pages share. Reconnects immediately when the device is back online. */
 export function LiveProvider({ children }: { children: ReactNode }) {
   const [handlers] = useState(() => new Set<Handler>());
   const [isOpen, setOpen] = useState(false);
   const isOnline = useIsOnline();
-  const place = useRef<string>(undefined);
+  const lastEventId = useRef<string>(undefined);
   useEffect(() => {
     if (!isOnline) return;
     const stop = new AbortController();
     const onConnection = (isOpen: boolean) => !stop.signal.aborted && setOpen(isOpen);
     const follow = async () => {
-      const options = { signal: stop.signal, onConnection, ...(place.current && { lastEventId: place.current }) };
+      const options = {
+        signal: stop.signal,
+        onConnection,
+        ...(lastEventId.current && { lastEventId: lastEventId.current }),
+      };
       for await (const event of matchday.stream({}, options)) {
-        place.current = event.id;
+        lastEventId.current = event.id;
         for (const handler of handlers) handler(event);
       }
     };
-    // Refused for good: if the session is over, the app shows that; otherwise the app is just not live.
+    // A final error. Another component shows an ended session. Otherwise the app works without live updates.
     follow().catch(() => onConnection(false));
     return () => {
       stop.abort();
@@ -35,7 +39,7 @@ export function LiveProvider({ children }: { children: ReactNode }) {
   return <LiveContext value={{ isOpen, handlers }}>{children}</LiveContext>;
 }
 
-/** Calls the handler with each live event, while the caller is mounted. */
+/** Calls the handler with each live event while the component is mounted. */
 export function useLive(handler: Handler): void {
   const { handlers } = useContext(LiveContext);
   const latest = useRef(handler);
@@ -51,13 +55,13 @@ export function useLive(handler: Handler): void {
   }, [handlers]);
 }
 
-/** Whether live updates arrive. */
+/** Whether the live stream is connected. */
 export function useIsLive(): boolean {
   return useContext(LiveContext).isOpen;
 }
 
-/** The match with the state that the stream reported. */
-export function updated<T extends Match>(match: T, told: Schemas["StreamMatch"]): T {
-  const { status, status_detail, start_time, home_score, away_score } = told;
+/** Returns the match with the state that the stream reported. */
+export function updated<T extends Match>(match: T, update: Schemas["StreamMatch"]): T {
+  const { status, status_detail, start_time, home_score, away_score } = update;
   return { ...match, status, status_detail, start_time, home_score, away_score };
 }

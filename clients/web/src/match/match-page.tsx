@@ -2,23 +2,23 @@ import { useSyncExternalStore } from "react";
 import { Link } from "wouter";
 import { Chat } from "../chat/chat.tsx";
 import { updated, useLive } from "../live/live.tsx";
-import { isOpen } from "../matches/words.ts";
+import { isOpen } from "../matches/labels.ts";
 import { OwnPrediction } from "../predict/own-prediction.tsx";
 import { Predict } from "../predict/predict.tsx";
 import { Tally } from "../predict/tally.tsx";
 import { matchday, useMe } from "../session/session.ts";
-import { useAnswer } from "../ui/answer.ts";
-import { useKept } from "../ui/kept.ts";
 import { Page } from "../ui/page.tsx";
+import { useResource } from "../ui/resource.ts";
 import { cameFrom } from "../ui/scroll.ts";
-import { Shown } from "../ui/states.tsx";
+import { useSessionState } from "../ui/session-state.ts";
+import { Loaded } from "../ui/states.tsx";
 import "./match.css";
 import { Scoreboard } from "./scoreboard.tsx";
 
-/** One match: the score, the fan's prediction, everyone's predictions, and the chat. */
+/** Page of a match: score, the fan's prediction, community picks and chat. */
 export function MatchPage({ id }: { id: number }) {
   const { me } = useMe();
-  const answer = useAnswer(
+  const resource = useResource(
     async (signal) => {
       const path = { event: id };
       const [{ data: match }, own] = await Promise.all([
@@ -32,16 +32,16 @@ export function MatchPage({ id }: { id: number }) {
   );
 
   useLive((event) => {
-    if (event.kind === "reset") return answer.reload();
+    if (event.kind === "reset") return resource.reload();
     if (event.data.event_id !== id) return;
-    if (event.kind === "event") answer.change((all) => ({ ...all, match: updated(all.match, event.data) }));
-    if (event.kind === "tally") answer.change((all) => ({ ...all, tally: { ...all.tally, ...event.data } }));
-    if (event.kind === "points") answer.reload();
+    if (event.kind === "event") resource.change((all) => ({ ...all, match: updated(all.match, event.data) }));
+    if (event.kind === "tally") resource.change((all) => ({ ...all, tally: { ...all.tally, ...event.data } }));
+    if (event.kind === "points") resource.reload();
   });
 
   const isWide = useIsWide();
-  const match = answer.data?.match;
-  const [chosen, setTab] = useKept<Tab | null>(`match.${id}.tab`, null);
+  const match = resource.data?.match;
+  const [chosen, setTab] = useSessionState<Tab | null>(`match.${id}.tab`, null);
   const tab = chosen ?? (match?.status === "live" ? "chat" : "prediction");
   const title = match ? `${match.home_team.name} – ${match.away_team.name}` : "Match";
   return (
@@ -50,7 +50,7 @@ export function MatchPage({ id }: { id: number }) {
         href="/"
         className="back"
         onClick={(event) => {
-          // The list is where the fan left it, and is found there again.
+          // Going back in the history restores the scroll position of the list.
           if (!cameFrom("/") || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
           event.preventDefault();
           history.back();
@@ -58,7 +58,7 @@ export function MatchPage({ id }: { id: number }) {
       >
         <span aria-hidden="true">←</span> All matches
       </Link>
-      <Shown answer={answer}>
+      <Loaded resource={resource}>
         {({ match, own, tally }) => (
           <>
             <Scoreboard match={match} />
@@ -77,20 +77,20 @@ export function MatchPage({ id }: { id: number }) {
                   <Predict
                     match={match}
                     own={own}
-                    saved={(own) => answer.change((all) => ({ ...all, own }))}
-                    closed={answer.reload}
+                    saved={(own) => resource.change((all) => ({ ...all, own }))}
+                    closed={resource.reload}
                   />
                 ) : (
                   <OwnPrediction match={match} own={own} />
                 )}
                 <Tally match={match} tally={tally} />
               </div>
-              {/* On a phone the chat is only loaded when the fan opens it. */}
+              {/* On a phone, the chat loads when the fan opens its tab. */}
               {(isWide || tab === "chat") && <Chat match={match} />}
             </div>
           </>
         )}
-      </Shown>
+      </Loaded>
     </Page>
   );
 }

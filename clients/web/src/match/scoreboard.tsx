@@ -1,11 +1,11 @@
 import type { Schemas } from "@matchday/client";
+import { stateLabel } from "../matches/labels.ts";
 import { Score } from "../matches/match-row.tsx";
-import { standing } from "../matches/words.ts";
 import { Crest } from "../ui/crest.tsx";
 import { Name } from "../ui/name.tsx";
 import { nameOfDay, timeOfDay, until } from "../ui/time.ts";
 
-/** The teams and the score, or the time of the kick-off. */
+/** The teams with the score, or with the kick-off time. */
 export function Scoreboard({ match }: { match: Schemas["Event"] }) {
   const { home_score: home, away_score: away } = match;
   const soon = until(match.start_time);
@@ -13,7 +13,7 @@ export function Scoreboard({ match }: { match: Schemas["Event"] }) {
     <section className="board scoreboard on-pitch" aria-label="Score">
       <p className="board-top">
         <span className={match.status === "live" ? "tag live" : undefined}>
-          {match.status_detail === "scheduled" ? nameOfDay(match.start_time) : standing(match)}
+          {match.status_detail === "scheduled" ? nameOfDay(match.start_time) : stateLabel(match)}
         </span>
         <span className="board-place">
           <Name>{match.tournament.name}</Name> · <Name>{match.venue}</Name>

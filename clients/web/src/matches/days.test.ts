@@ -2,7 +2,7 @@ import type { Schemas } from "@matchday/client";
 import { expect, test } from "vitest";
 import { until } from "../ui/time.ts";
 import { byDay, byState, utcDays } from "./days.ts";
-import { isOpen, percentages, signed } from "./words.ts";
+import { isOpen, percentages, signed } from "./labels.ts";
 
 const now = new Date(2026, 10, 20, 12, 0);
 const match = (id: number, day: number, hour: number, status: Schemas["EventStatus"], tournament = 1) =>
@@ -16,12 +16,12 @@ const match = (id: number, day: number, hour: number, status: Schemas["EventStat
 
 const ids = (matches: Schemas["Event"][]) => matches.map(({ id }) => id);
 
-test("matches are split by state and sorted away from now", () => {
+test("splits matches by state, nearest to now first", () => {
   const { live, upcoming, withoutResult, results } = byState(
     [
       match(1, 22, 18, "scheduled"),
       match(2, 20, 20, "scheduled"),
-      match(2, 20, 20, "scheduled"), // on two pages, because the list moved between them
+      match(2, 20, 20, "scheduled"), // on two pages, because the list changed between the requests
       match(3, 21, 15, "scheduled"),
       match(4, 20, 11, "live"),
       match(5, 18, 15, "finished"),
@@ -35,7 +35,7 @@ test("matches are split by state and sorted away from now", () => {
   expect([ids(live), ids(upcoming), ids(withoutResult), ids(results)]).toEqual([[4], [7, 2, 3, 1], [8, 9], [6, 5]]);
 });
 
-test("days hold tournaments, which hold matches", () => {
+test("groups matches by day and tournament", () => {
   const days = byDay(
     [
       match(1, 20, 20, "scheduled", 1),
@@ -55,19 +55,19 @@ test("days hold tournaments, which hold matches", () => {
   ]);
 });
 
-test("local day is asked for as one or two UTC days", () => {
+test("local day covers one or two UTC days", () => {
   const days = utcDays("2026-11-20");
   expect(days).toContain("2026-11-20");
   expect(days).toHaveLength(new Date(2026, 10, 20).getTimezoneOffset() === 0 ? 1 : 2);
 });
 
-test("match is open until it starts", () => {
+test("match is open for predictions until kick-off", () => {
   expect(isOpen(match(1, 20, 13, "scheduled"), now.getTime())).toBe(true);
   expect(isOpen(match(1, 20, 12, "scheduled"), now.getTime())).toBe(false);
   expect(isOpen(match(1, 20, 13, "live"), now.getTime())).toBe(false);
 });
 
-test("points have a sign, minus as the typographic one", () => {
+test("points have a sign, with a typographic minus", () => {
   expect([signed(3), signed(0), signed(-11)]).toEqual(["+3", "0", "−11"]);
 });
 
@@ -83,7 +83,7 @@ test("percentages always add up to 100", () => {
   }
 });
 
-test("how long it is until then", () => {
+test("shows the time until kick-off", () => {
   const at = (minutes: number) => until(new Date(now.getTime() + minutes * 60_000).toISOString(), now.getTime());
   expect([at(-1), at(25), at(60), at(185), at(3000)]).toEqual([
     undefined,

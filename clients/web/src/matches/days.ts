@@ -12,29 +12,29 @@ export interface Day {
   groups: Group[];
 }
 
-/** A match that started longer ago than this and has no result is no longer upcoming. The service's list agrees. */
+/** A scheduled match is no longer upcoming this long after its start time. The service uses the same limit. */
 const stale = 3 * 3_600_000;
 const at = (match: Match) => Date.parse(match.start_time);
 const rising = (one: Match, other: Match) => at(one) - at(other) || one.id - other.id;
 
-/** The matches by state. A match moves as soon as the stream reports its new state, before the lists are loaded again. */
+/** Groups matches by state. A match changes its group when the stream reports it, before the lists are reloaded. */
 export function byState(matches: Match[], now = new Date()) {
   const sorted = [...new Map(matches.map((match) => [match.id, match])).values()].sort(rising);
   const scheduled = sorted.filter(({ status }) => status === "scheduled");
   const isUpcoming = (match: Match) => at(match) > now.getTime() - stale;
   return {
-    /** The latest start first. */
+    /** Latest start first. */
     live: sorted.filter(({ status }) => status === "live").reverse(),
-    /** The nearest first. */
+    /** Earliest start first. */
     upcoming: scheduled.filter(isUpcoming),
-    /** Postponed, cancelled, or waiting for a result; the latest first. */
+    /** Postponed, cancelled or awaiting a result; latest start first. */
     withoutResult: scheduled.filter((match) => !isUpcoming(match)).reverse(),
-    /** The latest first. */
+    /** Latest start first. */
     results: sorted.filter(({ status }) => status === "finished").reverse(),
   };
 }
 
-/** Matches by the local day on which they start, and within a day by tournament. Both keep the order of the matches. */
+/** Groups matches by local start day and then by tournament, both in the order of the matches. */
 export function byDay(matches: Match[], now = new Date()): Day[] {
   const days: Day[] = [];
   for (const match of matches) {
@@ -54,7 +54,7 @@ export function byDay(matches: Match[], now = new Date()): Day[] {
   return days;
 }
 
-/** The UTC days that a local day touches: the service's filter is by UTC day. */
+/** Returns the UTC days that a local day overlaps, because the service filters by UTC day. */
 export function utcDays(day: string): string[] {
   const [year = 0, month = 1, date = 1] = day.split("-").map(Number);
   const ends = [new Date(year, month - 1, date), new Date(year, month - 1, date, 23, 59, 59)];

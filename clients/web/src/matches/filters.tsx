@@ -1,6 +1,6 @@
 import { useEffect, useRef } from "react";
 import { matchday } from "../session/session.ts";
-import { useAnswer } from "../ui/answer.ts";
+import { useResource } from "../ui/resource.ts";
 import { dayOf, shortDay } from "../ui/time.ts";
 import type { Filter } from "./match-list.ts";
 
@@ -13,15 +13,15 @@ async function all(list: List): Promise<Named[]> {
   return [first, ...(await Promise.all(rest))].flatMap(({ data }) => data);
 }
 
-/** Chooses a tournament and a team. */
+/** Filters by tournament and team. */
 export function Filters({ filter, choose }: { filter: Filter; choose: (filter: Filter) => void }) {
-  const tournaments = useAnswer(
+  const tournaments = useResource(
     (signal) =>
       all((page) => matchday.get("/api/auth/tournaments", { params: { query: { page, per_page: 100 } }, signal })),
     [],
     "tournaments",
   );
-  const teams = useAnswer(
+  const teams = useResource(
     (signal) => all((page) => matchday.get("/api/auth/teams", { params: { query: { page, per_page: 100 } }, signal })),
     [],
     "teams",
@@ -77,12 +77,12 @@ function FilterSelect(props: {
 
 const [past, future] = [7, 21];
 
-/** A strip of days around today, and a field for any other day. */
+/** Days around today, with a date field for any other day. */
 export function DateStrip({ day, choose }: { day: string | undefined; choose: (day: string | undefined) => void }) {
   const strip = useRef<HTMLFieldSetElement>(null);
   const today = dayOf(new Date());
   const days = daysAround(new Date(), day);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: a chosen day is brought into view
+  // biome-ignore lint/correctness/useExhaustiveDependencies: scrolls the selected day into view
   useEffect(() => {
     const row = strip.current;
     const chosen = row?.querySelector<HTMLElement>("[aria-pressed=true]:not(.any-day)");

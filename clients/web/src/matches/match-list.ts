@@ -1,7 +1,7 @@
 import type { Schemas } from "@matchday/client";
 import { useEffect, useRef, useState } from "react";
 import { matchday } from "../session/session.ts";
-import { type Answer, useAnswer } from "../ui/answer.ts";
+import { type Resource, useResource } from "../ui/resource.ts";
 import { dayOf } from "../ui/time.ts";
 import { utcDays } from "./days.ts";
 
@@ -13,7 +13,7 @@ export interface Filter {
 }
 
 const perPage = 30;
-/** How long the next page may take, with all tries, in milliseconds. */
+/** Timeout in milliseconds for the next page, including retries. */
 const longestWait = 20_000;
 interface Pages {
   query: string;
@@ -32,27 +32,27 @@ async function page(
 }
 
 export interface MatchList {
-  answer: Answer<Pages>;
+  resource: Resource<Pages>;
   hasMore: boolean;
   isLoadingMore: boolean;
   moreError: unknown;
   more: () => void;
 }
 
-/** The matches of one state, page by page. A reload loads as many pages again as were shown. */
+/** Matches of one state, page by page. A reload fetches all pages that were shown. */
 export function useMatchList(status: Schemas["EventStatus"], filter: Filter): MatchList {
   const query = { ...filter, status };
   const key = JSON.stringify(query);
   const shownPages = useRef(1);
   const [isLoadingMore, setLoadingMore] = useState(false);
   const [failure, setFailure] = useState<{ key: string; error: unknown }>();
-  // A page of another filter may fail after the fan has left that filter.
+  // A request for another filter may fail after the fan has changed the filter.
   const moreError = failure?.key === key ? failure.error : undefined;
-  const answer = useAnswer<Pages>(
+  const resource = useResource<Pages>(
     async (signal, before) => {
       const numbers = Array.from({ length: before?.loaded ?? 1 }, (_, index) => index + 1);
       const pages = await Promise.all(numbers.map((number) => page(query, number, signal)));
-      // The fan may have scrolled on meanwhile: what they see must not get shorter.
+      // The fan may have loaded more pages since the request started. The list must not become shorter.
       while (shownPages.current > pages.length) pages.push(await page(query, pages.length + 1, signal));
       const last = pages[0]?.meta.last_page ?? 1;
       const matches = pages.flatMap(({ data }) => data);
@@ -61,7 +61,7 @@ export function useMatchList(status: Schemas["EventStatus"], filter: Filter): Ma
     [query],
     "matches",
   );
-  const { data } = answer;
+  const { data } = resource;
   useEffect(() => {
     shownPages.current = data?.loaded ?? 1;
   }, [data]);
@@ -71,10 +71,10 @@ export function useMatchList(status: Schemas["EventStatus"], filter: Filter): Ma
     setFailure(undefined);
     const loaded = data.loaded + 1;
     try {
-      // A request that hangs must not keep the list from growing.
+      // A request that hangs must not block the list.
       const next = await page(query, loaded, AbortSignal.timeout(longestWait));
-      answer.change((all) =>
-        // The fan may have chosen another filter meanwhile.
+      resource.change((all) =>
+        // The fan may have changed the filter since the request started.
         all.query === key && all.loaded + 1 === loaded
           ? { ...all, matches: [...all.matches, ...next.data], loaded, last: next.meta.last_page }
           : all,
@@ -84,12 +84,12 @@ export function useMatchList(status: Schemas["EventStatus"], filter: Filter): Ma
     }
     setLoadingMore(false);
   }
-  return { answer, hasMore: data !== undefined && data.loaded < data.last, isLoadingMore, moreError, more };
+  return { resource, hasMore: data !== undefined && data.loaded < data.last, isLoadingMore, moreError, more };
 }
 
-/** All matches of one local day; nothing is asked without a day. */
-export function useDay(day: string | undefined, filter: Filter): Answer<Match[]> {
-  return useAnswer<Match[]>(
+/** All matches of one local day. Without a day, no request is sent. */
+export function useDay(day: string | undefined, filter: Filter): Resource<Match[]> {
+  return useResource<Match[]>(
     async (signal) => {
       if (day === undefined) return [];
       const days = await Promise.all(utcDays(day).map((date) => allPages({ ...filter, date }, signal)));
@@ -109,9 +109,9 @@ async function allPages(query: Filter & { date: string }, signal: AbortSignal): 
   }
 }
 
-/** All predictions of the fan, by match: only with all of them it is known which matches have none. */
-export function useOwnPredictions(): Answer<Own> {
-  return useAnswer<Own>(
+/** All predictions of the fan, by match. Complete, because the list also marks matches without a prediction. */
+export function useOwnPredictions(): Resource<Own> {
+  return useResource<Own>(
     async (signal) => {
       const own: Own = new Map();
       for (let cursor: string | undefined; ; ) {

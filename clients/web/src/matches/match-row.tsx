@@ -3,17 +3,17 @@ import { Link } from "wouter";
 import { Crest } from "../ui/crest.tsx";
 import { Name } from "../ui/name.tsx";
 import { until } from "../ui/time.ts";
+import { isOpen, signed, stateLabel } from "./labels.ts";
 import { PickText } from "./pick.tsx";
-import { isOpen, signed, standing } from "./words.ts";
 
 interface Props {
   match: Schemas["Event"];
   own: Schemas["OwnPrediction"] | undefined;
-  /** Whether `own` is known: without it nothing is said about a prediction. */
+  /** Whether the predictions are loaded. Until then, the row does not say whether there is one. */
   isOwnKnown: boolean;
 }
 
-/** A match in a list; the whole row is a link. */
+/** A match in a list. The whole row is a link. */
 export function MatchRow(props: Props) {
   const { match } = props;
   const hasScore = match.home_score != null && match.away_score != null;
@@ -23,7 +23,7 @@ export function MatchRow(props: Props) {
         <Side team={match.home_team} score={match.home_score} />
         <Side team={match.away_team} score={match.away_score} />
         <span className="row-state numbers">
-          <strong className={match.status === "live" ? "tag live" : undefined}>{standing(match)}</strong>
+          <strong className={match.status === "live" ? "tag live" : undefined}>{stateLabel(match)}</strong>
           {!hasScore && <span className="small soft">{until(match.start_time) ?? <Name>{match.venue}</Name>}</span>}
         </span>
         <span className="row-own">
@@ -59,12 +59,12 @@ function OwnPick({ match, own, isOwnKnown }: Props) {
   );
 }
 
-/** A live match, large. */
+/** Large card of a live match. */
 export function LiveMatch({ match, own, isOwnKnown }: Props) {
   return (
     <Link href={`/match/${match.id}`} className="board on-pitch">
       <span className="board-top">
-        <span className="tag live">{standing(match)}</span>
+        <span className="tag live">{stateLabel(match)}</span>
         <span>
           <Name>{match.tournament.name}</Name> · <Name>{match.venue}</Name>
         </span>
@@ -96,7 +96,7 @@ export function LiveMatch({ match, own, isOwnKnown }: Props) {
   );
 }
 
-/** A large score. Long ones, as in basketball, are set smaller. */
+/** Large score. Long scores, as in basketball, use a smaller font. */
 export function Score({ home, away, className = "" }: { home: number; away: number; className?: string }) {
   const digits = `${home}${away}`.length;
   const size = digits > 4 ? " very-long" : digits > 2 ? " long" : "";

@@ -1,8 +1,8 @@
 import { type ReactNode, useEffect, useMemo, useRef } from "react";
 import { updated, useLive } from "../live/live.tsx";
-import { useKept } from "../ui/kept.ts";
 import { Page } from "../ui/page.tsx";
-import { inWords, Problem, Shown } from "../ui/states.tsx";
+import { useSessionState } from "../ui/session-state.ts";
+import { errorMessage, Loaded, Problem } from "../ui/states.tsx";
 import { byDay, byState, type Day } from "./days.ts";
 import { DateStrip, Filters } from "./filters.tsx";
 import {
@@ -17,14 +17,14 @@ import {
 import { LiveMatch, MatchRow } from "./match-row.tsx";
 import "./matches.css";
 
-/** So many live matches are shown large; further ones are rows. */
+/** Number of live matches with a large card; further ones are rows. */
 const large = 2;
 
-/** All matches, kept up to date by the live stream. */
+/** List of matches, kept up to date by the live stream. */
 export function MatchesPage() {
-  const [filter, setFilter] = useKept<Filter>("matches.filter", {});
-  const [day, setDay] = useKept<string | null>("matches.day", null);
-  const [tab, setTab] = useKept<"upcoming" | "results">("matches.tab", "upcoming");
+  const [filter, setFilter] = useSessionState<Filter>("matches.filter", {});
+  const [day, setDay] = useSessionState<string | null>("matches.day", null);
+  const [tab, setTab] = useSessionState<"upcoming" | "results">("matches.tab", "upcoming");
   const live = useMatchList("live", filter);
   const scheduled = useMatchList("scheduled", filter);
   const finished = useMatchList("finished", filter);
@@ -34,11 +34,11 @@ export function MatchesPage() {
 
   const changeMatch = (id: number, how: (match: Match) => Match) => {
     const change = (all: Match[]) => all.map((match) => (match.id === id ? how(match) : match));
-    for (const { answer } of lists) answer.change((pages) => ({ ...pages, matches: change(pages.matches) }));
+    for (const { resource } of lists) resource.change((pages) => ({ ...pages, matches: change(pages.matches) }));
     onDay.change(change);
   };
   const reload = () => {
-    for (const { answer } of lists) answer.reload();
+    for (const { resource } of lists) resource.reload();
     onDay.reload();
   };
   const soon = useDebounced(reload);
@@ -46,7 +46,7 @@ export function MatchesPage() {
     switch (event.kind) {
       case "event":
         changeMatch(event.data.event_id, (match) => updated(match, event.data));
-        // The match is now on another page, or in another list.
+        // The match may now belong to another page or list.
         if (event.data.changed.some((what) => what !== "score")) soon();
         return;
       case "tally": {
@@ -61,8 +61,8 @@ export function MatchesPage() {
     }
   });
 
-  const data = [live.answer.data, scheduled.answer.data, finished.answer.data];
-  // biome-ignore lint/correctness/useExhaustiveDependencies: `data` is a new array each time, its elements are not
+  const data = [live.resource.data, scheduled.resource.data, finished.resource.data];
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `data` is a new array each time, but its elements are stable
   const states = useMemo(() => byState(data.flatMap((pages) => pages?.matches ?? [])), data);
   const owned = { own: own.data };
   const isFiltered = Object.keys(filter).length > 0;
@@ -72,20 +72,20 @@ export function MatchesPage() {
       <DateStrip day={day ?? undefined} choose={(day) => setDay(day ?? null)} />
       {own.error !== undefined && own.data === undefined && (
         <div className="notice with-action" role="alert">
-          <p>Your predictions couldn't be loaded. {inWords(own.error)}</p>
+          <p>Your predictions couldn't be loaded. {errorMessage(own.error)}</p>
           <button type="button" className="button quiet low" onClick={own.reload}>
             Try again
           </button>
         </div>
       )}
       {day !== null ? (
-        <Shown answer={onDay}>
+        <Loaded resource={onDay}>
           {(matches) => (
             <section className="days one-day" aria-label="Matches of the day">
               <Days days={byDay(matches.toSorted(byStart))} {...owned} empty="No matches on this day." />
             </section>
           )}
-        </Shown>
+        </Loaded>
       ) : (
         <>
           <LiveNow list={live} matches={states.live} {...owned} />
@@ -134,8 +134,8 @@ interface Owned {
 }
 
 function LiveNow({ list, matches, own }: { list: MatchList; matches: Match[] } & Owned) {
-  if (list.answer.data === undefined && list.answer.error !== undefined) {
-    return <Problem error={list.answer.error} retry={list.answer.reload} />;
+  if (list.resource.data === undefined && list.resource.error !== undefined) {
+    return <Problem error={list.resource.error} retry={list.resource.reload} />;
   }
   if (matches.length === 0) return null;
   const [boards, rows] = [matches.slice(0, large), matches.slice(large)];
@@ -160,14 +160,14 @@ function List(props: { name: string; className: string; list: MatchList; childre
   return (
     <section className={`days ${className}`} aria-label={name}>
       <h2>{name}</h2>
-      <Shown answer={list.answer}>
+      <Loaded resource={list.resource}>
         {() => (
           <>
             {children}
             <More list={list} name={className === "upcoming" ? "upcoming matches" : "results"} />
           </>
         )}
-      </Shown>
+      </Loaded>
     </section>
   );
 }
@@ -197,20 +197,20 @@ function Rows({ matches, own }: { matches: Match[] } & Owned) {
   );
 }
 
-/** Milliseconds after which a failed page is requested again. */
-const tryAgainAfter = 5_000;
+/** Milliseconds after which a failed page is retried. */
+const retryAfter = 5_000;
 
-/** Loads the next page as the end of the list comes near; after a failure, when the fan taps the button or after a pause. */
+/** Loads the next page when the fan scrolls near the end. A failed page is retried with the button or after a pause. */
 function More({ list, name }: { list: MatchList; name: string }) {
-  const { hasMore, isLoadingMore, moreError, more, answer } = list;
+  const { hasMore, isLoadingMore, moreError, more, resource } = list;
   const end = useRef<HTMLDivElement>(null);
   const latest = useRef(more);
   useEffect(() => {
     latest.current = more;
   });
-  const loaded = answer.data?.loaded;
+  const loaded = resource.data?.loaded;
   const hasFailed = moreError !== undefined;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: observed anew after each page, which may have been a short one
+  // biome-ignore lint/correctness/useExhaustiveDependencies: observes again after each page, as the end may still be in view
   useEffect(() => {
     if (!hasMore || hasFailed || isLoadingMore || !end.current) return;
     const observer = new IntersectionObserver(
@@ -224,7 +224,7 @@ function More({ list, name }: { list: MatchList; name: string }) {
   }, [hasMore, hasFailed, isLoadingMore, loaded]);
   useEffect(() => {
     if (!hasMore || !hasFailed || isLoadingMore) return;
-    const timer = setTimeout(() => latest.current(), tryAgainAfter);
+    const timer = setTimeout(() => latest.current(), retryAfter);
     return () => clearTimeout(timer);
   }, [hasMore, hasFailed, isLoadingMore]);
   if (!hasMore) return null;
@@ -232,7 +232,7 @@ function More({ list, name }: { list: MatchList; name: string }) {
     <div ref={end} className="more">
       {hasFailed && (
         <p className="notice" role="alert">
-          {inWords(moreError)}
+          {errorMessage(moreError)}
         </p>
       )}
       <button type="button" className="button quiet" onClick={more} disabled={isLoadingMore}>
@@ -242,7 +242,7 @@ function More({ list, name }: { list: MatchList; name: string }) {
   );
 }
 
-/** Calls the function a second after the last of several calls: many matches kick off at the same time. */
+/** Delays the call until a second after the last one, because many matches kick off at the same time. */
 function useDebounced(call: () => void): () => void {
   const latest = useRef(call);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);

@@ -4,7 +4,7 @@ import { Name } from "../ui/name.tsx";
 type Prediction = Pick<Schemas["Prediction"], "prediction" | "score_prediction" | "confidence">;
 type Teams = { home_team: { name: string }; away_team: { name: string } };
 
-/** A prediction in words: "Rovers 2–1, 70%". */
+/** A prediction as text: "Rovers 2–1, 70%". */
 export function PickText({ prediction, match }: { prediction: Prediction; match: Teams }) {
   const { prediction: pick, score_prediction: score, confidence } = prediction;
   return (

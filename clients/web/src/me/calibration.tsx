@@ -1,17 +1,17 @@
 import type { Schemas } from "@matchday/client";
 import { matchday } from "../session/session.ts";
-import { useAnswer } from "../ui/answer.ts";
-import { Shown } from "../ui/states.tsx";
+import { useResource } from "../ui/resource.ts";
+import { Loaded } from "../ui/states.tsx";
 
-/** The fan's confidence against their results. */
+/** Chart that compares the fan's confidence with their results. */
 export function Calibration() {
-  const answer = useAnswer((signal) => matchday.get("/api/auth/me/calibration", { signal }), []);
+  const resource = useResource((signal) => matchday.get("/api/auth/me/calibration", { signal }), []);
   return (
     <section className="card" aria-labelledby="calibration">
       <header>
         <h2 id="calibration">Confidence and results</h2>
       </header>
-      <Shown answer={answer}>
+      <Loaded resource={resource}>
         {({ data }) => {
           const bins = data.bins.filter(({ count }) => count > 0);
           if (bins.length === 0) {
@@ -28,7 +28,7 @@ export function Calibration() {
             </>
           );
         }}
-      </Shown>
+      </Loaded>
     </section>
   );
 }
@@ -52,7 +52,7 @@ function Chart({ bins }: { bins: Bins }) {
       className="calibration numbers"
       viewBox={`0 0 ${size.width} ${size.height}`}
       role="img"
-      aria-label={inWords(bins)}
+      aria-label={describe(bins)}
     >
       {ticks.map((tick) => (
         <g key={tick}>
@@ -74,16 +74,16 @@ function Chart({ bins }: { bins: Bins }) {
         <circle key={at} cx={x(sure)} cy={y(right)} r={radius} />
       ))}
       <text className="axis" x={x(0.5)} y={size.height - 6} textAnchor="middle">
-        Your confidence, %
+        Your confidence (%)
       </text>
       <text className="axis" transform={`translate(14 ${y(0.5)}) rotate(-90)`} textAnchor="middle">
-        Correct, %
+        Correct (%)
       </text>
     </svg>
   );
 }
 
-/** The exact values, also for screen readers. */
+/** The values of the chart as a table, which screen readers can also read. */
 function Numbers({ bins }: { bins: Bins }) {
   return (
     <details className="small">
@@ -112,7 +112,7 @@ function Numbers({ bins }: { bins: Bins }) {
 
 const share = ({ right, count }: Bins[number]) => (count ? right / count : 0);
 
-function inWords(bins: Bins): string {
+function describe(bins: Bins): string {
   const parts = bins.map(
     (bin) => `at ${Math.round(bin.average_confidence ?? 0)}%, ${bin.right} of ${bin.count} correct`,
   );

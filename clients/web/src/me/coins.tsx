@@ -1,15 +1,15 @@
 import { MatchdayError, type Schemas } from "@matchday/client";
 import { useState } from "react";
-import { signed } from "../matches/words.ts";
+import { signed } from "../matches/labels.ts";
 import { matchday, useMe } from "../session/session.ts";
-import { useAnswer } from "../ui/answer.ts";
-import { changed } from "../ui/refresh.ts";
-import { inWords, Shown } from "../ui/states.tsx";
+import { notifyTabs } from "../ui/refresh.ts";
+import { useResource } from "../ui/resource.ts";
+import { errorMessage, Loaded } from "../ui/states.tsx";
 import { dateAndTime, nameOfDay, timeOfDay } from "../ui/time.ts";
 
-/** The balance, the streak and the daily coins. */
+/** Coin balance, streak, daily bonus and recent transactions. */
 export function Coins() {
-  const answer = useAnswer(
+  const resource = useResource(
     (signal) => matchday.get("/api/auth/coins", { params: { query: { per_page: 5 } }, signal }),
     [],
   );
@@ -17,26 +17,26 @@ export function Coins() {
     <section className="card" aria-labelledby="coins">
       <header>
         <h2 id="coins">Coins</h2>
-        {answer.data && (
+        {resource.data && (
           <strong className="balance numbers" data-testid="balance">
-            <i className="coin" aria-hidden="true" /> {answer.data.data.balance.toLocaleString("en")}
+            <i className="coin" aria-hidden="true" /> {resource.data.data.balance.toLocaleString("en")}
           </strong>
         )}
       </header>
-      <Shown answer={answer}>
+      <Loaded resource={resource}>
         {({ data: { streak, history } }) => (
           <div className="stack">
             <Streak streak={streak} />
-            <Claim streak={streak} claimed={answer.reload} />
+            <Claim streak={streak} claimed={resource.reload} />
             <History history={history} />
           </div>
         )}
-      </Shown>
+      </Loaded>
     </section>
   );
 }
 
-/** Up to seven days of the streak; the bonus grows no further after a week. */
+/** Streak of up to seven days. The bonus does not grow after that. */
 function Streak({ streak }: { streak: Schemas["CoinStreak"] }) {
   const shown = Math.min(7, streak.days);
   return (
@@ -55,27 +55,27 @@ function Claim({ streak, claimed }: { streak: Schemas["CoinStreak"]; claimed: ()
   const { reload } = useMe();
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>();
-  const [word, setWord] = useState("");
+  const [message, setMessage] = useState("");
   async function claim() {
     setBusy(true);
     setError(undefined);
     try {
       const { data } = await matchday.post("/api/auth/daily-coins");
-      setWord(`You got ${data.coins_awarded} coins.`);
+      setMessage(`You got ${data.coins_awarded} coins.`);
     } catch (error) {
-      // Claimed on another device meanwhile: the reload below shows that.
+      // The fan has claimed on another device. The reload below shows the new state.
       if (!(error instanceof MatchdayError && error.code === "already_claimed")) setError(error);
     }
     setBusy(false);
     claimed();
     reload();
-    changed();
+    notifyTabs();
   }
   return (
     <>
       {error !== undefined && (
         <p className="notice" role="alert">
-          {inWords(error)}
+          {errorMessage(error)}
         </p>
       )}
       <button type="button" className="button lantern wide" onClick={claim} disabled={isBusy || streak.claimed_today}>
@@ -85,19 +85,19 @@ function Claim({ streak, claimed }: { streak: Schemas["CoinStreak"]; claimed: ()
             ? "Claiming…"
             : `Claim ${streak.next_coins} coins`}
       </button>
-      <p role="status" className={word ? "saved" : "unseen"}>
-        {word}
+      <p role="status" className={message ? "saved" : "unseen"}>
+        {message}
       </p>
     </>
   );
 }
 
 const kinds: Record<Schemas["CoinTransactionKind"], string> = {
-  welcome: "Welcome",
-  daily: "Daily coins",
+  welcome: "Welcome bonus",
+  daily: "Daily bonus",
   deduction: "Spent",
   grant: "Gift",
-  reversal: "Reversed",
+  reversal: "Reversal",
   points: "Points reward",
 };
 

@@ -1,16 +1,16 @@
 import { useState } from "react";
-import { signedPlain } from "../matches/words.ts";
+import { formatNumber } from "../matches/labels.ts";
 import { logOut, useMe } from "../session/session.ts";
 import { Name } from "../ui/name.tsx";
 import { Page } from "../ui/page.tsx";
 import { Calibration } from "./calibration.tsx";
 import { Coins } from "./coins.tsx";
 import "./me.css";
-import { Leaving } from "./leaving.tsx";
+import { AccountData } from "./account-data.tsx";
 import { Reminders } from "./reminders.tsx";
 import { Sessions } from "./sessions.tsx";
 
-/** The fan's own page: coins, results, settings. */
+/** The fan's own page: coins, confidence chart and settings. */
 export function MePage() {
   const { me } = useMe();
   const [isBusy, setBusy] = useState(false);
@@ -22,7 +22,7 @@ export function MePage() {
           <Name>{me.name ?? me.username}</Name>
           <span className="small soft">
             {me.name != null && `${me.username} · `}
-            {signedPlain(me.points)} {me.points === 1 ? "point" : "points"}
+            {formatNumber(me.points)} {me.points === 1 ? "point" : "points"}
           </span>
         </span>
       }
@@ -33,14 +33,14 @@ export function MePage() {
         <div className="stack me-rest">
           <Reminders />
           <Sessions />
-          <Leaving />
+          <AccountData />
           <button
             type="button"
             className="button quiet wide"
             disabled={isBusy}
             onClick={() => {
               setBusy(true);
-              // The browser forgets the session in any case.
+              // The browser clears the session even if the request fails.
               logOut().catch(() => {});
             }}
           >

@@ -1,11 +1,11 @@
 import { useState } from "react";
 import { matchday } from "../session/session.ts";
-import { useAnswer } from "../ui/answer.ts";
-import { inWords, Shown } from "../ui/states.tsx";
+import { useResource } from "../ui/resource.ts";
+import { errorMessage, Loaded } from "../ui/states.tsx";
 
-/** The switch for reminders of matches that the fan has not predicted. */
+/** Switch for reminders of matches that the fan has not predicted. */
 export function Reminders() {
-  const answer = useAnswer((signal) => matchday.get("/api/auth/me/notifications", { signal }), []);
+  const resource = useResource((signal) => matchday.get("/api/auth/me/notifications", { signal }), []);
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>();
   async function set(reminders: boolean) {
@@ -13,7 +13,7 @@ export function Reminders() {
     setError(undefined);
     try {
       const saved = await matchday.put("/api/auth/me/notifications", { body: { reminders } });
-      answer.change(() => saved);
+      resource.change(() => saved);
     } catch (error) {
       setError(error);
     }
@@ -24,7 +24,7 @@ export function Reminders() {
       <header>
         <h2 id="reminders">Notifications</h2>
       </header>
-      <Shown answer={answer}>
+      <Loaded resource={resource}>
         {({ data }) => (
           <>
             <label className="switch">
@@ -43,12 +43,12 @@ export function Reminders() {
             </label>
             {error !== undefined && (
               <p className="notice" role="alert">
-                {inWords(error)}
+                {errorMessage(error)}
               </p>
             )}
           </>
         )}
-      </Shown>
+      </Loaded>
     </section>
   );
 }

@@ -1,18 +1,18 @@
 import { useState } from "react";
 import { matchday } from "../session/session.ts";
-import { useAnswer } from "../ui/answer.ts";
-import { inWords, Shown } from "../ui/states.tsx";
+import { useResource } from "../ui/resource.ts";
+import { errorMessage, Loaded } from "../ui/states.tsx";
 import { dateAndTime } from "../ui/time.ts";
 
-/** The fan's sessions on all devices. */
+/** List of the fan's sessions on all devices. */
 export function Sessions() {
-  const answer = useAnswer((signal) => matchday.get("/api/auth/sessions", { signal }), []);
+  const resource = useResource((signal) => matchday.get("/api/auth/sessions", { signal }), []);
   const [error, setError] = useState<unknown>();
   async function end(id: number) {
     setError(undefined);
     try {
       await matchday.delete("/api/auth/sessions/{id}", { params: { path: { id } } });
-      answer.reload();
+      resource.reload();
     } catch (error) {
       setError(error);
     }
@@ -24,10 +24,10 @@ export function Sessions() {
       </header>
       {error !== undefined && (
         <p className="notice" role="alert">
-          {inWords(error)}
+          {errorMessage(error)}
         </p>
       )}
-      <Shown answer={answer}>
+      <Loaded resource={resource}>
         {({ data }) => (
           <ul className="sessions">
             {data.map(({ id, user_agent, current, last_used_at }) => (
@@ -52,12 +52,12 @@ export function Sessions() {
             ))}
           </ul>
         )}
-      </Shown>
+      </Loaded>
     </section>
   );
 }
 
-/** Browser and system of a `User-Agent`, or its first words. */
+/** Browser and operating system of a `User-Agent`, or its first 40 characters. */
 function device(agent: string): string {
   const browser = /(Firefox|Edg|OPR|Chrome|Safari)\//.exec(agent)?.[1];
   const system = /(Android|iPhone|iPad|Windows|Mac OS X|Linux)/.exec(agent)?.[1];

@@ -1,6 +1,6 @@
 import type { Schemas } from "@matchday/client";
 import { useCallback, useEffect, useState } from "react";
-import { endings } from "../session/session.ts";
+import { onSessionEnd } from "../session/session.ts";
 
 export interface Draft {
   pick: Schemas["Pick"] | undefined;
@@ -9,9 +9,9 @@ export interface Draft {
 }
 type Saved = Pick<Schemas["ListedPrediction"], "prediction" | "score_prediction" | "confidence">;
 
-/** Unsaved predictions by match: they survive a look at another page. */
+/** Unsaved predictions by match. They are kept while the fan visits other pages. */
 const drafts = new Map<number, Draft>();
-endings.add(() => drafts.clear());
+onSessionEnd.add(() => drafts.clear());
 
 const untouched: Draft = { pick: undefined, goals: null, confidence: 50 };
 
@@ -26,8 +26,8 @@ export function isSame(one: Draft, other: Draft): boolean {
 }
 
 /**
- * The values of the form: the saved prediction, or what the fan changed since. As long as nothing is changed, the form
- * follows the saved prediction, for example after a save in another tab.
+ * Values of the form: the fan's unsaved changes, or the saved prediction. Without changes, the form follows the saved
+ * prediction, for example after a save in another tab.
  */
 export function useDraft(match: number, saved: Saved | undefined) {
   const [draft, setDraft] = useState(() => drafts.get(match));
@@ -43,7 +43,7 @@ export function useDraft(match: number, saved: Saved | undefined) {
   );
   useEffect(() => {
     if (!isChanged) return;
-    // The browser asks before it closes the tab.
+    // Makes the browser ask for confirmation before it closes the tab.
     const warn = (event: BeforeUnloadEvent) => event.preventDefault();
     window.addEventListener("beforeunload", warn);
     return () => window.removeEventListener("beforeunload", warn);

@@ -1,9 +1,9 @@
 import type { Schemas } from "@matchday/client";
+import { signed } from "../matches/labels.ts";
 import { PickText } from "../matches/pick.tsx";
-import { signed } from "../matches/words.ts";
 import { matchday } from "../session/session.ts";
-import { useAnswer } from "../ui/answer.ts";
-import { Shown } from "../ui/states.tsx";
+import { useResource } from "../ui/resource.ts";
+import { Loaded } from "../ui/states.tsx";
 import "./predict.css";
 
 interface Props {
@@ -11,7 +11,7 @@ interface Props {
   own: Schemas["ListedPrediction"] | undefined;
 }
 
-/** The fan's prediction of a match that takes no more predictions, and its points. */
+/** The fan's prediction of a match that is closed for predictions, with its points. */
 export function OwnPrediction({ match, own }: Props) {
   const points = own?.points_earned;
   return (
@@ -29,7 +29,7 @@ export function OwnPrediction({ match, own }: Props) {
           <p className="own-said">
             <PickText prediction={own} match={match} />
           </p>
-          <Why key={`${own.points_earned} ${match.status}`} id={own.id} />
+          <Explanation key={`${own.points_earned} ${match.status}`} id={own.id} />
         </>
       ) : (
         <p className="soft">You didn't predict this match.</p>
@@ -44,13 +44,13 @@ const states = {
   late: "You predicted after kick-off, so this prediction doesn't count.",
 };
 
-function Why({ id }: { id: number }) {
-  const answer = useAnswer(
+function Explanation({ id }: { id: number }) {
+  const resource = useResource(
     (signal) => matchday.get("/api/auth/predictions/{id}/explanation", { params: { path: { id } }, signal }),
     [id],
   );
   return (
-    <Shown answer={answer}>
+    <Loaded resource={resource}>
       {({ data: { state, parts } }) =>
         state === "settled" ? (
           <ul className="why">
@@ -65,6 +65,6 @@ function Why({ id }: { id: number }) {
           <p className="small soft">{states[state]}</p>
         )
       }
-    </Shown>
+    </Loaded>
   );
 }

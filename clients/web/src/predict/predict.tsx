@@ -4,8 +4,8 @@ import { PickText } from "../matches/pick.tsx";
 import { matchday, useMe } from "../session/session.ts";
 import { Crest } from "../ui/crest.tsx";
 import { Name } from "../ui/name.tsx";
-import { changed } from "../ui/refresh.ts";
-import { inWords } from "../ui/states.tsx";
+import { notifyTabs } from "../ui/refresh.ts";
+import { errorMessage } from "../ui/states.tsx";
 import { useDraft } from "./drafts.ts";
 import "./predict.css";
 import { type Goals, ScoreFields } from "./score-fields.tsx";
@@ -16,11 +16,11 @@ interface Props {
   match: Schemas["Event"];
   own: Schemas["ListedPrediction"] | undefined;
   saved: (own: Schemas["ListedPrediction"]) => void;
-  /** Called when the service takes no more predictions for this match. */
+  /** Called when the service reports that predictions are closed. */
   closed: () => void;
 }
 
-/** The outcome, optionally the score, and the confidence. It can be changed until the match starts. */
+/** Form for the outcome, the optional score and the confidence. Predictions can be changed until kick-off. */
 export function Predict({ match, own, saved, closed }: Props) {
   const { me } = useMe();
   const { values, isChanged, edit, discard } = useDraft(match.id, own);
@@ -43,7 +43,7 @@ export function Predict({ match, own, saved, closed }: Props) {
       const { data } = await matchday.post("/api/auth/predictions", { body });
       saved({ ...data, user: { id: me.id, username: me.username, name: me.name } });
       discard();
-      changed();
+      notifyTabs();
     } catch (error) {
       setError(error);
       if (isClosed(error)) closed();
@@ -101,7 +101,7 @@ export function Predict({ match, own, saved, closed }: Props) {
       <Stake match={match.id} pick={pick} goals={goals} confidence={confidence} />
       {error !== undefined && (
         <p className="notice" role="alert">
-          {inWords(error)}
+          {errorMessage(error)}
         </p>
       )}
       <div className={`save${isChanged ? " changed" : ""}`}>

@@ -4,7 +4,7 @@ export type Goals = Schemas["ScorePrediction"];
 
 const likely = { home: { home: 1, away: 0 }, draw: { home: 1, away: 1 }, away: { home: 0, away: 1 } };
 
-/** The optional score: more points if it is right, none lost if it is not. */
+/** Optional score. A right score earns more points; a wrong one costs none. */
 export function ScoreFields(props: {
   home: string;
   away: string;

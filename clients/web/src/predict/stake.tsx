@@ -1,6 +1,6 @@
 import type { Schemas } from "@matchday/client";
 import { useEffect, useState } from "react";
-import { signed } from "../matches/words.ts";
+import { signed } from "../matches/labels.ts";
 import { matchday } from "../session/session.ts";
 import type { Goals } from "./score-fields.tsx";
 
@@ -11,23 +11,23 @@ interface Props {
   confidence: number;
 }
 
-/** The points that a prediction can win or lose. The service computes them by the rules of this match. */
+/** Points that a prediction can win or lose. The service computes them with the rules of the match. */
 export function Stake({ match, pick, goals, confidence }: Props) {
   const [preview, setPreview] = useState<Schemas["PointsPreview"]>();
   useEffect(() => {
     if (!pick) return;
     const stop = new AbortController();
     const query = { prediction: pick, confidence, ...goals };
-    const ask = () =>
+    const load = () =>
       matchday
         .get("/api/auth/events/{event}/points-preview", {
           params: { path: { event: match }, query },
           signal: stop.signal,
         })
         .then(({ data }) => !stop.signal.aborted && setPreview(data))
-        // Not needed to predict; the next change of the form asks again.
+        // Optional: the form works without it, and the next change retries.
         .catch(() => {});
-    const timer = setTimeout(ask, 60);
+    const timer = setTimeout(load, 60);
     return () => {
       clearTimeout(timer);
       stop.abort();

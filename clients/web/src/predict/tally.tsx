@@ -1,10 +1,10 @@
 import type { Schemas } from "@matchday/client";
-import { percentages } from "../matches/words.ts";
+import { percentages } from "../matches/labels.ts";
 import { Name } from "../ui/name.tsx";
 
 type Counts = Pick<Schemas["StreamTally"], "total_predictions" | "prediction_distribution" | "average_confidence">;
 
-/** The predictions of all fans; the live stream keeps them up to date. */
+/** Predictions of all fans, kept up to date by the live stream. */
 export function Tally({ match, tally }: { match: Schemas["Event"]; tally: Counts }) {
   const { total_predictions: total, prediction_distribution: counts, average_confidence: sure } = tally;
   const parts = [

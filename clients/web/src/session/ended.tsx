@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from "react";
 import { Mark } from "../ui/mark.tsx";
-import { inWords } from "../ui/states.tsx";
+import { errorMessage } from "../ui/states.tsx";
 import { type Ending, hasToken, isStillSuspended, startAgain } from "./session.ts";
 import "./login.css";
 
@@ -31,7 +31,7 @@ const texts: Record<Ending, { title: string; text: string[]; next: string }> = {
   },
 };
 
-/** Says why the session is over, and what the fan can do now. */
+/** Explains why the session ended and what the fan can do next. */
 export function Ended({ ending }: { ending: Ending }) {
   const { title, text, next } = texts[ending];
   const top = useRef<HTMLHeadingElement>(null);
@@ -47,7 +47,7 @@ export function Ended({ ending }: { ending: Ending }) {
     try {
       if (await isStillSuspended()) setMessage("Your account is still suspended.");
     } catch (error) {
-      setMessage(inWords(error));
+      setMessage(errorMessage(error));
     }
     setBusy(false);
   }

@@ -1,7 +1,7 @@
 import { MatchdayError } from "@matchday/client";
 import { type FormEvent, useEffect, useRef, useState } from "react";
 import { Mark } from "../ui/mark.tsx";
-import { inWords } from "../ui/states.tsx";
+import { errorMessage } from "../ui/states.tsx";
 import "./login.css";
 import { codeIn } from "./code.ts";
 import { logIn, matchday } from "./session.ts";
@@ -28,7 +28,7 @@ export function Login() {
           <br />
           Then watch it.
         </h1>
-        <p>Predict matches, say how sure you are, and chat while they're played.</p>
+        <p>Predict matches, show how sure you are and chat with other fans.</p>
       </header>
       <div className="card">
         {validUntil === undefined ? (
@@ -47,7 +47,7 @@ export function Login() {
   );
 }
 
-/** Takes note of until when a code is valid, and whether only numbers that were used before get one. */
+/** Called after a code request, with its expiry and whether codes go only to numbers that were used before. */
 type Sent = (until: number, limited: boolean) => void;
 
 function PhoneForm(props: { phone: string; setPhone: (phone: string) => void; sent: Sent }) {
@@ -92,7 +92,7 @@ function PhoneForm(props: { phone: string; setPhone: (phone: string) => void; se
       </div>
       {error !== undefined && !fault && (
         <p className="notice" role="alert">
-          {inWords(error)}
+          {errorMessage(error)}
         </p>
       )}
       <button type="submit" className="button wide" disabled={isBusy}>
@@ -127,7 +127,7 @@ function CodeForm(props: { phone: string; validUntil: number; isLimited: boolean
       field.current?.focus();
     }
   }
-  async function another() {
+  async function resend() {
     setError(undefined);
     try {
       const { data } = await matchday.post("/api/auth/resend-code", { body: { phone } });
@@ -143,8 +143,8 @@ function CodeForm(props: { phone: string; validUntil: number; isLimited: boolean
       <h2>Enter your code</h2>
       {isLimited && (
         <p className="notice" role="status">
-          Few codes can be sent right now. If you used this number here before, your code is on its way. Otherwise, try
-          again later.
+          We can send only a few codes right now. If you have used this number here before, your code is on its way.
+          Otherwise, try again later.
         </p>
       )}
       <div className="field">
@@ -163,7 +163,7 @@ function CodeForm(props: { phone: string; validUntil: number; isLimited: boolean
         <p id="code-help" className="small soft numbers">
           {left > 0
             ? `Expires in ${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}`
-            : "This code has expired. Ask for a new one."}
+            : "This code has expired. Request a new one."}
         </p>
       </div>
       <details>
@@ -172,7 +172,7 @@ function CodeForm(props: { phone: string; validUntil: number; isLimited: boolean
       </details>
       {error !== undefined && (
         <p className="notice" role="alert">
-          {inWords(error)}
+          {errorMessage(error)}
         </p>
       )}
       <p role="status" className={notice ? "small soft" : "unseen"}>
@@ -182,7 +182,7 @@ function CodeForm(props: { phone: string; validUntil: number; isLimited: boolean
         {isBusy ? "Logging in…" : "Log in"}
       </button>
       <div className="login-more">
-        <button type="button" className="button quiet low" onClick={another}>
+        <button type="button" className="button quiet low" onClick={resend}>
           Resend code
         </button>
         <button type="button" className="button quiet low" onClick={back}>

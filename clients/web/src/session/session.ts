@@ -1,14 +1,14 @@
 import { browserStorage, Matchday, MatchdayError, type Schemas } from "@matchday/client";
 import { createContext, useContext, useSyncExternalStore } from "react";
-import { onNote, tellTabs } from "./tabs.ts";
+import { onTabMessage, postToTabs } from "./tabs.ts";
 
-/** Why the fan was sent away; each has a page of its own. After a logout there is none, and the login is shown. */
+/** Reason why a session ended. Each reason has a page. A logout has no reason: the app shows the login. */
 export type Ending = "ended" | "suspended" | "deleted";
 
 const tokenKey = "matchday.token";
 const storage = browserStorage(tokenKey);
 
-/** Kept for the tab, so that a reload still says why the session is over. With a token the session is not over. */
+/** Stored for the tab, so that a reload still shows why the session ended. Ignored while there is a token. */
 const endingKey = "matchday.ending";
 let ending: Ending | undefined;
 setEnding(storage.load() === null ? ((sessionStorage.getItem(endingKey) as Ending | null) ?? undefined) : undefined);
@@ -20,14 +20,14 @@ function setEnding(how: Ending | undefined): void {
 }
 
 const listeners = new Set<() => void>();
-const tell = () => {
+const notify = () => {
   for (const listener of listeners) listener();
 };
 
-/** Called when the session is over, however it ended. */
-export const endings = new Set<() => void>();
+/** Handlers that run when the session ends for any reason. */
+export const onSessionEnd = new Set<() => void>();
 
-/** The service, at the address where the page came from. */
+/** Client of the service at the origin of the page. */
 export const matchday = new Matchday({
   storage,
   onLoggedOut: () => end("ended"),
@@ -40,7 +40,7 @@ export async function logIn(phone: string, code: string, username: string | unde
   try {
     const login = await matchday.logIn(phone, code, username ? { username } : {});
     chatCredentials.save(login.matrix_credentials);
-    tell();
+    notify();
   } catch (error) {
     if (!isSuspension(error)) throw error;
     end("suspended");
@@ -55,13 +55,13 @@ export async function logOut(): Promise<void> {
   }
 }
 
-/** Deletes the account, and everything that the browser holds of it. */
+/** Deletes the account and its data in the browser. */
 export async function deleteAccount(code: string): Promise<void> {
   await matchday.deleteAccount(code);
   end("deleted");
 }
 
-/** Asks whether a suspended account can be used again, and returns to the app if so. */
+/** Checks whether the account is still suspended. If not, the app is shown again. */
 export async function isStillSuspended(): Promise<boolean> {
   try {
     await matchday.get("/api/auth/me");
@@ -70,16 +70,16 @@ export async function isStillSuspended(): Promise<boolean> {
     throw error;
   }
   setEnding(undefined);
-  tell();
+  notify();
   return false;
 }
 
-/** Leaves the page that says how the session ended, for the login. */
+/** Leaves the page that explains the end of the session and shows the login. */
 export async function startAgain(): Promise<void> {
-  // A suspended session is still stored; the service cannot end it now.
+  // A suspended session is still stored. The service refuses to end it, so the error is ignored.
   if (storage.load() !== null) await logOut().catch(() => {});
   setEnding(undefined);
-  tell();
+  notify();
 }
 
 function isSuspension(error: unknown): boolean {
@@ -87,23 +87,23 @@ function isSuspension(error: unknown): boolean {
 }
 
 function end(how: Ending | undefined): void {
-  tellTabs({ kind: "ended", ending: how });
+  postToTabs({ kind: "ended", ending: how });
   ended(how);
 }
 
 function ended(how: Ending | undefined): void {
   setEnding(how);
-  // A suspension may be lifted: the session is kept for that.
+  // A suspension may end, so the session is kept.
   if (how !== "suspended") chatCredentials.save(null);
-  for (const listener of endings) listener();
-  tell();
+  for (const listener of onSessionEnd) listener();
+  notify();
 }
 
-onNote((note) => {
-  if (note.kind === "ended") ended(note.ending);
+onTabMessage((message) => {
+  if (message.kind === "ended") ended(message.ending);
 });
 
-// Another tab logged in, perhaps as another fan: nothing of this tab can be kept.
+// Another tab has logged in, possibly as another fan: discard the state of this tab.
 window.addEventListener("storage", ({ key, newValue }) => {
   if (key === tokenKey && newValue !== null) location.reload();
 });
@@ -114,7 +114,7 @@ export function useSession(): Session {
   return useSyncExternalStore(
     (listener) => {
       listeners.add(listener);
-      // The token may be removed in another tab.
+      // Another tab may remove the token.
       window.addEventListener("storage", listener);
       return () => {
         listeners.delete(listener);
@@ -129,7 +129,7 @@ export const hasToken = (): boolean => storage.load() !== null;
 
 type Credentials = Schemas["MatrixCredentials"];
 
-/** Chat credentials come with the login, and are kept beside the token: one session is one chat device. */
+/** Chat credentials of the login, stored next to the token: each session has one chat device. */
 export const chatCredentials = {
   key: "matchday.chat",
   load(): Credentials | null {
@@ -141,7 +141,7 @@ export const chatCredentials = {
   },
 };
 
-/** The logged-in fan; every page but the login has one. */
+/** The logged-in fan. Every page inside the app has one. */
 export const MeContext = createContext<{ me: Schemas["MeData"]; reload: () => void } | null>(null);
 
 export function useMe() {

@@ -1,16 +1,16 @@
 import type { Ending } from "./session.ts";
 
-/** Messages between the tabs of one browser. */
-type Note =
-  /** The fan changed something: coins, a prediction, a room. Other tabs load it again. */
+/** Message between the tabs of one browser. */
+type TabMessage =
+  /** The fan changed coins, a prediction or a room, and other tabs must reload it. */
   { kind: "changed" } | { kind: "ended"; ending: Ending | undefined };
 
 const channel = new BroadcastChannel("matchday");
 
-export function tellTabs(note: Note): void {
-  channel.postMessage(note);
+export function postToTabs(message: TabMessage): void {
+  channel.postMessage(message);
 }
 
-export function onNote(handler: (note: Note) => void): void {
-  channel.addEventListener("message", ({ data }: MessageEvent<Note>) => handler(data));
+export function onTabMessage(handler: (message: TabMessage) => void): void {
+  channel.addEventListener("message", ({ data }: MessageEvent<TabMessage>) => handler(data));
 }

@@ -1,22 +1,22 @@
 import { type FormEvent, useEffect, useState } from "react";
 import { Mark } from "../ui/mark.tsx";
-import { inWords } from "../ui/states.tsx";
+import { errorMessage } from "../ui/states.tsx";
 import { matchday } from "./session.ts";
 import "./login.css";
 
-/** Whether the page was opened from the text message to a phone that an account has left: `/?undo#CODE`. */
+/** Whether the page was opened from the text message that a phone gets after a phone move: `/?undo#CODE`. */
 export function isUndoLink(): boolean {
   return new URLSearchParams(window.location.search).has("undo");
 }
 
-/** Gives an account back to the phone that it left. No session is needed. */
+/** Undoes a phone move: returns the account to its old phone. Needs no session. */
 export function UndoMove() {
   const [code, setCode] = useState(() => decodeURIComponent(window.location.hash.slice(1)));
   const [error, setError] = useState<unknown>();
   const [phone, setPhone] = useState<string>();
   const [isBusy, setBusy] = useState(false);
   useEffect(() => {
-    document.title = "Undo the change · Matchday";
+    document.title = "Undo phone number change · Matchday";
   }, []);
   async function submit(event: FormEvent) {
     event.preventDefault();
@@ -37,7 +37,7 @@ export function UndoMove() {
         {phone === undefined ? (
           <form className="stack" onSubmit={submit} noValidate>
             <h1>Undo the phone number change</h1>
-            <p>Your account was moved to another phone number. If that wasn't you, take it back here.</p>
+            <p>Your account was moved to another phone number. If this wasn't you, undo the change here.</p>
             <div className="field">
               <label htmlFor="undo-code">Code from the text message</label>
               <input
@@ -52,17 +52,19 @@ export function UndoMove() {
             </div>
             {error !== undefined && (
               <p className="notice" role="alert">
-                {inWords(error)}
+                {errorMessage(error)}
               </p>
             )}
             <button type="submit" className="button wide" disabled={isBusy || code.trim() === ""}>
-              {isBusy ? "Undoing…" : "Take my account back"}
+              {isBusy ? "Undoing…" : "Undo the change"}
             </button>
           </form>
         ) : (
           <>
-            <h1>Your account is back</h1>
-            <p role="status">It belongs to {phone} again, and every device was logged out. Log in with that number.</p>
+            <h1>Your account is restored</h1>
+            <p role="status">
+              Your account uses {phone} again, and all devices were logged out. Log in with this number.
+            </p>
             <a className="button wide" href="./">
               Log in
             </a>

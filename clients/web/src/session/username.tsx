@@ -2,20 +2,20 @@ import { MatchdayError } from "@matchday/client";
 import { useEffect, useState } from "react";
 import { matchday } from "./session.ts";
 
-/** The username of a new account. It cannot change later, because the chat id contains it. */
+/** Username of a new account. It cannot be changed later, because the chat id contains it. */
 export function UsernameField(props: { value: string; setValue: (value: string) => void; fault: string | undefined }) {
   const { value, setValue, fault } = props;
-  const [word, setWord] = useState("");
+  const [hint, setHint] = useState("");
   const [suggestions, setSuggestions] = useState<string[]>([]);
 
   useEffect(() => {
     const stop = new AbortController();
-    setWord(""); // it was about another name
-    // Not at every key press: requests without a session are rate-limited.
+    setHint(""); // belongs to the previous value
+    // Delayed while the fan types, because requests without a session are rate-limited.
     const timer = setTimeout(async () => {
       const found = await check(value.trim(), stop.signal);
       if (stop.signal.aborted) return;
-      setWord(found.word);
+      setHint(found.hint);
       setSuggestions(found.suggestions);
     }, 400);
     return () => {
@@ -39,7 +39,7 @@ export function UsernameField(props: { value: string; setValue: (value: string) 
         aria-describedby="username-help"
       />
       <p id="username-help" className={fault ? "fault" : "small soft"} aria-live="polite">
-        {fault ?? (word || "You can't change it later. Leave it empty to get a random one.")}
+        {fault ?? (hint || "You can't change it later. Leave it empty to get a random one.")}
       </p>
       {suggestions.length > 0 && (
         <ul className="suggestions" aria-label="Available usernames">
@@ -56,19 +56,22 @@ export function UsernameField(props: { value: string; setValue: (value: string) 
   );
 }
 
-async function check(username: string, signal: AbortSignal): Promise<{ word: string; suggestions: string[] }> {
+async function check(username: string, signal: AbortSignal): Promise<{ hint: string; suggestions: string[] }> {
   try {
     if (username === "") {
       const body = { base: "fan", include_numbers: false };
       return {
-        word: "",
+        hint: "",
         suggestions: (await matchday.post("/api/auth/username/generate", { body, signal })).suggestions,
       };
     }
-    const answer = await matchday.post("/api/auth/username/check", { body: { username }, signal });
-    return { word: answer.message, suggestions: answer.available ? [] : (answer.suggestions ?? []) };
+    const { message, available, suggestions } = await matchday.post("/api/auth/username/check", {
+      body: { username },
+      signal,
+    });
+    return { hint: message, suggestions: available ? [] : (suggestions ?? []) };
   } catch (error) {
     // The login works without suggestions.
-    return { word: error instanceof MatchdayError ? error.message : "", suggestions: [] };
+    return { hint: error instanceof MatchdayError ? error.message : "", suggestions: [] };
   }
 }

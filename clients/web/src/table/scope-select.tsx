@@ -1,10 +1,10 @@
 import { matchday } from "../session/session.ts";
-import { useAnswer } from "../ui/answer.ts";
+import { useResource } from "../ui/resource.ts";
 import type { Scope } from "./table-page.tsx";
 
-/** Chooses the leaderboard of everyone, of a tournament or of one of the fan's rooms. */
+/** Selects the leaderboard: everyone, a tournament or one of the fan's rooms. */
 export function ScopeSelect({ scope, choose }: { scope: Scope; choose: (path: string) => void }) {
-  const { data } = useAnswer(async (signal) => {
+  const { data } = useResource(async (signal) => {
     const [tournaments, rooms] = await Promise.all([
       matchday.get("/api/auth/tournaments", { params: { query: { per_page: 100 } }, signal }),
       matchday.get("/api/auth/chat-rooms", { params: { query: { joined: true, per_page: 100 } }, signal }),
@@ -19,7 +19,7 @@ export function ScopeSelect({ scope, choose }: { scope: Scope; choose: (path: st
   return (
     <label className="scope">
       <span className="unseen">Leaderboard</span>
-      {/* While the choices load, there is only the current one. */}
+      {/* Until the options are loaded, only the current one is shown. */}
       <select className="select" value={value} onChange={(event) => choose(event.target.value)} disabled={!data}>
         <option value="/table">Everyone</option>
         {!data && value !== "/table" && <option value={value}>…</option>}

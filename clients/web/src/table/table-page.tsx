@@ -2,12 +2,12 @@ import type { Schemas } from "@matchday/client";
 import { useState } from "react";
 import { useLocation } from "wouter";
 import { useLive } from "../live/live.tsx";
-import { signedPlain } from "../matches/words.ts";
+import { formatNumber } from "../matches/labels.ts";
 import { matchday, useMe } from "../session/session.ts";
-import { useAnswer } from "../ui/answer.ts";
 import { Name } from "../ui/name.tsx";
 import { Page } from "../ui/page.tsx";
-import { Shown } from "../ui/states.tsx";
+import { useResource } from "../ui/resource.ts";
+import { Loaded } from "../ui/states.tsx";
 import { ScopeSelect } from "./scope-select.tsx";
 import "./table.css";
 
@@ -18,18 +18,20 @@ const periods: { value: Period; name: string }[] = [
   { value: "week", name: "This week" },
 ];
 
-/** Everyone, the fans of a tournament, or the members of a room. */
+/** Scope of a leaderboard: empty for all fans, or a tournament or room. */
 export type Scope = { tournament_id?: number; room_id?: string };
 
-/** The leaderboard. */
 export function TablePage({ scope }: { scope: Scope }) {
   const [period, setPeriod] = useState<Period>("all");
   const [, navigate] = useLocation();
   const query = { ...scope, period, per_page: 50 };
-  const answer = useAnswer((signal) => matchday.get("/api/auth/leaderboards", { params: { query }, signal }), [query]);
-  // The stream reports the fan's rank when a result is counted everywhere: the leaderboard changed.
+  const resource = useResource(
+    (signal) => matchday.get("/api/auth/leaderboards", { params: { query }, signal }),
+    [query],
+  );
+  // The stream reports the fan's rank after a result is part of all scores, so the leaderboard has changed.
   useLive(({ kind }) => {
-    if (kind === "rank" || kind === "reset") answer.reload();
+    if (kind === "rank" || kind === "reset") resource.reload();
   });
   return (
     <Page title="Leaderboard" className="table-page">
@@ -45,25 +47,25 @@ export function TablePage({ scope }: { scope: Scope }) {
           ))}
         </fieldset>
       </div>
-      <Shown answer={answer}>{({ data, meta }) => <Board data={data} players={meta.total_players} />}</Shown>
+      <Loaded resource={resource}>{({ data, meta }) => <Board data={data} players={meta.total_players} />}</Loaded>
     </Page>
   );
 }
 
 function Board({ data, players }: { data: Schemas["LeaderboardData"]; players: number }) {
   const { me } = useMe();
-  const place = data.me;
+  const own = data.me;
   if (data.top.length === 0) {
     return <p className="card empty">No points yet. They appear after the first result.</p>;
   }
-  const isAmongTop = place != null && data.top.some(({ user }) => user.id === me.id);
+  const isAmongTop = own != null && data.top.some(({ user }) => user.id === me.id);
   return (
     <>
       <p className="place" role="status">
-        {place ? (
+        {own ? (
           <>
-            You're <strong className="numbers">{ordinal(place.rank)}</strong> of {players} with{" "}
-            <strong className="numbers">{signedPlain(place.points)}</strong> {place.points === 1 ? "point" : "points"}.
+            You're <strong className="numbers">{ordinal(own.rank)}</strong> of {players.toLocaleString("en")} with{" "}
+            <strong className="numbers">{formatNumber(own.points)}</strong> {own.points === 1 ? "point" : "points"}.
           </>
         ) : (
           "You have no points here yet."
@@ -115,7 +117,7 @@ function Rows({ entries, me, apart }: { entries: Schemas["LeaderboardEntry"][]; 
             <span className="soft">/{settled}</span>
           </td>
           <td>
-            <strong>{signedPlain(points)}</strong>
+            <strong>{formatNumber(points)}</strong>
           </td>
         </tr>
       ))}

@@ -1,6 +1,6 @@
 import { type CSSProperties, useState } from "react";
 
-/** A team's crest. It says nothing that the name beside it does not. */
+/** Crest of a team. Hidden from screen readers, because the name is always next to it. */
 export function Crest({ team, size = 36 }: { team: { name: string; logo?: string | null }; size?: number }) {
   const [isMissing, setMissing] = useState(false);
   const style = { "--size": `${size}px` } as CSSProperties;
@@ -11,12 +11,12 @@ export function Crest({ team, size = 36 }: { team: { name: string; logo?: string
       </span>
     );
   }
-  return <img className="crest" style={style} src={address(team.logo)} alt="" onError={() => setMissing(true)} />;
+  return <img className="crest" style={style} src={crestUrl(team.logo)} alt="" onError={() => setMissing(true)} />;
 }
 
-/** The demo's crests have the address that the service has on its own machine. A phone that shows this page from the
- * development server cannot reach that; the development server can. */
-function address(logo: string): string {
+/** Makes URLs of demo crests relative. They point to localhost, which a phone that uses the development server cannot
+ * reach; the development server forwards them. */
+function crestUrl(logo: string): string {
   return logo.replace(/^https?:\/\/[^/]+(?=\/demo\/)/, "");
 }
 

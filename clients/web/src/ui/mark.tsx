@@ -1,4 +1,4 @@
-/** The page's mark: a lantern in the centre circle. */
+/** Logo of the app: a lantern in the centre circle. */
 export function Mark({ size = 40 }: { size?: number }) {
   return (
     <svg width={size} height={size} viewBox="0 0 32 32" aria-hidden="true" focusable="false">

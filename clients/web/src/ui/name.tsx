@@ -1,4 +1,4 @@
-/** A name that a person or a data provider chose. It may be written from right to left, which must not turn the text around. */
+/** Name from a user or data provider. Isolated, so that a right-to-left name does not reorder the text around it. */
 export function Name({ children, className }: { children: string; className?: string }) {
   return (
     <bdi dir="auto" className={className}>

@@ -1,6 +1,6 @@
 import { type ReactNode, useEffect, useRef } from "react";
 
-/** A page with its heading, which gets the focus: keyboard and screen reader users start there. */
+/** Page with a heading, which gets the focus so that keyboard and screen reader users start there. */
 export function Page({
   title,
   heading,

@@ -1,33 +1,34 @@
 import { useSyncExternalStore } from "react";
-import { onNote, tellTabs } from "../session/tabs.ts";
+import { onTabMessage, postToTabs } from "../session/tabs.ts";
 
-/** Reloads of everything that is shown. `useAnswer` adds its own. */
+/** Reload functions of all mounted resources, registered by `useResource`. */
 export const reloads = new Set<() => void>();
-const pause = 10_000;
-let last = Date.now();
+/** Minimum time in milliseconds between two reloads when the fan returns to the tab. */
+const minInterval = 10_000;
+let lastReload = Date.now();
 let isStale = false;
 
 function refresh(): void {
-  // A hidden tab waits until the fan looks at it.
+  // A hidden tab reloads when it becomes visible.
   isStale = document.hidden;
   if (isStale) return;
-  last = Date.now();
+  lastReload = Date.now();
   for (const reload of reloads) reload();
 }
 
-function looked(): void {
-  if (!document.hidden && (isStale || Date.now() - last > pause)) refresh();
+function onReturn(): void {
+  if (!document.hidden && (isStale || Date.now() - lastReload > minInterval)) refresh();
 }
 
-document.addEventListener("visibilitychange", looked);
-window.addEventListener("focus", looked);
+document.addEventListener("visibilitychange", onReturn);
+window.addEventListener("focus", onReturn);
 window.addEventListener("online", refresh);
-onNote(({ kind }) => {
+onTabMessage(({ kind }) => {
   if (kind === "changed") refresh();
 });
 
-/** Tells the other tabs that the fan changed something. */
-export const changed = (): void => tellTabs({ kind: "changed" });
+/** Notifies the other tabs that the fan changed something. */
+export const notifyTabs = (): void => postToTabs({ kind: "changed" });
 
 export function useIsOnline(): boolean {
   return useSyncExternalStore(

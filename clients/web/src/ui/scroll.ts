@@ -1,8 +1,8 @@
 /**
- * Puts the page back to where it was when the fan goes back, and to the top on a new page.
+ * Restores the scroll position when the fan goes back, and scrolls to the top on a new page.
  *
- * Each history entry gets a name, under which its scroll position is kept. The browser's own restoration comes too early:
- * the content is not there yet.
+ * Each history entry gets an id, under which its scroll position is stored. The browser's own restoration runs too early,
+ * before the content is loaded.
  */
 interface Entry {
   entry: string;
@@ -11,11 +11,12 @@ interface Entry {
 
 const storageKey = "matchday.scroll";
 const positions = new Map<string, number>(JSON.parse(sessionStorage.getItem(storageKey) ?? "[]"));
-const patience = 5_000;
+/** Milliseconds after which an attempt to restore the position is given up. */
+const timeLimit = 5_000;
 let current = "";
 let path: string | undefined;
 let from: string | undefined;
-/** The position that is to be restored; meanwhile the page's own movements are not the fan's. */
+/** Position to restore. While it is set, scroll events come from the page, not from the fan. */
 let wanted: number | undefined;
 
 history.scrollRestoration = "manual";
@@ -33,13 +34,13 @@ function arrive(): void {
     from = path;
     wanted = 0;
   }
-  // The same address entered again leaves the page as it is, but takes the name off its entry.
+  // Entering the same address again keeps the page but clears the state of its history entry.
   history.replaceState({ entry: current, from } satisfies Entry, "");
   path = here;
 }
 
 arrive();
-// Registered before the router's own listener, so that the entry is known when the new page is rendered.
+// Registered before the router's listener, so that the entry is set when the new page renders.
 window.addEventListener("popstate", arrive);
 window.addEventListener("hashchange", arrive);
 window.addEventListener(
@@ -53,17 +54,17 @@ window.addEventListener("pagehide", () => {
   sessionStorage.setItem(storageKey, JSON.stringify([...positions].slice(-50)));
 });
 
-/** Whether the entry before this one in the history shows this path, so that going back leads there. */
+/** Whether the previous history entry is this path, so that going back leads there. */
 export function cameFrom(other: string): boolean {
   return from === other;
 }
 
-/** Scrolls to the position of this entry, as soon as the content is long enough; gives up if the fan scrolls. */
+/** Scrolls to the position of this entry when the content is long enough. Stops if the fan scrolls. */
 export function restore(): () => void {
   const target = wanted;
   if (target === undefined) return () => {};
   const moves = ["wheel", "touchstart", "keydown", "pointerdown"] as const;
-  // The next page may have its own position wanted by the time this one is stopped.
+  // Does not clear `wanted`, which may already belong to the next page.
   const stop = () => {
     observer.disconnect();
     clearTimeout(timer);
@@ -78,7 +79,7 @@ export function restore(): () => void {
     if (Math.abs(window.scrollY - target) < 2) finish();
   };
   const observer = new ResizeObserver(attempt);
-  const timer = setTimeout(finish, patience);
+  const timer = setTimeout(finish, timeLimit);
   for (const move of moves) window.addEventListener(move, finish, { passive: true });
   observer.observe(document.body);
   attempt();

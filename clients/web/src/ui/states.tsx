@@ -1,6 +1,6 @@
 import { MatchdayError } from "@matchday/client";
 import type { ReactNode } from "react";
-import type { Answer } from "./answer.ts";
+import type { Resource } from "./resource.ts";
 
 export function Loading({ what = "Loading" }: { what?: string }) {
   return (
@@ -11,16 +11,16 @@ export function Loading({ what = "Loading" }: { what?: string }) {
   );
 }
 
-/** Messages of the page's own, where the context of the page allows a clearer one than the service's. */
+/** Replacements for messages of the service where the app knows the context better. */
 const messages: Record<string, string> = {
   invalid_code: "Wrong or expired code.",
-  not_found: "This doesn't exist, or is no longer available.",
+  not_found: "This doesn't exist or is no longer available.",
 };
 
-/** An error in words, for the fan. */
-export function inWords(error: unknown): string {
+/** Message for the fan. */
+export function errorMessage(error: unknown): string {
   if (!(error instanceof MatchdayError)) return "Something went wrong. Reload the page and try again.";
-  if (error.code === "no_answer") {
+  if (error.code === "no_response") {
     return navigator.onLine
       ? "We can't reach the server. Check your connection and try again."
       : "You're offline. Check your connection and try again.";
@@ -28,12 +28,12 @@ export function inWords(error: unknown): string {
   const message = messages[error.code] ?? error.message;
   const reference = error.status >= 500 && error.requestId ? ` (Reference: ${error.requestId})` : "";
   if (!error.retryAfter) return message + reference;
-  // The service may say that too, but not how long it takes.
-  const rest = message.replace(/\s*(please )?try again[^.]*\./i, "");
-  return `${rest} Try again in ${inTime(error.retryAfter)}.${reference}`;
+  // Replaces a "Try again" sentence of the service, which does not contain the time.
+  const rest = message.replace(/\s*(please )?try again[^.]*\./gi, "");
+  return `${rest} Try again in ${duration(error.retryAfter)}.${reference}`;
 }
 
-function inTime(seconds: number): string {
+function duration(seconds: number): string {
   const whole = Math.ceil(seconds);
   if (whole === 1) return "1 second";
   return whole < 90 ? `${whole} seconds` : `${Math.ceil(whole / 60)} minutes`;
@@ -42,7 +42,7 @@ function inTime(seconds: number): string {
 export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
   return (
     <div className="problem" role="alert">
-      <p>{inWords(error)}</p>
+      <p>{errorMessage(error)}</p>
       {retry && (
         <button type="button" className="button quiet" onClick={retry}>
           Try again
@@ -52,9 +52,9 @@ export function Problem({ error, retry }: { error: unknown; retry?: () => void }
   );
 }
 
-/** Shows an answer once it is here; before that, that it is loading or why it failed. */
-export function Shown<T>({ answer, children }: { answer: Answer<T>; children: (data: T) => ReactNode }) {
-  if (answer.data !== undefined) return children(answer.data);
-  if (answer.error !== undefined) return <Problem error={answer.error} retry={answer.reload} />;
+/** Renders the data of a resource, or its loading state or error. */
+export function Loaded<T>({ resource, children }: { resource: Resource<T>; children: (data: T) => ReactNode }) {
+  if (resource.data !== undefined) return children(resource.data);
+  if (resource.error !== undefined) return <Problem error={resource.error} retry={resource.reload} />;
   return <Loading />;
 }

@@ -1,4 +1,4 @@
-/** The app is in English, and so are its dates; the time zone is the device's. */
+/** Dates are in English, like the app, and in the time zone of the device. */
 const locale = "en-GB";
 const clock = new Intl.DateTimeFormat(locale, { hour: "2-digit", minute: "2-digit" });
 const weekday = new Intl.DateTimeFormat(locale, { weekday: "long", day: "numeric", month: "long" });
@@ -10,7 +10,7 @@ const [weekdayShort, monthShort] = [part({ weekday: "short" }), part({ month: "s
 export const timeOfDay = (time: string | Date): string => clock.format(new Date(time));
 export const dateAndTime = (time: string | Date): string => short.format(new Date(time));
 
-/** The local day of a moment, like "2026-11-20". */
+/** Local day, like "2026-11-20". */
 export function dayOf(time: string | Date): string {
   const date = new Date(time);
   const two = (number: number) => String(number).padStart(2, "0");
@@ -28,7 +28,7 @@ export function nameOfDay(time: string | Date, now = new Date()): string {
   return weekday.format(new Date(time));
 }
 
-/** "in 25 min", "in 3 h 5 min"; nothing if it is past or more than half a day away. */
+/** "in 25 min" or "in 3 h 5 min"; `undefined` for the past and from twelve hours on. */
 export function until(time: string, now = Date.now()): string | undefined {
   const minutes = Math.ceil((Date.parse(time) - now) / 60_000);
   if (minutes <= 0 || minutes >= 12 * 60) return undefined;
@@ -36,7 +36,7 @@ export function until(time: string, now = Date.now()): string | undefined {
   return `in ${hours ? `${hours} h ` : ""}${minutes % 60 ? `${minutes % 60} min` : ""}`.trim();
 }
 
-/** The parts of a local day like "2026-11-20", for a small calendar. */
+/** Parts of a local day like "2026-11-20", for the date strip. */
 export function shortDay(day: string): { weekday: string; date: number; month: string } {
   const [year = 0, month = 1, date = 1] = day.split("-").map(Number);
   const moment = new Date(year, month - 1, date);

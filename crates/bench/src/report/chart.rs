@@ -1,4 +1,4 @@
-//! Charts as SVG, drawn for light and dark pages.
+//! Charts as SVG for light and dark pages.
 
 use std::fmt::Write as _;
 
@@ -22,15 +22,16 @@ const STYLE: &str = "
   </style>
 ";
 
-/// Where 1 is drawn, and how wide a factor of ten is.
+/// Horizontal position of ratio 1, and width of a factor of ten.
 const EVEN: f64 = 420.0;
 const DECADE: f64 = 210.0;
 
-/// A bar for each ratio, from 1 to the left or right; lengths are logarithmic, so twice and half look alike.
+/// A bar for each ratio, from 1 to the left or right. The scale is logarithmic, so that twice and half have the same
+/// length.
 pub(crate) fn ratios(outcomes: &[&Outcome]) -> String {
     let height = 90 + 34 * outcomes.len();
     let mut svg = String::new();
-    let title = "Ours beside the bare engine";
+    let title = "Matchday compared with the bare engine";
     let _ = write!(
         svg,
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" width="760" height="{height}" role="img" aria-label="{title}">{STYLE}"#
@@ -60,7 +61,7 @@ pub(crate) fn ratios(outcomes: &[&Outcome]) -> String {
         let at = place(outcome.ratio);
         let missed = outcome.goal.is_some_and(|goal| !goal.is_met(outcome.ratio));
         let class = if missed { "missed" } else { "ours" };
-        let less = matches!(outcome.unit.as_str(), "ms" | "KB a connection");
+        let less = outcome.unit == "ms" || outcome.unit.starts_with("KB ");
         let note = if less { " (less is better)" } else { "" };
         let _ = writeln!(
             svg,
@@ -87,7 +88,7 @@ pub(crate) fn ratios(outcomes: &[&Outcome]) -> String {
     }
     let _ = writeln!(
         svg,
-        r#"  <text class="small" x="16" y="{}">bars: median of the rounds; lines: lowest and highest round; dashes: the goal</text>"#,
+        r#"  <text class="small" x="16" y="{}">bars: median of the rounds; lines: lowest and highest round; dashed lines: the goal</text>"#,
         height - 4
     );
     svg.push_str("</svg>\n");
@@ -98,9 +99,9 @@ fn place(ratio: f64) -> f64 {
     (EVEN + DECADE * 0.8 * ratio.max(0.05).log10()).clamp(190.0, 690.0)
 }
 
-/// Microseconds for each score, by how many predictions the match has.
+/// Microseconds per score, by the number of predictions for the match.
 pub(crate) fn sizes(outcomes: &[&Outcome]) -> String {
-    let title = "Microseconds a score, by predictions of the match";
+    let title = "Microseconds per score, by number of predictions for the match";
     let most = outcomes.iter().flat_map(|outcome| [1e6 / outcome.ours, 1e6 / outcome.bare]).fold(0.0, f64::max);
     let mut svg = String::new();
     let _ = write!(

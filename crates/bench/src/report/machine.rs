@@ -1,40 +1,40 @@
-//! What the figures were measured on: written down when they are.
+//! The machine that produced the figures, recorded during the run.
 
 use std::{fs, path::Path, process::Command};
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use crate::parts::{Stage, output};
+use crate::environment::{Stage, output};
 
-/// The machine and what ran on it.
+/// The machine and the software on it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
-    /// When, as a day.
+    /// Date of the run.
     pub(crate) day: String,
-    /// Of the source.
+    /// Revision of the source.
     pub(crate) revision: String,
-    /// Its cores and memory.
+    /// Cores, memory and kernel.
     pub(crate) hardware: String,
-    /// The parts and their versions.
+    /// Dependencies and their versions.
     pub(crate) parts: String,
-    /// How the figures were taken.
+    /// Number of rounds per scenario.
     pub(crate) rounds: usize,
-    /// Seconds for a side of a round.
+    /// Seconds per side and round.
     pub(crate) seconds: u64,
 }
 
-/// Where and of what something is shown.
+/// Date, revision and hardware of a report.
 pub(crate) struct Here {
-    /// When, as a day.
+    /// Date of the run.
     pub(crate) day: String,
-    /// Of the source.
+    /// Revision of the source.
     pub(crate) revision: String,
-    /// Its cores and memory.
+    /// Cores, memory and kernel.
     pub(crate) hardware: String,
 }
 
-/// The machine that this runs on, now.
+/// Describes this machine and revision.
 pub(crate) fn here(root: &Path) -> anyhow::Result<Here> {
     let first = |file: &str, start: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -59,7 +59,7 @@ pub(crate) fn here(root: &Path) -> anyhow::Result<Here> {
     })
 }
 
-/// Writes down what this run ran on.
+/// Stores the description of this run.
 pub(crate) fn keep(root: &Path, stage: &Stage) -> anyhow::Result<()> {
     let version = |program: &str, argument: &str| {
         let said = Command::new(program).arg(argument).output().map(|said| [said.stdout, said.stderr].concat());
@@ -86,9 +86,9 @@ pub(crate) fn keep(root: &Path, stage: &Stage) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the last run ran on.
+/// Reads the description of the last run.
 pub(crate) fn read(root: &Path) -> anyhow::Result<Machine> {
     let file = root.join(".dev/bench/machine.json");
-    let text = fs::read(&file).with_context(|| format!("{}: measure something first", file.display()))?;
+    let text = fs::read(&file).with_context(|| format!("{}: run a scenario first", file.display()))?;
     Ok(serde_json::from_slice(&text)?)
 }

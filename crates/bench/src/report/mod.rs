@@ -1,11 +1,11 @@
-//! The two pages that are made of real runs.
+//! Generates `docs/performance.md` and `docs/reliability.md` from the results of real runs.
 
 mod chart;
 pub(crate) mod machine;
 pub(crate) mod performance;
 pub(crate) mod reliability;
 
-/// A number as people read it: three digits that count, thousands apart.
+/// Formats a number with two or three significant digits and thousands separators.
 fn readable(number: f64) -> String {
     if !number.is_finite() {
         return "–".to_owned();
@@ -17,14 +17,14 @@ fn readable(number: f64) -> String {
     if size < 99.5 {
         return format!("{number:.1}");
     }
-    // More digits than the noise leaves would only pretend.
+    // More digits would suggest a precision that the noise does not allow.
     let step = 10_f64.powf((size.log10().floor() - 2.0).max(0.0));
     #[expect(clippy::cast_possible_truncation, reason = "no figure here is that large")]
     let rounded = ((number / step).round() * step) as i64;
     thousands(rounded.unsigned_abs())
 }
 
-/// A whole number with its thousands apart.
+/// Formats a whole number with thousands separators.
 fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_readable() {
+    fn numbers_have_two_or_three_significant_digits() {
         for (number, text) in
             [(0.123, "0.12"), (2.345, "2.3"), (33_447.0, "33,400"), (1_234_567.0, "1,230,000"), (100.4, "100")]
         {

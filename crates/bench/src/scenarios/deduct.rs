@@ -1,22 +1,22 @@
-//! Spending coins, beside pgbench with the same rows: wallet, transaction, two entries, commit.
+//! Coin deductions, compared with pgbench writing the same rows: wallet, transaction, two entries, commit.
 
 use std::sync::Arc;
 
 use super::{Side, easy_rate, http, latencies, prepare};
 use crate::{
-    load::{self, Load},
-    outcome::{Goal, Outcome},
-    parts::{
+    environment::{
         Stage, people,
         pgbench::{self, Pgbench},
         service::Setting,
     },
+    load::{self, Load},
+    outcome::{Goal, Outcome},
     wire::write_http,
 };
 
 const CONNECTIONS: usize = 64;
 
-/// The wallets that pgbench uses come after ours.
+/// Script for pgbench. It uses separate wallets, with higher ids than those that the service uses.
 fn script(one_wallet: bool) -> String {
     let wallet = if one_wallet { "65" } else { ":client_id + 65" };
     format!(
@@ -30,7 +30,7 @@ commit;
     )
 }
 
-/// A welcome, as the service writes it, large enough for every round.
+/// A welcome bonus as the service writes it, large enough for all rounds.
 const WALLETS: &str = "
 insert into wallets (user_id, balance, transactions) select user_id, 1000000000, 1 from users;
 insert into coin_transactions (user_id, number, transaction_id, kind, amount, balance, reason, operator, created_at)
@@ -55,7 +55,7 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
         let tokens = Arc::clone(&tokens);
         let ours = http(service.public, move |number, into| {
             let wallet = if one_wallet { 0 } else { usize::try_from(number % 64).unwrap_or_default() };
-            // Every request is a purchase of its own.
+            // Every request is a separate purchase.
             let body = format!(r#"{{"amount":1,"reason":"purchase","reference_id":"order-{number}"}}"#);
             write_http(into, "POST", "/api/auth/coins/deduct", &tokens[wallet], &body);
         });
@@ -75,13 +75,13 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
         let wallets = if one_wallet { "one wallet" } else { "64 wallets" };
         outcomes.push(Outcome {
             what: format!("Deductions with a reference each, {CONNECTIONS} connections, {wallets}"),
-            beside: format!("pgbench, the same rows in a transaction each, {CONNECTIONS} clients"),
+            beside: format!("pgbench, same rows, one transaction each, {CONNECTIONS} clients"),
             goal: (!one_wallet).then_some(Goal::AtLeast(0.8)),
             limit: cores,
             ..outcome
         });
     }
-    stage.say("the ledger is looked over");
+    stage.say("auditing the ledger");
     stage.matchday(&setting, &["coins", "audit"], "")?;
     stage.postgres.forget(name).await?;
     Ok(outcomes)

@@ -1,31 +1,36 @@
-//! The list of matches, beside nginx with the same bytes.
+//! The list of matches, compared with nginx serving the same bytes.
 
 use std::sync::Arc;
 
 use anyhow::ensure;
 
-use super::{OPEN, Side, ask, easy_rate, http, latencies, prepare};
+use super::{OPEN, Side, easy_rate, http, latencies, prepare, send};
 use crate::{
+    environment::{Stage, nginx::Nginx, people, service::Setting},
     load::{self, Load},
     outcome::{Goal, Outcome},
-    parts::{Stage, nginx::Nginx, people, service::Setting},
     wire::write_http,
 };
 
 const CONNECTIONS: usize = 64;
+/// Number of users who read the list: enough that none of them reaches the rate limit per user.
+const USERS: u64 = 64;
 const PATH: &str = "/api/auth/events?per_page=20";
 
 pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     let (name, setting) = ("bench_events", Setting::on("bench_events"));
     prepare(stage, &setting, name, &[OPEN; 40]).await?;
-    people::make(&stage.postgres.pool(name).await?, 1, 1).await?;
+    people::make(&stage.postgres.pool(name).await?, USERS, USERS).await?;
     let service = stage.serve(&setting, &["--no-workers"]).await?;
-    let token = people::token(1);
-    let (status, page) = ask(service.public, "GET", PATH, &token, "").await?;
+    let tokens: Vec<_> = (1..=USERS).map(people::token).collect();
+    let (status, page) = send(service.public, "GET", PATH, &tokens[0], "").await?;
     ensure!(status == 200 && page.contains("Rovers"), "{status}: {page:.300}");
     let nginx = Nginx::start(&stage.directory, page.as_bytes()).await?;
 
-    let ours = http(service.public, move |_, into| write_http(into, "GET", PATH, &token, ""));
+    let ours = http(service.public, move |number, into| {
+        let token = &tokens[usize::try_from(number % USERS).unwrap_or_default()];
+        write_http(into, "GET", PATH, token, "");
+    });
     let bare = http(nginx.address, |_, into| write_http(into, "GET", "/page", "", ""));
     let load = Load { connections: CONNECTIONS, length: stage.length, rate: None };
     let numbers = Arc::default();
@@ -42,7 +47,7 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     stage.postgres.forget(name).await?;
     Ok(vec![Outcome {
         what: format!("Page of 20 matches ({} bytes), token checked, {CONNECTIONS} connections", page.len()),
-        beside: "nginx, the same bytes from a file".to_owned(),
+        beside: "nginx, same bytes from a file".to_owned(),
         goal: Some(Goal::AtLeast(0.9)),
         limit: cores,
         ..outcome

@@ -1,4 +1,4 @@
-//! Memory for connections that wait, beside nginx.
+//! Memory of idle connections, compared with nginx.
 
 use std::{fs, net::SocketAddr};
 
@@ -6,8 +6,8 @@ use anyhow::{Context as _, ensure};
 
 use super::{OPEN, prepare};
 use crate::{
+    environment::{Stage, nginx::Nginx, people, service::Setting},
     outcome::Outcome,
-    parts::{Stage, nginx::Nginx, people, service::Setting},
     wire::{Connection, Protocol, write_http},
 };
 
@@ -26,7 +26,8 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
         .alternate(
             &[],
             async |_| {
-                // A fresh process each time: what an allocator keeps would hide what the next round needs.
+                // A new process for each round: memory that the allocator retains would hide how much the next
+                // round.
                 let service = stage.serve(&setting, &["--no-workers"]).await?;
                 let (grown, whole) = memory_of_waiting(service.public, &ours_request, &[service.id()]).await?;
                 largest = largest.max(whole);
@@ -41,17 +42,17 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
         .await?;
     stage.postgres.forget(name).await?;
     Ok(vec![Outcome {
-        what: format!("Memory a connection, of {CONNECTIONS} that each had an answer and wait"),
+        what: format!("Memory per idle connection, {CONNECTIONS} connections after one response each"),
         beside: "nginx".to_owned(),
-        unit: "KB a connection".to_owned(),
+        unit: "KB per connection".to_owned(),
         size: Some(u64::from(CONNECTIONS)),
-        limit: format!("the whole process then has {largest:.0} MB"),
+        limit: format!("the whole process uses {largest:.0} MB"),
         ..Outcome::of("idle", rounds)
     }])
 }
 
-/// Opens the connections, has an answer on each and leaves them open. Returns how much memory each took, in kilobytes,
-/// and all the memory of the processes then, in megabytes.
+/// Opens the connections, sends one request on each, and leaves them open. Returns the memory per connection in
+/// kilobytes, and the total memory of the processes in megabytes.
 pub(super) async fn memory_of_waiting(
     address: SocketAddr,
     request: &[u8],
@@ -59,24 +60,24 @@ pub(super) async fn memory_of_waiting(
 ) -> anyhow::Result<(f64, f64)> {
     let mut connection = Connection::open(address).await?;
     for _ in 0..1_000 {
-        ensure!(connection.exchange(Protocol::Http, request).await? == 200, "the first page");
+        ensure!(connection.exchange(Protocol::Http, request).await? == 200, "a response");
     }
     let before = memory(processes)?;
     let mut open = Vec::new();
     for _ in 0..CONNECTIONS {
         let mut connection = Connection::open(address).await.context("10,000 connections need `ulimit -n 20000`")?;
-        ensure!(connection.exchange(Protocol::Http, request).await? == 200, "an answer on each");
+        ensure!(connection.exchange(Protocol::Http, request).await? == 200, "a response on each connection");
         open.push(connection);
     }
     let after = memory(processes)?;
-    // They are all still there.
+    // All connections must still work.
     for connection in &mut open {
-        ensure!(connection.exchange(Protocol::Http, request).await? == 200, "an answer on each, again");
+        ensure!(connection.exchange(Protocol::Http, request).await? == 200, "a second response on each connection");
     }
     Ok(((after - before) / f64::from(CONNECTIONS), after / 1024.0))
 }
 
-/// What is in memory and theirs alone, or their share of what is not, in kilobytes.
+/// Proportional set size (PSS) of the processes, in kilobytes.
 pub(super) fn memory(processes: &[u32]) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     for process in processes {

@@ -1,4 +1,4 @@
-//! First logins with chat credentials, beside the two calls that they are on the homeserver.
+//! First logins with chat credentials, compared with the two homeserver calls that they need.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::{OPEN, prepare, quantiles};
 use crate::{
-    load::Latency,
-    outcome::{Goal, Latencies, Outcome},
-    parts::{
+    environment::{
         Stage,
         service::{Service, Setting},
         synapse::Synapse,
     },
+    load::Latency,
+    outcome::{Goal, Latencies, Outcome},
 };
 
 const LOGINS: u32 = 150;
@@ -25,7 +25,7 @@ const CLIENTS: usize = 4;
 
 pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     let name = "bench_login";
-    stage.say("a homeserver for this run");
+    stage.say("starting a homeserver");
     let synapse = Synapse::start(stage).await?;
     let homeserver = synapse.url.clone();
     let as_token = stage.variables.get("MATCHDAY_MATRIX__AS_TOKEN").context("MATCHDAY_MATRIX__AS_TOKEN: run dev/up")?;
@@ -39,7 +39,7 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     groups.push(synapse.group());
     let mut sent = Vec::new();
     for round in 0..stage.rounds {
-        stage.say(format!("codes for round {}", round + 1));
+        stage.say(format!("requesting codes for round {}", round + 1));
         sent.push(codes_for(&web, &service, u32::try_from(round)?).await?);
     }
     let (web, homeserver, numbers) = (&web, &homeserver, &numbers);
@@ -68,16 +68,16 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     stage.postgres.forget("bench_synapse").await?;
     stage.postgres.forget(name).await?;
     Ok(vec![Outcome {
-        what: format!("First logins with chat credentials, {CLIENTS} at once"),
+        what: format!("First logins with chat credentials, {CLIENTS} concurrent"),
         beside: "register and log in on the same Synapse".to_owned(),
         goal: Some(Goal::AtLeast(0.8)),
-        limit: format!("the service's own share of a login's time is {own:.1} %; {cores}"),
+        limit: format!("the service accounts for {own:.1} % of a login's time; {cores}"),
         latency: Some(Latencies { rate: outcome.ours, ours: quantiles(&of_ours), bare: Some(quantiles(&of_bare)) }),
         ..outcome
     }])
 }
 
-/// Does them, some at once; returns how many a second.
+/// Runs the logins, `CLIENTS` at a time; returns the number of logins per second.
 async fn many(
     logins: impl Iterator<Item = impl Future<Output = anyhow::Result<Duration>>>,
     latency: &mut Latency,
@@ -91,14 +91,14 @@ async fn many(
     Ok(f64::from(u32::try_from(times.len())?) / took)
 }
 
-/// Phones of a round, each with a code that was sent to it.
+/// Phones of a round, each with a login code.
 async fn codes_for(web: &reqwest::Client, service: &Service, round: u32) -> anyhow::Result<Vec<(String, String)>> {
     let base = format!("http://{}", service.public);
     let mut codes = Vec::new();
     for number in 0..LOGINS {
         let phone = format!("+1415{}", 2_000_000 + round * 10_000 + number);
-        let asked = web.post(format!("{base}/api/code/request")).json(&json!({"phone": phone})).send().await?;
-        ensure!(asked.status() == 200, "a code: {}", asked.text().await?);
+        let requested = web.post(format!("{base}/api/code/request")).json(&json!({"phone": phone})).send().await?;
+        ensure!(requested.status() == 200, "a code: {}", requested.text().await?);
         let log: Value =
             web.get(format!("{base}/api/logs/sms?phone={}", phone.replace('+', "%2B"))).send().await?.json().await?;
         let code = log.pointer("/data/0/code").and_then(Value::as_str).with_context(|| format!("no code in {log}"))?;

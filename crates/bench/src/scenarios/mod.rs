@@ -1,4 +1,4 @@
-//! What is measured, one file each.
+//! Scenarios, one file each.
 
 mod deduct;
 mod events_list;
@@ -21,28 +21,25 @@ use anyhow::Context as _;
 use serde_json::json;
 
 use crate::{
-    load::{self, Latency, Load, Requests, Target},
-    outcome::{Latencies, Outcome},
-    parts::{
+    environment::{
         Stage,
         pgbench::{self, Pgbench},
         service::Setting,
     },
+    load::{self, Latency, Load, Requests, Target},
+    outcome::{Latencies, Outcome},
     wire::{Connection, Protocol, write_http},
 };
 
-/// Measures one scenario.
+/// Function that measures one scenario.
 type Run = for<'a> fn(&'a Stage) -> Pin<Box<dyn Future<Output = anyhow::Result<Vec<Outcome>>> + 'a>>;
 
-/// A scenario by its name.
 pub(crate) struct Scenario {
-    /// What it is called.
     pub(crate) name: &'static str,
-    /// Measures it.
     pub(crate) run: Run,
 }
 
-/// All of them, in the order of the report.
+/// All scenarios, in the order of the report.
 pub(crate) const ALL: [Scenario; 10] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
@@ -56,7 +53,7 @@ pub(crate) const ALL: [Scenario; 10] = [
     Scenario { name: "scores", run: |stage| Box::pin(scores::run(stage)) },
 ];
 
-/// How the matches of a scenario are.
+/// State of a match in the fixture document.
 #[derive(Clone, Copy, Debug)]
 struct Match {
     status: &'static str,
@@ -64,10 +61,10 @@ struct Match {
     score: Option<(u8, u8)>,
 }
 
-/// A match that is open to predictions.
+/// A match that is open for predictions.
 const OPEN: Match = Match { status: "scheduled", start: "2090-05-01T15:00:00Z", score: None };
 
-/// A document of one tournament with these matches, in order: the first has the id 1.
+/// Fixture document of one tournament with these matches, in order: the first gets id 1.
 fn document(matches: &[Match]) -> String {
     let matches = matches.iter().enumerate().map(|(index, one)| {
         json!({"key": format!("m{index}"), "home": "rovers", "away": "city", "venue": "Park", "start_time": one.start,
@@ -82,9 +79,9 @@ fn document(matches: &[Match]) -> String {
     .to_string()
 }
 
-/// Makes a database with these matches.
+/// Creates a database with these matches.
 async fn prepare(stage: &Stage, setting: &Setting, name: &str, matches: &[Match]) -> anyhow::Result<()> {
-    stage.say("a database with the schema and the matches");
+    stage.say("creating the database and importing matches");
     stage.forget_in_redis(name)?;
     stage.postgres.create(name).await?;
     stage.matchday(setting, &["migrate"], "")?;
@@ -92,8 +89,8 @@ async fn prepare(stage: &Stage, setting: &Setting, name: &str, matches: &[Match]
     Ok(())
 }
 
-/// Sends one request; returns the status and the body.
-async fn ask(
+/// Sends one request; returns status and body.
+async fn send(
     address: std::net::SocketAddr,
     method: &str,
     path: &str,
@@ -107,17 +104,16 @@ async fn ask(
     Ok((status, String::from_utf8(connection.body().to_vec())?))
 }
 
-/// Requests over HTTP, each made anew.
+/// HTTP target whose requests are generated one by one.
 fn http(address: std::net::SocketAddr, write: impl Fn(u64, &mut Vec<u8>) + Send + Sync + 'static) -> Target {
     let requests: Requests = Arc::new(write);
     Target { address, protocol: Protocol::Http, requests, requests_a_unit: 1 }
 }
 
-/// Something that takes load: our service, or the engine.
+/// One side of a comparison.
 enum Side<'a> {
     /// Requests from this process.
     Requests(&'a Target, &'a Arc<AtomicU64>),
-    /// pgbench.
     Pgbench(&'a Pgbench),
 }
 
@@ -130,7 +126,7 @@ impl Side<'_> {
     }
 }
 
-/// Latencies of both sides at the same rate, alternately.
+/// Latencies of both sides at the same rate, measured alternately.
 async fn latencies(
     stage: &Stage,
     (ours, our_connections): (Side<'_>, usize),
@@ -148,12 +144,12 @@ async fn latencies(
     Ok(Latencies { rate, ours: quantiles(&of_ours), bare: Some(quantiles(&of_bare)) })
 }
 
-/// p50, p99, p99.9.
+/// p50, p99 and p99.9 in milliseconds.
 fn quantiles(latency: &Latency) -> [f64; 3] {
     [0.5, 0.99, 0.999].map(|share| latency.quantile(share))
 }
 
-/// A rate that both sides manage with ease: half of what the slower one managed at most.
+/// A rate that both sides can sustain: half of the slower side's maximum.
 fn easy_rate(outcome: &Outcome) -> f64 {
     (outcome.ours.min(outcome.bare) / 2.0).floor()
 }

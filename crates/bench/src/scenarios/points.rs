@@ -1,14 +1,15 @@
-//! Points are derived when a list is read: a page with them, beside the same page of a match that has no result.
+//! Points are computed when a list is read: a page with points, compared with the same page of a match without a
+//! result.
 
 use std::sync::Arc;
 
 use anyhow::ensure;
 
-use super::{Match, Side, ask, easy_rate, http, latencies, prepare};
+use super::{Match, Side, easy_rate, http, latencies, prepare, send};
 use crate::{
+    environment::{Stage, people, service::Setting},
     load::{self, Load},
     outcome::{Goal, Outcome},
-    parts::{Stage, people, service::Setting},
     wire::write_http,
 };
 
@@ -29,7 +30,7 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     let (name, setting) = ("bench_points", Setting::on("bench_points"));
     prepare(stage, &setting, name, &[FINISHED, LIVE]).await?;
     let pool = stage.postgres.pool(name).await?;
-    stage.say(format!("{PREDICTIONS} predictions of each match"));
+    stage.say(format!("inserting {PREDICTIONS} predictions of each match"));
     people::make(&pool, PREDICTIONS, 1).await?;
     sqlx::raw_sql(PREDICT).execute(&pool).await?;
     sqlx::raw_sql("vacuum analyze").execute(&pool).await?;
@@ -37,7 +38,7 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     let token = people::token(1);
     let path = |event: u32| format!("/api/auth/events/{event}/predictions?per_page=100");
     for (event, has_points) in [(1, true), (2, false)] {
-        let (status, page) = ask(service.public, "GET", &path(event), &token, "").await?;
+        let (status, page) = send(service.public, "GET", &path(event), &token, "").await?;
         ensure!(status == 200 && page.contains("\"points_earned\":null") != has_points, "{status}: {page:.300}");
     }
     let page = |event: u32| {
@@ -58,8 +59,8 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     outcome.latency = Some(latencies(stage, sides.0, sides.1, easy_rate(&outcome)).await?);
     stage.postgres.forget(name).await?;
     Ok(vec![Outcome {
-        what: format!("Page of 100 predictions out of {PREDICTIONS}, points derived, {CONNECTIONS} connections"),
-        beside: "the same page of a match without a result".to_owned(),
+        what: format!("Page of 100 predictions out of {PREDICTIONS}, points computed, {CONNECTIONS} connections"),
+        beside: "same page of a match without a result".to_owned(),
         goal: Some(Goal::AtLeast(0.8)),
         size: Some(PREDICTIONS),
         limit: cores,

@@ -1,4 +1,5 @@
-//! Predicting: everybody in the last minutes, and one alone. Beside pgbench with the same upsert, one row a transaction.
+//! Predictions: a burst by many users, and one at a time. Compared with pgbench doing the same upsert, one row per
+//! transaction.
 
 use std::{
     sync::{
@@ -12,23 +13,23 @@ use sqlx::PgPool;
 
 use super::{OPEN, Side, easy_rate, http, latencies, prepare, quantiles};
 use crate::{
-    load::{self, Latency, Load, Target},
-    outcome::{Goal, Latencies, Outcome},
-    parts::{
+    environment::{
         Stage, people,
         pgbench::{self, Pgbench},
         service::{Service, Setting},
     },
+    load::{self, Latency, Load, Target},
+    outcome::{Goal, Latencies, Outcome},
     wire::write_http,
 };
 
-/// Distinct users of one round: more than are through in five seconds, or second words would be measured.
+/// Distinct users per round: more than can predict in five seconds, because repeated predictions would be revisions.
 const USERS: u64 = 250_000;
-/// As many as a busy process may have open to one balancer.
+/// Typical number of connections from a balancer to a busy process.
 const CONNECTIONS: usize = 256;
 const CLIENTS: usize = 32;
 
-/// The same table, the same columns; neither revisions nor tallies.
+/// The same table and columns, without revisions and tallies.
 const UPSERT: &str = "\
 \\set n :n + 1
 \\set u :client_id * 7800 + :n
@@ -40,7 +41,7 @@ away_goals = excluded.away_goals, confidence = excluded.confidence, revision = p
 updated_at = excluded.updated_at returning id, created_at;
 ";
 
-/// Writes the prediction of the user whose turn it is, for the match that is on.
+/// Predictions of all users in turn, for the current match.
 fn predicting(service: &Service, tokens: &Arc<Vec<String>>, event: &Arc<AtomicU64>) -> Target {
     let (tokens, event) = (Arc::clone(tokens), Arc::clone(event));
     http(service.public, move |number, into| {
@@ -52,7 +53,7 @@ fn predicting(service: &Service, tokens: &Arc<Vec<String>>, event: &Arc<AtomicU6
     })
 }
 
-/// A request that does nothing but have its token checked and be answered: the page is in memory.
+/// A minimal request: the service checks the token and responds from its cache.
 fn empty(service: &Service, tokens: &Arc<Vec<String>>) -> Target {
     let tokens = Arc::clone(tokens);
     http(service.public, move |number, into| {
@@ -67,17 +68,17 @@ async fn set_up(
     users: u64,
     matches: usize,
 ) -> anyhow::Result<(Setting, PgPool, Arc<Vec<String>>)> {
-    // Sessions of everybody who opened the app in the last minutes are known to a process of the size of this test.
+    // Large enough for the sessions of all users, because active users are cached.
     let setting = Setting::on(name).with("MATCHDAY_SESSIONS__CACHE_ENTRIES", "500000");
     prepare(stage, &setting, name, &vec![OPEN; matches]).await?;
     let pool = stage.postgres.pool(name).await?;
-    stage.say(format!("{users} users with a session each"));
+    stage.say(format!("inserting {users} users with a session each"));
     people::make(&pool, users, users).await?;
     sqlx::raw_sql("vacuum analyze").execute(&pool).await?;
     Ok((setting, pool, Arc::new((1..=users).map(people::token).collect())))
 }
 
-/// How many predictions a match has.
+/// Number of predictions for a match.
 async fn predictions_of(pool: &PgPool, event: u64) -> anyhow::Result<f64> {
     let event = i64::try_from(event)?;
     let count: i64 =
@@ -107,18 +108,18 @@ pub(super) async fn burst(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
                 &groups,
                 async |_| {
                     event.fetch_add(1, Relaxed);
-                    // Everybody once, from the first: distinct users.
+                    // Starts at the first user, so that all users are distinct.
                     let (numbers, mut target) = (Arc::new(AtomicU64::new(0)), ours.clone());
                     if cold {
-                        // A process that has just started knows nobody.
+                        // A new process has no cached sessions.
                         let fresh = stage.serve(&setting, &["--no-workers"]).await?;
                         target = predicting(&fresh, &tokens, &event);
                         service_now = Some(fresh);
                     } else {
-                        know(stage, &warming).await?;
+                        fill_cache(stage, &warming).await?;
                     }
                     let measured = load::run(&target, load, &numbers).await?;
-                    // What counts is what is in the table.
+                    // Only rows in the table count.
                     let there = predictions_of(&pool, event.load(Relaxed)).await?;
                     Ok(there.min(measured.rate * load.length.as_secs_f64()) / load.length.as_secs_f64())
                 },
@@ -135,15 +136,15 @@ pub(super) async fn burst(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
         if !cold {
             event.fetch_add(1, Relaxed);
             pgbench.set("event", i64::try_from(event.fetch_add(1, Relaxed) + 1)?);
-            know(stage, &warming).await?;
+            fill_cache(stage, &warming).await?;
             let numbers = Arc::default();
             let sides = ((Side::Requests(&ours, &numbers), CONNECTIONS), (Side::Pgbench(&pgbench), CLIENTS));
             outcome.latency = Some(latencies(stage, sides.0, sides.1, easy_rate(&outcome)).await?);
         }
-        let tokens = if cold { "tokens looked up in the database" } else { "tokens known" };
+        let tokens = if cold { "tokens looked up in the database" } else { "tokens cached" };
         outcomes.push(Outcome {
-            what: format!("Predictions of distinct users for one match, with revisions and tallies, {CONNECTIONS} connections, {tokens}"),
-            beside: format!("pgbench, the same upsert a row at a time, {CLIENTS} clients"),
+            what: format!("Predictions by distinct users for one match, with revisions and tallies, {CONNECTIONS} connections, {tokens}"),
+            beside: format!("pgbench, same upsert one row at a time, {CLIENTS} clients"),
             goal: (!cold).then_some(Goal::AtLeast(2.0)),
             limit: cores,
             ..outcome
@@ -153,9 +154,9 @@ pub(super) async fn burst(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     Ok(outcomes)
 }
 
-/// Lets the process know everybody's token, as after they opened the app.
-async fn know(stage: &Stage, warming: &Target) -> anyhow::Result<()> {
-    stage.say("everybody opens the app");
+/// Fills the session cache, as if all users had opened the app.
+async fn fill_cache(stage: &Stage, warming: &Target) -> anyhow::Result<()> {
+    stage.say("filling the session cache");
     let (numbers, step) = (Arc::new(AtomicU64::new(0)), Duration::from_secs(1));
     while numbers.load(Relaxed) < USERS {
         load::run(warming, Load { connections: CONNECTIONS, length: step, rate: None }, &numbers).await?;
@@ -172,11 +173,11 @@ pub(super) async fn lone(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     pgbench.set("n", 0);
     let event = Arc::new(AtomicU64::new(0));
     let (ours, nothing) = (predicting(&service, &tokens, &event), empty(&service, &tokens));
-    // One at a time and by timetable: none is due before the one before it is long done.
+    // One at a time on a schedule: each request completes long before the next is due.
     let load = Load { connections: 1, length: stage.length, rate: Some(400.0) };
     let (mut of_ours, mut of_bare, mut of_nothing) = (Latency::default(), Latency::default(), Latency::default());
     let numbers = Arc::default();
-    stage.say("tokens become known");
+    stage.say("filling the session cache");
     let all = Load { connections: 64, length: Duration::from_secs(1), rate: None };
     load::run(&nothing, all, &numbers).await?;
     let (rounds, cores) = stage
@@ -201,11 +202,11 @@ pub(super) async fn lone(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     stage.postgres.forget(name).await?;
     Ok(vec![Outcome {
         what: "One prediction at a time, p50".to_owned(),
-        beside: "pgbench with one client, p50, and the p50 of a request that does nothing".to_owned(),
+        beside: "p50 of pgbench with one client, plus p50 of a minimal request".to_owned(),
         unit: "ms".to_owned(),
         goal: Some(Goal::AtMost(1.5)),
         limit: format!(
-            "the bare row takes {:.3} ms, the request that does nothing {:.3} ms; {cores}",
+            "the bare row takes {:.3} ms, the minimal request {:.3} ms; {cores}",
             of_bare.quantile(0.5),
             of_nothing.quantile(0.5)
         ),

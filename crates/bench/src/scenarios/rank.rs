@@ -1,19 +1,19 @@
-//! One's own rank and neighbours among a million, beside the two bare commands on the same Redis.
+//! Own rank and neighbours among a million players, compared with the two bare commands on the same Redis.
 
 use std::{process::Command, sync::Arc, time::Duration};
 
 use sqlx::{AssertSqlSafe, Executor as _};
 
-use super::{OPEN, Side, ask, easy_rate, http, latencies, prepare};
+use super::{OPEN, Side, easy_rate, http, latencies, prepare, send};
 use crate::{
+    environment::{Stage, output, people, service::Setting, until},
     load::{self, Load, Requests, Target},
     outcome::Outcome,
-    parts::{Stage, output, people, service::Setting, until},
     wire::{Protocol, write_http, write_redis},
 };
 
 const PLAYERS: u64 = 1_000_000;
-/// Those who ask.
+/// Number of users who send requests.
 const ASKING: u64 = 1_000;
 const CONNECTIONS: usize = 16;
 const PATH: &str = "/api/auth/leaderboards?per_page=10";
@@ -22,7 +22,7 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     let (name, setting) = ("bench_rank", Setting::on("bench_rank"));
     prepare(stage, &setting, name, &[OPEN]).await?;
     let pool = stage.postgres.pool(name).await?;
-    stage.say(format!("{PLAYERS} players with scores"));
+    stage.say(format!("inserting {PLAYERS} players with scores"));
     people::make(&pool, PLAYERS, ASKING).await?;
     let scores = "insert into user_scores (user_id, scope, points, exact, correct, settled)
                   select user_id, 'all', (user_id * 7919 % 5003)::integer, (user_id % 11)::integer, (user_id % 23)::integer, 30
@@ -31,9 +31,9 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     pool.execute("vacuum analyze").await?;
     let service = stage.serve(&setting, &["--no-workers"]).await?;
     let tokens: Vec<String> = (1..=ASKING).map(people::token).collect();
-    stage.say("the board fills");
-    until("the board is there", Duration::from_mins(2), async || {
-        ask(service.public, "GET", PATH, &tokens[0], "").await.is_ok_and(|(status, _)| status == 200)
+    stage.say("filling the leaderboard");
+    until("the leaderboard is available", Duration::from_mins(2), async || {
+        send(service.public, "GET", PATH, &tokens[0], "").await.is_ok_and(|(status, _)| status == 200)
     })
     .await?;
 
@@ -46,7 +46,8 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
         if number % 2 == 0 {
             write_redis(into, &[b"ZRANK", key.as_bytes(), &user.to_be_bytes()]);
         } else {
-            // Eleven places, somewhere: where the rank was is known only after the answer, and every place costs the same.
+            // Eleven places at an arbitrary position: the rank is known only after the first response, and every
+            // position costs the same.
             let place = user * 997 % PLAYERS;
             let (first, last) = (place.to_string(), (place + 10).to_string());
             write_redis(into, &[b"ZRANGE", key.as_bytes(), first.as_bytes(), last.as_bytes(), b"WITHSCORES"]);
@@ -75,9 +76,9 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     stage.postgres.forget(name).await?;
     Ok(vec![Outcome {
         what: format!("Top ten, own rank and neighbours among {PLAYERS} players, {CONNECTIONS} connections"),
-        beside: "ZRANK and ZRANGE on the same Redis, one after the other".to_owned(),
+        beside: "ZRANK and ZRANGE on the same Redis, one after another".to_owned(),
         size: Some(PLAYERS),
-        limit: format!("the board takes {memory:.0} MB; {cores}"),
+        limit: format!("the leaderboard uses {memory:.0} MB; {cores}"),
         ..outcome
     }])
 }

@@ -1,21 +1,21 @@
-//! After a result: scores of everybody who predicted, and four leaderboards, through the real queue. Beside one bare
+//! Scoring after a result: all predictions and four leaderboards, through the real queue. Compared with one bare
 //! statement that updates the same rows.
 
 use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Executor as _, PgPool};
 
-use super::{Match, ask, document, prepare};
+use super::{Match, document, prepare, send};
 use crate::{
-    outcome::{Goal, Outcome},
-    parts::{
+    environment::{
         Stage, people,
         service::{Service, Setting},
         until,
     },
+    outcome::{Goal, Outcome},
 };
 
-/// How many predictions a match has. Each moves four scores.
+/// Predictions per match. Each changes four scores.
 const SIZES: [u64; 3] = [100_000, 1_000_000, 5_000_000];
 const SCORES_A_PREDICTION: f64 = 4.0;
 
@@ -25,7 +25,7 @@ const FINISHED: Match = Match { status: "finished", score: Some((2, 1)), ..LIVE 
 pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     let most = std::env::var("MATCHDAY_BENCH_MOST").ok().and_then(|most| most.parse().ok()).unwrap_or(u64::MAX);
     let mut outcomes: Vec<Outcome> = Vec::new();
-    // The largest first: whoever watches knows soonest how long all will take.
+    // The largest size first, because it takes most of the time.
     for size in SIZES.into_iter().rev().filter(|size| *size <= most) {
         outcomes.insert(0, of_size(stage, size).await?);
     }
@@ -33,44 +33,45 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
         let (before, many) = (outcomes[place - 1].ours, outcomes[place - 1].size.unwrap_or_default());
         let outcome = &mut outcomes[place];
         let grown = 100.0 * (before / outcome.ours - 1.0);
-        outcome.limit = format!("a score takes {grown:+.0} % time beside {many} predictions; {}", outcome.limit);
+        outcome.limit = format!("a score takes {grown:+.0} % time compared with {many} predictions; {}", outcome.limit);
     }
     Ok(outcomes)
 }
 
 async fn of_size(stage: &Stage, size: u64) -> anyhow::Result<Outcome> {
-    // A name for each size: NATS takes messages of a database for those of another one with the same prefix.
+    // A separate name for each size: messages in NATS are identified by their prefix, so two databases must not share
+    // one.
     let name = &format!("bench_scores_{size}");
     let setting = Setting::on(name);
-    // The first result makes the rows that the others change.
+    // The first result inserts the rows that later results update.
     let matches = stage.rounds + 1;
     prepare(stage, &setting, name, &vec![LIVE; matches]).await?;
     let pool = stage.postgres.pool(name).await?;
-    stage.say(format!("{size} users"));
+    stage.say(format!("inserting {size} users"));
     people::make(&pool, size, 1).await?;
-    // Millions of rows are in sooner than their places in two indexes.
+    // Inserting millions of rows is faster without indexes.
     pool.execute("alter table predictions drop constraint predictions_pkey").await?;
     pool.execute("drop index predictions_by_event").await?;
     for event in 1..=matches {
-        stage.say(format!("{size} predictions of match {event} of {matches}"));
+        stage.say(format!("inserting {size} predictions of match {event} of {matches}"));
         pool.execute(AssertSqlSafe(predict(event))).await?;
     }
-    stage.say("their indexes");
+    stage.say("creating indexes");
     pool.execute("alter table predictions add primary key (user_id, event_id)").await?;
     pool.execute("create index predictions_by_event on predictions (event_id, user_id)").await?;
     pool.execute("vacuum analyze").await?;
     let service = stage.serve(&setting, &[]).await?;
-    stage.say("the boards are made ready");
+    stage.say("filling the leaderboards");
     for board in ["", "?period=month", "?period=week", "?tournament_id=1"] {
         let (path, token) = (format!("/api/auth/leaderboards{board}"), people::token(1));
-        until("the boards are there", Duration::from_mins(5), async || {
-            ask(service.public, "GET", &path, &token, "").await.is_ok_and(|(status, _)| status == 200)
+        until("the leaderboards are available", Duration::from_mins(5), async || {
+            send(service.public, "GET", &path, &token, "").await.is_ok_and(|(status, _)| status == 200)
         })
         .await?;
     }
-    stage.say(format!("the first result of {size}: its rows are new"));
+    stage.say(format!("first result of {size} predictions, which inserts the rows"));
     let first = settle(stage, &setting, &pool, 1, matches).await?;
-    stage.say(format!("the first result took {first:.1} s"));
+    stage.say(format!("first result took {first:.1} s"));
     #[expect(clippy::cast_precision_loss, reason = "some millions")]
     let rows = size as f64 * SCORES_A_PREDICTION;
     let (rounds, cores) = stage
@@ -85,14 +86,14 @@ async fn of_size(stage: &Stage, size: u64) -> anyhow::Result<Outcome> {
                 let (mut transaction, began) = (pool.begin().await?, Instant::now());
                 transaction.execute(AssertSqlSafe(bare_update(round + 2))).await?;
                 let took = began.elapsed().as_secs_f64();
-                // So that the scores stay true.
+                // The scores must stay correct.
                 transaction.rollback().await?;
                 Ok(rows / took)
             },
         )
         .await?;
     if size <= 1_000_000 {
-        stage.say("scores are compared with predictions and results");
+        stage.say("checking scores");
         stage.matchday(&setting, &["scores", "rebuild", "--dry-run"], "")?;
     }
     drop(service);
@@ -104,22 +105,22 @@ async fn of_size(stage: &Stage, size: u64) -> anyhow::Result<Outcome> {
         unit: "scores a second".to_owned(),
         goal: Some(Goal::AtLeast(0.6)),
         size: Some(size),
-        limit: format!("the first result, whose rows are new, took {first:.1} s; {cores}"),
+        limit: format!("the first result, which inserts the rows, took {first:.1} s; {cores}"),
         ..Outcome::of(&format!("scores-{size}"), rounds)
     })
 }
 
-fn groups(stage: &Stage, service: &Service) -> Vec<crate::parts::cores::Group> {
+fn groups(stage: &Stage, service: &Service) -> Vec<crate::environment::cores::Group> {
     let mut groups = stage.groups(service);
     if let Some(process) =
         std::fs::read_to_string(stage.directory.join("../run/redis.pid")).ok().and_then(|text| text.trim().parse().ok())
     {
-        groups.push(crate::parts::cores::Group { name: "Redis", leader: process, with_children: false });
+        groups.push(crate::environment::cores::Group { name: "Redis", leader: process, with_children: false });
     }
     groups
 }
 
-/// Imports the results of the first so many matches; returns how many seconds the last took until it was shown.
+/// Imports results for the first `finished` matches; returns the seconds until the last one was on all leaderboards.
 async fn settle(
     stage: &Stage,
     setting: &Setting,
@@ -139,7 +140,7 @@ async fn settle(
     Ok(sqlx::query_scalar(took).bind(i64::try_from(finished)?).fetch_one(pool).await?)
 }
 
-/// Predictions of everybody for a match, in an order of their own, as people predict.
+/// Inserts predictions of all users for a match, in random order.
 fn predict(event: usize) -> String {
     format!(
         "insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)

@@ -1,5 +1,5 @@
-//! From a goal that is written to a thousand who hear of it, beside a message of the same size through NATS alone; and the
-//! memory of those who listen while nothing happens.
+//! Time from writing a goal until a thousand listeners have received it, compared with a message of the same size
+//! through NATS alone; and the memory of idle listeners.
 
 use std::{
     net::SocketAddr,
@@ -15,25 +15,24 @@ use tokio::{
 
 use super::{Match, OPEN, document, idle::memory, prepare, quantiles};
 use crate::{
+    environment::{Stage, people, service::Setting},
     load::Latency,
     outcome::Outcome,
-    parts::{Stage, people, service::Setting},
     wire::write_http,
 };
 
 const LISTENERS: u64 = 1_000;
 const IDLE: u64 = 5_000;
-/// Goals in a round.
 const GOALS: u8 = 10;
-/// Whoever has not heard by then never will.
+/// Time limit until all listeners have received a goal.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What a goal must reach everybody within, in milliseconds.
+/// Target for the latency of a goal, in milliseconds.
 const SOON: f64 = 1_000.0;
 
 pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     let (name, setting) = ("bench_stream", Setting::on("bench_stream"));
     prepare(stage, &setting, name, &[OPEN]).await?;
-    stage.say(format!("{IDLE} people"));
+    stage.say(format!("inserting {IDLE} users"));
     people::make(&stage.postgres.pool(name).await?, IDLE, IDLE).await?;
     let goals = goals(stage, &setting).await?;
     let idle = idle(stage, &setting).await?;
@@ -43,15 +42,15 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
 
 async fn goals(stage: &Stage, setting: &Setting) -> anyhow::Result<Outcome> {
     let service = stage.serve(setting, &[]).await?;
-    stage.say(format!("{LISTENERS} begin to listen"));
-    let (tell, mut heard) = mpsc::unbounded_channel();
+    stage.say(format!("connecting {LISTENERS} listeners"));
+    let (report, mut arrivals) = mpsc::unbounded_channel();
     for user in 1..=LISTENERS {
         let stream = listen(service.public, user).await?;
-        tokio::spawn(hear(stream, b"\"home_score\":".to_vec(), tell.clone()));
+        tokio::spawn(receive(stream, b"\"home_score\":".to_vec(), report.clone()));
     }
     let nats = stage.variables.get("MATCHDAY_NATS__URL").context("MATCHDAY_NATS__URL")?;
-    let nats: SocketAddr = nats.rsplit(['@', '/']).next().unwrap_or_default().parse().context("an address of NATS")?;
-    let (tell, mut heard_bare) = mpsc::unbounded_channel();
+    let nats: SocketAddr = nats.rsplit(['@', '/']).next().unwrap_or_default().parse().context("the address of NATS")?;
+    let (report, mut arrivals_bare) = mpsc::unbounded_channel();
     for _ in 0..LISTENERS {
         let mut stream = TcpStream::connect(nats).await?;
         stream.write_all(b"CONNECT {\"verbose\":false}\r\nSUB bench.goals 1\r\nPING\r\n").await?;
@@ -59,11 +58,11 @@ async fn goals(stage: &Stage, setting: &Setting) -> anyhow::Result<Outcome> {
         while !received.windows(4).any(|four| four == b"PONG") {
             ensure!(stream.read_buf(&mut received).await? > 0, "NATS closed the connection");
         }
-        tokio::spawn(hear(stream, b"\"home_score\":".to_vec(), tell.clone()));
+        tokio::spawn(receive(stream, b"\"home_score\":".to_vec(), report.clone()));
     }
     let mut publisher = TcpStream::connect(nats).await?;
     publisher.write_all(b"CONNECT {\"verbose\":false}\r\n").await?;
-    // As long as what is told of a goal.
+    // Pads the message to the size of a stream event for a goal.
     let filler = "x".repeat(280);
 
     let (mut of_ours, mut of_bare) = (Latency::default(), Latency::default());
@@ -77,7 +76,7 @@ async fn goals(stage: &Stage, setting: &Setting) -> anyhow::Result<Outcome> {
                     let live = Match { status: "live", start: "2026-05-01T15:00:00Z", score: Some((score, 0)) };
                     let began = Instant::now();
                     stage.matchday(setting, &["fixtures", "import", "--no-wait", "-"], &document(&[live]))?;
-                    all_hear(&mut heard, score, began, &mut latency).await?;
+                    wait_for_all(&mut arrivals, score, began, &mut latency).await?;
                 }
                 of_ours.add(&latency);
                 Ok(latency.quantile(0.99))
@@ -86,10 +85,12 @@ async fn goals(stage: &Stage, setting: &Setting) -> anyhow::Result<Outcome> {
                 let mut latency = Latency::default();
                 for goal in 1..=GOALS {
                     let score = u8::try_from(round).unwrap_or_default() * GOALS + goal;
-                    let words = format!("{{\"home_score\":{score},\"filler\":\"{filler}\"}}");
+                    let message = format!("{{\"home_score\":{score},\"filler\":\"{filler}\"}}");
                     let began = Instant::now();
-                    publisher.write_all(format!("PUB bench.goals {}\r\n{words}\r\n", words.len()).as_bytes()).await?;
-                    all_hear(&mut heard_bare, score, began, &mut latency).await?;
+                    publisher
+                        .write_all(format!("PUB bench.goals {}\r\n{message}\r\n", message.len()).as_bytes())
+                        .await?;
+                    wait_for_all(&mut arrivals_bare, score, began, &mut latency).await?;
                 }
                 of_bare.add(&latency);
                 Ok(latency.quantile(0.99))
@@ -100,15 +101,15 @@ async fn goals(stage: &Stage, setting: &Setting) -> anyhow::Result<Outcome> {
     let worst = rounds.iter().map(|round| round[0]).fold(0.0, f64::max);
     Ok(Outcome {
         what: format!(
-            "From the start of the command that writes a goal until it is heard by each of {LISTENERS} listeners, p99"
+            "From the start of the command that writes a goal until each of {LISTENERS} listeners has received it, p99"
         ),
-        beside: "a message of the same size through NATS alone, to as many".to_owned(),
+        beside: "message of the same size through NATS alone, to as many listeners".to_owned(),
         unit: "ms".to_owned(),
         size: Some(LISTENERS),
         limit: format!(
-            "the slowest round's p99 is {worst:.0} ms, {} {SOON:.0} ms; of all rounds p50 is {p50:.0} ms and p99.9 {p999:.0} ms, \
-             beside {bare_p50:.0} and {bare_p999:.0} ms; the command's own start and the relay's pause of up to 200 ms are part \
-             of it; {cores}",
+            "the slowest round's p99 is {worst:.0} ms, {} the target of {SOON:.0} ms; over all rounds p50 is {p50:.0} ms and p99.9 \
+             {p999:.0} ms, compared with {bare_p50:.0} and {bare_p999:.0} ms; this includes the start of the command and the \
+             relay's pause of up to 200 ms; {cores}",
             if worst <= SOON { "within" } else { "over" }
         ),
         ..Outcome::of("stream", rounds)
@@ -135,7 +136,7 @@ async fn idle(stage: &Stage, setting: &Setting) -> anyhow::Result<Outcome> {
                 Ok((after - before) / (IDLE - 1) as f64)
             },
             async |_| {
-                // The same service and a connection that had an answer and waits: what is left is what listening takes.
+                // The same service with idle connections: the difference is the memory of listening.
                 let service = stage.serve(setting, &["--no-workers"]).await?;
                 let mut request = Vec::new();
                 write_http(&mut request, "GET", "/api/auth/events?per_page=20", &people::token(1), "");
@@ -145,16 +146,16 @@ async fn idle(stage: &Stage, setting: &Setting) -> anyhow::Result<Outcome> {
         )
         .await?;
     Ok(Outcome {
-        what: format!("Memory a listener, of {IDLE} that wait"),
-        beside: "a connection to the same service that had an answer and waits".to_owned(),
-        unit: "KB a listener".to_owned(),
+        what: format!("Memory per idle listener, {IDLE} listeners"),
+        beside: "idle connection to the same service after one response".to_owned(),
+        unit: "KB per listener".to_owned(),
         size: Some(IDLE),
-        limit: format!("the whole process then has {largest:.0} MB"),
+        limit: format!("the whole process uses {largest:.0} MB"),
         ..Outcome::of("stream-idle", rounds)
     })
 }
 
-/// Begins to listen; returns once the stream has said where it is.
+/// Opens a live stream; returns once its position has arrived.
 async fn listen(address: SocketAddr, user: u64) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
@@ -172,35 +173,37 @@ async fn listen(address: SocketAddr, user: u64) -> anyhow::Result<TcpStream> {
     }
 }
 
-/// Tells when each score arrives.
-async fn hear(mut stream: TcpStream, marker: Vec<u8>, tell: mpsc::UnboundedSender<(u8, Instant)>) {
+/// Reports the arrival time of each score.
+async fn receive(mut stream: TcpStream, marker: Vec<u8>, report: mpsc::UnboundedSender<(u8, Instant)>) {
     let mut received: Vec<u8> = Vec::with_capacity(2_048);
     while stream.read_buf(&mut received).await.is_ok_and(|read| read > 0) {
         let now = Instant::now();
         while let Some(at) = received.windows(marker.len()).position(|some| some == marker) {
             let digits = &received[at + marker.len()..];
-            // The number may not be whole yet.
+            // The number may not have arrived completely.
             let Some(end) = digits.iter().position(|byte| !byte.is_ascii_digit()) else { break };
             let score = std::str::from_utf8(&digits[..end]).ok().and_then(|digits| digits.parse().ok());
             received.drain(..at + marker.len() + end);
-            if score.is_some_and(|score| tell.send((score, now)).is_err()) {
+            if score.is_some_and(|score| report.send((score, now)).is_err()) {
                 return;
             }
         }
     }
 }
 
-/// Waits until everybody has heard of a score, and takes note of how long it took each of them.
-async fn all_hear(
-    heard: &mut mpsc::UnboundedReceiver<(u8, Instant)>,
+/// Waits until all listeners have received a score, and records the latency of each.
+async fn wait_for_all(
+    arrivals: &mut mpsc::UnboundedReceiver<(u8, Instant)>,
     score: u8,
     began: Instant,
     latency: &mut Latency,
 ) -> anyhow::Result<()> {
     let mut missing = LISTENERS;
     while missing > 0 {
-        let next = tokio::time::timeout(PATIENCE, heard.recv()).await;
-        let (of, at) = next.with_context(|| format!("{missing} did not hear of the goal"))?.context("all left")?;
+        let next = tokio::time::timeout(PATIENCE, arrivals.recv()).await;
+        let (of, at) = next
+            .with_context(|| format!("{missing} listeners did not receive the goal"))?
+            .context("all listeners disconnected")?;
         if of == score {
             latency.record(at.saturating_duration_since(began));
             missing -= 1;

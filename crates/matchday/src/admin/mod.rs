@@ -1,3 +1,1 @@
-//! The operator console.
-
 pub mod console;

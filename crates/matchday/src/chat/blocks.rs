@@ -1,9 +1,8 @@
-//! Blocks between users, as every feature of chat reads them. `moderation` makes and lifts them.
+//! Read access to blocks between users, shared by all chat features. `moderation` creates and lifts blocks.
 
 use sqlx::PgExecutor;
 use web::ids::UserId;
 
-/// Whether a user has blocked another one.
 pub(crate) async fn has_blocked(executor: impl PgExecutor<'_>, user: UserId, other: UserId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
         r#"select exists (select from blocks where user_id = $1 and blocked_id = $2) as "blocks!""#,

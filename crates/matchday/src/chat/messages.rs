@@ -1,27 +1,26 @@
-//! Messages that features of chat leave for its workers.
+//! Messages from chat features to the chat workers.
 
 use serde::{Deserialize, Serialize};
 use web::ids::{RoomId, UserId};
 
-/// The subject on which a block is told, made or lifted.
+/// Subject of messages about a block that was created or lifted.
 pub const IGNORED: &str = "work.chat.ignored";
-/// The subject on which invitations are told that are to be refused, because whom they are for has blocked their sender.
+/// Subject of invitations to decline, because the invited user has blocked the sender.
 pub const UNWANTED: &str = "work.room.unwanted_invitation";
 
-/// Somebody does not want to meet somebody else, or does again.
+/// A user blocked another user or lifted the block.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ignored {
-    /// Who.
+    /// User who owns the block.
     pub user_id: UserId,
-    /// Whom.
+    /// User who is or was blocked.
     pub other_id: UserId,
 }
 
-/// An invitation that is to be refused.
+/// An invitation that the worker declines for the user.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Unwanted {
-    /// Where to.
     pub room_id: RoomId,
-    /// Whose.
+    /// Invited user who has blocked the sender.
     pub user_id: UserId,
 }

@@ -1,4 +1,4 @@
-//! Chat on a Matrix homeserver: accounts, rooms, memberships, moderation.
+//! Chat on a Matrix homeserver: accounts, rooms, membership sync and moderation.
 
 pub mod accounts;
 mod blocks;

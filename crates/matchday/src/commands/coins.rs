@@ -1,4 +1,4 @@
-//! What an operator does about coins.
+//! `matchday coins`: audit the ledger, grant coins, reverse transactions.
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
@@ -18,21 +18,21 @@ use super::{check_schema, counted, print, progress_bar};
 
 #[derive(Subcommand)]
 pub(crate) enum CoinsCommand {
-    /// Prove that every wallet is what its history makes it; name what is not.
+    /// Verify that every wallet equals the sum of its history, and print each difference.
     Audit,
-    /// Give somebody coins.
+    /// Grant coins to a user.
     Grant {
         #[command(flatten)]
         arguments: MovementArguments,
-        /// A name of yours for it: it happens once, however often you ask.
+        /// Your own reference. A grant with the same reference is performed once, however often you repeat it.
         #[arg(long)]
         reference: Option<Reference>,
     },
-    /// Take a transaction back, wholly or in part, by a new one that names it.
+    /// Reverse a transaction, fully or in part, with a new transaction that refers to it.
     Reverse {
         #[command(flatten)]
         arguments: MovementArguments,
-        /// Which, if the amount alone does not tell.
+        /// Transaction to reverse; required if several have the same amount.
         #[arg(long)]
         transaction: Option<TransactionId>,
     },
@@ -40,14 +40,14 @@ pub(crate) enum CoinsCommand {
 
 #[derive(Args)]
 pub(crate) struct MovementArguments {
-    /// An id or a username.
+    /// User id or username.
     user: String,
-    /// How many coins.
+    /// Number of coins to move.
     amount: CoinAmount,
-    /// Why; it is kept, and the user can read it.
+    /// Reason, stored with the transaction and visible to the user.
     #[arg(long)]
     reason: Remark,
-    /// Who does it; it is kept too.
+    /// Name of the operator, stored with the transaction.
     #[arg(long = "by", default_value = "the command line")]
     operator: String,
 }
@@ -62,56 +62,57 @@ pub(super) async fn coins(config: Config, command: CoinsCommand) -> anyhow::Resu
     }
 }
 
-async fn grant(app: &App, wish: MovementArguments, reference: Option<&Reference>) -> anyhow::Result<()> {
-    let user = app.moderation.user(&wish.user).await.with_context(|| wish.user.clone())?;
-    let granted = app.coins.grant(user, wish.amount, &wish.reason, reference, &wish.operator).await;
+async fn grant(app: &App, arguments: MovementArguments, reference: Option<&Reference>) -> anyhow::Result<()> {
+    let user = app.moderation.user(&arguments.user).await.with_context(|| arguments.user.clone())?;
+    let granted = app.coins.grant(user, arguments.amount, &arguments.reason, reference, &arguments.operator).await;
     let (granted, is_new) = granted.map_err(|error| match error {
         OperatorError::Refused(Refusal::OtherAmount) => {
-            anyhow::anyhow!("{} was granted another amount under this reference; nothing was granted", wish.user)
+            anyhow::anyhow!("{} was granted another amount with this reference; nothing was granted", arguments.user)
         }
-        other => unsure(other),
+        other => warn_of_uncertain_outcome(other),
     })?;
     if !is_new {
         return print(&format!(
-            "{} (user {user}) was granted that before, by {}; nothing changed",
-            wish.user, granted.id
+            "{} (user {user}) was granted this before, by {}; nothing changed",
+            arguments.user, granted.id
         ));
     }
-    print(&format!("{} (user {user}) has {} coins after {}", wish.user, granted.balance, granted.id))
+    print(&format!("{} (user {user}) has {} coins after {}", arguments.user, granted.balance, granted.id))
 }
 
-async fn reverse(app: &App, wish: MovementArguments, transaction: Option<TransactionId>) -> anyhow::Result<()> {
-    let user = app.moderation.user(&wish.user).await.with_context(|| wish.user.clone())?;
-    let reversed = app.coins.reverse(user, wish.amount, transaction, &wish.reason, &wish.operator).await;
+async fn reverse(app: &App, arguments: MovementArguments, transaction: Option<TransactionId>) -> anyhow::Result<()> {
+    let user = app.moderation.user(&arguments.user).await.with_context(|| arguments.user.clone())?;
+    let reversed = app.coins.reverse(user, arguments.amount, transaction, &arguments.reason, &arguments.operator).await;
     let (meant, reversed) = reversed.map_err(|error| match error {
         OperatorError::Ambiguous(candidates) => {
             let lines: Vec<String> = candidates.iter().map(candidate_line).collect();
             anyhow::anyhow!(
-                "{} has several transactions of {} coins, the last ones are these; say which with --transaction:\n{}",
-                wish.user,
-                wish.amount.coins(),
+                "{} has several transactions of {} coins; choose one with --transaction. The latest are:\n{}",
+                arguments.user,
+                arguments.amount.coins(),
                 lines.join("\n")
             )
         }
         OperatorError::NoSuchTransaction => anyhow::anyhow!(
-            "{} has no such transaction that was not taken back; `--transaction` names one for a part of its amount",
-            wish.user
+            "{} has no transaction of this amount left to reverse; use --transaction to reverse one in part",
+            arguments.user
         ),
-        other => unsure(other),
+        other => warn_of_uncertain_outcome(other),
     })?;
-    let coins = counted(usize::try_from(wish.amount.coins()).unwrap_or_default(), "coin");
+    let coins = counted(usize::try_from(arguments.amount.coins()).unwrap_or_default(), "coin");
     let balance = reversed.balance;
     print(&format!(
-        "{coins} of {meant} taken back; {} (user {user}) has {balance} coins after {}",
-        wish.user, reversed.id
+        "reversed {coins} of {meant}; {} (user {user}) has {balance} coins after {}",
+        arguments.user, reversed.id
     ))
 }
 
-/// Where the connection broke, nobody knows whether it was done.
-fn unsure(error: OperatorError) -> anyhow::Error {
+/// Adds a warning to database errors: after a lost connection the transaction may have been committed.
+fn warn_of_uncertain_outcome(error: OperatorError) -> anyhow::Error {
     match error {
-        OperatorError::Database(error) => anyhow::Error::new(error)
-            .context("it may have been done or not: look at the user's history before you try again"),
+        OperatorError::Database(error) => {
+            anyhow::Error::new(error).context("the outcome is unknown: check the user's history before you try again")
+        }
         other => other.into(),
     }
 }
@@ -132,17 +133,17 @@ async fn audit(app: &App) -> anyhow::Result<()> {
     let mut failed = None;
     let audited = app.coins.audit(progress, |difference| {
         found += 1;
-        // Printed at once: an audit of millions takes a while, and the first difference is what matters.
+        // Print immediately: an audit of millions of wallets takes a while, and the first difference matters most.
         if failed.is_none() {
             failed = bar.suspend(|| print(&line(&difference))).err();
         }
     });
-    let totals = audited.await.context("not everything was looked at; run it again")?;
+    let totals = audited.await.context("the audit is incomplete; run it again")?;
     bar.finish_and_clear();
     if let Some(error) = failed {
         return Err(error);
     }
-    print(&told(&totals))?;
+    print(&summary(&totals))?;
     if found > 0 {
         bail!(
             "{} found; all entries together add up to {}; nothing was changed",
@@ -150,7 +151,7 @@ async fn audit(app: &App) -> anyhow::Result<()> {
             totals.sum()
         );
     }
-    print("every wallet is what its history makes it")
+    print("every wallet matches its history")
 }
 
 fn line(difference: &Difference) -> String {
@@ -160,7 +161,7 @@ fn line(difference: &Difference) -> String {
     }
 }
 
-fn told(totals: &Totals) -> String {
+fn summary(totals: &Totals) -> String {
     let accounts: Vec<String> = totals.accounts.iter().map(|(account, amount)| format!("{account} {amount}")).collect();
     let counted = |number: i64, thing| counted(usize::try_from(number).unwrap_or_default(), thing);
     format!(

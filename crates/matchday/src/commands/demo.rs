@@ -26,13 +26,13 @@ use super::{check_schema, counted, print};
 
 #[derive(Args)]
 pub(crate) struct SimulateArguments {
-    /// How many minutes of a match pass in a minute.
+    /// Speed factor: minutes of a match that pass in one minute.
     #[arg(long, default_value_t = 60)]
     speed: u32,
-    /// The same seed plays the same matches.
+    /// Random seed; the same seed plays the same matches.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many matches are played.
+    /// Number of matches to play.
     #[arg(long, default_value_t = 3)]
     matches: usize,
 }
@@ -41,9 +41,9 @@ pub(crate) async fn demo(config: Config) -> anyhow::Result<()> {
     let began = Instant::now();
     let app = App::connect(config).await?;
     let migrated = database::migrate(&app.config.database, &MIGRATIONS).await;
-    migrated.context("the database could not be brought up to date")?;
+    migrated.context("migrations failed")?;
     check_schema(&app).await?;
-    // Rooms and scores are made by workers, and nobody else may be there yet.
+    // Workers create rooms and scores, and no other process may be running yet.
     tasks::queues(&app);
     let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?);
     bar.enable_steady_tick(Duration::from_millis(100));
@@ -61,23 +61,23 @@ pub(crate) async fn demo(config: Config) -> anyhow::Result<()> {
     if let Some(why) = silence {
         let _ = writeln!(
             io::stderr(),
-            "matchday: the fans stay silent in chat: {why}\n  A homeserver that knows their names from another database keeps \
-             them; `dev/reset` wipes both."
+            "matchday: the demo has no chat messages: {why}\n  If the homeserver has these accounts from another \
+             database, run `dev/reset` to reset both."
         );
     }
     print(&format!(
-        "the Lantern Cup is here: {}, {}, {}, {}, {} said ({:.1} s)\n\n\
-         log in as {phone} with the code {code} (good for five minutes):\n\n  \
+        "created the Lantern Cup: {}, {}, {}, {}, {} ({:.1} s)\n\n\
+         log in as {phone} with the code {code} (valid for five minutes):\n\n  \
          matchday serve &\n  \
          curl -s http://{address}/api/code/verify -H 'content-type: application/json' \\\n    \
          -d '{{\"phone\": \"{phone}\", \"code\": \"{code}\"}}'\n\n\
-         another code: POST /api/code/request, and GET /api/logs/sms shows it\n\
-         to see it played: matchday simulate",
+         for another code: POST /api/code/request, then GET /api/logs/sms\n\
+         to play its matches: matchday simulate",
         counted(matches, "match").replace("matchs", "matches"),
         counted(fans, "fan"),
         counted(predictions, "prediction"),
         counted(rooms, "chat room"),
-        counted(words, "thing"),
+        counted(words, "message"),
         began.elapsed().as_secs_f64(),
     ))
 }
@@ -91,19 +91,19 @@ pub(crate) async fn simulate(config: Config, arguments: SimulateArguments) -> an
             ending.shutdown.closing().cancel();
         }
     });
-    tasks::tell_tallies(&app);
+    tasks::publish_tallies(&app);
     let SimulateArguments { speed, seed, matches } = arguments;
-    let tell = |clock: &str, what: &str| {
+    let print_line = |clock: &str, what: &str| {
         let _ = print(&format!("{clock:>5}  {what}"));
     };
     let Played { matches, goals, corrections, predictions, words } =
-        play::play(&app.demo(), Settings { speed, seed, matches }, tell).await?;
+        play::play(&app.demo(), Settings { speed, seed, matches }, print_line).await?;
     print(&format!(
-        "played {}: {}, {}, {}, {} said",
+        "played {}: {}, {}, {}, {}",
         counted(matches, "match").replace("matchs", "matches"),
         counted(goals, "goal"),
         counted(corrections, "corrected result"),
         counted(predictions, "prediction"),
-        counted(words, "thing"),
+        counted(words, "message"),
     ))
 }

@@ -1,4 +1,4 @@
-//! What an operator does about feeds.
+//! `matchday feeds`: poll feeds and show their state.
 
 use anyhow::bail;
 use clap::Subcommand;
@@ -9,7 +9,7 @@ use matchday::{
         service::{Outcome, Polled},
     },
     config::Config,
-    identity::operators::{Operator, service::Deed},
+    identity::operators::{Operator, service::Action},
 };
 use platform::{lease::Lease, random, shutdown};
 use serde_json::json;
@@ -18,15 +18,15 @@ use super::{By, check_schema, counted, plain, print};
 
 #[derive(Subcommand)]
 pub(crate) enum FeedsCommand {
-    /// Look at the feeds when they are due, until told to end. `serve` and `worker` do the same.
+    /// Poll feeds that are due, until interrupted. `serve` and `worker` do the same.
     Run {
-        /// Look at each feed once, now, and end.
+        /// Poll each feed once, immediately, and exit.
         #[arg(long)]
         once: bool,
         #[command(flatten)]
         by: By,
     },
-    /// Say how each feed goes.
+    /// Show the state of each feed.
     Status,
 }
 
@@ -37,12 +37,12 @@ pub(super) async fn feeds(config: Config, command: FeedsCommand) -> anyhow::Resu
         FeedsCommand::Status => {
             let all = app.feeds.status().await?;
             if all.is_empty() {
-                return print("there are no feeds: feeds.openfootball and feeds.football_data_competitions are empty");
+                return print("no feeds configured: feeds.openfootball and feeds.football_data_competitions are empty");
             }
             print(&all.iter().map(|health| plain(&health.to_string())).collect::<Vec<_>>().join("\n"))
         }
         FeedsCommand::Run { .. } if !app.feeds.is_configured() => {
-            bail!("there are no feeds: feeds.openfootball and feeds.football_data_competitions are empty")
+            bail!("no feeds configured: feeds.openfootball and feeds.football_data_competitions are empty")
         }
         FeedsCommand::Run { once: true, by } => once(&app, &by.operator()).await,
         FeedsCommand::Run { once: false, .. } => run(&app).await,
@@ -51,12 +51,12 @@ pub(super) async fn feeds(config: Config, command: FeedsCommand) -> anyhow::Resu
 
 async fn once(app: &App, operator: &Operator) -> anyhow::Result<()> {
     let (mut all, mut failed) = (0, 0);
-    let looking = app.feeds.poll_once(|polled| {
+    let polling = app.feeds.poll_once(|polled| {
         all += 1;
         failed += usize::from(polled.outcome.is_err());
-        tell(polled);
+        print_poll(polled);
     });
-    app.operators.witness(operator, Deed::new("feeds.poll", "feeds"), looking, |()| json!({})).await?;
+    app.operators.record_around(operator, Action::new("feeds.poll", "feeds"), polling, |()| json!({})).await?;
     if failed > 0 {
         bail!("{failed} of {} failed", counted(all, "feed"));
     }
@@ -67,16 +67,16 @@ async fn run(app: &App) -> anyhow::Result<()> {
     let (length, holder) = (app.config.feeds.lease, random::uuid_v7(&*app.core.random, &*app.core.clock));
     let (feeds, closing) = (app.feeds.clone(), app.shutdown.closing().clone());
     let lease = Lease::new(LEASE, holder, length);
-    app.shutdown.spawn(async move { feeds.run(lease, length / 3, closing, tell).await });
-    tracing::info!("looking at feeds");
+    app.shutdown.spawn(async move { feeds.run(lease, length / 3, closing, print_poll).await });
+    tracing::info!("feed polling started");
     shutdown::signalled().await?;
-    tracing::info!("told to end");
+    tracing::info!("shutdown requested");
     app.shutdown.end(std::time::Duration::ZERO, app.config.shutdown.drain).await;
     Ok(())
 }
 
-/// One line, and one for each change and for what should be known.
-fn tell(polled: &Polled) {
+/// Prints one line for the poll, and one line for each change and note.
+fn print_poll(polled: &Polled) {
     const SHOWN: usize = 20;
     let mut lines = vec![polled.to_string()];
     if let Ok(Outcome::Imported { report, notes }) = &polled.outcome {
@@ -87,6 +87,6 @@ fn tell(polled: &Polled) {
         lines.extend(notes.iter().map(|note| format!("    note: {note}")));
     }
     let lines: Vec<String> = lines.iter().map(|line| plain(line)).collect();
-    // Who does not read is not worth ending for.
+    // A failed write to standard output does not stop the polling.
     let _ = print(&lines.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! What an operator does about notifications.
+//! `matchday notifications`: keys for browser push notifications.
 
 use clap::Subcommand;
 use matchday::delivery::notifications::push;
@@ -8,7 +8,7 @@ use super::print;
 
 #[derive(Subcommand)]
 pub(crate) enum NotificationsCommand {
-    /// Make a key by which browsers' push services know this service, and print the settings for it.
+    /// Generate a VAPID key, which identifies this service to browsers' push services, and print its settings.
     Key,
 }
 
@@ -18,7 +18,7 @@ pub(super) fn notifications(command: &NotificationsCommand) -> anyhow::Result<()
             let (private, public) = push::make_key(&SystemRandom)?;
             print(&format!(
                 "[notifications]\nvapid_private_key = \"{private}\"\nvapid_subject = \"mailto:you@example.org\"\n\
-                 # Browsers see this part of it: {public}"
+                 # Public key, sent to browsers: {public}"
             ))
         }
     }

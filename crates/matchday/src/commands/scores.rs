@@ -1,4 +1,4 @@
-//! What an operator does about scores.
+//! `matchday scores`: progress of score jobs, and repair.
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
@@ -9,7 +9,7 @@ use matchday::{
         rules::Score,
         service::{Rebuild, Rerun},
     },
-    identity::operators::{Operator, service::Deed},
+    identity::operators::{Operator, service::Action},
 };
 use serde_json::json;
 use time::format_description::well_known::Rfc3339;
@@ -19,18 +19,18 @@ use super::{By, check_schema, print, progress_bar};
 
 #[derive(Subcommand)]
 pub(crate) enum ScoresCommand {
-    /// Say which results are not in all scores yet.
+    /// List results that are not in all scores yet.
     Status,
-    /// Bring the scores of one match up to its result here and now, whatever the queue does.
+    /// Apply the result of one match to all scores now, without the queue.
     Rerun {
-        /// The match.
+        /// Id of the match.
         event: i64,
         #[command(flatten)]
         by: By,
     },
-    /// Work every score out anew from predictions and results, and put right what differs.
+    /// Recompute every score from predictions and results, and repair differences.
     Rebuild {
-        /// Only say what differs.
+        /// Print the differences without repairing them.
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
@@ -71,13 +71,13 @@ pub(super) async fn scores(config: Config, command: ScoresCommand) -> anyhow::Re
                 bar.set_length(chunks as u64);
                 bar.set_position(done as u64);
             });
-            let deed = Deed::new("scores.rerun", format!("event:{event}"));
-            let found = app.operators.witness(&by.operator(), deed, found, |_| json!({})).await;
-            let found = found.context("scores are in step as far as they could be; run it again")?;
+            let action = Action::new("scores.rerun", format!("event:{event}"));
+            let found = app.operators.record_around(&by.operator(), action, found, |_| json!({})).await;
+            let found = found.context("the scores are only partly updated; run it again")?;
             bar.finish_and_clear();
             match found {
-                Rerun::NoSuchMatch => bail!("there is no match {event}; GET /api/auth/events lists them"),
-                Rerun::NothingToDo => print(&format!("match {event} has no result that anybody gains or loses by")),
+                Rerun::NoSuchMatch => bail!("match {event} not found; GET /api/auth/events lists all matches"),
+                Rerun::NothingToDo => print(&format!("match {event} has no result that changes a score")),
                 Rerun::Done => print(&format!("the result of match {event} is in all scores")),
             }
         }
@@ -86,7 +86,7 @@ pub(super) async fn scores(config: Config, command: ScoresCommand) -> anyhow::Re
 }
 
 async fn rebuild_scores(app: &App, dry_run: bool, operator: &Operator) -> anyhow::Result<()> {
-    /// More would be a wall of text; the number says how many there are.
+    /// Maximum number of differences printed in full; the summary has the total.
     const SHOWN: usize = 20;
     let bar = progress_bar(0, "users");
     let (mut differences, mut total) = (Vec::new(), 0_usize);
@@ -104,8 +104,8 @@ async fn rebuild_scores(app: &App, dry_run: bool, operator: &Operator) -> anyhow
     let outcome = match mode {
         Rebuild::DryRun => rebuilt.await,
         Rebuild::Repair => {
-            let deed = Deed::new("scores.rebuild", "scores");
-            app.operators.witness(operator, deed, rebuilt, |()| json!({})).await
+            let action = Action::new("scores.rebuild", "scores");
+            app.operators.record_around(operator, action, rebuilt, |()| json!({})).await
         }
     };
     bar.finish_and_clear();
@@ -123,12 +123,12 @@ async fn rebuild_scores(app: &App, dry_run: bool, operator: &Operator) -> anyhow
         lines.push(format!("… and {} more", total - SHOWN));
     }
     lines.push(match (total, dry_run) {
-        (0, _) => "every score is what predictions and results make it".to_owned(),
-        (total, true) => format!("{total} scores differ; without --dry-run they are put right"),
-        (total, false) => format!("{total} scores differed and were put right"),
+        (0, _) => "every score matches predictions and results".to_owned(),
+        (total, true) => format!("{total} scores differ; run without --dry-run to repair them"),
+        (total, false) => format!("{total} scores differed and were repaired"),
     });
     print(&lines.join("\n"))?;
-    outcome.context("not all of it could be done; run it again")?;
+    outcome.context("the rebuild is incomplete; run it again")?;
     if dry_run && total > 0 {
         bail!("scores differ");
     }

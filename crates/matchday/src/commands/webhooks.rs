@@ -1,4 +1,4 @@
-//! What an operator does about webhooks.
+//! `matchday webhooks`: manage endpoints, replay dead letters, re-encrypt secrets.
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
@@ -9,7 +9,7 @@ use matchday::{
         rules::{Kind, Verdict},
         service::{Dead, DeadMessage, Endpoint},
     },
-    identity::operators::service::Deed,
+    identity::operators::service::Action,
 };
 use platform::outbound_http::Answer;
 use serde_json::json;
@@ -21,47 +21,47 @@ use super::{By, check_schema, counted, plain, print};
 
 #[derive(Subcommand)]
 pub(crate) enum WebhooksCommand {
-    /// Add an endpoint, and show its secret this once.
+    /// Add an endpoint and print its secret. The secret is not shown again.
     Add {
-        /// Its address, which begins with `https://`.
+        /// URL of the endpoint; must start with `https://`.
         url: Url,
-        /// What it is told of: `event.status_changed`, `event.result`, `scores.updated`, `user.registered` or `user.deleted`. Can be given several
-        /// times; not at all is everything.
+        /// Type of message to send: `event.status_changed`, `event.result`, `scores.updated`, `user.registered` or
+        /// `user.deleted`. Repeat the option for several types; without it, all types are sent.
         #[arg(long = "type")]
         types: Vec<Kind>,
         #[command(flatten)]
         by: By,
     },
-    /// List the endpoints.
+    /// List all endpoints and their states.
     List,
-    /// Remove an endpoint, with all that waits for it.
+    /// Remove an endpoint and its queued messages.
     Remove {
-        /// As listed.
+        /// Endpoint id as printed by `list`.
         id: i64,
         #[command(flatten)]
         by: By,
     },
-    /// Send to an endpoint again that answered 410.
+    /// Enable an endpoint that was disabled because it responded 410.
     Enable {
-        /// As listed.
+        /// Endpoint id as printed by `list`.
         id: i64,
         #[command(flatten)]
         by: By,
     },
-    /// Send a message that says nothing, at once, and say what came back.
+    /// Send a test message immediately and print the response.
     Test {
-        /// As listed.
+        /// Endpoint id as printed by `list`.
         id: i64,
     },
-    /// List the messages that were given up, with the reason.
+    /// List dead letters, with the reason for each.
     Dead {
-        /// Only those of this endpoint.
+        /// List only dead letters of this endpoint.
         #[arg(long)]
         endpoint: Option<i64>,
     },
-    /// Send messages again that were given up, with the ids that they had.
+    /// Send dead letters again, with their original message ids.
     Replay(ReplayArguments),
-    /// Store all secrets under the first of webhooks.keys.
+    /// Re-encrypt all secrets with the first of webhooks.keys.
     Reseal(By),
 }
 
@@ -76,12 +76,12 @@ pub(crate) struct ReplayArguments {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Which {
-    /// Those with these numbers, as listed by `dead`.
+    /// Numbers of dead letters as printed by `dead`.
     sequences: Vec<u64>,
-    /// Those of this endpoint.
+    /// Replay all dead letters of this endpoint.
     #[arg(long)]
     endpoint: Option<i64>,
-    /// All of them.
+    /// Replay all dead letters.
     #[arg(long)]
     all: bool,
 }
@@ -92,12 +92,13 @@ pub(super) async fn webhooks(config: Config, command: WebhooksCommand) -> anyhow
     let webhooks = &app.webhooks;
     match command {
         WebhooksCommand::Add { url, types, by } => {
-            let deed =
-                Deed::new("webhook.add", "webhooks").with(json!({"host": url.host_str(), "types": listed(&types)}));
-            let tell = |(id, _): &(EndpointId, _)| json!({"endpoint": id});
-            let (id, secret) = app.operators.witness(&by.operator(), deed, webhooks.add(&url, &types), tell).await?;
+            let action =
+                Action::new("webhook.add", "webhooks").with(json!({"host": url.host_str(), "types": listed(&types)}));
+            let details = |(id, _): &(EndpointId, _)| json!({"endpoint": id});
+            let (id, secret) =
+                app.operators.record_around(&by.operator(), action, webhooks.add(&url, &types), details).await?;
             print(&format!(
-                "endpoint {id} is told of {}; this is its secret, shown this once:\n{}",
+                "endpoint {id} receives {}; store its secret now, it is not shown again:\n{}",
                 listed(&types),
                 secret.expose()
             ))
@@ -107,32 +108,36 @@ pub(super) async fn webhooks(config: Config, command: WebhooksCommand) -> anyhow
             for endpoint in webhooks.endpoints().await? {
                 lines.push(endpoint.map_or_else(|error| error.to_string(), |endpoint| line(&endpoint)));
             }
-            print(&if lines.is_empty() { "there are no endpoints".to_owned() } else { lines.join("\n") })
+            print(&if lines.is_empty() { "no endpoints".to_owned() } else { lines.join("\n") })
         }
         WebhooksCommand::Remove { id, by } => {
-            let deed = Deed::new("webhook.remove", format!("endpoint:{id}"));
-            app.operators.witness(&by.operator(), deed, webhooks.remove(EndpointId(id)), |()| json!({})).await?;
-            print(&format!("endpoint {id} is removed"))
+            let action = Action::new("webhook.remove", format!("endpoint:{id}"));
+            app.operators
+                .record_around(&by.operator(), action, webhooks.remove(EndpointId(id)), |()| json!({}))
+                .await?;
+            print(&format!("endpoint {id} removed"))
         }
         WebhooksCommand::Enable { id, by } => {
-            let deed = Deed::new("webhook.enable", format!("endpoint:{id}"));
-            app.operators.witness(&by.operator(), deed, webhooks.enable(EndpointId(id)), |()| json!({})).await?;
-            print(&format!("endpoint {id} is told what happens from now on; `replay` sends what it missed"))
+            let action = Action::new("webhook.enable", format!("endpoint:{id}"));
+            app.operators
+                .record_around(&by.operator(), action, webhooks.enable(EndpointId(id)), |()| json!({}))
+                .await?;
+            print(&format!("endpoint {id} enabled; use `replay` to send the messages it missed"))
         }
         WebhooksCommand::Test { id } => {
             let (answer, took) = webhooks.test(EndpointId(id)).await?;
             let answer = answer.map_err(|error| anyhow::anyhow!("endpoint {id}: {error}"))?;
-            let told = format!("endpoint {id}: {}, after {} ms", answered(&answer), took.as_millis());
+            let result = format!("endpoint {id}: {}, after {} ms", response_line(&answer), took.as_millis());
             if Verdict::of(answer.status) != Verdict::Taken {
-                bail!(told);
+                bail!(result);
             }
-            print(&told)
+            print(&result)
         }
         WebhooksCommand::Dead { endpoint } => {
             let which = endpoint.map_or(Dead::All, |id| Dead::Of(EndpointId(id)));
             let dead = webhooks.dead(&which).await?;
             if dead.is_empty() {
-                return print("there are no dead letters");
+                return print("no dead letters");
             }
             print(&dead.iter().map(dead_line).collect::<Vec<_>>().join("\n"))
         }
@@ -143,13 +148,16 @@ pub(super) async fn webhooks(config: Config, command: WebhooksCommand) -> anyhow
                 None => Dead::These(sequences),
             };
             let replayed = webhooks.replay_by(&app.operators, &by.operator(), &which).await?;
-            print(&format!("{} on the way again", counted(replayed, "message")))
+            print(&format!("{} queued again", counted(replayed, "message")))
         }
         WebhooksCommand::Reseal(by) => {
-            let (deed, tell) =
-                (Deed::new("webhook.reseal", "webhooks"), |resealed: &usize| json!({"secrets": resealed}));
-            let resealed = app.operators.witness(&by.operator(), deed, webhooks.reseal(), tell).await?;
-            print(&format!("{} stored under the first key now; all others were", counted(resealed, "secret")))
+            let (action, details) =
+                (Action::new("webhook.reseal", "webhooks"), |resealed: &usize| json!({"secrets": resealed}));
+            let resealed = app.operators.record_around(&by.operator(), action, webhooks.reseal(), details).await?;
+            print(&format!(
+                "{} re-encrypted with the first key; all others already use it",
+                counted(resealed, "secret")
+            ))
         }
     }
 }
@@ -162,7 +170,8 @@ fn listed(types: &[Kind]) -> String {
 }
 
 fn line(endpoint: &Endpoint) -> String {
-    let disabled = endpoint.disabled_at.map_or_else(String::new, |at| format!("; answered 410, disabled {}", time(at)));
+    let disabled =
+        endpoint.disabled_at.map_or_else(String::new, |at| format!("; disabled {} after a 410 response", time(at)));
     let (id, url, types) = (endpoint.id, endpoint.url.as_str(), listed(&endpoint.types));
     format!("{id} {url} since {}: {types}{disabled}", time(endpoint.created_at))
 }
@@ -171,8 +180,8 @@ fn time(at: OffsetDateTime) -> String {
     at.replace_nanosecond(0).ok().and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_default()
 }
 
-/// What a receiver wrote may be anything.
-fn answered(answer: &Answer) -> String {
+/// Formats a response. The receiver controls its text, so it is shortened and stripped of control characters.
+fn response_line(answer: &Answer) -> String {
     const SHOWN: usize = 200;
     let text: String = String::from_utf8_lossy(&answer.body).chars().take(SHOWN).collect();
     let text = plain(text.trim());

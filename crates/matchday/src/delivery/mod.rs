@@ -1,4 +1,4 @@
-//! Delivery of facts to apps, fans and rooms: live stream, webhooks, notifications, announcements.
+//! Delivery of facts to apps, fans and chat rooms: live stream, webhooks, notifications and announcements.
 
 pub mod announcements;
 pub mod live;

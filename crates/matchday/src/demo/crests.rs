@@ -1,10 +1,10 @@
-//! Crests for teams that have none: drawn from the team's slug, the same every time; no I/O.
+//! Crests for teams without a logo, drawn deterministically from the team's slug; no I/O.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-/// Colours that go together: field, charge, and letters on the charge.
+/// Colour combinations: field, charge, and letters on the charge.
 const COLOURS: [(&str, &str, &str); 8] = [
     ("#0b3d5c", "#f2c14e", "#0b3d5c"),
     ("#7a1f2b", "#f4ede4", "#7a1f2b"),
@@ -16,7 +16,7 @@ const COLOURS: [(&str, &str, &str); 8] = [
     ("#1b3a8a", "#c9e4ff", "#1b3a8a"),
 ];
 
-/// The crest of a team as SVG; `None` for what can be no slug.
+/// Draws a crest as SVG; `None` if the text is not a valid slug.
 pub fn crest(slug: &str) -> Option<String> {
     let is_slug = (1..=63).contains(&slug.len())
         && slug.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
@@ -49,7 +49,8 @@ pub fn crest(slug: &str) -> Option<String> {
     );
     let _ = write!(
         svg,
-        r#"<text x="50" y="70" font-family="Georgia,serif" font-size="34" font-weight="700" text-anchor="middle" fill="{letters}" stroke="{charge}" stroke-width="6" paint-order="stroke">{initials}</text></svg>"#
+        r#"<text x="50" y="70" font-family="Georgia,serif" font-size="34" font-weight="700" text-anchor="middle"
+            fill="{letters}" stroke="{charge}" stroke-width="6" paint-order="stroke">{initials}</text></svg>"#
     );
     Some(svg)
 }
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crest_is_the_same_every_time_and_differs_between_teams() {
+    fn crest_is_deterministic_and_differs_between_teams() {
         let (first, second) = (crest("harbour_united").expect("a crest"), crest("mill_lane").expect("a crest"));
         assert_eq!(crest("harbour_united"), Some(first.clone()));
         assert_ne!(first, second);
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_slug_has_a_crest() {
+    fn invalid_slug_has_no_crest() {
         for other in ["", "Harbour", "a\"><script>", "ä", &"a".repeat(64)] {
             assert_eq!(crest(other), None, "{other}");
         }

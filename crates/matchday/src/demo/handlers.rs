@@ -1,4 +1,4 @@
-//! HTTP for crests.
+//! HTTP handler for crests.
 
 use axum::{extract::State, response::Response};
 use http::{HeaderValue, header};
@@ -7,7 +7,7 @@ use web::{ApiError, Path};
 
 use super::crests;
 
-/// The crest of a team, wherever conveniences for developers may exist.
+/// Returns a team's crest; only in environments that allow development helpers.
 pub(super) async fn get_crest(State(env): State<Environment>, Path(file): Path<String>) -> Result<Response, ApiError> {
     let slug = file.strip_suffix(".svg").filter(|_| env.is_development());
     let svg = slug.and_then(crests::crest).ok_or_else(|| ApiError::not_found("The crest"))?;

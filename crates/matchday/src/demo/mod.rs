@@ -1,5 +1,5 @@
-//! The demo: a tournament of our own making, always relative to now, with fans, predictions, rooms, leaderboards and
-//! streaks; and a simulation that plays it. For developers' machines only.
+//! The demo: a fictional tournament, always relative to now, with fans, predictions, rooms, leaderboards and streaks,
+//! and a simulation that plays it. For development only.
 
 pub mod crests;
 mod handlers;
@@ -14,7 +14,7 @@ use axum::{Router, routing::get};
 use platform::Environment;
 use web::WebState;
 
-/// Where crests are, for those who route. They are no part of the interface.
+/// Route of the crests. It is not part of the API.
 pub(crate) const CRESTS: &str = "/demo/crests/{team}";
 
 pub(crate) fn routes<S: WebState>(env: Environment) -> Router<S> {

@@ -1,6 +1,6 @@
-//! Playing the demo: time runs faster, goals fall, whistles blow, fans predict and talk, and now and then a result was
-//! wrong. Everything goes the way it goes in earnest: matches through the importer, predictions through their writers, words
-//! through the homeserver.
+//! Simulation of the demo in accelerated time: kick-offs, goals, results, corrected results, predictions and chat.
+//! Everything takes the same path as in production: matches go through the importer, predictions through the batch
+//! writers, messages through the homeserver.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -21,52 +21,47 @@ use crate::catalogue::{
     matches::rules::Status,
 };
 
-/// How the demo is played.
+/// Options of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How many of its minutes pass in a minute.
+    /// Minutes of a match that pass in one minute.
     pub speed: u32,
     /// The same seed plays the same matches.
     pub seed: u64,
-    /// How many matches are played.
+    /// Number of matches to play.
     pub matches: usize,
 }
 
-/// What was played.
+/// Totals of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Played {
-    /// How many matches.
     pub matches: usize,
-    /// How many goals were written, taken back ones included.
+    /// Changes of a score, disallowed goals included.
     pub goals: usize,
-    /// How many results were corrected.
     pub corrections: usize,
-    /// How many predictions were made.
     pub predictions: usize,
-    /// How many words were said.
     pub words: usize,
 }
 
-/// A match on the pitch.
+/// A match being simulated.
 struct Pitch {
     entry: Stored,
     place: usize,
     names: (String, String),
     scores: (i32, i32),
     last_goal: Option<Happening>,
-    /// In minutes of the simulation.
+    /// Minute of the simulation in which the match starts.
     kick_off: u32,
-    /// Minutes of the match that were played before the simulation.
+    /// Minutes of the match played before the simulation started.
     played_before: u32,
     script: std::vec::IntoIter<(u32, Happening)>,
     next: Option<(u32, Happening)>,
     has_begun: bool,
 }
 
-/// Plays until the last whistle, or until told to end. `tell` is called with the match's clock and what
-/// happens.
-pub async fn play(demo: &Demo, settings: Settings, tell: impl Fn(&str, &str)) -> anyhow::Result<Played> {
-    ensure!(demo.core.env.is_development(), "the simulation is for MATCHDAY_ENV local or testing");
+/// Plays until the last match ends or until shutdown. `report` receives the match clock and a line for each incident.
+pub async fn play(demo: &Demo, settings: Settings, report: impl Fn(&str, &str)) -> anyhow::Result<Played> {
+    ensure!(demo.core.env.is_development(), "the simulation requires MATCHDAY_ENV local or testing");
     ensure!(settings.speed > 0, "--speed must be at least 1");
     let mut game = Game::prepare(demo, settings).await?;
     let minute = Duration::from_mins(1) / settings.speed;
@@ -74,10 +69,10 @@ pub async fn play(demo: &Demo, settings: Settings, tell: impl Fn(&str, &str)) ->
     for now in 0.. {
         tokio::select! {
             () = demo.shutdown.closing().cancelled() => break,
-            // By the timetable, not after each other's work: what took long is caught up with.
+            // Sleep until a fixed schedule, so slow minutes are caught up.
             () = tokio::time::sleep_until(began + minute * now) => {}
         }
-        if !game.minute(now, &tell).await? {
+        if !game.minute(now, &report).await? {
             break;
         }
     }
@@ -99,7 +94,7 @@ impl<'a> Game<'a> {
     async fn prepare(demo: &'a Demo, settings: Settings) -> anyhow::Result<Self> {
         let now = demo.core.clock.now();
         let stored = store::matches(&demo.core.db, TOURNAMENT).await?;
-        ensure!(!stored.is_empty(), "there is no demo here: run `matchday demo` first");
+        ensure!(!stored.is_empty(), "the database has no demo: run `matchday demo` first");
         let document = as_stored(rules::tournament(now, &demo.crests), &stored)?;
         let usernames = FANS.map(|(username, _)| username);
         let found = store::fans(&demo.core.db, &usernames).await?;
@@ -121,7 +116,7 @@ impl<'a> Game<'a> {
                 names,
                 scores: entry.scores.unwrap_or_default(),
                 last_goal: None,
-                // What has begun goes on at once, the others follow one after the other.
+                // Live matches continue immediately; scheduled ones start 15 minutes apart.
                 kick_off: if has_begun { 0 } else { 10 + 15 * u32::try_from(number).unwrap_or_default() },
                 played_before: from,
                 next: script.next(),
@@ -132,7 +127,7 @@ impl<'a> Game<'a> {
         }
         ensure!(
             !pitches.is_empty(),
-            "every match of the demo is over: begin anew with an empty database and `matchday demo`"
+            "every match of the demo has ended: run `matchday demo` on an empty database to start again"
         );
         let playing: Vec<_> = pitches.iter().map(|pitch| pitch.entry.id).collect();
         let to_come =
@@ -149,30 +144,30 @@ impl<'a> Game<'a> {
         })
     }
 
-    /// One minute; returns whether there is another.
-    async fn minute(&mut self, now: u32, tell: &impl Fn(&str, &str)) -> anyhow::Result<bool> {
-        let mut goes_on = false;
+    /// Plays one minute; returns whether the simulation continues.
+    async fn minute(&mut self, now: u32, report: &impl Fn(&str, &str)) -> anyhow::Result<bool> {
+        let mut continues = false;
         for number in 0..self.pitches.len() {
             if now < self.pitches[number].kick_off {
-                goes_on = true;
+                continues = true;
                 self.predict(number).await?;
                 continue;
             }
             if !self.pitches[number].has_begun {
                 self.kick_off(number).await?;
                 let (home, away) = &self.pitches[number].names;
-                tell(&rules::match_clock(0), &format!("kick-off: {home} – {away}"));
+                report(&rules::match_clock(0), &format!("kick-off: {home} – {away}"));
             }
             let played = self.pitches[number].played_before + now - self.pitches[number].kick_off;
             while let Some((minute, happening)) = self.pitches[number].next.filter(|(minute, _)| *minute <= played) {
-                let told = self.happen(number, happening).await?;
-                tell(&rules::match_clock(minute), &told);
+                let line = self.happen(number, happening).await?;
+                report(&rules::match_clock(minute), &line);
                 self.pitches[number].next = self.pitches[number].script.next();
             }
-            goes_on |= self.pitches[number].next.is_some();
+            continues |= self.pitches[number].next.is_some();
         }
         self.chatter().await?;
-        Ok(goes_on)
+        Ok(continues)
     }
 
     async fn kick_off(&mut self, number: usize) -> anyhow::Result<()> {
@@ -197,11 +192,11 @@ impl<'a> Game<'a> {
         }
         let what = match happening {
             Happening::HomeGoal | Happening::AwayGoal => "goal",
-            Happening::GoalTakenBack => "taken back",
+            Happening::GoalTakenBack => "disallowed",
             Happening::FullTime => "full time",
             Happening::Corrected => "corrected",
         };
-        let told = format!("{what}: {} {} – {} {}", pitch.names.0, pitch.scores.0, pitch.scores.1, pitch.names.1);
+        let line = format!("{what}: {} {} – {} {}", pitch.names.0, pitch.scores.0, pitch.scores.1, pitch.names.1);
         self.write().await?;
         match happening {
             Happening::HomeGoal | Happening::AwayGoal | Happening::GoalTakenBack => {
@@ -211,14 +206,14 @@ impl<'a> Game<'a> {
             Happening::FullTime => self.played.matches += 1,
             Happening::Corrected => self.played.corrections += 1,
         }
-        Ok(told)
+        Ok(line)
     }
 
     async fn write(&self) -> anyhow::Result<Report> {
         Ok(self.demo.fixtures.import(&self.document, Mode::Write, |_| {}).await?)
     }
 
-    /// A fan has an opinion of a match that has not begun.
+    /// Lets fans predict this match, which has not started, and one later match.
     async fn predict(&mut self, number: usize) -> anyhow::Result<()> {
         let mut wanted = vec![self.pitches[number].entry.id];
         wanted.extend(self.dice.pick(&self.to_come).map(|entry| entry.id));
@@ -243,7 +238,8 @@ impl<'a> Game<'a> {
         Ok(())
     }
 
-    /// Somebody says something in a match's room. Chat that is away keeps nobody from playing.
+    /// Sends a chat message from a random fan to a match room. A failure is only logged: the simulation does not need
+    /// chat.
     async fn speak(&mut self, number: usize, words: &[&'static str]) {
         let (Some(&fan), Some(&words)) = (self.dice.pick(&self.fans), self.dice.pick(words)) else { return };
         self.said += 1;
@@ -254,16 +250,16 @@ impl<'a> Game<'a> {
         };
         match said.await {
             Ok(()) => self.played.words += 1,
-            Err(error) => tracing::debug!(error = %format_args!("{error:#}"), "a fan could not speak"),
+            Err(error) => tracing::debug!(error = %format_args!("{error:#}"), "chat message not sent"),
         }
     }
 }
 
-/// The tournament as it stands in the database.
+/// Updates the tournament with the status, score and start of each match in the database.
 fn as_stored(mut document: Document, stored: &[Stored]) -> anyhow::Result<Document> {
     let by_key: HashMap<&str, &Stored> = stored.iter().map(|entry| (entry.key.as_str(), entry)).collect();
     for entry in &mut document.matches {
-        let is = by_key.get(entry.key.as_str()).with_context(|| format!("the demo has no {} any more", entry.key))?;
+        let is = by_key.get(entry.key.as_str()).with_context(|| format!("the demo has no match {}", entry.key))?;
         (entry.status, entry.scores, entry.start_time) = (is.status, is.scores, is.start_time);
     }
     Ok(document)

@@ -1,4 +1,4 @@
-//! Who is in the demo, when they play, and how a match goes; no I/O.
+//! Teams, fans, schedule and match scripts of the demo; no I/O.
 
 use scoring::{Confidence, Forecast, Pick, Score};
 use time::{Duration, OffsetDateTime};
@@ -8,10 +8,10 @@ use crate::catalogue::{
     matches::rules::Status,
 };
 
-/// What the tournament is known by.
+/// Slug of the demo's tournament.
 pub const TOURNAMENT: &str = "lantern_cup";
 
-/// Teams: slug, name, year, and where they play.
+/// Teams: slug, name, founding year and venue.
 const TEAMS: [(&str, &str, i32, &str); 8] = [
     ("harbour_united", "Harbour United", 1897, "Pier Ground"),
     ("mill_lane", "Mill Lane", 1904, "The Weir"),
@@ -23,7 +23,7 @@ const TEAMS: [(&str, &str, i32, &str); 8] = [
     ("foundry_town", "Foundry Town", 1901, "Anvil Road"),
 ];
 
-/// Fans: username and name. The first is the one to log in as.
+/// Fans: username and name. The demo's login belongs to the first one.
 pub const FANS: [(&str, &str); 24] = [
     ("mara.lind", "Mara Lind"),
     ("otto.brandt", "Otto Brandt"),
@@ -51,8 +51,8 @@ pub const FANS: [(&str, &str); 24] = [
     ("nils.aker", "Nils Aker"),
 ];
 
-/// A match of the demo: home and away by place in `TEAMS`, when it starts relative to now, and its score if it is over or
-/// under way.
+/// A match of the demo: home and away as indexes into `TEAMS`, start relative to now, and the score if it is live or
+/// finished.
 struct Fixture {
     key: &'static str,
     home: usize,
@@ -72,7 +72,7 @@ const fn fixture(
     Fixture { key, home, away, starts, status, scores }
 }
 
-/// A round that is over, one that is being played, and one to come.
+/// Three rounds: finished, live, and scheduled.
 fn fixtures() -> [Fixture; 12] {
     use Status::{Finished, Live, Scheduled};
     let (days, hours, minutes) = (Duration::days, Duration::hours, Duration::minutes);
@@ -92,7 +92,7 @@ fn fixtures() -> [Fixture; 12] {
     ]
 }
 
-/// The tournament as it stands at a moment. `crests` is where the service draws them.
+/// Builds the tournament relative to `now`. `crests` is the base URL of the crests.
 pub fn tournament(now: OffsetDateTime, crests: &str) -> Document {
     let now = now.replace_second(0).and_then(|now| now.replace_nanosecond(0)).unwrap_or(now);
     let teams = TEAMS
@@ -129,8 +129,8 @@ pub fn tournament(now: OffsetDateTime, crests: &str) -> Document {
     }
 }
 
-/// The same before anybody has played: so that it can be predicted.
-pub fn before_the_first_whistle(document: &Document, now: OffsetDateTime) -> Document {
+/// The same tournament with every match scheduled, so all of them can be predicted.
+pub fn all_scheduled(document: &Document, now: OffsetDateTime) -> Document {
     let mut before = document.clone();
     for entry in &mut before.matches {
         if entry.status != Status::Scheduled {
@@ -141,17 +141,16 @@ pub fn before_the_first_whistle(document: &Document, now: OffsetDateTime) -> Doc
     before
 }
 
-/// Numbers that look thrown but are the same for the same seed: a simulation that can be repeated.
+/// Pseudorandom numbers from a seed, so a simulation is repeatable.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice that fall this way.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number below `sides`. (`SplitMix64`; nothing here is a secret.)
+    /// Next number below `sides`, from `SplitMix64`. Not suitable for secrets.
     pub fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -160,7 +159,7 @@ impl Dice {
         (mixed ^ (mixed >> 31)) % sides.max(1)
     }
 
-    /// One of some things.
+    /// Picks a random element.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> Option<&'a T> {
         let place = self.roll(things.len() as u64);
         things.get(usize::try_from(place).unwrap_or_default())
@@ -171,7 +170,7 @@ impl Dice {
     }
 }
 
-/// What a fan would say of a match.
+/// Generates a random forecast.
 pub fn forecast(dice: &mut Dice) -> Option<Forecast> {
     let (home, away) = (dice.number(4), dice.number(3));
     let pick = Pick::of(i32::try_from(home).ok()?, i32::try_from(away).ok()?);
@@ -179,27 +178,24 @@ pub fn forecast(dice: &mut Dice) -> Option<Forecast> {
     Forecast::new(pick, score, Confidence::new(dice.number(11) * 10)?)
 }
 
-/// Something that happens in a match.
+/// An incident in a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happening {
-    /// The home team scores.
     HomeGoal,
-    /// The away team scores.
     AwayGoal,
-    /// The last goal is taken back.
+    /// The last goal is disallowed.
     GoalTakenBack,
-    /// It is over.
     FullTime,
-    /// The result was wrong by a goal.
+    /// The final result is corrected by one goal.
     Corrected,
 }
 
-/// A match as it will go: (minute, what happens), in order, from this minute on.
+/// Generates the incidents of a match after `from_minute`, as (minute, incident) in order.
 pub fn script(dice: &mut Dice, from_minute: u32) -> Vec<(u32, Happening)> {
     let mut script = Vec::new();
     let mut goals = 0;
     for minute in (from_minute + 1)..90 {
-        // About three goals a match.
+        // Yields about three goals per match.
         match dice.roll(100) {
             0..2 => {
                 goals += 1;
@@ -225,10 +221,10 @@ pub fn script(dice: &mut Dice, from_minute: u32) -> Vec<(u32, Happening)> {
     script
 }
 
-/// The minute at which a wrong result is corrected.
+/// Minute in which a wrong result is corrected.
 const AFTER_THE_MATCH: u32 = 100;
 
-/// A minute of a match as it is shown: stoppage time is `90+3'`, and after the match it is `FT`.
+/// Formats a minute: `45'`, `90+3'` in stoppage time, `FT` after the match.
 pub fn match_clock(minute: u32) -> String {
     match minute {
         0..=90 => format!("{minute}'"),
@@ -237,7 +233,7 @@ pub fn match_clock(minute: u32) -> String {
     }
 }
 
-/// What the score is after that.
+/// Score after an incident.
 pub fn after(scores: (i32, i32), happening: Happening, last_goal: Option<Happening>) -> (i32, i32) {
     match happening {
         Happening::HomeGoal | Happening::Corrected => (scores.0 + 1, scores.1),
@@ -248,7 +244,7 @@ pub fn after(scores: (i32, i32), happening: Happening, last_goal: Option<Happeni
     }
 }
 
-/// What fans shout.
+/// Chat messages after a goal.
 pub const SHOUTS: [&str; 8] = [
     "What a goal!",
     "I said so. I said so!",
@@ -260,11 +256,11 @@ pub const SHOUTS: [&str; 8] = [
     "I can't watch",
 ];
 
-/// What fans say while they wait.
+/// Chat messages at other times.
 pub const CHATTER: [&str; 8] = [
     "Anyone else going for a draw?",
     "Line-ups are out",
-    "90 % sure of this one",
+    "90% sure of this one",
     "Never bet against the home side here",
     "Who is watching from the pier?",
     "Streak day seven, by the way",
@@ -281,7 +277,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_match_ends_once_and_never_has_less_than_no_goals(seed: u64, from in 0_u32..80) {
+        fn match_ends_once_with_non_negative_score(seed: u64, from in 0_u32..80) {
             let script = script(&mut Dice::new(seed), from);
             prop_assert!(script.is_sorted_by_key(|(minute, _)| *minute));
             prop_assert_eq!(script.iter().filter(|(_, happening)| *happening == Happening::FullTime).count(), 1);
@@ -312,20 +308,20 @@ mod tests {
         }
 
         #[test]
-        fn every_fan_has_an_opinion(seed: u64) {
+        fn forecast_is_always_valid(seed: u64) {
             prop_assert!(forecast(&mut Dice::new(seed)).is_some());
         }
     }
 
     #[test]
-    fn the_tournament_is_always_around_now() {
+    fn tournament_is_relative_to_now() {
         let now = datetime!(2031-02-28 23:59:59 UTC);
         let document = tournament(now, "http://127.0.0.1:8080/demo/crests");
         let of = |status| document.matches.iter().filter(move |entry| entry.status == status).collect::<Vec<_>>();
         assert!(of(Status::Finished).iter().all(|entry| entry.start_time < now && entry.scores.is_some()));
         assert!(of(Status::Live).iter().all(|entry| entry.start_time < now));
         assert!(of(Status::Scheduled).iter().all(|entry| entry.start_time > now && entry.scores.is_none()));
-        let before = before_the_first_whistle(&document, now);
+        let before = all_scheduled(&document, now);
         assert!(before.matches.iter().all(|entry| entry.status == Status::Scheduled && entry.start_time > now));
     }
 }

@@ -1,4 +1,4 @@
-//! Filling an empty database.
+//! Fills an empty database with the demo.
 
 use std::{sync::Arc, time::Duration};
 
@@ -51,37 +51,32 @@ use crate::{
     },
 };
 
-/// How many fans come to a room.
+/// Fans who join each room.
 const IN_A_ROOM: usize = 8;
-/// How long rooms and scores may take without getting on.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Maximum wait for rooms and for scores.
+const MAX_WAIT: Duration = Duration::from_mins(1);
 
-/// What the demo is, for whoever wants to look at it.
+/// Contents of the demo, and a login for it.
 #[derive(Clone, Debug)]
 pub struct Filled {
-    /// How many fans there are.
     pub fans: usize,
-    /// How many matches.
     pub matches: usize,
-    /// How many predictions were made.
     pub predictions: usize,
-    /// How many rooms are open.
     pub rooms: usize,
-    /// How many words were said in them.
     pub words: usize,
-    /// Why nobody spoke, if that is so.
+    /// Error that stopped the chat messages, if any.
     pub silence: Option<String>,
-    /// Whom to log in as.
+    /// Phone number of the first fan.
     pub phone: String,
-    /// With what, for five minutes.
+    /// Login code for that phone, valid for five minutes.
     pub code: String,
 }
 
-/// The services that the demo uses as apps do.
+/// Services that the demo uses. Apps reach the same services through the API.
 pub struct Demo {
     pub core: Core,
     pub coins: coins::settings::Settings,
-    /// The URL under which the service draws crests.
+    /// Base URL of the crests.
     pub crests: String,
     pub shutdown: Shutdown,
     pub accounts: Accounts,
@@ -95,7 +90,7 @@ pub struct Demo {
     pub teams: Teams,
 }
 
-/// A clock that shows another moment than now.
+/// A clock fixed at one moment.
 #[derive(Debug)]
 struct ClockAt(OffsetDateTime);
 
@@ -105,38 +100,38 @@ impl Clock for ClockAt {
     }
 }
 
-/// Fills an empty database; `tell` is called with what is being done. Workers must be running.
-pub async fn fill(demo: &Demo, tell: impl Fn(&str)) -> anyhow::Result<Filled> {
+/// Fills an empty database. `report` receives the name of each step. Workers must be running.
+pub async fn fill(demo: &Demo, report: impl Fn(&str)) -> anyhow::Result<Filled> {
     ensure!(
         demo.core.env.is_development(),
-        "the demo is for MATCHDAY_ENV local or testing, not for {}",
+        "the demo requires MATCHDAY_ENV local or testing, not {}",
         demo.core.env.name()
     );
-    ensure!(!store::has_users(&demo.core.db).await?, "the database has users already; the demo wants an empty one");
+    ensure!(!store::has_users(&demo.core.db).await?, "the database has users already; the demo requires an empty one");
     let (now, mut dice) = (demo.core.clock.now(), Dice::new(7));
     let document = rules::tournament(now, &demo.crests);
 
-    tell("teams and matches");
-    demo.fixtures.import(&rules::before_the_first_whistle(&document, now), Mode::Write, |_| {}).await?;
+    report("teams and matches");
+    demo.fixtures.import(&rules::all_scheduled(&document, now), Mode::Write, |_| {}).await?;
     let teams: Vec<TeamId> = {
         let (teams, _) = demo.teams.list(&TeamFilter { sport_id: None, search: None }, Paging::first(100)).await?;
         teams.into_iter().map(|team| team.id).collect()
     };
-    tell("fans");
+    report("fans");
     let mut fans = Vec::new();
     for (number, (username, name)) in FANS.iter().enumerate() {
-        let fan = register(demo, number, username, name).await.with_context(|| format!("the fan {username}"))?;
+        let fan = register(demo, number, username, name).await.with_context(|| format!("fan {username}"))?;
         if let Some(&team) = dice.pick(&teams) {
             demo.teams.save_primary(fan, team).await?;
         }
         fans.push(fan);
     }
-    tell("predictions");
+    report("predictions");
     let mut predictions = 0;
     let before = store::matches(&demo.core.db, TOURNAMENT).await?;
     for entry in &before {
         for &fan in &fans {
-            // Not everybody has an opinion of everything, and the one to log in as has something left to do.
+            // Fans skip some matches. The first fan, whose login is printed, has the whole third round left to predict.
             let is_left_out = dice.roll(4) == 0 || (fan == fans[0] && entry.key.starts_with("round-3"));
             if is_left_out {
                 continue;
@@ -147,7 +142,7 @@ pub async fn fill(demo: &Demo, tell: impl Fn(&str)) -> anyhow::Result<Filled> {
             }
         }
     }
-    tell("what has happened so far");
+    report("results and streaks");
     for (entry, wanted) in before.iter().zip(&document.matches) {
         if wanted.status != Status::Scheduled {
             store::backdate(&demo.core.db, entry.id, wanted.start_time).await?;
@@ -156,11 +151,11 @@ pub async fn fill(demo: &Demo, tell: impl Fn(&str)) -> anyhow::Result<Filled> {
     demo.fixtures.import(&document, Mode::Write, |_| {}).await?;
     streaks(demo, &fans, now).await?;
 
-    tell("chat rooms on the homeserver");
+    report("chat rooms on the homeserver");
     let rooms = if demo.chat.homeserver().is_some() { open_rooms(demo).await? } else { 0 };
-    let (words, silence) = talk(demo, &fans, &mut dice, &tell).await?;
-    tell("scores and leaderboards");
-    until(demo, "the scores", async || Ok(demo.scores.in_progress().await?.is_empty())).await?;
+    let (words, silence) = talk(demo, &fans, &mut dice, &report).await?;
+    report("scores and leaderboards");
+    until(demo, "scores", async || Ok(demo.scores.in_progress().await?.is_empty())).await?;
 
     let phone = phone(0)?;
     let code = code(demo, &phone).await?;
@@ -176,10 +171,10 @@ pub async fn fill(demo: &Demo, tell: impl Fn(&str)) -> anyhow::Result<Filled> {
     })
 }
 
-/// Numbers that are nobody's.
+/// Returns a phone number in the unassigned area code 555.
 fn phone(number: usize) -> anyhow::Result<Phone> {
     let text = format!("+155501001{number:02}");
-    Phone::parse(&text).with_context(|| format!("{text} is no phone"))
+    Phone::parse(&text).with_context(|| format!("{text} is not a phone number"))
 }
 
 async fn register(demo: &Demo, number: usize, username: &str, name: &str) -> anyhow::Result<UserId> {
@@ -197,13 +192,13 @@ async fn register(demo: &Demo, number: usize, username: &str, name: &str) -> any
     Ok(account.id)
 }
 
-/// Some claim their coins every day.
+/// Claims daily bonuses of the last days for some fans, so they have streaks.
 async fn streaks(demo: &Demo, fans: &[UserId], now: OffsetDateTime) -> anyhow::Result<()> {
     for days_ago in (0..6).rev() {
         let clock = Arc::new(ClockAt(now - time::Duration::days(days_ago)));
         let coins = Coins::new(&demo.core.with_clock(clock), &demo.coins);
         for (number, &fan) in fans.iter().enumerate() {
-            // The fan to log in as has not claimed today's yet.
+            // The first fan, whose login is printed, can still claim today's bonus.
             let claims = i64::try_from(number % 7).unwrap_or_default() >= days_ago && !(number == 0 && days_ago == 0);
             if claims || (number == 0 && days_ago > 0) {
                 coins.claim(fan, None).await.context("the daily bonus")?;
@@ -213,15 +208,15 @@ async fn streaks(demo: &Demo, fans: &[UserId], now: OffsetDateTime) -> anyhow::R
     Ok(())
 }
 
-/// Waits until something holds, as long as the patience lasts.
+/// Waits until a condition holds, for at most one minute.
 async fn until(demo: &Demo, what: &str, holds: impl AsyncFn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
     let began = std::time::Instant::now();
     while !holds().await? {
-        if began.elapsed() > PATIENCE {
-            bail!("{what} did not come within {} s; is NATS there? The rest is done", PATIENCE.as_secs());
+        if began.elapsed() > MAX_WAIT {
+            bail!("{what} not ready after {} s: is NATS available? All other steps are done", MAX_WAIT.as_secs());
         }
         tokio::select! {
-            () = demo.shutdown.closing().cancelled() => bail!("told to end"),
+            () = demo.shutdown.closing().cancelled() => bail!("interrupted"),
             () = tokio::time::sleep(Duration::from_millis(100)) => {}
         }
     }
@@ -231,24 +226,24 @@ async fn until(demo: &Demo, what: &str, holds: impl AsyncFn() -> anyhow::Result<
 async fn open_rooms(demo: &Demo) -> anyhow::Result<usize> {
     let is_open =
         async || Ok(store::matches(&demo.core.db, TOURNAMENT).await?.iter().all(|entry| entry.room.is_some()));
-    until(demo, "the chat rooms", is_open).await?;
+    until(demo, "chat rooms", is_open).await?;
     Ok(store::matches(&demo.core.db, TOURNAMENT).await?.len())
 }
 
-/// Lets some fans talk in the rooms of the match that is on and of the next one; returns how many words they said, and why
-/// they stopped if they did. A demo without chat is still one.
+/// Lets some fans chat in the rooms of a live match and of the next one. Returns the number of messages and the error
+/// that stopped them, if any. The demo works without chat.
 async fn talk(
     demo: &Demo,
     fans: &[UserId],
     dice: &mut Dice,
-    tell: &impl Fn(&str),
+    report: &impl Fn(&str),
 ) -> anyhow::Result<(usize, Option<String>)> {
     let matches = store::matches(&demo.core.db, TOURNAMENT).await?;
     let talked_about = matches.iter().filter(|entry| matches!(entry.key.as_str(), "round-2-1" | "round-2-2"));
     let mut words = 0;
     for entry in talked_about.filter(|entry| entry.room.is_some()) {
-        tell(&format!("fans join the room of {}", entry.key));
-        // Everybody says something else, as long as there is something.
+        report(&format!("fans join the room of {}", entry.key));
+        // Each fan sends a different message while there are enough.
         let first = usize::try_from(dice.roll(CHATTER.len() as u64)).unwrap_or_default();
         for (&fan, chatter) in fans.iter().take(IN_A_ROOM).zip(CHATTER.iter().cycle().skip(first)) {
             let said = async {
@@ -264,22 +259,22 @@ async fn talk(
     Ok((words, None))
 }
 
-/// Joins a match's room, unless one is there.
+/// Joins a match room, unless the fan is a member or the match has no room.
 pub(super) async fn join(demo: &Demo, fan: UserId, entry: &Stored) -> anyhow::Result<()> {
     let Some(room) = entry.room.as_deref().and_then(|room| room.parse::<RoomAddress>().ok()) else { return Ok(()) };
     match demo.rooms.join(fan, &room).await {
         Ok(_) | Err(RoomError::AlreadyMember) => Ok(()),
-        Err(error) => Err(error).context("joining a room"),
+        Err(error) => Err(error).context("joining a room failed"),
     }
 }
 
-/// Says something in a match's room.
+/// Sends a chat message to a match room.
 pub(super) async fn say(demo: &Demo, fan: UserId, entry: &Stored, id: &str, words: &str) -> anyhow::Result<()> {
     let (Some(homeserver), Some(room)) = (demo.chat.homeserver(), entry.room.as_deref()) else { return Ok(()) };
     let account = demo.chat.account(fan).await?;
     let room = OwnedRoomId::try_from(room)?;
     let content = json!({"msgtype": "m.text", "body": words});
-    homeserver.say_as(account.username.as_str(), &room, id, &content).await?;
+    homeserver.send_message_as(account.username.as_str(), &room, id, &content).await?;
     Ok(())
 }
 
@@ -288,10 +283,10 @@ async fn code(demo: &Demo, phone: &Phone) -> anyhow::Result<String> {
     demo.codes.request(&subject, phone, ClientNetwork::local(), Language::default()).await?;
     let filter = LogFilter { phone: Some(phone.clone()), date: None, status: Some("sent"), notices: false };
     let (log, _) = demo.sms.log(&filter, Paging::first(1)).await?;
-    log.into_iter().next().and_then(|entry| entry.code).context("the code is not in the log of messages")
+    log.into_iter().next().and_then(|entry| entry.code).context("the code is missing from the SMS log")
 }
 
-/// Whether a prediction could simply not be made any more.
+/// Whether a prediction was refused because the match is closed or the server is overloaded.
 pub(super) fn came_too_late(error: &SaveError) -> bool {
     matches!(error, SaveError::Closed(_) | SaveError::Overloaded)
 }

@@ -1,4 +1,4 @@
-//! The SQL of the demo.
+//! SQL queries of the demo.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use web::ids::{MatchId, UserId};
 
 use crate::catalogue::matches::rules::{Status, UnknownStatus};
 
-/// A match of the demo as it stands.
+/// A match of the demo as stored in the database.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
     pub(super) id: MatchId,
@@ -16,16 +16,15 @@ pub(super) struct Stored {
     pub(super) start_time: OffsetDateTime,
     pub(super) status: Status,
     pub(super) scores: Option<(i32, i32)>,
-    /// Where it is talked about.
+    /// Matrix id of its chat room.
     pub(super) room: Option<String>,
 }
 
-/// Whether anybody is here already.
 pub(super) async fn has_users(executor: impl PgExecutor<'_>) -> sqlx::Result<bool> {
     sqlx::query_scalar!(r#"select exists (select from users) as "has_users!""#).fetch_one(executor).await
 }
 
-/// The matches of a tournament in the order of their keys.
+/// Matches of a tournament, ordered by key.
 pub(super) async fn matches(executor: impl PgExecutor<'_>, tournament: &str) -> sqlx::Result<Vec<Stored>> {
     let rows = sqlx::query!(
         r#"select e.id as "id: MatchId", e.key, e.start_time, e.status, e.home_score, e.away_score,
@@ -46,7 +45,7 @@ pub(super) async fn matches(executor: impl PgExecutor<'_>, tournament: &str) -> 
         .collect()
 }
 
-/// Who has these usernames.
+/// User ids by username.
 pub(super) async fn fans(executor: impl PgExecutor<'_>, usernames: &[&str]) -> sqlx::Result<HashMap<String, UserId>> {
     let rows = sqlx::query!(
         r#"select user_id as "user_id: UserId", username from users where username = any($1)"#,
@@ -57,9 +56,9 @@ pub(super) async fn fans(executor: impl PgExecutor<'_>, usernames: &[&str]) -> s
     Ok(rows.into_iter().map(|row| (row.username, row.user_id)).collect())
 }
 
-/// Makes predictions of a match as old as they must be to have been made in time. In a real service nobody can do this.
+/// Moves the predictions of a match before its start, as if they had been made in time. Only the demo can do this.
 pub(super) async fn backdate(executor: impl PgExecutor<'_>, event: MatchId, to: OffsetDateTime) -> sqlx::Result<()> {
-    // One after the other, as people come.
+    // The predictions are one minute apart.
     let between = Duration::minutes(1);
     sqlx::query!(
         "update predictions p set created_at = o.moment, updated_at = o.moment

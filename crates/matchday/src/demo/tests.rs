@@ -8,21 +8,22 @@ use super::{
 };
 use crate::{tasks, testing::TestApp};
 
-/// The demo goes through the homeserver, where names stay; it is tried once with every part, and here without chat.
+/// Chat is off: the demo's usernames are fixed, and accounts on the homeserver outlive a test.
+/// `tests/faults/match_day.rs` runs the demo with every dependency.
 #[tokio::test]
-async fn an_empty_database_is_filled_and_played() {
+async fn demo_fills_empty_database_and_is_played() {
     TestApp::run_with_database_clock(&[], async |app| {
         app.app.streams.ensure().await.expect("streams");
         tasks::queues(&app.app);
-        let told = Mutex::new(Vec::new());
-        let filled = service::fill(&app.app.demo(), |what| told.lock().expect("told").push(what.to_owned()))
+        let steps = Mutex::new(Vec::new());
+        let filled = service::fill(&app.app.demo(), |what| steps.lock().expect("not poisoned").push(what.to_owned()))
             .await
             .expect("filled");
-        assert!(told.lock().expect("told").iter().any(|what| what == "predictions"));
+        assert!(steps.lock().expect("not poisoned").iter().any(|what| what == "predictions"));
         assert_eq!((filled.fans, filled.matches, filled.rooms), (24, 12, 0));
         assert!(filled.predictions > 100, "{filled:?}");
 
-        // The code works, and what is seen is what was promised.
+        // The printed login works and shows the described content.
         let login =
             app.post("/api/code/verify", &json!({"phone": filled.phone, "code": filled.code})).await.expect(200);
         assert_eq!(login["data"]["user"]["username"], "mara.lind");
@@ -33,7 +34,7 @@ async fn an_empty_database_is_filled_and_played() {
         assert_eq!(statuses.iter().filter(|status| **status == "finished").count(), 4);
         assert_eq!(statuses[0], "live");
         let logo = events["data"][0]["home_team"]["logo"].as_str().expect("a crest").to_owned();
-        let path = &logo[logo.find("/demo/").expect("a path of ours")..];
+        let path = &logo[logo.find("/demo/").expect("a demo path")..];
         let crest = app.anonymous(http::Method::GET, path).await;
         assert_eq!((crest.status.as_u16(), crest.header("content-type")), (200, Some("image/svg+xml")));
         let board = user.get("/api/auth/leaderboards").await.expect(200);
@@ -41,7 +42,7 @@ async fn an_empty_database_is_filled_and_played() {
         let coins = user.get("/api/auth/coins").await.expect(200);
         assert_eq!(coins["data"]["streak"]["days"], 5, "{coins}");
 
-        // A second time there is somebody here.
+        // A second run is refused, because users exist.
         assert!(
             service::fill(&app.app.demo(), |_| {})
                 .await
@@ -50,25 +51,26 @@ async fn an_empty_database_is_filled_and_played() {
 
         let lines = Mutex::new(Vec::new());
         let settings = Settings { speed: 60_000, seed: 3, matches: 2 };
-        let played = play::play(&app.app.demo(), settings, |_, what| lines.lock().expect("told").push(what.to_owned()))
-            .await
-            .expect("played");
+        let played =
+            play::play(&app.app.demo(), settings, |_, what| lines.lock().expect("lines").push(what.to_owned()))
+                .await
+                .expect("played");
         assert_eq!(played.matches, 2);
-        let lines = lines.into_inner().expect("told");
-        let goals = lines.iter().filter(|line| line.starts_with("goal:") || line.starts_with("taken back:")).count();
+        let lines = lines.into_inner().expect("not poisoned");
+        let goals = lines.iter().filter(|line| line.starts_with("goal:") || line.starts_with("disallowed:")).count();
         assert_eq!(goals, played.goals, "{lines:?}");
         assert!(lines.iter().any(|line| line.starts_with("kick-off:")), "{lines:?}");
         let finished = user.get("/api/auth/events?status=finished").await.expect(200);
         assert_eq!(finished["meta"]["total"], 6);
         app.app.shutdown.end(std::time::Duration::ZERO, std::time::Duration::from_secs(5)).await;
-        app.told().await;
+        app.published().await;
         app.app.streams.remove().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn there_is_no_demo_in_earnest() {
+async fn demo_is_refused_outside_development() {
     let changes = [("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "DE")];
     TestApp::run_with(&changes, async |app| {
         let refused = service::fill(&app.app.demo(), |_| {}).await;

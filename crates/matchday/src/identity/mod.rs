@@ -1,4 +1,4 @@
-//! Users and operators: phones, codes, accounts, sessions. Imports no other domain.
+//! Users and operators: phones, login codes, accounts, sessions. Imports no other domain.
 
 pub mod account_deletion;
 pub mod accounts;

@@ -1,4 +1,4 @@
-//! A phone number as a type: what is not one cannot be written down as one, and none is ever written to a log whole.
+//! Phone numbers as a type: only valid numbers can be represented, and logs never contain a complete number.
 
 use std::{
     fmt,
@@ -10,17 +10,17 @@ use serde_json::Value;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use web::fields::{FromJson, FromQuery};
 
-/// A phone number in the international form (E.164): `+`, no leading zero, 7 to 15 digits.
+/// Phone number in international format (E.164): `+` and 7 to 15 digits without a leading zero.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, sqlx::Type)]
 #[sqlx(transparent)]
 pub struct Phone(String);
 
 impl Phone {
-    /// Reads a number as people write it: spaces, dashes, dots and parentheses are taken out. Only ASCII digits count,
-    /// and a zero that belongs to calls within a country goes (`+44 (0)7911 …`): two ways to write one number would be
-    /// two accounts, and twice the limits.
+    /// Parses a number as users write it: spaces, dashes, dots and parentheses are removed. Only ASCII digits are
+    /// accepted, and a national trunk zero is dropped (`+44 (0)7911 …`). If one number had two forms, it could have two
+    /// accounts and twice the limits.
     pub fn parse(text: &str) -> Option<Self> {
-        // Long enough for any way to write fifteen digits, and a bound on the work.
+        // Enough for any notation of fifteen digits; bounds the work.
         if text.len() > 40 {
             return None;
         }
@@ -32,19 +32,20 @@ impl Phone {
         valid.then(|| Self(known_form(&number).unwrap_or(number)))
     }
 
-    /// The number itself. Not for logs.
+    /// The complete number. Do not log it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The numbers that are likely sold together: all that differ in the last four digits only.
+    /// Prefix of the block of numbers that are probably sold together: all that differ only in the last four digits.
     pub fn block(&self) -> &str {
         &self.0[..self.0.len() - 4]
     }
 
-    /// Whether numbering plans know such a number as one of a mobile phone. A landline cannot show a text. `VoIP` numbers are
-    /// rented by the thousand, to have many accounts. Premium, shared-cost and personal numbers turn messages into money.
-    /// Plans like that of the United States do not tell mobile phones from landlines: such numbers are texted.
+    /// Whether the numbering plans list this number as a mobile number. Landlines cannot display texts. `VoIP` numbers
+    /// are rented by the thousand to create many accounts. Premium-rate, shared-cost and personal numbers earn their
+    /// owner money from messages. Some plans, like the one of the United States, do not distinguish mobile numbers from
+    /// landlines; their numbers are accepted.
     pub fn is_worth_texting(&self) -> bool {
         phonenumber::parse(None, &self.0).is_ok_and(|number| {
             let kind = number.number_type(&phonenumber::metadata::DATABASE);
@@ -52,14 +53,15 @@ impl Phone {
         })
     }
 
-    /// Reads the numbering plans, which takes a moment the first time.
+    /// Loads the numbering plans, which takes a moment the first time.
     pub fn prepare() {
         let phone = Self("+14155550100".to_owned());
         with_plans(|| phone.is_worth_texting());
         phone.country();
     }
 
-    /// Whose number it is, as an ISO 3166 code, or the calling code where no country can be told, as in `+883`.
+    /// Country of the number as an ISO 3166 code, or the calling code if the number belongs to no country, as in
+    /// `+883`.
     pub fn country(&self) -> Country {
         let parsed = with_plans(|| phonenumber::parse(None, &self.0).ok());
         match parsed.as_ref().and_then(|number| number.country().id()) {
@@ -71,8 +73,9 @@ impl Phone {
     }
 }
 
-/// Works with the numbering plans. Whoever comes before they are read waits for them; but not on a thread that the requests
-/// of others need: a process that just began would answer nobody until then.
+/// Runs work that needs the numbering plans. The first calls wait until the plans are loaded. `block_in_place` keeps
+/// them from blocking the runtime's other tasks; otherwise a process that just started could not respond to any request
+/// until then.
 fn with_plans<T>(work: impl FnOnce() -> T) -> T {
     static ARE_READ: AtomicBool = AtomicBool::new(false);
     if ARE_READ.load(Relaxed) {
@@ -84,13 +87,13 @@ fn with_plans<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The one form of a number that numbering plans know; none of a fictional one.
+/// Canonical form of a number that is valid by the numbering plans; `None` for other numbers, such as fictional ones.
 fn known_form(number: &str) -> Option<String> {
     let known = with_plans(|| phonenumber::parse(None, number).ok().filter(phonenumber::is_valid))?;
     Some(known.format().mode(Mode::E164).to_string())
 }
 
-/// Enough to recognise a number in a log by, too little to call it.
+/// Masks the number: enough digits to recognise it in a log, too few to call it.
 impl fmt::Display for Phone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (start, end) = (&self.0[..3], &self.0[self.0.len() - 2..]);
@@ -105,7 +108,7 @@ impl fmt::Debug for Phone {
 }
 
 impl FromJson for Phone {
-    const EXPECTED: &'static str = "must be a phone number in the international form, like +14155550100";
+    const EXPECTED: &'static str = "must be a phone number in international format, like +14155550100";
 
     fn from_json(value: &Value) -> Option<Self> {
         value.as_str().and_then(Self::parse)
@@ -116,7 +119,7 @@ impl FromQuery for Phone {
     const EXPECTED: &'static str = <Self as FromJson>::EXPECTED;
 
     fn from_query(text: &str) -> Option<Self> {
-        // In a query a plus that was not encoded arrives as a space.
+        // An unencoded plus sign in a query arrives as a space.
         match text.strip_prefix(' ') {
             Some(rest) => Self::parse(&format!("+{rest}")),
             None => Self::parse(text),
@@ -124,18 +127,17 @@ impl FromQuery for Phone {
     }
 }
 
-/// A country, as far as numbers tell it.
+/// Country of a phone number: an ISO 3166 code, or a calling code like `+883`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Country(String);
 
 impl Country {
-    /// Reads an ISO 3166 code of two letters.
+    /// Parses a two-letter ISO 3166 code.
     pub fn parse(text: &str) -> Option<Self> {
         let upper = text.to_ascii_uppercase();
         upper.parse::<country::Id>().ok().map(|id| Self(format!("{id:?}")))
     }
 
-    /// The code.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_as_people_write_them() {
+    fn common_notations_are_parsed() {
         for spelling in ["+14155550100", "+1 415 555 0100", "+1 (415) 555-0100", "+1.415.555.0100"] {
             assert_eq!(Phone::parse(spelling).as_ref().map(Phone::as_str), Some("+14155550100"), "{spelling}");
         }
@@ -159,7 +161,7 @@ mod tests {
             ("+33 06 12 34 56 78", "+33612345678"),
             ("+98 0912 345 6789", "+989123456789"),
             ("+55 011 91234-5678", "+5511912345678"),
-            // In Italy the zero is part of the number.
+            // In Italy, the zero is part of the number.
             ("+39 06 1234 5678", "+390612345678"),
         ] {
             assert_eq!(Phone::parse(spelling).as_ref().map(Phone::as_str), Some(number), "{spelling}");
@@ -184,14 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn a_plus_that_a_query_swallowed_is_understood() {
+    fn unencoded_plus_in_query_is_accepted() {
         let wanted = Phone::parse("+14155550100");
         assert_eq!(Phone::from_query(" 14155550100"), wanted);
         assert_eq!(Phone::from_query("+14155550100"), wanted);
     }
 
     #[test]
-    fn countries_and_blocks() {
+    fn country_and_block_are_derived_from_number() {
         let phone = |text: &str| Phone::parse(text).expect("a phone");
         assert_eq!(phone("+442079460958").country().as_str(), "GB");
         assert_eq!(phone("+442079460958").block(), "+44207946");
@@ -226,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn a_log_line_shows_too_little_to_call() {
+    fn display_and_debug_mask_the_number() {
         let phone = Phone::parse("+14155550123").expect("a phone");
         assert_eq!((format!("{phone}"), format!("{phone:?}")), ("+14…23".to_owned(), "+14…23".to_owned()));
     }
 
     proptest! {
         #[test]
-        fn whatever_is_read_is_a_number(text in ".{0,45}") {
+        fn parsed_numbers_are_valid_and_stable(text in ".{0,45}") {
             if let Some(phone) = Phone::parse(&text) {
                 let digits = phone.as_str().strip_prefix('+').expect("a plus");
                 prop_assert!((7..=15).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit()));
@@ -245,7 +247,7 @@ mod tests {
         fn every_number_has_a_block_a_country_and_a_mask(digits in "[1-9][0-9]{6,14}") {
             let phone = Phone::parse(&format!("+{digits}")).expect("a phone");
             prop_assert_eq!(phone.block().len() + 4, phone.as_str().len());
-            prop_assert_eq!(Phone::parse(phone.as_str()), Some(phone.clone()), "one form, however often it is read");
+            prop_assert_eq!(Phone::parse(phone.as_str()), Some(phone.clone()), "parsing is idempotent");
             prop_assert!(!phone.country().as_str().is_empty());
             let _ = phone.is_worth_texting();
             prop_assert!(!phone.to_string().contains(&digits));

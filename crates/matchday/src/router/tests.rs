@@ -13,7 +13,7 @@ use web::server::Answers as _;
 use crate::testing::{LogCapture, TestApp, eventually};
 
 #[tokio::test]
-async fn a_request_id_is_kept_or_made() {
+async fn request_id_is_kept_or_generated() {
     TestApp::run(async |app| {
         let with_id = async |id: &[u8]| {
             let request =
@@ -28,19 +28,19 @@ async fn a_request_id_is_kept_or_made() {
         for _ in 0..10 {
             made.insert(app.anonymous(Method::GET, "/nowhere").await.header("x-request-id").expect("an id").to_owned());
         }
-        assert_eq!(made.len(), 10, "each its own");
+        assert_eq!(made.len(), 10, "every generated id is unique");
     })
     .await;
 }
 
 #[tokio::test]
-async fn unknown_paths_and_methods_speak_like_every_error() {
+async fn unknown_paths_and_methods_return_standard_errors() {
     TestApp::run(async |app| {
         assert_eq!(app.anonymous(Method::GET, "/nowhere").await.expect(404)["code"], "unknown_route");
         let user = app.user().await;
         assert_eq!(user.get("/api/auth/events/").await.expect(404)["code"], "unknown_route");
         let stranger = app.anonymous(Method::GET, "/api/auth/nowhere").await;
-        assert_eq!(stranger.header("www-authenticate"), Some("Bearer"), "a stranger learns nothing of what is there");
+        assert_eq!(stranger.header("www-authenticate"), Some("Bearer"), "unauthenticated callers cannot probe routes");
         stranger.expect(401);
         let wrong = app.anonymous(Method::DELETE, "/api/auth/events").await;
         assert_eq!(wrong.header("allow"), Some("GET,HEAD"));
@@ -50,7 +50,7 @@ async fn unknown_paths_and_methods_speak_like_every_error() {
 }
 
 #[tokio::test]
-async fn a_large_body_is_413_and_unknown_fields_are_ignored() {
+async fn large_body_is_413_and_unknown_fields_are_ignored() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
@@ -64,7 +64,7 @@ async fn a_large_body_is_413_and_unknown_fields_are_ignored() {
 }
 
 #[tokio::test]
-async fn an_inner_failure_shows_its_request_id_and_nothing_else() {
+async fn internal_error_reveals_only_its_request_id() {
     TestApp::run(async |app| {
         let user = app.user().await;
         sqlx::query("alter table teams rename to teams_gone").execute(app.owner()).await.expect("renamed");
@@ -79,7 +79,7 @@ async fn an_inner_failure_shows_its_request_id_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn without_the_database_answers_are_503_with_when_to_come_again() {
+async fn unavailable_database_is_503_with_retry_after() {
     TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "10m")], async |app| {
         let user = app.user().await;
         user.get("/api/auth/teams").await.expect(200);
@@ -95,20 +95,20 @@ async fn without_the_database_answers_are_503_with_when_to_come_again() {
         .await
         .expect("an app");
         let public = super::public(&broken);
-        let ask = async |path: &str| {
+        let fetch = async |path: &str| {
             let request = Request::get(path).header("authorization", format!("Bearer {}", user.token));
             public.answer(request.body(Body::empty()).expect("a request")).await
         };
-        let teams = ask("/api/auth/teams").await;
+        let teams = fetch("/api/auth/teams").await;
         assert_eq!((teams.status().as_u16(), teams.headers()["retry-after"].to_str().ok()), (503, Some("1")));
-        assert_eq!(ask("/readyz").await.status(), 503);
-        assert_eq!(ask("/healthz").await.status(), 200);
+        assert_eq!(fetch("/readyz").await.status(), 503);
+        assert_eq!(fetch("/healthz").await.status(), 200);
     })
     .await;
 }
 
 #[tokio::test]
-async fn readiness_tells_the_state_of_each_part_and_goes_off_when_draining() {
+async fn readiness_lists_dependencies_and_fails_while_draining() {
     TestApp::run_with_chat(&[], async |app| {
         eventually("NATS is connected", async || app.app.streams.is_connected()).await;
         let body = app.anonymous(Method::GET, "/readyz").await.expect(200);
@@ -125,7 +125,7 @@ async fn readiness_tells_the_state_of_each_part_and_goes_off_when_draining() {
 }
 
 #[tokio::test]
-async fn more_than_can_be_worked_on_is_shed_at_once_and_health_still_answers() {
+async fn excess_requests_are_shed_but_health_responds() {
     TestApp::run_with(&[("MATCHDAY_HTTP__MAX_IN_FLIGHT", "2")], async |app| {
         let user = app.user().await;
         user.get("/api/auth/sessions").await.expect(200);
@@ -139,7 +139,7 @@ async fn more_than_can_be_worked_on_is_shed_at_once_and_health_still_answers() {
             assert_eq!(shed.expect(503)["code"], "overloaded");
             app.anonymous(Method::GET, "/healthz").await.expect(200);
             app.anonymous(Method::GET, "/readyz").await.expect(200);
-            holder.close().await.expect("let go");
+            holder.close().await.expect("released");
         };
         let ((a, b), ()) = tokio::join!(slow, others);
         a.expect(200);
@@ -178,7 +178,7 @@ async fn user_who_sends_too_many_requests_gets_429() {
         user.get("/api/auth/me").await.expect(200);
         user.get("/api/auth/me").await.expect(200);
         user.get("/api/auth/me").await.expect(429);
-        // The stream has limits of its own.
+        // The live stream has separate limits.
         let stream = Request::get("/api/auth/stream?event_id=1")
             .header("authorization", format!("Bearer {}", user.token))
             .body(Body::empty())
@@ -215,12 +215,12 @@ async fn unavailable_dependency_is_logged_once_with_its_address() {
         crate::tasks::queues(&app.app);
         let count = |text: &str| log.lines().iter().filter(|line| line.contains(text)).count();
         eventually("both are logged", async || count("WARN") >= 2).await;
-        // Consumers and checks go on trying.
+        // Consumers and checks keep retrying.
         eventually("NATS was tried again", async || count("NATS request failed") >= 3).await;
         for _ in 0..3 {
             app.app.checks.refresh().await;
         }
-        // Nor does each request that would use Redis log that.
+        // Requests that would use Redis do not log the outage either.
         for _ in 0..5 {
             app.app.core.limits.take(Limit { name: "test", burst: 9, every: Duration::from_secs(1) }, "key").await;
         }
@@ -254,19 +254,19 @@ async fn recovered_dependency_is_logged_once() {
 }
 
 #[tokio::test]
-async fn a_request_that_takes_too_long_is_given_up() {
+async fn slow_request_exceeds_its_deadline() {
     TestApp::run_with(&[("MATCHDAY_HTTP__DEADLINE", "2s")], async |app| {
         let user = app.user().await;
         user.get("/api/auth/teams").await.expect(200);
         let holder = app.hold_teams().await;
         assert_eq!(user.get("/api/auth/teams").await.expect(503)["code"], "deadline_exceeded");
-        holder.close().await.expect("let go");
+        holder.close().await.expect("released");
     })
     .await;
 }
 
 #[tokio::test]
-async fn other_origins_are_allowed_only_as_configured() {
+async fn only_configured_origins_are_allowed() {
     let preflight = |origin: &'static str| {
         Request::builder()
             .method(Method::OPTIONS)
@@ -296,7 +296,7 @@ async fn other_origins_are_allowed_only_as_configured() {
 }
 
 #[tokio::test]
-async fn a_page_can_read_why_it_was_refused() {
+async fn browser_can_read_a_refusal() {
     let changes = [("MATCHDAY_HTTP__CORS_ORIGINS", "https://app.example.org"), ("MATCHDAY_HTTP__DEADLINE", "2s")];
     TestApp::run_with(&changes, async |app| {
         let user = app.user().await;
@@ -309,13 +309,13 @@ async fn a_page_can_read_why_it_was_refused() {
             assert!(answer.header("access-control-expose-headers").is_some_and(|names| names.contains(name)), "{name}");
         }
         assert_eq!(answer.expect(503)["code"], "deadline_exceeded");
-        holder.close().await.expect("let go");
+        holder.close().await.expect("released");
     })
     .await;
 }
 
 #[tokio::test]
-async fn answers_are_compressed_for_those_who_want_it() {
+async fn responses_are_compressed_on_request() {
     TestApp::run(async |app| {
         let request = Request::get("/api/openapi.json")
             .header("accept-encoding", "br, gzip")
@@ -340,7 +340,7 @@ fn operations(api: &Value) -> Vec<(String, &Value)> {
 }
 
 #[test]
-fn the_description_names_every_operation_and_its_errors() {
+fn openapi_lists_every_operation_and_its_errors() {
     let api = serde_json::to_value(super::description()).expect("JSON");
     assert_eq!(api["openapi"], "3.1.0");
     let listed: Vec<String> = operations(&api)
@@ -413,11 +413,11 @@ fn the_description_names_every_operation_and_its_errors() {
 }
 
 #[test]
-fn the_description_is_whole() {
+fn openapi_is_complete() {
     let api = serde_json::to_value(super::description()).expect("JSON");
     let mut ids = BTreeSet::new();
     for (name, operation) in operations(&api) {
-        assert!(ids.insert(operation["operationId"].to_string()), "{name}: its id is taken");
+        assert!(ids.insert(operation["operationId"].to_string()), "{name}: duplicate operation id");
         assert!(operation["summary"].is_string() && operation["tags"].is_array(), "{name}: summary and tag");
         let before_login = ["/api/auth/login", "/api/auth/username/check", "/api/auth/username/generate"];
         let guarded = name.contains("/api/auth/") && !before_login.iter().any(|path| name.ends_with(path));
@@ -429,7 +429,7 @@ fn the_description_is_whole() {
         let keys = parameters.filter(|parameter| parameter["$ref"] == "#/components/parameters/IdempotencyKey").count();
         assert_eq!(keys, usize::from(guarded && name.starts_with("POST ")), "{name}: Idempotency-Key");
     }
-    // Every reference leads somewhere.
+    // Every `$ref` resolves.
     let text = api.to_string();
     for part in text.split("\"$ref\":\"#").skip(1) {
         let pointer = part.split('"').next().expect("a pointer");
@@ -437,12 +437,12 @@ fn the_description_is_whole() {
     }
 }
 
-/// The schemas that a part of the description leads to, by their pointers.
+/// Collects the schemas reachable from a node of the description, by pointer.
 fn schemas_of(api: &Value, part: &Value, found: &mut BTreeMap<String, Value>) {
     match part {
         Value::Object(fields) => {
             if let Some(pointer) = fields.get("$ref").and_then(Value::as_str) {
-                let schema = api.pointer(&pointer[1..]).expect("a reference leads somewhere");
+                let schema = api.pointer(&pointer[1..]).expect("the reference resolves");
                 if found.insert(pointer.to_owned(), schema.clone()).is_none() {
                     schemas_of(api, schema, found);
                 }
@@ -454,9 +454,9 @@ fn schemas_of(api: &Value, part: &Value, found: &mut BTreeMap<String, Value>) {
     }
 }
 
-/// Who reads an answer has one question less: what may be null is there, and what may be left out is never null.
+/// Each optional response property is either nullable or omittable, never both, so clients handle one case only.
 #[test]
-fn what_may_be_null_in_an_answer_is_never_left_out() {
+fn nullable_response_properties_are_always_present() {
     let api = serde_json::to_value(super::description()).expect("JSON");
     let (mut taken, mut answered) = (BTreeMap::new(), BTreeMap::new());
     for (_, operation) in operations(&api) {
@@ -477,12 +477,12 @@ fn what_may_be_null_in_an_answer_is_never_left_out() {
             }
         }
     }
-    // Only somebody whose username changed gets credentials, and null says that they come later.
+    // Exception: credentials are present only after a username change, and null means that they follow later.
     assert_eq!(both, ["SavedInfo.matrix_credentials"]);
 }
 
 #[tokio::test]
-async fn the_reference_page_loads_nothing_from_outside() {
+async fn reference_page_loads_nothing_external() {
     TestApp::run(async |app| {
         let page = app.anonymous(Method::GET, "/docs").await;
         let policy = page.header("content-security-policy").expect("a policy").to_owned();

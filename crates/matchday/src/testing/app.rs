@@ -1,4 +1,4 @@
-//! The application under test.
+//! The application under test, without a network.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -36,52 +36,54 @@ use crate::{
     router::{Public, console, private, public},
 };
 
-/// An application on a fresh database, reached through its router without a network.
+/// An application on a fresh database. Requests go directly to its router.
 pub struct TestApp {
-    /// The application.
     pub app: App,
-    /// Its clock, at 15:00 UTC on 20 November 2026 to begin with.
+    /// Clock of the application; starts at 15:00 UTC on 20 November 2026.
     pub clock: Arc<MockClock>,
     public: Public,
     private: Edge,
     console: Option<Edge>,
-    /// For requests to the homeserver.
+    /// Client for requests to the homeserver.
     pub web: reqwest::Client,
     owner: PgPool,
 }
 
 impl TestApp {
-    /// Runs a test. Afterwards no message may be left in the outbox that the test did not look at: whatever a change
-    /// tells others is part of what the change does. Only that somebody registered, or that scores have a result, may be
-    /// left: many tests do that on their way.
+    /// Runs a test. It fails if the test leaves messages in the outbox that it did not take, because published messages
+    /// are part of the behaviour under test. Registration messages are exempt: many tests register users only as a
+    /// precondition.
     pub async fn run(test: impl AsyncFnOnce(&Self)) {
         Self::run_with(&[], test).await;
     }
 
-    /// The same with some settings changed. There is no chat: its accounts would outlive the test's database.
+    /// Like [`Self::run`], with changed settings. Chat is off, because its accounts would outlive the test's database.
     pub async fn run_with(changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
         let changes: Vec<_> =
             [("MATCHDAY_MATRIX__HOMESERVER_URL", "")].into_iter().chain(changes.iter().copied()).collect();
         Self::run_seeded(1, &changes, test).await;
     }
 
-    /// The same with chat on the real homeserver. Names are other ones in each run, because there they stay.
+    /// Like [`Self::run_with`], with chat on the real homeserver. The random seed differs in each run, because
+    /// usernames on the homeserver outlive the test.
     pub async fn run_with_chat(changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
         let digest = Sha256::digest(unique("seed"));
         let seed = u64::from_be_bytes(digest[..8].try_into().expect("eight bytes"));
         Self::run_seeded(seed, changes, test).await;
     }
 
-    /// The same with a database whose clock stands still too, until [`Self::advance_database`] moves it. It begins where
-    /// the test's clock does.
+    /// Like [`Self::run_with`], with a database clock that only [`Self::advance_database`] moves. It starts at the same
+    /// time as the test's clock.
     pub async fn run_with_database_clock(changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
-        // Names that no schema is given for are looked for in the path, and in `pg_catalog` only when its turn comes.
+        // The schema `clock` shadows the built-in functions, because `pg_catalog` comes last in the search path.
         const CLOCK: &str = "create schema clock;
             create table clock.shows (moment timestamptz not null);
             insert into clock.shows values ('2026-11-20 15:00:00+00');
             create function clock.now() returns timestamptz language sql as 'select moment from clock.shows';
-            create function clock.clock_timestamp() returns timestamptz language sql as 'select moment from clock.shows';
-            create function clock.statement_timestamp() returns timestamptz language sql as 'select moment from clock.shows';
+            create function clock.clock_timestamp() returns timestamptz language sql
+                as 'select moment from clock.shows';
+            create function clock.statement_timestamp() returns timestamptz language sql
+                as 'select moment from clock.shows';
             grant usage on schema clock to matchday_app;
             grant select on clock.shows to matchday_app";
         let changes: Vec<_> =
@@ -96,17 +98,17 @@ impl TestApp {
         .await;
     }
 
-    /// Lets time pass for the database, and not for the process: they are two machines.
+    /// Advances the database's clock but not the process's, because the two may run on different machines.
     pub async fn advance_database(&self, by: time::Duration) {
         sqlx::query("update clock.shows set moment = moment + $1")
             .bind(by)
             .execute(self.owner())
             .await
-            .expect("a database with a clock of its own");
+            .expect("a database with its own clock");
     }
 
     async fn run_seeded(seed: u64, changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
-        // Boxed: tests are large, and each layer around them would carry them along.
+        // Boxed because test futures are large and every wrapper would otherwise contain them inline.
         with_database(async |owner| Box::pin(Self::run_on(as_service(&owner), owner, seed, changes, test)).await).await;
     }
 
@@ -125,13 +127,12 @@ impl TestApp {
         let random = Arc::new(SeededRandom::new(seed));
         let pool = |most, options| PgPoolOptions::new().max_connections(most).connect_lazy_with(options);
         let (db, owner) = (pool(64, service), pool(2, owner));
-        let app = App::assemble(config, db, clock.clone(), random).await.expect("the parts are there");
+        let app = App::assemble(config, db, clock.clone(), random).await.expect("available dependencies");
         let test_app = Self::reaching(app, clock, owner);
         test(&test_app).await;
-        let mut left = test_app.told().await;
-        // Where somebody registered, that is what the test is about, or it is by the way.
+        let mut left = test_app.published().await;
         left.retain(|(subject, _)| subject != accounts::service::REGISTERED);
-        assert!(left.is_empty(), "the test left messages that it did not look at: {left:?}");
+        assert!(left.is_empty(), "the test left messages in the outbox: {left:?}");
         test_app.app.core.db.close().await;
         test_app.owner.close().await;
     }
@@ -148,75 +149,75 @@ impl TestApp {
         }
     }
 
-    /// Another process on the same database, with this configuration.
+    /// Starts a second process on the same database, with this configuration.
     pub async fn second(&self, config: Config) -> Self {
         let (db, random) = (self.app.core.db.clone(), self.app.core.random.clone());
         let app = App::assemble(config, db, self.clock.clone(), random).await.expect("a second process");
         Self::reaching(app, self.clock.clone(), self.owner.clone())
     }
 
-    /// The same database as the role that owns the tables, for what the service itself must not be able to do.
+    /// Pool of the role that owns the tables, for statements that the service is not allowed to run.
     pub fn owner(&self) -> &PgPool {
         &self.owner
     }
 
-    /// Holds the teams so that requests for them hang until the connection is closed.
+    /// Locks the `teams` table, so requests for teams hang until the connection is closed.
     pub async fn hold_teams(&self) -> PgConnection {
         let mut holder = PgConnection::connect_with(&self.app.core.db.connect_options()).await.expect("a connection");
         holder.execute("begin; lock table teams in access exclusive mode").await.expect("held");
         holder
     }
 
-    /// A new user with a token.
+    /// Creates a user without a phone, and logs in.
     pub async fn user(&self) -> TestUser<'_> {
         let id = self.app.accounts.make_without_phone().await.expect("a user");
         self.login(id).await
     }
 
-    /// Another session of a user.
+    /// Issues another session for a user.
     pub async fn login(&self, id: UserId) -> TestUser<'_> {
         let issued = self.app.sessions.issue(id, "test").await.expect("a session");
         TestUser { id, token: issued.token.expose_secret().to_owned(), app: self }
     }
 
-    /// A tournament with four teams, ready for matches.
+    /// Builds a tournament with four teams and no matches.
     pub fn fixtures(&self) -> TestFixtures<'_> {
         TestFixtures::new(self)
     }
 
-    /// What was told to others since the last look, as (subject, payload).
-    pub async fn told(&self) -> Vec<(String, Value)> {
+    /// Takes all messages from the outbox, as (subject, payload).
+    pub async fn published(&self) -> Vec<(String, Value)> {
         outbox::take_all(&self.app.core.db).await.expect("the outbox")
     }
 
-    /// Brings all scores in step with the results, as workers do.
+    /// Applies all results to the scores, as workers do.
     pub async fn settle(&self) {
         for progress in self.app.scores.in_progress().await.expect("read") {
             self.settle_match(progress.event.0).await;
         }
     }
 
-    /// Brings the scores in step with a match's result, and sees that this is told once.
+    /// Applies the result of a match to the scores, and checks that this is published once.
     pub async fn settle_match(&self, event: i64) {
         let scores = &self.app.scores;
         for chunk in scores.plan(MatchId(event)).await.expect("planned") {
             scores.apply(MatchId(event), chunk.number).await.expect("applied");
         }
-        let told: Vec<i64> =
+        let published: Vec<i64> =
             sqlx::query_scalar("delete from outbox where subject = $1 returning (payload->>'event_id')::bigint")
                 .bind(scores::service::UPDATED)
                 .fetch_all(&self.app.core.db)
                 .await
                 .expect("the outbox");
-        assert_eq!(told, [event], "that scores are in step is told once");
+        assert_eq!(published, [event], "updated scores are published once");
     }
 
-    /// Carries what was told to NATS, as the relay does; returns the subjects.
+    /// Publishes the outbox to NATS, as the relay does; returns the subjects.
     pub async fn relay(&self) -> Vec<String> {
         self.app.streams.ensure().await.expect("streams");
         let mut subjects = Vec::new();
-        for (subject, payload) in self.told().await {
-            let message = PublishMessage::build().message_id(unique("told")).payload(payload.to_string().into());
+        for (subject, payload) in self.published().await {
+            let message = PublishMessage::build().message_id(unique("relayed")).payload(payload.to_string().into());
             let stored = self.app.streams.send(&subject, message).await.expect("sent");
             stored.await.expect("stored");
             subjects.push(subject);
@@ -224,12 +225,12 @@ impl TestApp {
         subjects
     }
 
-    /// Sends a request and leaves the body of the answer unread.
+    /// Sends a request without reading the response body.
     pub async fn open(&self, request: Request<Body>) -> Response<Body> {
         PEER.scope(IpAddr::V4(Ipv4Addr::LOCALHOST), self.public.answer(request)).await
     }
 
-    /// Sends a request as it is, from this machine. `X-Forwarded-For` is believed.
+    /// Sends a request unchanged, from the loopback address. `X-Forwarded-For` is trusted.
     pub async fn send(&self, request: Request<Body>) -> Answer {
         let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let (parts, body) = PEER.scope(peer, self.public.answer(request)).await.into_parts();
@@ -237,12 +238,10 @@ impl TestApp {
         Answer { status: parts.status, headers: parts.headers, bytes: bytes.to_vec() }
     }
 
-    /// Whether the console is enabled.
     pub fn has_console(&self) -> bool {
         self.console.is_some()
     }
 
-    /// Sends a request to the console.
     pub async fn send_to_console(&self, request: Request<Body>) -> Answer {
         let console = self.console.as_ref().expect("the console is enabled");
         let (parts, body) = console.answer(request).await.into_parts();
@@ -250,14 +249,14 @@ impl TestApp {
         Answer { status: parts.status, headers: parts.headers, bytes: bytes.to_vec() }
     }
 
-    /// Sends a request to the listener for Prometheus and the homeserver.
+    /// Sends a request to the private listener (Prometheus and the homeserver).
     pub async fn send_privately(&self, request: Request<Body>) -> Answer {
         let (parts, body) = self.private.answer(request).await.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         Answer { status: parts.status, headers: parts.headers, bytes: bytes.to_vec() }
     }
 
-    /// Pushes events as the homeserver does, and applies them.
+    /// Pushes Matrix events as the homeserver does, and applies them.
     pub async fn push(&self, events: &[Value]) {
         let token = self.app.config.matrix.hs_token.as_ref().expect("a token").inner().expose_secret().to_owned();
         let request = Request::put("/_matrix/app/v1/transactions/1")
@@ -289,7 +288,7 @@ impl TestApp {
         self.send(request).await
     }
 
-    /// The codes sent to a phone, newest first, as the log shows them.
+    /// Codes sent to a phone, newest first, read from the SMS log endpoint.
     pub async fn codes(&self, phone: &str) -> Vec<String> {
         let path = format!("/api/logs/sms?phone={}&status=sent", phone.replace('+', "%2B"));
         let log = self.anonymous(Method::GET, &path).await.expect(200);
@@ -297,63 +296,57 @@ impl TestApp {
         entries.map(|entry| entry["code"].as_str().expect("a code").to_owned()).collect()
     }
 
-    /// Asks for a login code and reads it.
+    /// Requests a login code and returns it.
     pub async fn code(&self, phone: &str) -> String {
         self.post("/api/code/request", &json!({"phone": phone})).await.expect(200);
         self.codes(phone).await.remove(0)
     }
 
-    /// Logs in with a phone as an app does; returns the user and what the answer said. That they registered, if this was
-    /// the first time, is taken note of.
+    /// Logs in with a phone as an app does; returns the user and the response data. Takes the registration message from
+    /// the outbox, if there is one.
     pub async fn log_in(&self, phone: &str) -> (TestUser<'_>, Value) {
         let code = self.code(phone).await;
-        // On a homeserver that tests share, names that are made up would be taken now and then.
+        // Tests share the homeserver, where a generated username could already be taken.
         let username = self.app.config.matrix.homeserver_url.is_some().then(|| unique("fan"));
         let body = json!({"phone": phone, "code": code, "username": username});
-        let mut answer = self.post("/api/code/verify", &body).await.expect(200);
-        let data = answer["data"].take();
+        let mut response = self.post("/api/code/verify", &body).await.expect(200);
+        let data = response["data"].take();
         let id = UserId(data["user"]["id"].as_i64().expect("an id"));
         sqlx::query("delete from outbox where subject = $1 and payload -> 'user_id' = to_jsonb($2::bigint)")
             .bind(accounts::service::REGISTERED)
             .bind(id)
             .execute(&self.app.core.db)
             .await
-            .expect("taken note of");
+            .expect("deleted");
         (TestUser { id, token: data["token"].as_str().expect("a token").to_owned(), app: self }, data)
     }
 }
 
-/// Someone who is logged in.
+/// A user with a session.
 pub struct TestUser<'a> {
-    /// Who.
     pub id: UserId,
-    /// Their token.
     pub token: String,
     app: &'a TestApp,
 }
 
 impl TestUser<'_> {
-    /// Gets a path.
     pub async fn get(&self, path: &str) -> Answer {
         self.send(Method::GET, path, None).await
     }
 
-    /// Posts JSON.
     pub async fn post(&self, path: &str, body: Value) -> Answer {
         self.send(Method::POST, path, Some(body.to_string())).await
     }
 
-    /// Deletes a path.
     pub async fn delete(&self, path: &str) -> Answer {
         self.send(Method::DELETE, path, None).await
     }
 
-    /// Sends anything.
     pub async fn send(&self, method: Method, path: &str, body: Option<String>) -> Answer {
         self.send_with(method, path, &[], body).await
     }
 
-    /// Sends anything, with further headers.
+    /// Sends a request with additional headers.
     pub async fn send_with(
         &self,
         method: Method,
@@ -373,18 +366,15 @@ impl TestUser<'_> {
     }
 }
 
-/// What came back.
+/// A response whose body was read completely.
 pub struct Answer {
-    /// The status.
     pub status: StatusCode,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The body.
     pub bytes: Vec<u8>,
 }
 
 impl Answer {
-    /// The body, if the status is as expected. An error must also speak as every error does.
+    /// Returns the body after checking the status. An error must have the standard error format.
     #[track_caller]
     pub fn expect(self, status: u16) -> Value {
         let text = String::from_utf8_lossy(&self.bytes);
@@ -401,14 +391,13 @@ impl Answer {
         body
     }
 
-    /// The fields that a 422 complains of.
+    /// Names of the fields that a 422 rejects.
     #[track_caller]
     pub fn invalid_fields(self) -> Vec<String> {
         let body = self.expect(422);
         body["errors"].as_object().expect("errors by field").keys().cloned().collect()
     }
 
-    /// A header as text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
@@ -419,8 +408,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    #[should_panic(expected = "the test left messages that it did not look at")]
-    async fn a_test_that_leaves_messages_fails() {
+    #[should_panic(expected = "the test left messages in the outbox")]
+    async fn test_with_unread_messages_fails() {
         TestApp::run(async |app| {
             let user = app.user().await;
             user.post("/api/auth/logout", serde_json::json!({})).await.expect(200);

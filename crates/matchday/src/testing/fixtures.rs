@@ -1,4 +1,4 @@
-//! Building a catalogue: `fixtures.a_match("m").between("rovers", "city").starting_in(2.hours()).put().await`.
+//! Builders for a catalogue: `fixtures.a_match("m").between("rovers", "city").starting_in(2.hours()).put().await`.
 
 use platform::clock::Clock as _;
 use serde_json::{Value, json};
@@ -13,10 +13,10 @@ use crate::catalogue::fixtures::{
 const TEAMS: [(&str, &str); 4] =
     [("rovers", "Rovers"), ("city", "City"), ("albion", "Albion"), ("wanderers", "Wanderers")];
 
-/// One tournament with teams of its own.
+/// One tournament with four teams.
 pub struct TestFixtures<'a> {
     app: &'a TestApp,
-    /// Part of every name and slug, so that several tournaments can stand side by side.
+    /// Part of every name and slug, so a test can use several tournaments.
     pub tag: String,
 }
 
@@ -25,7 +25,7 @@ impl<'a> TestFixtures<'a> {
         Self { app, tag: unique("f").replace('_', "") }
     }
 
-    /// A match to be described further.
+    /// Starts building a match.
     pub fn a_match(&self, key: &str) -> MatchBuilder<'_, 'a> {
         MatchBuilder {
             fixtures: self,
@@ -38,7 +38,7 @@ impl<'a> TestFixtures<'a> {
         }
     }
 
-    /// The document with these matches.
+    /// Builds a fixture document with these matches.
     pub fn document(&self, matches: &[Value]) -> Value {
         let teams: Vec<Value> = TEAMS
             .iter()
@@ -50,36 +50,35 @@ impl<'a> TestFixtures<'a> {
             .collect();
         json!({
             "sport": {"slug": "football", "name": "Football"},
-            "tournament": {"slug": format!("cup_{}", self.tag), "name": format!("Cup {}", self.tag), "logo": "https://cdn.example.org/cup.png"},
+            "tournament": {"slug": format!("cup_{}", self.tag), "name": format!("Cup {}", self.tag),
+                           "logo": "https://cdn.example.org/cup.png"},
             "teams": teams,
             "matches": matches,
         })
     }
 
-    /// Imports matches and takes note of what was told of them.
+    /// Imports matches and discards the messages that this publishes.
     pub async fn import(&self, matches: &[Value]) -> Report {
         let report = self.write(matches).await;
-        self.app.told().await;
+        self.app.published().await;
         report
     }
 
-    /// Imports matches; what was told of them is left for the test to look at.
+    /// Imports matches and leaves the messages in the outbox for the test.
     pub async fn write(&self, matches: &[Value]) -> Report {
         let document = Document::parse(&self.document(matches).to_string()).expect("a valid document");
         self.app.app.fixtures.import(&document, Mode::Write, |_| {}).await.expect("imported")
     }
 
-    /// The teams only.
+    /// Imports the teams without matches.
     pub async fn import_teams(&self) -> Report {
         self.import(&[]).await
     }
 
-    /// The slug of one of the four teams.
     pub fn slug(&self, team: &str) -> String {
         format!("{team}_{}", self.tag)
     }
 
-    /// The id of one of the four teams.
     pub async fn team_id(&self, team: &str) -> i64 {
         sqlx::query_scalar("select id from teams where slug = $1")
             .bind(self.slug(team))
@@ -89,7 +88,7 @@ impl<'a> TestFixtures<'a> {
     }
 }
 
-/// A match being described.
+/// Builder of one match in a fixture document.
 pub struct MatchBuilder<'f, 'a> {
     fixtures: &'f TestFixtures<'a>,
     key: String,
@@ -101,28 +100,28 @@ pub struct MatchBuilder<'f, 'a> {
 }
 
 impl MatchBuilder<'_, '_> {
-    /// Who plays.
+    /// Sets the two teams.
     #[must_use]
     pub fn between(mut self, home: &'static str, away: &'static str) -> Self {
         (self.home, self.away) = (home, away);
         self
     }
 
-    /// When, from now by the test's clock; before now if negative.
+    /// Sets the start relative to the test's clock; negative for the past.
     #[must_use]
     pub fn starting_in(mut self, time: Duration) -> Self {
         self.starts_in = time;
         self
     }
 
-    /// In which state, without a score.
+    /// Sets the status, without a score.
     #[must_use]
     pub fn being(mut self, status: &'static str) -> Self {
         self.status = status;
         self
     }
 
-    /// In which state, with a score.
+    /// Sets the status and the score.
     #[must_use]
     pub fn at(mut self, status: &'static str, home: i32, away: i32) -> Self {
         self.status = status;
@@ -130,7 +129,7 @@ impl MatchBuilder<'_, '_> {
         self
     }
 
-    /// As it stands in a document.
+    /// Renders the match as an entry of a fixture document.
     pub fn json(&self) -> Value {
         let start = self.fixtures.app.clock.now() + self.starts_in;
         json!({
@@ -145,7 +144,7 @@ impl MatchBuilder<'_, '_> {
         })
     }
 
-    /// Imports it and returns its id.
+    /// Imports the match and returns its id.
     pub async fn put(self) -> i64 {
         let json = self.json();
         self.fixtures.import(std::slice::from_ref(&json)).await;

@@ -1,4 +1,4 @@
-//! Helpers for tests: an application with a database of its own, and builders for matches.
+//! Test helpers: an application with its own database, and builders for matches.
 
 #![expect(clippy::missing_panics_doc, reason = "a test that lacks a dependency fails by a panic")]
 
@@ -16,7 +16,7 @@ pub use self::{
 };
 use crate::config::Config;
 
-/// The configuration of the development parts, from the environment that `dev/up` writes, changed as tests need it.
+/// Configuration for the development dependencies, from the environment that `dev/up` writes, with these changes.
 pub fn test_config(changes: &[(&str, &str)]) -> Config {
     let ours = [
         ("MATCHDAY_ENV", "testing"),
@@ -33,7 +33,7 @@ pub fn test_config(changes: &[(&str, &str)]) -> Config {
     }
 }
 
-/// The rows of a table in one of the documents, without its head, in cells: the first table after a line that begins so.
+/// Cells of a Markdown table in `docs`, without its header: the first table after a line that starts with `before`.
 pub fn table_in(document: &str, before: &str) -> Vec<Vec<String>> {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
     let path = std::path::Path::new(&package).join("../../docs").join(document);
@@ -46,11 +46,11 @@ pub fn table_in(document: &str, before: &str) -> Vec<Vec<String>> {
         .skip(2)
         .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
         .collect();
-    assert!(!rows.is_empty(), "there is no table after {before}");
+    assert!(!rows.is_empty(), "no table after {before}");
     rows
 }
 
-/// A number as people write it.
+/// Parses a number with a typographic minus or a leading plus.
 pub fn number_in(cell: &str) -> i64 {
-    cell.replace('\u{2212}', "-").trim_start_matches('+').parse().unwrap_or_else(|_| panic!("no number: {cell}"))
+    cell.replace('\u{2212}', "-").trim_start_matches('+').parse().unwrap_or_else(|_| panic!("not a number: {cell}"))
 }

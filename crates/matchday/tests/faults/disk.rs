@@ -1,4 +1,4 @@
-//! A database without room.
+//! PostgreSQL without disk space.
 
 use std::{
     io::Write as _,
@@ -14,39 +14,36 @@ use crate::{
     stage::{client::within, process::get, proof::held},
 };
 
-/// First tables cannot grow; then, where PostgreSQL finds no room for what it must write down before anything else, it
-/// ends.
+/// At first, tables cannot grow. Then PostgreSQL has no space for its write-ahead log, and panics.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "nightly: takes half a minute, and the right to mount"]
-async fn a_full_disk_under_load() {
+#[ignore = "nightly: takes half a minute and needs permission to mount"]
+async fn full_disk_under_load_loses_no_write() {
     let place = Directory::new("disk");
     let Some(disk) = Disk::mount(&place.join("disk"), 256) else {
-        let _ = writeln!(
-            std::io::stderr(),
-            "NOT TESTED: a full disk, because this machine does not let the test mount one"
-        );
+        let _ =
+            writeln!(std::io::stderr(), "NOT TESTED: a full disk, because this process may not mount a file system");
         return;
     };
     let settings = [("min_wal_size", "32MB"), ("max_wal_size", "64MB"), ("checkpoint_timeout", "30s")];
     let mut postgres = Postgres::start_in(Directory::new("postgres"), &disk.join("data"), &settings).await;
     let setting = postgres.setting().without("MATCHDAY_MATRIX__HOMESERVER_URL");
-    let crowd = Crowd::gather(&setting, &postgres.owner(), 12).await;
+    let crowd = Crowd::create(&setting, &postgres.owner(), 12).await;
     let service = setting.start(&["serve"]);
     let token = &crowd.fans[0].token;
     let load = crowd.start(&service);
-    load.gets_on(300, Duration::from_secs(20)).await;
+    load.wait_for_progress(300, Duration::from_secs(20)).await;
 
     disk.fill();
     let filled = Instant::now();
-    load.is_refused(20, Duration::from_mins(1)).await;
+    load.wait_for_refusals(20, Duration::from_mins(1)).await;
     let first_refused = filled.elapsed();
     for path in ["/api/auth/events", "/api/auth/me", "/healthz"] {
-        assert_eq!(get(&service.public, path, token).await.0, 200, "what is only read goes on: {path}");
+        assert_eq!(get(&service.public, path, token).await.0, 200, "reads keep working: {path}");
     }
-    let told: Vec<String> = causes(&service).into_iter().filter(|cause| cause.contains("No space left")).collect();
-    assert!(!told.is_empty(), "the log says why: {:?}", causes(&service));
+    let matching: Vec<String> = causes(&service).into_iter().filter(|cause| cause.contains("No space left")).collect();
+    assert!(!matching.is_empty(), "the log names the cause: {:?}", causes(&service));
 
-    // The next piece of the log of what is to be written finds no room.
+    // Switch to the next WAL segments, which do not fit on the disk.
     if let Ok(mut owner) = PgConnection::connect_with(&postgres.owner()).await {
         for _ in 0..4 {
             let _ = sqlx::query("select pg_switch_wal()").execute(&mut owner).await;
@@ -54,13 +51,13 @@ async fn a_full_disk_under_load() {
             let _ = sqlx::query("drop table if exists filler").execute(&mut owner).await;
         }
     }
-    within(Duration::from_mins(1), "the server ended over it", async || postgres.log().contains("PANIC")).await;
-    within(Duration::from_secs(20), "readiness is off", async || {
+    within(Duration::from_mins(1), "PostgreSQL panics", async || postgres.log().contains("PANIC")).await;
+    within(Duration::from_secs(20), "the service reports not ready", async || {
         let (status, body) = get(&service.public, "/readyz", "").await;
         (status, &body["parts"]["postgres"]) == (503, &json!("down"))
     })
     .await;
-    load.is_refused(50, Duration::from_secs(30)).await;
+    load.wait_for_refusals(50, Duration::from_secs(30)).await;
     let (events, _) = get(&service.public, "/api/auth/events", token).await;
     assert!([200, 503].contains(&events), "{events}");
 
@@ -68,20 +65,21 @@ async fn a_full_disk_under_load() {
     let freed = Instant::now();
     let ended = postgres.process().has_ended();
     if ended {
-        postgres.start_again().await;
+        postgres.restart().await;
     }
-    load.gets_on(300, Duration::from_mins(1)).await;
+    load.wait_for_progress(300, Duration::from_mins(1)).await;
     let back = freed.elapsed();
     let outcome = load.finish(&service, &setting, &postgres.owner()).await;
     held(
         "faults",
-        "The disk of PostgreSQL full under load, first for tables, then for its write-ahead log",
+        "PostgreSQL's disk full under load, first for tables, then for the write-ahead log",
         &format!(
-            "{outcome}; writes that needed room were 503 {first_refused:.1?} later (\"No space left on device\" in the \
-             log), reads went on; without room for its log PostgreSQL panicked{}, and readiness went off (lists were {}); \
-             300 more acknowledged {back:.1?} after there was room again, the service not restarted; {}",
-            if ended { ", ended and had to be started by hand" } else { " and came back by itself" },
-            if events == 200 { "answered from the cache" } else { "503" },
+            "{outcome}; writes that needed space returned 503 after {first_refused:.1?} (\"No space left on device\" in \
+             the log), and reads kept working; without space for the write-ahead log PostgreSQL panicked{}, and the \
+             service reported not ready (lists: {}); 300 more acknowledged within {back:.1?} of freeing space, without a \
+             service restart; {}",
+            if ended { ", exited and had to be restarted manually" } else { " and recovered on its own" },
+            if events == 200 { "served from the cache" } else { "503" },
             outcome.refused()
         ),
     );

@@ -1,4 +1,4 @@
-//! The homeserver gone, frozen and slow.
+//! Homeserver killed, paused and slow.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ impl Fault {
         match self {
             Self::Killed => synapse.kill(),
             Self::Paused => synapse.signal("STOP"),
-            // There and back it is more than a call may take.
+            // Both directions together exceed the timeout of a call.
             Self::Slow => proxy.set(Wire::Slow(Duration::from_secs(3))),
         }
     }
@@ -38,20 +38,20 @@ impl Fault {
         match self {
             Self::Killed => synapse.start().await,
             Self::Paused => synapse.signal("CONT"),
-            Self::Slow => proxy.set(Wire::Whole),
+            Self::Slow => proxy.set(Wire::Normal),
         }
     }
 
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
-            Self::Killed => "The homeserver killed (-9) and started again, under load",
-            Self::Paused => "The homeserver paused (SIGSTOP), and going on later, under load",
-            Self::Slow => "The homeserver slow, each word 3 s on the way there and 3 s back, under load",
+            Self::Killed => "Homeserver killed (-9) and restarted under load",
+            Self::Paused => "Homeserver paused (SIGSTOP) and resumed under load",
+            Self::Slow => "Homeserver slow (3 s added in each direction) under load",
         }
     }
 }
 
-/// A match of a tournament of its own.
+/// A match in its own tournament.
 fn derby() -> String {
     json!({"sport": {"slug": "football", "name": "Football"},
            "tournament": {"slug": "derby", "name": "Derby", "logo": null},
@@ -61,7 +61,7 @@ fn derby() -> String {
     .to_string()
 }
 
-/// How many rooms of matches of that tournament are open.
+/// Number of open match rooms of that tournament.
 async fn rooms_of_derby(owner: &PgConnectOptions) -> i64 {
     let db = PgPool::connect_with(owner.clone()).await.expect("connected");
     let query =
@@ -72,7 +72,7 @@ async fn rooms_of_derby(owner: &PgConnectOptions) -> i64 {
     count
 }
 
-async fn fails(fault: Fault) {
+async fn run_with_fault(fault: Fault) {
     with_database(async |owner| {
         with_synapse(&owner, async |synapse| {
             let port = synapse.url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
@@ -81,7 +81,7 @@ async fn fails(fault: Fault) {
                 .setting(&owner)
                 .with("MATCHDAY_MATRIX__HOMESERVER_URL", &format!("http://127.0.0.1:{}", proxy.port()));
             let quiet = setting.clone().without("MATCHDAY_MATRIX__HOMESERVER_URL");
-            let crowd = Crowd::gather(&quiet, &owner, 6).await;
+            let crowd = Crowd::create(&quiet, &owner, 6).await;
             let service = setting.start(&["serve"]);
             let client = Client::new(&service);
             let ada = client.log_in("+14155550100", None).await;
@@ -89,7 +89,7 @@ async fn fails(fault: Fault) {
             assert!(ada.chat.is_object(), "chat works");
             let room = client.open_room(&ada, "The stand", false).await;
             let load = crowd.start(&service);
-            load.gets_on(100, Duration::from_secs(30)).await;
+            load.wait_for_progress(100, Duration::from_secs(30)).await;
 
             fault.begin(synapse, &proxy);
             let began = Instant::now();
@@ -97,23 +97,23 @@ async fn fails(fault: Fault) {
             let (mut logins, mut slowest_login, mut slowest_refusal) = (0, Duration::ZERO, Duration::ZERO);
             let mut last_refusal = Duration::ZERO;
             while began.elapsed() < Duration::from_secs(8) || logins < 3 {
-                let asked = Instant::now();
+                let started = Instant::now();
                 let newcomer = client.log_in(&format!("+1415555{:04}", 200 + logins), None).await;
-                slowest_login = slowest_login.max(asked.elapsed());
+                slowest_login = slowest_login.max(started.elapsed());
                 assert_eq!(newcomer.chat, Value::Null, "a login without chat");
                 logins += 1;
-                let wish = json!({"name": format!("Room {logins}"), "is_private": false});
-                let asked = Instant::now();
+                let body = json!({"name": format!("Room {logins}"), "is_private": false});
+                let started = Instant::now();
                 let (opened, joined) = tokio::join!(
-                    client.post("/api/auth/chat-room", &ada.token, wish),
+                    client.post("/api/auth/chat-room", &ada.token, body),
                     client.act("join", &room, &ben, json!({})),
                 );
-                last_refusal = asked.elapsed();
+                last_refusal = started.elapsed();
                 slowest_refusal = slowest_refusal.max(last_refusal);
                 assert_eq!(opened.expect(503)["code"], "chat_unavailable");
                 assert_eq!(joined.expect(503)["code"], "chat_unavailable");
-                assert_eq!(get(&service.public, "/api/auth/chat-rooms", &ada.token).await.0, 200, "lists go on");
-                load.gets_on(10, Duration::from_secs(10)).await;
+                assert_eq!(get(&service.public, "/api/auth/chat-rooms", &ada.token).await.0, 200, "lists keep working");
+                load.wait_for_progress(10, Duration::from_secs(10)).await;
             }
             assert_eq!(rooms_of_derby(&owner).await, 0);
             assert_eq!(get(&service.public, "/readyz", "").await.0, 200, "ready without a homeserver");
@@ -122,12 +122,12 @@ async fn fails(fault: Fault) {
 
             fault.end(synapse, &proxy).await;
             let back = Instant::now();
-            within(PATIENCE, "people join again", async || {
+            within(PATIENCE, "fans can join again", async || {
                 client.act("join", &room, &ben, json!({})).await.status == 200
             })
             .await;
             let joined = back.elapsed();
-            within(Duration::from_mins(2), "the room of the new match is made", async || {
+            within(Duration::from_mins(2), "the room of the new match is created", async || {
                 rooms_of_derby(&owner).await == 1
             })
             .await;
@@ -135,12 +135,12 @@ async fn fails(fault: Fault) {
             let outcome = load.finish(&service, &quiet, &owner).await;
             held(
                 "faults",
-                fault.words(),
+                fault.description(),
                 &format!(
-                    "{outcome}, {}; logged in {logins} times without chat credentials, the slowest after \
-                     {slowest_login:.1?}; opening and joining rooms was 503 chat_unavailable, the slowest after \
-                     {slowest_refusal:.1?} and the last after {last_refusal:.1?}; the first join {joined:.1?} after it was \
-                     back; the room of a match imported meanwhile was made after {made:.1?}",
+                    "{outcome}, {}; {logins} logins without chat credentials, the slowest in {slowest_login:.1?}; opening \
+                     and joining rooms returned 503 chat_unavailable, the slowest in {slowest_refusal:.1?} and the last in \
+                     {last_refusal:.1?}; the first join succeeded {joined:.1?} after the homeserver was back; the room of \
+                     a match imported during the fault was created after {made:.1?}",
                     outcome.refused()
                 ),
             );
@@ -152,18 +152,18 @@ async fn fails(fault: Fault) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "nightly: takes a minute"]
-async fn killed_under_load() {
-    fails(Fault::Killed).await;
+async fn kill_under_load_loses_no_write() {
+    run_with_fault(Fault::Killed).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "nightly: takes a minute"]
-async fn paused_under_load() {
-    fails(Fault::Paused).await;
+async fn pause_under_load_loses_no_write() {
+    run_with_fault(Fault::Paused).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "nightly: takes a minute"]
-async fn slow_under_load() {
-    fails(Fault::Slow).await;
+async fn slowness_under_load_loses_no_write() {
+    run_with_fault(Fault::Slow).await;
 }

@@ -1,4 +1,4 @@
-//! Leaderboards that have something to show, and what they should show.
+//! Fills leaderboards, and compares them with the database.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use crate::{
     stage::process::{Process, Setting, get},
 };
 
-/// The first matches are for results; nobody of the crowd predicts them.
+/// Number of matches that receive results, from the first one on. Fans who create load do not predict these.
 pub(crate) const WITH_RESULTS: i64 = 3;
-/// How many have predicted those.
+/// Number of users who predict those matches.
 const PLAYERS: i64 = 2_000;
 
-/// People who have predicted the first matches: the same in each run, and different for everybody.
+/// Adds users with predictions for the first matches. Predictions differ between users, but not between runs.
 pub(crate) async fn add_players(owner: &PgConnectOptions) {
     let db = PgPool::connect_with(owner.clone()).await.expect("connected");
     sqlx::query(
@@ -36,12 +36,12 @@ pub(crate) async fn add_players(owner: &PgConnectOptions) {
     db.close().await;
 }
 
-/// Gives the first matches results.
+/// Imports results for the first matches.
 pub(crate) fn import(setting: &Setting, results: &[(i32, i32)]) {
     setting.expect(&["fixtures", "import", "-"], &matches(results));
 }
 
-/// Waits until every result is in all scores, and all scores are on the boards; returns how long it took.
+/// Waits until every result is in all scores and all scores are on the leaderboards; returns how long it took.
 pub(crate) async fn settled(owner: &PgConnectOptions, most: Duration) -> Duration {
     let (began, db) = (Instant::now(), PgPool::connect_with(owner.clone()).await.expect("connected"));
     let query = "select (select count(*) from event_results where applied_at is null) + (select count(*) from outbox)";
@@ -50,16 +50,16 @@ pub(crate) async fn settled(owner: &PgConnectOptions, most: Duration) -> Duratio
         if left == 0 {
             break;
         }
-        assert!(began.elapsed() < most, "{left} results or messages still wait after {most:?}");
+        assert!(began.elapsed() < most, "{left} results or messages are still pending after {most:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     db.close().await;
     began.elapsed()
 }
 
-/// Every score is what predictions and results make it, and everybody has had the coins for their points, once. A point
-/// must be worth a coin.
-pub(crate) async fn add_up(setting: &Setting, owner: &PgConnectOptions) {
+/// Checks that every score matches predictions and results, and that every user was paid for their points exactly once.
+/// Requires a rate of one coin per point.
+pub(crate) async fn verify_scores_and_payouts(setting: &Setting, owner: &PgConnectOptions) {
     const EARNED: &str = "
         select user_id, sum(points)::bigint from (
             select p.user_id, greatest(prediction_points(1::smallint, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
@@ -69,16 +69,16 @@ pub(crate) async fn add_up(setting: &Setting, owner: &PgConnectOptions) {
     const PAID: &str =
         "select user_id, sum(amount)::bigint from coin_transactions where kind = 'points' group by user_id order by 1";
     let rebuilt = setting.expect(&["scores", "rebuild", "--dry-run"], "");
-    assert_eq!(rebuilt, "every score is what predictions and results make it");
+    assert_eq!(rebuilt, "every score matches predictions and results");
     let db = PgPool::connect_with(owner.clone()).await.expect("connected");
     let earned: Vec<(i64, i64)> = sqlx::query_as(EARNED).fetch_all(&db).await.expect("read");
     let paid: Vec<(i64, i64)> = sqlx::query_as(PAID).fetch_all(&db).await.expect("read");
     db.close().await;
-    assert!(earned.len() > 100, "many were right");
-    assert!(paid == earned, "everybody is paid once for what they earned");
+    assert!(earned.len() > 100, "many users earned points");
+    assert!(paid == earned, "every user is paid exactly once for their points");
 }
 
-/// The first hundred by the database.
+/// Top hundred according to the database.
 pub(crate) async fn expected(owner: &PgConnectOptions) -> Vec<Value> {
     const BOARD: &str = "select user_id, points, exact, correct, settled, rank() over (order by points desc)
         from user_scores where scope = 'all' and settled > 0
@@ -87,11 +87,11 @@ pub(crate) async fn expected(owner: &PgConnectOptions) -> Vec<Value> {
     let rows: Vec<(i64, i32, i32, i32, i32, i64)> = sqlx::query_as(BOARD).fetch_all(&db).await.expect("read");
     db.close().await;
     let entry = |(user, points, exact, correct, settled, rank)| json!({"user": user, "points": points, "exact": exact, "correct": correct, "settled": settled, "rank": rank});
-    assert!(!rows.is_empty(), "there is something to show");
+    assert!(!rows.is_empty(), "the leaderboard is not empty");
     rows.into_iter().map(entry).collect()
 }
 
-/// The first hundred by the board of everybody, or the code of the refusal.
+/// Top hundred of the global leaderboard, or status and code of the error.
 pub(crate) async fn shown(service: &Process, token: &str) -> Result<Vec<Value>, String> {
     let (status, answer) = get(&service.public, "/api/auth/leaderboards?per_page=100", token).await;
     if status != 200 {
@@ -104,12 +104,12 @@ pub(crate) async fn shown(service: &Process, token: &str) -> Result<Vec<Value>, 
     Ok(top)
 }
 
-/// Asks until the board is there again; returns how long it took.
-pub(crate) async fn comes_back(service: &Process, token: &str, most: Duration) -> Duration {
+/// Polls until the leaderboard is available again; returns how long it took.
+pub(crate) async fn wait_until_available(service: &Process, token: &str, most: Duration) -> Duration {
     let began = Instant::now();
     while let Err(refusal) = shown(service, token).await {
         assert!(refusal.starts_with("503 leaderboard_"), "{refusal}");
-        assert!(began.elapsed() < most, "no board within {most:?}: {refusal}");
+        assert!(began.elapsed() < most, "no leaderboard within {most:?}: {refusal}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     began.elapsed()

@@ -1,4 +1,4 @@
-//! People who predict and spend coins while parts fail, and the proof that what they were told is so.
+//! Fans who predict and spend coins while dependencies fail, and the proof that every acknowledged write was stored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,12 +17,12 @@ use tokio::task::JoinHandle;
 
 use crate::stage::process::{Process, Setting};
 
-/// How many matches there are to predict.
+/// Number of imported matches.
 const MATCHES: usize = 40;
-/// How long a fan goes on asking for the same: longer than any fault of these tests.
+/// How long a fan retries the same request: longer than any fault of these tests.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// Matches that are years away, the first of them with results.
+/// Fixture document with matches in the far future, the first of them with results.
 pub(crate) fn matches(results: &[(i32, i32)]) -> String {
     let matches: Vec<Value> = (0..MATCHES)
         .map(|number| {
@@ -39,52 +39,52 @@ pub(crate) fn matches(results: &[(i32, i32)]) -> String {
     .to_string()
 }
 
-/// Somebody with a token.
+/// A user with a session token.
 #[derive(Clone)]
 pub(crate) struct Fan {
     pub(crate) id: i64,
     pub(crate) token: String,
 }
 
-/// Who is there before anything fails.
+/// Fans and matches that exist before the fault.
 pub(crate) struct Crowd {
     pub(crate) fans: Vec<Fan>,
-    /// The matches that can be predicted.
+    /// Matches that are open for predictions.
     events: Vec<i64>,
 }
 
-/// What a fan says of a match: goals, and how sure they are.
-type Word = (i16, i16, i16);
+/// Home goals, away goals and confidence.
+type Forecast = (i16, i16, i16);
 
-/// What one fan was told.
+/// Writes of one fan that the service acknowledged.
 #[derive(Default)]
 struct Acknowledged {
-    /// Of each match, every word that was acknowledged, in order.
-    words: BTreeMap<i64, Vec<Word>>,
-    /// The transaction and amount of each deduction, by its reference.
+    /// Acknowledged forecasts of each match, in order.
+    forecasts: BTreeMap<i64, Vec<Forecast>>,
+    /// Transaction and amount of each deduction, by its reference.
     deductions: BTreeMap<String, (String, i64)>,
 }
 
-/// What all of them saw.
+/// Observations shared by all fans.
 #[derive(Default)]
 struct Seen {
     acknowledged: Vec<Instant>,
-    /// How often each answer came that was none yet, by status and code.
+    /// Number of failed attempts by status and error code.
     refusals: BTreeMap<String, usize>,
-    /// How long the longest request took.
+    /// Duration of the slowest request.
     slowest: Duration,
-    /// 503 without a word when to come again.
-    without_advice: usize,
+    /// Number of 503 responses without `Retry-After`.
+    without_retry_after: usize,
 }
 
-/// Fans at work.
+/// Running tasks of all fans.
 pub(crate) struct Load {
     fans: Vec<(i64, JoinHandle<Acknowledged>)>,
     stop: Arc<AtomicBool>,
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What became of it, after it was compared with the database.
+/// Result of a load after comparison with the database.
 pub(crate) struct Outcome {
     pub(crate) predictions: usize,
     pub(crate) deductions: usize,
@@ -94,13 +94,13 @@ pub(crate) struct Outcome {
 }
 
 impl Crowd {
-    /// Puts matches and people in.
-    pub(crate) async fn gather(setting: &Setting, owner: &PgConnectOptions, fans: usize) -> Self {
-        Self::gather_without_first(setting, owner, fans, 0).await
+    /// Imports matches and creates fans.
+    pub(crate) async fn create(setting: &Setting, owner: &PgConnectOptions, fans: usize) -> Self {
+        Self::create_without_first(setting, owner, fans, 0).await
     }
 
-    /// The same, where the first matches will have results and are not predicted.
-    pub(crate) async fn gather_without_first(
+    /// Like `create`, but fans do not predict the first matches, which will receive results.
+    pub(crate) async fn create_without_first(
         setting: &Setting,
         owner: &PgConnectOptions,
         fans: usize,
@@ -110,11 +110,14 @@ impl Crowd {
         let issue = setting.clone().with("MATCHDAY_COINS__WELCOME", "1000000");
         let make = || {
             let token = issue.expect(&["sessions", "issue"], "");
-            let id =
-                token.split('_').nth(1).and_then(|id| i64::from_str_radix(id, 36).ok()).expect("whose token it is");
+            let id = token
+                .split('_')
+                .nth(1)
+                .and_then(|id| i64::from_str_radix(id, 36).ok())
+                .expect("a token with a user id");
             Fan { id, token }
         };
-        // Most of it is waiting.
+        // In parallel, because each command mostly waits.
         let fans = std::thread::scope(|scope| {
             let making: Vec<_> = (0..fans).map(|_| scope.spawn(make)).collect();
             making.into_iter().map(|one| one.join().expect("a fan")).collect()
@@ -129,25 +132,25 @@ impl Crowd {
         Self { fans, events }
     }
 
-    /// Sends them to a process, until they are told to stop.
+    /// Starts requests of all fans to a process, until `finish` stops them.
     pub(crate) fn start(&self, process: &Process) -> Load {
         let (stop, seen) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Seen>>::default());
         let fans = self.fans.iter().map(|fan| {
             let web = reqwest::Client::builder().timeout(Duration::from_secs(30)).build().expect("a client");
-            let visit = Visit {
+            let task = FanTask {
                 base: process.public.clone(),
                 web,
                 fan: fan.clone(),
                 stop: Arc::clone(&stop),
                 seen: Arc::clone(&seen),
             };
-            (fan.id, tokio::spawn(visit.run(self.events.clone())))
+            (fan.id, tokio::spawn(task.run(self.events.clone())))
         });
         Load { fans: fans.collect(), stop, seen }
     }
 }
 
-struct Visit {
+struct FanTask {
     base: String,
     web: reqwest::Client,
     fan: Fan,
@@ -155,17 +158,17 @@ struct Visit {
     seen: Arc<Mutex<Seen>>,
 }
 
-impl Visit {
+impl FanTask {
     async fn run(self, events: Vec<i64>) -> Acknowledged {
-        let mut told = Acknowledged::default();
+        let mut recorded = Acknowledged::default();
         for number in 0_u16.. {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
             let small = i16::try_from(number % 100).expect("below 100");
-            // Never the same word twice in a row, so that each can be told from a repetition.
-            let (event, word) = (events[usize::from(number) % events.len()], (small % 4, small % 3, small));
-            let (home, away, confidence) = word;
+            // Consecutive forecasts of a match differ, so that a repeated one is recognisable as a retry.
+            let (event, forecast) = (events[usize::from(number) % events.len()], (small % 4, small % 3, small));
+            let (home, away, confidence) = forecast;
             let pick = match home.cmp(&away) {
                 std::cmp::Ordering::Greater => "home",
                 std::cmp::Ordering::Less => "away",
@@ -173,29 +176,30 @@ impl Visit {
             };
             let prediction = json!({"event_id": event, "prediction": pick, "confidence": confidence,
                                     "score_prediction": {"home": home, "away": away}});
-            self.until_answered("/api/auth/predictions", &prediction).await;
-            told.words.entry(event).or_default().push(word);
+            self.retry_until_success("/api/auth/predictions", &prediction).await;
+            recorded.forecasts.entry(event).or_default().push(forecast);
 
             let (reference, amount) = (format!("order-{number}"), 1 + i64::from(number % 9));
             let deduction = json!({"amount": amount, "reason": "purchase", "reference_id": reference});
-            let answer = self.until_answered("/api/auth/coins/deduct", &deduction).await;
+            let answer = self.retry_until_success("/api/auth/coins/deduct", &deduction).await;
             let transaction = answer["data"]["transaction_id"].as_str().expect("an id").to_owned();
-            told.deductions.insert(reference, (transaction, amount));
+            recorded.deductions.insert(reference, (transaction, amount));
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        told
+        recorded
     }
 
-    /// Asks for the same until it is done. An app would do so too, with longer pauses.
-    async fn until_answered(&self, path: &str, body: &Value) -> Value {
+    /// Retries the request until it succeeds. A real app would pause longer between attempts.
+    async fn retry_until_success(&self, path: &str, body: &Value) -> Value {
         let began = Instant::now();
         loop {
             let sent = Instant::now();
             let request = self.web.post(format!("{}{path}", self.base)).bearer_auth(&self.fan.token).json(body);
             let outcome = match request.send().await {
                 Ok(answer) => {
-                    let (status, advice) = (answer.status().as_u16(), answer.headers().contains_key("retry-after"));
-                    answer.json::<Value>().await.map(|body| (status, advice, body))
+                    let (status, has_retry_after) =
+                        (answer.status().as_u16(), answer.headers().contains_key("retry-after"));
+                    answer.json::<Value>().await.map(|body| (status, has_retry_after, body))
                 }
                 Err(error) => Err(error),
             };
@@ -207,43 +211,43 @@ impl Visit {
                         seen.acknowledged.push(Instant::now());
                         return body;
                     }
-                    Ok((status, advice, body)) => {
-                        seen.without_advice += usize::from(status == 503 && !advice);
+                    Ok((status, has_retry_after, body)) => {
+                        seen.without_retry_after += usize::from(status == 503 && !has_retry_after);
                         let code = body["code"].as_str().unwrap_or_default();
                         *seen.refusals.entry(format!("{status} {code}")).or_default() += 1;
                     }
-                    Err(_) => *seen.refusals.entry("no answer".to_owned()).or_default() += 1,
+                    Err(_) => *seen.refusals.entry("no response".to_owned()).or_default() += 1,
                 }
             }
-            assert!(began.elapsed() < PATIENCE, "not answered within {PATIENCE:?}: {path} {body}");
+            assert!(began.elapsed() < PATIENCE, "not successful within {PATIENCE:?}: {path} {body}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 }
 
 impl Load {
-    /// How much was acknowledged until now.
+    /// Number of writes acknowledged so far.
     pub(crate) fn acknowledged(&self) -> usize {
         self.seen.lock().expect("not poisoned").acknowledged.len()
     }
 
-    /// Waits until so many more are refused.
-    pub(crate) async fn is_refused(&self, more: usize, most: Duration) {
+    /// Waits until this many more requests are refused.
+    pub(crate) async fn wait_for_refusals(&self, more: usize, most: Duration) {
         let refused = || self.seen.lock().expect("not poisoned").refusals.values().sum::<usize>();
         let (began, before) = (Instant::now(), refused());
         while refused() < before + more {
-            assert!(began.elapsed() < most, "not {more} more refused within {most:?}");
+            assert!(began.elapsed() < most, "fewer than {more} more refused within {most:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// Waits until so much more is acknowledged; returns how long it took.
-    pub(crate) async fn gets_on(&self, more: usize, most: Duration) -> Duration {
+    /// Waits until this many more writes are acknowledged; returns how long it took.
+    pub(crate) async fn wait_for_progress(&self, more: usize, most: Duration) -> Duration {
         let (began, before) = (Instant::now(), self.acknowledged());
         while self.acknowledged() < before + more {
             assert!(
                 began.elapsed() < most,
-                "not {more} more within {most:?}: {:?}",
+                "fewer than {more} more acknowledged within {most:?}: {:?}",
                 self.seen.lock().expect("not poisoned").refusals
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -251,30 +255,31 @@ impl Load {
         began.elapsed()
     }
 
-    /// Lets all of them finish what they are at, and compares what they were told with what is there: nothing
-    /// acknowledged is missing, nothing is there twice, and the coins add up.
+    /// Lets all fans finish their current request, and compares the acknowledged writes with the database: none is
+    /// missing, none is stored twice, and the coins add up.
     pub(crate) async fn finish(self, service: &Process, setting: &Setting, owner: &PgConnectOptions) -> Outcome {
         self.stop.store(true, Ordering::Relaxed);
         let (ids, tasks): (Vec<i64>, Vec<_>) = self.fans.into_iter().unzip();
-        let told = join_all(tasks).await.into_iter().map(|told| told.expect("a fan"));
-        let told: BTreeMap<i64, Acknowledged> = ids.into_iter().zip(told).collect();
+        let recorded = join_all(tasks).await.into_iter().map(|recorded| recorded.expect("a fan"));
+        let recorded: BTreeMap<i64, Acknowledged> = ids.into_iter().zip(recorded).collect();
         let db = PgPool::connect_with(owner.clone()).await.expect("connected");
-        let (predictions, deductions) = (compare_words(&db, &told).await, compare_deductions(&db, &told).await);
+        let (predictions, deductions) =
+            (compare_forecasts(&db, &recorded).await, compare_deductions(&db, &recorded).await);
         db.close().await;
-        // The owner's way to the database is one that no test breaks.
+        // The audit connects as the owner, whose connection no test breaks.
         let audit = setting.expect(&["coins", "audit"], "");
-        assert!(audit.ends_with("every wallet is what its history makes it"), "{audit}");
+        assert!(audit.ends_with("every wallet matches its history"), "{audit}");
         let mut seen = std::mem::take(&mut *self.seen.lock().expect("not poisoned"));
         seen.acknowledged.sort_unstable();
         assert_eq!(seen.acknowledged.len(), predictions + deductions);
         let faults: BTreeMap<_, _> = seen.refusals.iter().filter(|(answer, _)| !answer.starts_with("503 ")).collect();
         assert!(
             faults.is_empty(),
-            "whoever cannot be served now is told 503, and nothing else: {:?} because of {:#?}",
+            "refused requests must get 503 and nothing else: {:?} because of {:#?}",
             seen.refusals,
             causes(service)
         );
-        assert_eq!(seen.without_advice, 0, "503 without Retry-After");
+        assert_eq!(seen.without_retry_after, 0, "503 without Retry-After");
         Outcome {
             predictions,
             deductions,
@@ -285,45 +290,47 @@ impl Load {
     }
 }
 
-/// What a process gave as the causes of errors.
+/// Error codes and causes in the log of a process.
 pub(crate) fn causes(service: &Process) -> BTreeSet<String> {
     let lines = service.log();
     let lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.filter_map(|line| Some(format!("{}: {}", line["code"].as_str()?, line["cause"].as_str()?))).collect()
 }
 
-/// Every word that was acknowledged is there in its order, the last one counts, and each match's tally is the sum of it.
-async fn compare_words(db: &PgPool, told: &BTreeMap<i64, Acknowledged>) -> usize {
+/// Checks that all acknowledged forecasts are stored in order, that the last one is current, and that each match's
+/// tally is the sum of its predictions. Returns the number of forecasts.
+async fn compare_forecasts(db: &PgPool, recorded: &BTreeMap<i64, Acknowledged>) -> usize {
     type Row = (i64, i64, i16, i16, i16);
     let rows: Vec<Row> = sqlx::query_as(
         "select user_id, event_id, home_goals, away_goals, confidence from (
              select user_id, event_id, revision, home_goals, away_goals, confidence from prediction_revisions
-             union all select user_id, event_id, revision, home_goals, away_goals, confidence from predictions) said
+             union all select user_id, event_id, revision, home_goals, away_goals, confidence from predictions) revisions
          where user_id = any($1)
          order by user_id, event_id, revision",
     )
-    .bind(told.keys().copied().collect::<Vec<_>>())
+    .bind(recorded.keys().copied().collect::<Vec<_>>())
     .fetch_all(db)
     .await
     .expect("read");
-    let mut written: BTreeMap<(i64, i64), Vec<Word>> = BTreeMap::new();
+    let mut written: BTreeMap<(i64, i64), Vec<Forecast>> = BTreeMap::new();
     for (user, event, home, away, confidence) in rows {
-        let words = written.entry((user, event)).or_default();
-        // Who was not answered says the same again, and the service may keep that they said it twice.
-        if words.last() != Some(&(home, away, confidence)) {
-            words.push((home, away, confidence));
+        let forecasts = written.entry((user, event)).or_default();
+        // A fan whose request got no response repeats the same forecast, and the service may store both as revisions.
+        if forecasts.last() != Some(&(home, away, confidence)) {
+            forecasts.push((home, away, confidence));
         }
     }
-    let said =
-        told.iter().flat_map(|(user, told)| told.words.iter().map(|(event, words)| ((*user, *event), words.clone())));
-    let said: BTreeMap<(i64, i64), Vec<Word>> = said.collect();
-    let differ: Vec<_> = said
+    let expected = recorded.iter().flat_map(|(user, recorded)| {
+        recorded.forecasts.iter().map(|(event, forecasts)| ((*user, *event), forecasts.clone()))
+    });
+    let expected: BTreeMap<(i64, i64), Vec<Forecast>> = expected.collect();
+    let differ: Vec<_> = expected
         .keys()
         .chain(written.keys())
-        .filter(|key| written.get(key) != said.get(key))
-        .map(|key| (key, written.get(key), said.get(key)))
+        .filter(|key| written.get(key) != expected.get(key))
+        .map(|key| (key, written.get(key), expected.get(key)))
         .collect();
-    assert!(differ.is_empty(), "what is written is not what was acknowledged: {differ:?}");
+    assert!(differ.is_empty(), "stored forecasts differ from acknowledged ones: {differ:?}");
     let miscounted: Vec<(i64,)> = sqlx::query_as(
         "select event_id from (
              select event_id, sum(home) as home, sum(draw) as draw, sum(away) as away, sum(confidence) as confidence
@@ -336,71 +343,71 @@ async fn compare_words(db: &PgPool, told: &BTreeMap<i64, Acknowledged>) -> usize
          where event_id = any($1)
            and (t.home, t.draw, t.away, t.confidence) is distinct from (p.home, p.draw, p.away, p.confidence)",
     )
-    .bind(said.keys().map(|(_, event)| *event).collect::<Vec<_>>())
+    .bind(expected.keys().map(|(_, event)| *event).collect::<Vec<_>>())
     .fetch_all(db)
     .await
     .expect("read");
     assert_eq!(miscounted, [], "matches whose tally is not the sum of their predictions");
-    said.values().map(Vec::len).sum()
+    expected.values().map(Vec::len).sum()
 }
 
-/// Every deduction that was acknowledged is there once, and no other is.
-async fn compare_deductions(db: &PgPool, told: &BTreeMap<i64, Acknowledged>) -> usize {
+/// Checks that exactly the acknowledged deductions are stored, each once. Returns their number.
+async fn compare_deductions(db: &PgPool, recorded: &BTreeMap<i64, Acknowledged>) -> usize {
     let rows: Vec<(i64, String, uuid::Uuid, i64)> = sqlx::query_as(
         "select user_id, reference, transaction_id, -amount from coin_transactions
          where kind = 'deduction' and user_id = any($1)",
     )
-    .bind(told.keys().copied().collect::<Vec<_>>())
+    .bind(recorded.keys().copied().collect::<Vec<_>>())
     .fetch_all(db)
     .await
     .expect("read");
     let count = rows.len();
     let written: BTreeSet<_> =
         rows.into_iter().map(|(user, reference, id, amount)| (user, reference, format!("txn_{id}"), amount)).collect();
-    let acknowledged: BTreeSet<_> = told
+    let acknowledged: BTreeSet<_> = recorded
         .iter()
-        .flat_map(|(user, told)| {
-            told.deductions.iter().map(|(name, (id, amount))| (*user, name.clone(), id.clone(), *amount))
+        .flat_map(|(user, recorded)| {
+            recorded.deductions.iter().map(|(name, (id, amount))| (*user, name.clone(), id.clone(), *amount))
         })
         .collect();
-    let [lost, unasked] = [acknowledged.difference(&written), written.difference(&acknowledged)];
-    assert_eq!(lost.collect::<Vec<_>>(), Vec::<&_>::new(), "acknowledged, and not there");
-    assert_eq!(unasked.collect::<Vec<_>>(), Vec::<&_>::new(), "there, and not acknowledged");
-    assert_eq!(written.len(), count, "there twice");
+    let [lost, unexpected] = [acknowledged.difference(&written), written.difference(&acknowledged)];
+    assert_eq!(lost.collect::<Vec<_>>(), Vec::<&_>::new(), "acknowledged but not stored");
+    assert_eq!(unexpected.collect::<Vec<_>>(), Vec::<&_>::new(), "stored but not acknowledged");
+    assert_eq!(written.len(), count, "stored twice");
     count
 }
 
 impl Outcome {
-    /// The longest time without any acknowledgement: from the last one before a fault to the first one after it.
+    /// Longest time between two acknowledgements: from the last one before a fault to the first one after it.
     pub(crate) fn longest_silence(&self) -> Duration {
         self.acknowledged.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
     }
 
-    /// For people: what was answered meanwhile to those who were not served.
+    /// Summary of the refused requests for the report.
     pub(crate) fn refused(&self) -> String {
-        let each = self.refusals.iter().map(|(answer, times)| format!("{} times {answer}", thousands(*times)));
+        let each = self.refusals.iter().map(|(answer, times)| format!("{} × {answer}", thousands(*times)));
         let all = each.collect::<Vec<_>>().join(", ");
         if all.is_empty() {
-            "nothing was refused".to_owned()
+            "no request was refused".to_owned()
         } else {
-            format!("refused meanwhile, and then done: {all}")
+            format!("refused first and successful on retry: {all}")
         }
     }
 }
 
-/// For people: how much was acknowledged, and that it is all there.
+/// Summary of the acknowledged writes for the report.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} predictions and {} deductions acknowledged, all there once",
+            "{} predictions and {} deductions acknowledged, each stored exactly once",
             thousands(self.predictions),
             thousands(self.deductions)
         )
     }
 }
 
-/// A number as people write it.
+/// Formats a number with thousands separators.
 pub(crate) fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -1,6 +1,7 @@
-//! What holds when a part fails: the real binary, the real parts, each test with parts of its own that it may break.
+//! Guarantees that hold when a dependency fails. Tests run the real binary with real dependencies, which each test
+//! starts for itself and may break.
 //!
-//! The quick half runs with all other tests. The rest is marked as ignored and runs every night: `just faults`.
+//! Fast tests run with all other tests. The rest is marked as ignored and runs every night: `just faults`.
 
 #[path = "../stage/mod.rs"]
 mod stage;

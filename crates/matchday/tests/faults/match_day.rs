@@ -1,4 +1,4 @@
-//! A match day on which everything is killed once while the demo is played: the service, NATS and the homeserver.
+//! Two simulated matches, during which the service, NATS and the homeserver are killed once each.
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +21,10 @@ use crate::{
     },
 };
 
-/// How many listen.
+/// Number of live stream listeners.
 const LISTENERS: usize = 5;
 
-/// The simulation, and what it said so far.
+/// A running `matchday simulate`, and its output so far.
 struct Simulation {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -48,7 +48,7 @@ impl Simulation {
         self.lines.lock().expect("not poisoned").clone()
     }
 
-    /// How many goals were written so far.
+    /// Number of goals written so far.
     fn goals(&self) -> usize {
         self.lines().iter().filter(|line| line.contains("goal: ")).count()
     }
@@ -61,12 +61,12 @@ impl Drop for Simulation {
     }
 }
 
-/// What a match was told to be, as (what, score), from the words of the simulation: by its teams.
+/// Simulated incidents as (kind, score) by teams, parsed from the simulation's output.
 fn played(lines: &[String]) -> BTreeMap<String, Vec<(String, String)>> {
     let mut matches: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     for line in lines {
-        let Some((_, told)) = line.split_once("'  ") else { continue };
-        let (what, score) = told.split_once(": ").expect("what and a score");
+        let Some((_, incident)) = line.split_once("'  ") else { continue };
+        let (what, score) = incident.split_once(": ").expect("a kind and a score");
         if what != "kick-off" {
             matches.entry(teams(score)).or_default().push((what.to_owned(), score.to_owned()));
         }
@@ -74,13 +74,13 @@ fn played(lines: &[String]) -> BTreeMap<String, Vec<(String, String)>> {
     matches
 }
 
-/// The teams in a score like `Old Quay 0 – 1 Harbour United`.
+/// Teams in a score like `Old Quay 0 – 1 Harbour United`.
 fn teams(score: &str) -> String {
     score.chars().filter(|c| !c.is_ascii_digit()).collect::<String>().replace("  ", " ").replace(" –  ", " – ")
 }
 
-/// Somebody who listens, and comes back to where they were whenever the connection is lost.
-async fn listen(base: String, token: String, heard: Arc<Mutex<BTreeMap<String, Value>>>, back: Arc<Mutex<u32>>) {
+/// Listens to the live stream, and resumes with `Last-Event-ID` whenever the connection is lost.
+async fn listen(base: String, token: String, received: Arc<Mutex<BTreeMap<String, Value>>>, back: Arc<Mutex<u32>>) {
     let web = reqwest::Client::new();
     let mut last: Option<String> = None;
     loop {
@@ -98,10 +98,10 @@ async fn listen(base: String, token: String, heard: Arc<Mutex<BTreeMap<String, V
                 while let Some(end) = text.find("\n\n") {
                     let block: String = text.drain(..end + 2).collect();
                     let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-                    assert_ne!(field("event: ").as_deref(), Some("reset"), "something was missed");
+                    assert_ne!(field("event: ").as_deref(), Some("reset"), "an event was missed");
                     if let (Some("event"), Some(data)) = (field("event: ").as_deref(), field("data: ")) {
                         let data = serde_json::from_str(&data).expect("JSON");
-                        heard.lock().expect("not poisoned").insert(field("id: ").expect("an id"), data);
+                        received.lock().expect("not poisoned").insert(field("id: ").expect("an id"), data);
                     }
                     last = field("id: ").or(last);
                 }
@@ -111,14 +111,14 @@ async fn listen(base: String, token: String, heard: Arc<Mutex<BTreeMap<String, V
     }
 }
 
-/// A backend that is told what happens: what came under which id.
+/// An app backend that receives webhooks and stores them with their ids.
 #[derive(Clone, Default)]
 struct Backend {
     taken: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
 impl Backend {
-    /// Listens, and takes what comes; returns where.
+    /// Starts to accept webhooks; returns the URL of the endpoint.
     async fn start(&self) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -134,7 +134,7 @@ impl Backend {
         format!("http://{address}/hook")
     }
 
-    /// The ids of each result by (match, revision).
+    /// Webhook ids of each result, by match and revision.
     fn results(&self) -> BTreeMap<(i64, i64), Vec<String>> {
         let mut results: BTreeMap<(i64, i64), Vec<String>> = BTreeMap::new();
         for (id, message) in self.taken.lock().expect("not poisoned").iter() {
@@ -151,9 +151,9 @@ impl Backend {
     }
 }
 
-/// What a listener heard, as the simulation would say it.
-fn heard_of(heard: &BTreeMap<String, Value>) -> BTreeMap<String, Vec<(String, String)>> {
-    let mut in_order: Vec<_> = heard.iter().collect();
+/// Incidents that a listener received, in the simulation's terms.
+fn received_incidents(received: &BTreeMap<String, Value>) -> BTreeMap<String, Vec<(String, String)>> {
+    let mut in_order: Vec<_> = received.iter().collect();
     in_order.sort_by_key(|(id, _)| id.split('-').next_back().and_then(|number| number.parse::<u64>().ok()));
     let mut matches: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     let mut goals: BTreeMap<String, i64> = BTreeMap::new();
@@ -169,7 +169,7 @@ fn heard_of(heard: &BTreeMap<String, Value>) -> BTreeMap<String, Vec<(String, St
             ("live", true) => continue,
             ("finished", true) => "full time",
             ("finished", false) => "corrected",
-            _ if before.is_some_and(|before| before > home_score + away_score) => "taken back",
+            _ if before.is_some_and(|before| before > home_score + away_score) => "disallowed",
             _ => "goal",
         };
         matches.entry(teams(&score)).or_default().push((what.to_owned(), score));
@@ -177,7 +177,7 @@ fn heard_of(heard: &BTreeMap<String, Value>) -> BTreeMap<String, Vec<(String, St
     matches
 }
 
-/// What the bot told a room, as the simulation would say it.
+/// Incidents that the bot announced in a room, in the simulation's terms.
 async fn announced(homeserver: &Homeserver, person: &Person, room: &str) -> Vec<(String, String)> {
     let path = format!("/_matrix/client/v3/rooms/{room}/messages?dir=b&limit=500");
     let (status, page) = homeserver.get(&path, person.chat_token()).await;
@@ -189,29 +189,29 @@ async fn announced(homeserver: &Homeserver, person: &Person, room: &str) -> Vec<
             let (kind, body) = (&event["content"]["app.matchday.announcement"]["kind"], &event["content"]["body"]);
             let what = match kind.as_str().expect("a kind") {
                 "goal" => "goal",
-                "goal_taken_back" => "taken back",
+                "goal_taken_back" => "disallowed",
                 "full_time" => "full time",
                 "corrected" => "corrected",
                 _ => return None,
             };
-            let body = body.as_str().expect("words");
+            let body = body.as_str().expect("a text");
             let score = body.trim_start_matches("Full time: ").trim_start_matches("Corrected result: ");
             let score = score.split_once("! ").map_or(score, |(_, score)| score);
-            let score = score.split_once("not count. ").map_or(score, |(_, score)| score);
-            let score = score.split_once(" (it was").map_or(score, |(score, _)| score);
+            let score = score.split_once("disallowed. ").map_or(score, |(_, score)| score);
+            let score = score.split_once(" (previously").map_or(score, |(score, _)| score);
             Some((what.to_owned(), score.to_owned()))
         })
         .collect()
 }
 
-/// Kills each of them once, with a goal before, one while it is away and one after; returns how long they were away.
+/// Kills each process once, with a goal before, during and after its downtime; returns the downtimes.
 async fn kill_each(
     simulation: &Simulation,
     setting: &Setting,
     (service, nats, synapse): (&mut Process, &mut Nats, &mut Synapse),
 ) -> [Duration; 3] {
     let goals = async |number: usize| {
-        within(Duration::from_mins(1), "goals fall", async || simulation.goals() >= number).await;
+        within(Duration::from_mins(1), "goals are scored", async || simulation.goals() >= number).await;
     };
     goals(1).await;
     service.kill();
@@ -223,7 +223,7 @@ async fn kill_each(
     nats.kill_all();
     let killed = Instant::now();
     goals(4).await;
-    nats.start_again().await;
+    nats.restart().await;
     let nats_away = killed.elapsed();
     goals(5).await;
     synapse.kill();
@@ -235,7 +235,7 @@ async fn kill_each(
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "nightly: takes two minutes"]
-async fn everything_is_killed_once_while_matches_are_played() {
+async fn match_day_survives_killing_each_process() {
     with_database(async |owner| {
         with_synapse(&owner, async |synapse| {
             let mut nats = Nats::alone().await;
@@ -254,33 +254,33 @@ async fn everything_is_killed_once_while_matches_are_played() {
             let fan = Client::new(&service).log_in("+15550100100", None).await;
             let listeners: Vec<_> = (0..LISTENERS)
                 .map(|_| {
-                    let (heard, back) = (Arc::<Mutex<BTreeMap<String, Value>>>::default(), Arc::<Mutex<u32>>::default());
+                    let (received, back) = (Arc::<Mutex<BTreeMap<String, Value>>>::default(), Arc::<Mutex<u32>>::default());
                     let base = format!("http://{address}");
-                    tokio::spawn(listen(base, fan.token.clone(), Arc::clone(&heard), Arc::clone(&back)));
-                    (heard, back)
+                    tokio::spawn(listen(base, fan.token.clone(), Arc::clone(&received), Arc::clone(&back)));
+                    (received, back)
                 })
                 .collect();
-            within(Duration::from_secs(20), "everybody listens", async || {
+            within(Duration::from_secs(20), "all listeners are connected", async || {
                 listeners.iter().all(|(_, back)| *back.lock().expect("not poisoned") > 0)
             })
             .await;
 
             let mut simulation = Simulation::start(&setting);
-            let away = kill_each(&simulation, &setting, (&mut service, &mut nats, synapse)).await;
-            within(Duration::from_mins(2), "the matches are played", async || {
+            let downtimes = kill_each(&simulation, &setting, (&mut service, &mut nats, synapse)).await;
+            within(Duration::from_mins(2), "the matches are finished", async || {
                 simulation.lines().iter().any(|line| line.starts_with("played"))
             })
             .await;
-            assert!(simulation.child.wait().expect("it ends").success());
+            assert!(simulation.child.wait().expect("an exit status").success());
             let expected = played(&simulation.lines());
             assert_eq!(expected.len(), 2, "{expected:?}");
 
-            for (number, (heard, _)) in listeners.iter().enumerate() {
-                within(Duration::from_secs(30), "every listener has heard of everything", async || {
-                    heard_of(&heard.lock().expect("not poisoned")) == expected
+            for (number, (received, _)) in listeners.iter().enumerate() {
+                within(Duration::from_secs(30), "every listener received every event", async || {
+                    received_incidents(&received.lock().expect("not poisoned")) == expected
                 })
                 .await;
-                assert_eq!(heard_of(&heard.lock().expect("not poisoned")), expected, "listener {number}");
+                assert_eq!(received_incidents(&received.lock().expect("not poisoned")), expected, "listener {number}");
             }
             let homeserver = Homeserver::at(&synapse.url);
             let events = Client::new(&service).get("/api/auth/events?per_page=100", &fan.token).await.expect(200);
@@ -292,36 +292,36 @@ async fn everything_is_killed_once_while_matches_are_played() {
                     continue;
                 };
                 let room = event["chat_room_id"].as_str().expect("a room");
-                // The demo has a match under way, in which a goal had fallen.
-                let told = async || {
-                    let mut told = announced(&homeserver, &fan, room).await;
-                    told.retain(|(_, score)| score != "Mill Lane 1 – 0 Northgate Rovers");
-                    told
+                // The demo starts with a live match in which a goal was already scored.
+                let announcements = async || {
+                    let mut all = announced(&homeserver, &fan, room).await;
+                    all.retain(|(_, score)| score != "Mill Lane 1 – 0 Northgate Rovers");
+                    all
                 };
-                shows(Duration::from_mins(1), "the room was told everything once", played, told).await;
+                shows(Duration::from_mins(1), "the room has each announcement once", played, announcements).await;
                 rooms += 1;
             }
             assert_eq!(rooms, 2);
             let results: usize =
                 expected.values().flatten().filter(|(what, _)| what == "full time" || what == "corrected").count();
-            within(Duration::from_mins(1), "the backend was told every result, and that scores have it", async || {
+            within(Duration::from_mins(1), "the backend received every result and score update", async || {
                 backend.results().len() >= results && backend.kinds("scores.updated") >= results
             })
             .await;
             for (result, mut ids) in backend.results() {
                 ids.dedup();
-                assert_eq!(ids.len(), 1, "one id however often it was told: {result:?}");
+                assert_eq!(ids.len(), 1, "every delivery of a result has the same id: {result:?}");
             }
             let hooks = backend.taken.lock().expect("not poisoned").len();
-            let told: usize = expected.values().map(Vec::len).sum();
+            let incidents: usize = expected.values().map(Vec::len).sum();
             let back: Vec<u32> = listeners.iter().map(|(_, back)| *back.lock().expect("not poisoned")).collect();
             held(
                 "faults",
-                "The service, NATS and the homeserver killed (-9) one after the other while two matches are played",
+                "Service, NATS and homeserver killed (-9) one after another while two matches are played",
                 &format!(
-                    "away for {away:.1?}; {told} goals and whistles were written, and \
-                     each was announced once in its room; {LISTENERS} listeners, who came back {back:?} times, missed none; \
-                     {hooks} webhooks were taken, each result under one id"
+                    "down for {downtimes:.1?}; {incidents} goals and status changes were written, and each was announced once in its \
+                     room; {LISTENERS} listeners, which connected {back:?} times, missed none; {hooks} webhook deliveries \
+                     were accepted, each result under one id"
                 ),
             );
         })

@@ -1,4 +1,4 @@
-//! NATS gone, frozen, and with a server less.
+//! NATS killed, paused, and with one server of a cluster missing.
 
 use std::time::{Duration, Instant};
 
@@ -24,18 +24,18 @@ fn setting_with(nats: &Nats, owner: &PgConnectOptions) -> Setting {
         .with("MATCHDAY_COINS__PER_POINT", "1")
 }
 
-async fn waiting(owner: &PgConnectOptions) -> i64 {
+async fn outbox_size(owner: &PgConnectOptions) -> i64 {
     let db = PgPool::connect_with(owner.clone()).await.expect("connected");
     let count = sqlx::query_scalar("select count(*) from outbox").fetch_one(&db).await.expect("read");
     db.close().await;
     count
 }
 
-/// It knows, is ready all the same, and answers what it is asked.
-async fn serves_without(service: &Process, token: &str) {
-    within(Duration::from_secs(10), "readiness says that NATS is away", async || {
-        let (status, told) = get(&service.public, "/readyz", "").await;
-        (status, &told["parts"]["nats"]) == (200, &json!("down"))
+/// Checks that the service reports NATS as down, stays ready, and serves requests.
+async fn serves_without_nats(service: &Process, token: &str) {
+    within(Duration::from_secs(10), "readiness reports NATS as down", async || {
+        let (status, reported) = get(&service.public, "/readyz", "").await;
+        (status, &reported["parts"]["nats"]) == (200, &json!("down"))
     })
     .await;
     for path in ["/api/auth/events", "/api/auth/me", "/api/auth/leaderboards", "/api/auth/predictions"] {
@@ -44,37 +44,38 @@ async fn serves_without(service: &Process, token: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_and_started_again_under_load() {
+async fn kill_under_load_loses_no_write() {
     with_database(async |owner| {
         let mut nats = Nats::alone().await;
         let setting = setting_with(&nats, &owner);
-        let crowd = Crowd::gather_without_first(&setting, &owner, 8, leaderboards::WITH_RESULTS).await;
+        let crowd = Crowd::create_without_first(&setting, &owner, 8, leaderboards::WITH_RESULTS).await;
         leaderboards::add_players(&owner).await;
         let service = setting.start(&["serve"]);
         let token = &crowd.fans[0].token;
         leaderboards::import(&setting, &[(2, 1)]);
         leaderboards::settled(&owner, Duration::from_secs(30)).await;
         let load = crowd.start(&service);
-        load.gets_on(100, Duration::from_secs(20)).await;
+        load.wait_for_progress(100, Duration::from_secs(20)).await;
         nats.kill_all();
         let killed = Instant::now();
         leaderboards::import(&setting, &[(2, 1), (0, 0)]);
-        serves_without(&service, token).await;
-        load.gets_on(200, Duration::from_secs(20)).await;
-        let messages = waiting(&owner).await;
-        assert!(messages > 0, "what cannot be sent waits");
-        let away = killed.elapsed();
-        nats.start_again().await;
+        serves_without_nats(&service, token).await;
+        load.wait_for_progress(200, Duration::from_secs(20)).await;
+        let messages = outbox_size(&owner).await;
+        assert!(messages > 0, "unsent messages stay in the outbox");
+        let downtime = killed.elapsed();
+        nats.restart().await;
         let settled = leaderboards::settled(&owner, Duration::from_mins(1)).await;
-        leaderboards::add_up(&setting, &owner).await;
-        assert_eq!(leaderboards::shown(&service, token).await.expect("a board"), leaderboards::expected(&owner).await);
+        leaderboards::verify_scores_and_payouts(&setting, &owner).await;
+        assert_eq!(leaderboards::shown(&service, token).await.expect("a leaderboard"), leaderboards::expected(&owner).await);
         let outcome = load.finish(&service, &setting, &owner).await;
         held(
             "faults",
-            "NATS killed (-9) and started again, under load, with a result imported meanwhile",
+            "NATS killed (-9) and restarted under load, with a result imported during the outage",
             &format!(
-                "{outcome}, the slowest after {:.1?}, {}; away for {away:.1?}, and {messages} messages waited; {settled:.1?} \
-                 after it was back the result was in all scores and on the leaderboards, and its coins were paid once",
+                "{outcome}, the slowest in {:.1?}, {}; NATS was down for {downtime:.1?}, and {messages} messages waited in the \
+                 outbox; {settled:.1?} after it was back the result was in all scores and on the leaderboards, and its \
+                 coins were paid once",
                 outcome.slowest,
                 outcome.refused()
             ),
@@ -85,38 +86,38 @@ async fn killed_and_started_again_under_load() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "nightly: takes half a minute"]
-async fn paused_under_load() {
+async fn pause_under_load_loses_no_write() {
     with_database(async |owner| {
         let nats = Nats::alone().await;
         let setting = setting_with(&nats, &owner);
-        let crowd = Crowd::gather_without_first(&setting, &owner, 8, leaderboards::WITH_RESULTS).await;
+        let crowd = Crowd::create_without_first(&setting, &owner, 8, leaderboards::WITH_RESULTS).await;
         leaderboards::add_players(&owner).await;
         let service = setting.start(&["serve"]);
         leaderboards::import(&setting, &[(2, 1)]);
         leaderboards::settled(&owner, Duration::from_secs(30)).await;
         let load = crowd.start(&service);
-        load.gets_on(100, Duration::from_secs(20)).await;
+        load.wait_for_progress(100, Duration::from_secs(20)).await;
         nats.signal("STOP");
         let paused = Instant::now();
         leaderboards::import(&setting, &[(2, 1), (0, 0)]);
         while paused.elapsed() < Duration::from_secs(10) {
-            load.gets_on(50, Duration::from_secs(10)).await;
+            load.wait_for_progress(50, Duration::from_secs(10)).await;
             for path in ["/api/auth/events", "/api/auth/me", "/api/auth/leaderboards"] {
                 assert_eq!(get(&service.public, path, &crowd.fans[0].token).await.0, 200, "{path}");
             }
         }
-        let messages = waiting(&owner).await;
-        assert!(messages > 0, "what cannot be sent waits");
+        let messages = outbox_size(&owner).await;
+        assert!(messages > 0, "unsent messages stay in the outbox");
         nats.signal("CONT");
         let settled = leaderboards::settled(&owner, Duration::from_mins(1)).await;
-        leaderboards::add_up(&setting, &owner).await;
+        leaderboards::verify_scores_and_payouts(&setting, &owner).await;
         let outcome = load.finish(&service, &setting, &owner).await;
         held(
             "faults",
-            "NATS paused (SIGSTOP) for 10 s under load, with a result imported meanwhile",
+            "NATS paused (SIGSTOP) for 10 s under load, with a result imported during the pause",
             &format!(
-                "{outcome}, the slowest after {:.1?}, {}; {messages} messages waited; {settled:.1?} after it went on the \
-                 result was in all scores, and its coins were paid once",
+                "{outcome}, the slowest in {:.1?}, {}; {messages} messages waited in the outbox; {settled:.1?} after NATS \
+                 resumed the result was in all scores, and its coins were paid once",
                 outcome.slowest,
                 outcome.refused()
             ),
@@ -127,46 +128,46 @@ async fn paused_under_load() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "nightly: takes a minute"]
-async fn a_cluster_loses_a_server_and_then_all_of_them_under_load() {
+async fn cluster_outage_under_load_loses_no_write() {
     with_database(async |owner| {
         let mut nats = Nats::cluster().await;
         let setting = setting_with(&nats, &owner).with("MATCHDAY_NATS__REPLICAS", "3");
-        let crowd = Crowd::gather_without_first(&setting, &owner, 8, leaderboards::WITH_RESULTS).await;
+        let crowd = Crowd::create_without_first(&setting, &owner, 8, leaderboards::WITH_RESULTS).await;
         leaderboards::add_players(&owner).await;
         let service = setting.start(&["serve"]);
         let token = &crowd.fans[0].token;
         leaderboards::import(&setting, &[(2, 1)]);
         leaderboards::settled(&owner, Duration::from_mins(1)).await;
         let load = crowd.start(&service);
-        load.gets_on(100, Duration::from_secs(20)).await;
+        load.wait_for_progress(100, Duration::from_secs(20)).await;
 
-        // The one that the service was told of, and began with.
+        // The server in `nats.url`, to which the service is connected.
         nats.kill(0);
         let killed = Instant::now();
         leaderboards::import(&setting, &[(2, 1), (0, 0)]);
         leaderboards::settled(&owner, Duration::from_mins(1)).await;
         let with_two = killed.elapsed();
-        leaderboards::add_up(&setting, &owner).await;
-        nats.start_again().await;
+        leaderboards::verify_scores_and_payouts(&setting, &owner).await;
+        nats.restart().await;
 
         nats.kill_all();
         let killed = Instant::now();
         leaderboards::import(&setting, &[(2, 1), (0, 0), (1, 3)]);
-        serves_without(&service, token).await;
-        load.gets_on(200, Duration::from_secs(20)).await;
-        let (messages, away) = (waiting(&owner).await, killed.elapsed());
-        assert!(messages > 0, "what cannot be sent waits");
-        nats.start_again().await;
+        serves_without_nats(&service, token).await;
+        load.wait_for_progress(200, Duration::from_secs(20)).await;
+        let (messages, downtime) = (outbox_size(&owner).await, killed.elapsed());
+        assert!(messages > 0, "unsent messages stay in the outbox");
+        nats.restart().await;
         let settled = leaderboards::settled(&owner, Duration::from_mins(1)).await;
-        leaderboards::add_up(&setting, &owner).await;
+        leaderboards::verify_scores_and_payouts(&setting, &owner).await;
         let outcome = load.finish(&service, &setting, &owner).await;
         held(
             "faults",
-            "A NATS cluster of three: one server killed, later all three, under load, with a result imported each time",
+            "NATS cluster of three servers: one killed, later all three, under load, with a result imported each time",
             &format!(
-                "{outcome}, the slowest after {:.1?}, {}; with two servers left a result was in all scores {with_two:.1?} \
-                 after the kill; without any, for {away:.1?}, {messages} messages waited, and {settled:.1?} after all were \
-                 back that result was in all scores too; the coins of both were paid once",
+                "{outcome}, the slowest in {:.1?}, {}; with two servers left a result was in all scores {with_two:.1?} \
+                 after the kill; with none, for {downtime:.1?}, {messages} messages waited in the outbox, and {settled:.1?} \
+                 after all were back that result was in all scores; the coins of both results were paid once",
                 outcome.slowest,
                 outcome.refused()
             ),

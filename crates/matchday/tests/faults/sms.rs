@@ -1,4 +1,4 @@
-//! Providers of text messages that refuse, hang and dawdle.
+//! SMS providers that refuse, hang or respond slowly.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use sqlx::postgres::PgConnectOptions;
 
 use crate::{
-    dependencies::sms::{Mood, Provider},
+    dependencies::sms::{Behaviour, Provider},
     stage::{
         client::Client,
         process::{Process, Setting},
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// A process that asks Twilio first, and then Vonage.
+/// Starts a process that uses Twilio first, and Vonage as fallback.
 fn start(owner: &PgConnectOptions, twilio: &Provider, vonage: &Provider) -> Process {
     Setting::new(owner)
         .without("MATCHDAY_MATRIX__HOMESERVER_URL")
@@ -32,82 +32,83 @@ fn start(owner: &PgConnectOptions, twilio: &Provider, vonage: &Provider) -> Proc
         .start(&["serve"])
 }
 
-/// Asks for a code; returns status, code of the refusal, and how long it took.
-async fn ask(client: &Client, phone: &str) -> (u16, String, Duration) {
+/// Requests a login code; returns status, error code, and duration.
+async fn request_code(client: &Client, phone: &str) -> (u16, String, Duration) {
     let began = Instant::now();
     let answer = client.post("/api/code/request", "", json!({"phone": phone})).await;
-    let (status, advice) = (answer.status.as_u16(), answer.header("retry-after").is_some());
-    assert_eq!(advice, status == 503, "Retry-After stands with 503");
+    let (status, has_retry_after) = (answer.status.as_u16(), answer.header("retry-after").is_some());
+    assert_eq!(has_retry_after, status == 503, "Retry-After is sent with 503 only");
     let body: serde_json::Value = serde_json::from_slice(&answer.bytes).expect("JSON");
     (status, body["code"].as_str().unwrap_or_default().to_owned(), began.elapsed())
 }
 
-/// The first provider fails in this way: the second one sends, and after three failures the first one is not asked.
-async fn the_second_sends(mood: Mood, words: &str) {
+/// The first provider fails, so the second one sends. After three failures the circuit breaker skips the first one.
+async fn second_provider_sends(behaviour: Behaviour, description: &str) {
     with_database(async |owner| {
         let (twilio, vonage) = (Provider::twilio().await, Provider::vonage().await);
         let service = start(&owner, &twilio, &vonage);
         let client = Client::new(&service);
-        assert_eq!(ask(&client, "+12024561000").await.0, 200);
+        assert_eq!(request_code(&client, "+12024561000").await.0, 200);
         assert!(twilio.has_sent("+12024561000") && !vonage.has_sent("+12024561000"));
-        twilio.set(mood);
+        twilio.set(behaviour);
         let phones = ["+12024561001", "+12024561002", "+12024561003"];
-        let asked = join_all(phones.map(|phone| ask(&client, phone))).await;
+        let responses = join_all(phones.map(|phone| request_code(&client, phone))).await;
         let mut slowest = Duration::ZERO;
-        for ((status, _, took), phone) in asked.into_iter().zip(phones) {
+        for ((status, _, took), phone) in responses.into_iter().zip(phones) {
             assert_eq!(status, 200);
-            assert!(vonage.has_sent(phone), "the second one sends it");
+            assert!(vonage.has_sent(phone), "the second provider sends it");
             slowest = slowest.max(took);
         }
-        let (status, _, spared) = ask(&client, "+12024561004").await;
+        let (status, _, fast) = request_code(&client, "+12024561004").await;
         assert_eq!(status, 200);
         assert!(vonage.has_sent("+12024561004"));
-        assert!(spared < Duration::from_secs(2), "the breaker spares the wait: {spared:.1?}");
+        assert!(fast < Duration::from_secs(2), "the breaker avoids the wait: {fast:.1?}");
         assert!(slowest < Duration::from_secs(7), "{slowest:.1?}");
         held(
             "faults",
-            &format!("The first SMS provider {words}"),
+            &format!("First SMS provider {description}"),
             &format!(
-                "the second one sent all codes, the slowest after {slowest:.1?}; after three failures, {spared:.1?}"
+                "the second provider sent all codes, the slowest in {slowest:.1?}; after three failures the circuit breaker \
+                 skipped the first provider, and a code took {fast:.1?}"
             ),
         );
     })
     .await;
 }
 
-/// Both fail: everybody is told, in time, and it works again when one of them does.
-async fn nobody_sends(mood: Mood, words: &str) {
+/// Both providers fail: requests get a timely 503, and succeed again once the providers recover.
+async fn no_provider_sends(behaviour: Behaviour, description: &str) {
     with_database(async |owner| {
         let (twilio, vonage) = (Provider::twilio().await, Provider::vonage().await);
         let service = start(&owner, &twilio, &vonage);
         let client = Client::new(&service);
         for provider in [&twilio, &vonage] {
-            provider.set(mood);
+            provider.set(behaviour);
         }
         let phones = ["+12024561001", "+12024561002", "+12024561003"];
         let mut slowest = Duration::ZERO;
-        for (status, code, took) in join_all(phones.map(|phone| ask(&client, phone))).await {
+        for (status, code, took) in join_all(phones.map(|phone| request_code(&client, phone))).await {
             assert_eq!((status, code.as_str()), (503, "sms_unavailable"));
             slowest = slowest.max(took);
         }
-        let (status, code, spared) = ask(&client, "+12024561004").await;
+        let (status, code, fast) = request_code(&client, "+12024561004").await;
         assert_eq!((status, code.as_str()), (503, "sms_unavailable"));
         assert!(slowest < Duration::from_secs(11), "{slowest:.1?}");
-        assert!(spared < Duration::from_secs(2), "the breakers spare the wait: {spared:.1?}");
+        assert!(fast < Duration::from_secs(2), "the breakers avoid the wait: {fast:.1?}");
         for provider in [&twilio, &vonage] {
-            provider.set(Mood::Well);
+            provider.set(Behaviour::Accepting);
         }
         let back = Instant::now();
-        while ask(&client, "+12024561005").await.0 != 200 {
+        while request_code(&client, "+12024561005").await.0 != 200 {
             assert!(back.elapsed() < Duration::from_secs(30), "codes are sent again");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         held(
             "faults",
-            &format!("Both SMS providers {words}"),
+            &format!("Both SMS providers {description}"),
             &format!(
-                "503 sms_unavailable with Retry-After, the slowest after {slowest:.1?}, and after three failures in \
-                 {spared:.1?}; the first code was sent {:.1?} after they were well (a breaker rests for 15 s)",
+                "503 sms_unavailable with Retry-After, the slowest in {slowest:.1?}, and after three failures in \
+                 {fast:.1?}; the first code was sent {:.1?} after the providers recovered (a breaker stays open for 15 s)",
                 back.elapsed()
             ),
         );
@@ -116,30 +117,30 @@ async fn nobody_sends(mood: Mood, words: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_refuses() {
-    the_second_sends(Mood::Refusing, "refusing").await;
+async fn second_provider_sends_if_first_refuses() {
+    second_provider_sends(Behaviour::Refusing, "refusing").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "nightly: waits out deadlines"]
-async fn the_first_hangs() {
-    the_second_sends(Mood::Hanging, "hanging").await;
+async fn second_provider_sends_if_first_hangs() {
+    second_provider_sends(Behaviour::Hanging, "hanging").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "nightly: the same as one that hangs, but for what comes too late"]
-async fn the_first_is_slow() {
-    the_second_sends(Mood::Slow(Duration::from_secs(6)), "answering only after 6 s").await;
+#[ignore = "nightly: like a hanging provider, but with late responses"]
+async fn second_provider_sends_if_first_is_slow() {
+    second_provider_sends(Behaviour::Slow(Duration::from_secs(6)), "responding only after 6 s").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "nightly: waits out breakers"]
-async fn both_refuse() {
-    nobody_sends(Mood::Refusing, "refusing").await;
+async fn returns_503_if_both_providers_refuse() {
+    no_provider_sends(Behaviour::Refusing, "refusing").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "nightly: waits out deadlines and breakers"]
-async fn both_hang() {
-    nobody_sends(Mood::Hanging, "hanging").await;
+async fn returns_503_if_both_providers_hang() {
+    no_provider_sends(Behaviour::Hanging, "hanging").await;
 }

@@ -1,4 +1,4 @@
-//! What waits for an endpoint is with NATS; it must outlive its server.
+//! Webhook deliveries that wait for a retry are stored in NATS, and must survive a restart of the server.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use crate::{
     stage::{client::within, process::Setting, proof::held},
 };
 
-/// The pause after a first failure, during which the server is killed.
+/// Retry delay after the first failure, during which the server is killed.
 const PAUSE: Duration = Duration::from_secs(8);
 
-/// One match with this result.
+/// Imports one match with this result.
 fn import(setting: &Setting, home: i32) {
     let document = json!({
         "sport": {"slug": "football", "name": "Football"}, "tournament": {"slug": "cup", "name": "Cup", "logo": null},
@@ -23,17 +23,17 @@ fn import(setting: &Setting, home: i32) {
     setting.expect(&["fixtures", "import", "-", "--no-wait"], &document.to_string());
 }
 
-/// What was told of the result with so many goals.
-fn of(receiver: &Receiver, home: i32) -> Vec<Received> {
-    let told = |received: &Received| {
+/// Deliveries of the result with this many home goals.
+fn deliveries(receiver: &Receiver, home: i32) -> Vec<Received> {
+    let is_result = |received: &Received| {
         let body = received.json();
         body["type"] == "event.result" && body["data"]["home_score"] == home
     };
-    receiver.seen().into_iter().filter(told).collect()
+    receiver.seen().into_iter().filter(is_result).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_that_wait_for_another_try_outlive_the_server() {
+async fn pending_retries_survive_nats_restart() {
     with_database(async |owner| {
         let mut nats = Nats::alone().await;
         let setting = Setting::new(&owner)
@@ -45,28 +45,29 @@ async fn messages_that_wait_for_another_try_outlive_the_server() {
         setting.expect(&["webhooks", "add", receiver.url.as_str(), "--type", "event.result"], "");
         let worker = setting.start(&["worker"]);
         import(&setting, 1);
-        within(Duration::from_secs(20), "it is tried", async || of(&receiver, 1).len() == 1).await;
+        within(Duration::from_secs(20), "the first attempt is made", async || deliveries(&receiver, 1).len() == 1)
+            .await;
         nats.kill_all();
         let killed = Instant::now();
         import(&setting, 2);
-        nats.start_again().await;
-        let away = killed.elapsed();
-        within(Duration::from_mins(1), "both are taken", async || {
-            of(&receiver, 1).len() == 2 && !of(&receiver, 2).is_empty()
+        nats.restart().await;
+        let downtime = killed.elapsed();
+        within(Duration::from_mins(1), "both results are delivered", async || {
+            deliveries(&receiver, 1).len() == 2 && !deliveries(&receiver, 2).is_empty()
         })
         .await;
-        let (waited, late) = (of(&receiver, 1), of(&receiver, 2));
+        let (waited, late) = (deliveries(&receiver, 1), deliveries(&receiver, 2));
         assert_eq!(waited[0].header("webhook-id"), waited[1].header("webhook-id"));
         let pause = waited[1].at - waited[0].at;
-        assert!(pause >= PAUSE, "the pause is kept: {pause:?}");
+        assert!(pause >= PAUSE, "the retry delay is kept: {pause:?}");
         assert!(late.iter().all(|received| received.header("webhook-id") == late[0].header("webhook-id")));
         drop(worker);
         held(
             "faults",
-            "NATS killed (-9) while a webhook waits for another try, with a result imported meanwhile",
+            "NATS killed (-9) while a webhook delivery waits for its retry, with a result imported during the outage",
             &format!(
-                "away for {away:.1?}; the webhook was sent again {pause:.1?} after its first try (8 s were due), under the same \
-                 id; the result that came meanwhile was told"
+                "NATS was down for {downtime:.1?}; the delivery was retried {pause:.1?} after its first attempt (8 s \
+                 configured), under the same id; the result imported during the outage was delivered"
             ),
         );
     })

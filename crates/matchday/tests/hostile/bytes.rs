@@ -1,7 +1,8 @@
-//! Arbitrary bytes, and bytes that were right before something happened to them, to whatever reads what strangers send: the
-//! homeserver's pushes, reports of SMS providers, bodies, and the headers that every request may carry.
+//! Sends arbitrary bytes, and valid input with damaged bytes, to every parser of untrusted input: homeserver pushes,
+//! SMS delivery reports, request bodies, and the headers that every request may carry.
 //!
-//! Pure readers have properties beside them; here they are behind the router. `PROPTEST_CASES` says how often.
+//! Pure parsers have property tests next to their code; these tests run them behind the router. `PROPTEST_CASES` sets
+//! the number of cases.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +19,9 @@ use serde_json::json;
 
 use crate::proof::held;
 
-/// Something that happens to bytes on their way.
+/// One modification of a valid input.
 #[derive(Clone, Debug)]
-enum Harm {
+enum Damage {
     Replace(usize, u8),
     Insert(usize, u8),
     Remove(usize),
@@ -28,55 +29,55 @@ enum Harm {
     Cut(usize),
 }
 
-fn harm() -> impl Strategy<Value = Harm> {
+fn damage() -> impl Strategy<Value = Damage> {
     let at = || any::<usize>();
     prop_oneof![
-        (at(), any::<u8>()).prop_map(|(at, byte)| Harm::Replace(at, byte)),
-        (at(), prop::sample::select(b"\"\\{}[],:&=%+\0\n9-".to_vec())).prop_map(|(at, byte)| Harm::Insert(at, byte)),
-        at().prop_map(Harm::Remove),
-        (at(), 1_usize..200).prop_map(|(at, length)| Harm::Repeat(at, length)),
-        at().prop_map(Harm::Cut),
+        (at(), any::<u8>()).prop_map(|(at, byte)| Damage::Replace(at, byte)),
+        (at(), prop::sample::select(b"\"\\{}[],:&=%+\0\n9-".to_vec())).prop_map(|(at, byte)| Damage::Insert(at, byte)),
+        at().prop_map(Damage::Remove),
+        (at(), 1_usize..200).prop_map(|(at, length)| Damage::Repeat(at, length)),
+        at().prop_map(Damage::Cut),
     ]
 }
 
-fn harmed(mut bytes: Vec<u8>, harms: &[Harm]) -> Vec<u8> {
-    for harm in harms {
+fn damaged(mut bytes: Vec<u8>, damages: &[Damage]) -> Vec<u8> {
+    for damage in damages {
         let at = |at: usize| at % bytes.len().max(1);
-        match *harm {
+        match *damage {
             _ if bytes.is_empty() => {}
-            Harm::Replace(place, byte) => {
+            Damage::Replace(place, byte) => {
                 let place = at(place);
                 bytes[place] = byte;
             }
-            Harm::Insert(place, byte) => bytes.insert(at(place), byte),
-            Harm::Remove(place) => {
+            Damage::Insert(place, byte) => bytes.insert(at(place), byte),
+            Damage::Remove(place) => {
                 bytes.remove(at(place));
             }
-            Harm::Repeat(place, length) => {
+            Damage::Repeat(place, length) => {
                 let place = at(place);
                 let part = bytes[place..(place + length).min(bytes.len())].to_vec();
                 bytes.splice(place..place, part);
             }
-            Harm::Cut(place) => bytes.truncate(at(place)),
+            Damage::Cut(place) => bytes.truncate(at(place)),
         }
     }
     bytes
 }
 
-/// Nothing but chance, or something right that was harmed.
+/// Random bytes, or damaged valid input.
 fn hostile(right: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         1 => vec(any::<u8>(), 0..300),
-        4 => vec(harm(), 1..5).prop_map(move |harms| harmed(right.clone(), &harms)),
+        4 => vec(damage(), 1..5).prop_map(move |damages| damaged(right.clone(), &damages)),
     ]
 }
 
-async fn count(app: &TestApp, question: &'static str) -> i64 {
-    sqlx::query_scalar(question).fetch_one(app.owner()).await.expect("counted")
+async fn count(app: &TestApp, query: &'static str) -> i64 {
+    sqlx::query_scalar(query).fetch_one(app.owner()).await.expect("counted")
 }
 
 #[tokio::test]
-async fn no_bytes_break_a_reader_behind_the_router() {
+async fn hostile_bytes_break_no_parser() {
     let changes = [
         ("MATCHDAY_SMS__PROVIDERS", "console,twilio,vonage"),
         ("MATCHDAY_SMS__TIMEOUT", "2s"),
@@ -139,7 +140,7 @@ async fn no_bytes_break_a_reader_behind_the_router() {
             ] {
                 let request = Request::post(path).header("content-type", kind).header("x-twilio-signature", "AAAA");
                 let answer = app.send(request.body(Body::from(body.clone())).expect("a request")).await;
-                assert_ne!(answer.status, 200, "nobody signed {}", shown(body));
+                assert_ne!(answer.status, 200, "accepted without a valid signature: {}", shown(body));
                 note(answer.status.as_u16(), body);
             }
 
@@ -150,7 +151,7 @@ async fn no_bytes_break_a_reader_behind_the_router() {
                 ("x-forwarded-for", forwarded),
                 ("idempotency-key", key),
             ];
-            // What HTTP itself does not let through never gets here.
+            // Skip values that HTTP does not allow in a header: they never reach the service.
             let given = given.into_iter().filter_map(|(name, value)| Some((name, HeaderValue::from_bytes(&value).ok()?)));
             let given: Vec<_> = given.collect();
             for request in [
@@ -165,15 +166,15 @@ async fn no_bytes_break_a_reader_behind_the_router() {
             }
         }
         assert_eq!(count(app, "select count(*) from sms_log where delivered_at is not null").await, 0);
-        // What was right in spite of all may have told somebody something.
-        app.told().await;
-        let told: Vec<String> = statuses.iter().map(|(status, count)| format!("{count} of {status}")).collect();
+        // Input that stayed valid may have published messages; wait until they are processed.
+        app.published().await;
+        let responses: Vec<String> = statuses.iter().map(|(status, count)| format!("{count} × {status}")).collect();
         held(
             "hostile",
-            "Arbitrary and damaged bytes as pushes of the homeserver, reports of SMS providers, bodies and headers",
+            "Arbitrary and damaged bytes as homeserver pushes, SMS delivery reports, bodies and headers",
             &format!(
-                "{cases} rounds, answered {}; no panic, none 5xx, no unsigned report believed, and of pushes that were refused nothing was kept",
-                told.join(", ")
+                "{cases} rounds, responses: {}; no panic, no 5xx, no unsigned report accepted, and nothing stored from refused pushes",
+                responses.join(", ")
             ),
         );
     })

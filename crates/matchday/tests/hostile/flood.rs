@@ -1,5 +1,5 @@
-//! More connections and more requests than there is room for: who is let in is served in time, the others hear at once
-//! that they are not, and whoever looks after the process still reaches it.
+//! More connections and requests than the process has capacity for: admitted requests are served in time, the others
+//! are refused immediately, and operators can still reach the process.
 
 use std::{
     sync::Arc,
@@ -13,26 +13,26 @@ use tokio::{
     sync::Semaphore,
 };
 
-use crate::{ask_while, percentile, process::Setting, proof::held};
+use crate::{measure_until, percentile, process::Setting, proof::held};
 
-/// How many requests the process works on at once.
-const PLACES: usize = 16;
-/// How many clients ask for something all the time.
+/// Requests that the process handles at the same time (`http.max_in_flight`).
+const SLOTS: usize = 16;
+/// Clients that send requests continuously.
 const CLIENTS: usize = 200;
 
-/// One client with one connection; returns what it was answered, how fast, and what was wrong with it.
-struct Asked {
+/// Status and duration of a request, and whether the response has `Retry-After`.
+struct Sent {
     status: u16,
     took: Duration,
-    may_return: bool,
+    has_retry_after: bool,
 }
 
-async fn ask(stream: &mut TcpStream, request: &[u8]) -> Asked {
+async fn send(stream: &mut TcpStream, request: &[u8]) -> Sent {
     let began = Instant::now();
     stream.write_all(request).await.expect("sent");
     let (mut answer, mut buffer) = (Vec::new(), [0; 8_192]);
     loop {
-        let read = stream.read(&mut buffer).await.expect("an answer");
+        let read = stream.read(&mut buffer).await.expect("a response");
         assert!(read > 0, "the connection was closed in the middle of {}", String::from_utf8_lossy(&answer));
         answer.extend_from_slice(&buffer[..read]);
         let Some(end) = answer.windows(4).position(|part| part == b"\r\n\r\n") else { continue };
@@ -40,17 +40,17 @@ async fn ask(stream: &mut TcpStream, request: &[u8]) -> Asked {
         let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.trim().parse().ok());
         if answer.len() >= end + 4 + length.unwrap_or(0_usize) {
             let status = head.get(9..12).and_then(|status| status.parse().ok()).expect("a status");
-            return Asked { status, took: began.elapsed(), may_return: head.contains("\r\nretry-after: ") };
+            return Sent { status, took: began.elapsed(), has_retry_after: head.contains("\r\nretry-after: ") };
         }
     }
 }
 
-async fn press(address: String, request: Arc<Vec<u8>>, until: Instant) -> Vec<Asked> {
+async fn send_continuously(address: String, request: Arc<Vec<u8>>, until: Instant) -> Vec<Sent> {
     let mut stream = TcpStream::connect(&address).await.expect("connected");
     let mut all = Vec::new();
     while Instant::now() < until {
-        all.push(ask(&mut stream, &request).await);
-        // A client that asks again at once whatever it is told, but takes a moment to do so.
+        all.push(send(&mut stream, &request).await);
+        // Retry immediately regardless of `Retry-After`, apart from a short pause.
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     all
@@ -58,12 +58,12 @@ async fn press(address: String, request: Arc<Vec<u8>>, until: Instant) -> Vec<As
 
 async fn flood(idle: usize) {
     with_database(async |options| {
-        let setting = Setting::new(&options).with("MATCHDAY_HTTP__MAX_IN_FLIGHT", &PLACES.to_string());
+        let setting = Setting::new(&options).with("MATCHDAY_HTTP__MAX_IN_FLIGHT", &SLOTS.to_string());
         let process = setting.start(&["serve"]);
         let token = setting.expect(&["sessions", "issue"], "");
         let address = process.public.trim_start_matches("http://").to_owned();
 
-        // Some at a time: the kernel's queue for new connections is finite.
+        // Connect 200 at a time: the kernel's accept queue is finite.
         let (began, gate) = (Instant::now(), Arc::new(Semaphore::new(200)));
         let connections = (0..idle).map(|_| {
             let (address, gate) = (address.clone(), Arc::clone(&gate));
@@ -77,17 +77,17 @@ async fn flood(idle: usize) {
             held_open.push(connection.await.expect("connected"));
         }
         let connected = began.elapsed();
-        // The kernel takes connections before the process does.
+        // The kernel accepts connections before the process does.
         let wanted = f64::from(u32::try_from(idle).expect("few"));
-        eventually("all are accepted", async || process.counted("matchday_http_connections").await >= wanted).await;
+        eventually("all connections are accepted", async || process.counted("matchday_http_connections").await >= wanted).await;
 
-        // It asks the database every time, and so holds its place for a while.
+        // This endpoint queries the database every time, so each request occupies its slot for a while.
         let request =
             Arc::new(format!("GET /api/auth/coins HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n").into_bytes());
         let until = Instant::now() + Duration::from_secs(6);
         let clients: Vec<_> =
-            (0..CLIENTS).map(|_| tokio::spawn(press(address.clone(), Arc::clone(&request), until))).collect();
-        let watch = |base: &str, path: &str| ask_while(format!("{base}{path}"), String::new(), 200, until);
+            (0..CLIENTS).map(|_| tokio::spawn(send_continuously(address.clone(), Arc::clone(&request), until))).collect();
+        let watch = |base: &str, path: &str| measure_until(format!("{base}{path}"), String::new(), 200, until);
         let (mut health, mut private, mut ready, mut metrics) = tokio::join!(
             watch(&process.public, "/healthz"),
             watch(&process.private, "/healthz"),
@@ -96,31 +96,31 @@ async fn flood(idle: usize) {
         );
         let (mut admitted, mut refused) = (Vec::new(), Vec::new());
         for client in clients {
-            for asked in client.await.expect("it asked") {
-                match asked.status {
-                    200 => admitted.push(asked.took),
+            for sent in client.await.expect("a finished client") {
+                match sent.status {
+                    200 => admitted.push(sent.took),
                     503 => {
-                        assert!(asked.may_return, "a refusal says when to come again");
-                        refused.push(asked.took);
+                        assert!(sent.has_retry_after, "a 503 must have Retry-After");
+                        refused.push(sent.took);
                     }
-                    other => panic!("answered {other}"),
+                    other => panic!("unexpected status {other}"),
                 }
             }
         }
-        assert!(refused.len() > 100, "only {} were refused: this was no flood", refused.len());
-        assert!(admitted.len() > 100, "only {} were let in", admitted.len());
+        assert!(refused.len() > 100, "only {} were refused: not enough load", refused.len());
+        assert!(admitted.len() > 100, "only {} were admitted", admitted.len());
         let (good, p99) = (admitted.len(), percentile(&mut admitted, 99));
         let (bad, refusal_p50, refusal_p99) = (refused.len(), percentile(&mut refused, 50), percentile(&mut refused, 99));
         let watched = [&mut health, &mut private, &mut ready, &mut metrics].map(|times| percentile(times, 99));
-        assert!(p99 < 3_000.0, "who was let in waited {p99} ms");
-        assert!(refusal_p99 < 3_000.0, "who was refused waited {refusal_p99} ms");
-        assert!(watched.iter().all(|&time| time < 3_000.0), "whoever looks after it waited {watched:?} ms");
+        assert!(p99 < 3_000.0, "admitted requests waited {p99} ms");
+        assert!(refusal_p99 < 3_000.0, "refused requests waited {refusal_p99} ms");
+        assert!(watched.iter().all(|&time| time < 3_000.0), "health, readiness and metrics took {watched:?} ms");
         let [health, private, ready, metrics] = watched;
         held(
             "hostile",
-            &format!("{idle} idle connections, and {CLIENTS} clients that press into {PLACES} places"),
+            &format!("{idle} idle connections, and {CLIENTS} clients competing for {SLOTS} request slots"),
             &format!(
-                "connected in {:.1} s; {good} requests let in with p99 {p99} ms, {bad} refused with 503 and Retry-After (p50 {refusal_p50} ms, p99 {refusal_p99} ms); p99 of /healthz {health} ms, on the private listener /healthz {private} ms, /readyz {ready} ms, /metrics {metrics} ms",
+                "connected in {:.1} s; {good} requests admitted with p99 {p99} ms, {bad} refused with 503 and Retry-After (p50 {refusal_p50} ms, p99 {refusal_p99} ms); p99 of /healthz {health} ms, on the private listener /healthz {private} ms, /readyz {ready} ms, /metrics {metrics} ms",
                 connected.as_secs_f64()
             ),
         );
@@ -130,13 +130,13 @@ async fn flood(idle: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_idle_connections_and_a_flood_leave_the_process_within_reach() {
+async fn flood_with_a_thousand_idle_connections_is_shed() {
     flood(1_000).await;
 }
 
 /// Needs `ulimit -n 12000`; `just hostile` runs it.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it holds ten thousand connections"]
-async fn ten_thousand_idle_connections_and_a_flood_leave_the_process_within_reach() {
+#[ignore = "nightly: holds ten thousand connections"]
+async fn flood_with_ten_thousand_idle_connections_is_shed() {
     flood(10_000).await;
 }

@@ -1,8 +1,8 @@
-//! Strings that break what reads them carelessly, in every place of every operation that takes one: SQL, logs, formats,
-//! paths, templates and text itself.
+//! Hostile strings in every input of every operation: strings that break careless SQL, logs, formats, paths, templates
+//! and text handling.
 //!
-//! The places are read off the description of the interface, so that an endpoint cannot be forgotten. What no string can
-//! do: make the service fail, answer anything but what its description says, lose a table, or forge a line of the log.
+//! The inputs are read from the OpenAPI description, so that no endpoint can be forgotten. No string may make the
+//! service fail, return an undocumented response, lose a table, or forge a log line.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use crate::{
     proof::held,
 };
 
-/// Each with what stands in JSON for it: some cannot be written in any other way.
+/// Each string with its JSON form, because some strings can only be written with JSON escapes.
 fn hostile_strings() -> Vec<(String, String)> {
     let plain = [
         "'; drop table users; --",
@@ -73,7 +73,7 @@ fn hostile_strings() -> Vec<(String, String)> {
     all.push(("a".repeat(5_000), Value::from("a".repeat(40_000)).to_string()));
     all.push(("\u{1f4a5}".repeat(1_000), Value::from("\u{1f4a5}".repeat(10_000)).to_string()));
     all.push(("%00%0a%0d".to_owned(), Value::from("x".repeat(70_000)).to_string()));
-    // Halves of characters, which JSON can write and UTF-8 cannot; and bytes that are no text.
+    // Lone surrogates, which JSON can express and UTF-8 cannot, and bytes that are not valid UTF-8.
     for (wild, escaped) in [("%ED%A0%80", "\"\\ud800\""), ("%ff%fe", "\"a\\udfffb\""), ("%C0%AF", "\"\\ud800\\ud800\"")]
     {
         all.push((wild.to_owned(), escaped.to_owned()));
@@ -81,14 +81,14 @@ fn hostile_strings() -> Vec<(String, String)> {
     all
 }
 
-/// Whether every place gets all of them, as by night.
-fn all_of_them() -> bool {
+/// Whether every input gets all strings, as in the nightly run.
+fn sends_all_strings() -> bool {
     std::env::var_os("HOSTILE_STRINGS").is_some()
 }
 
-/// All of a text in the form of a URL, also what need not be.
+/// Percent-encodes every byte of a text, including unreserved characters.
 fn encoded(text: &str) -> String {
-    // What is written as bytes already stays so.
+    // Keep text that is already percent-encoded.
     if text.starts_with('%') && text.len() < 12 && text.len().is_multiple_of(3) {
         return text.to_owned();
     }
@@ -98,18 +98,18 @@ fn encoded(text: &str) -> String {
     })
 }
 
-/// The description, with references followed.
+/// The OpenAPI description; `follow` resolves its references.
 struct Description(Value);
 
 impl Description {
     fn follow<'a>(&'a self, mut value: &'a Value) -> &'a Value {
         while let Some(reference) = value["$ref"].as_str() {
-            value = self.0.pointer(reference.trim_start_matches('#')).expect("it is described");
+            value = self.0.pointer(reference.trim_start_matches('#')).expect("a resolvable reference");
         }
         value
     }
 
-    /// A value that fits the schema: its example, or the least there is.
+    /// A value that matches the schema: its example, or a minimal value.
     fn valid(&self, schema: &Value) -> Value {
         let schema = self.follow(schema);
         if let Some(example) = schema.get("example") {
@@ -130,7 +130,7 @@ impl Description {
         }
     }
 
-    /// Where in a valid body something stands that is no object and no list, as pointers.
+    /// Collects JSON pointers to all scalars and arrays in a valid body.
     fn places(value: &Value, at: &str, found: &mut Vec<String>) {
         match value {
             Value::Object(fields) => {
@@ -148,7 +148,7 @@ impl Description {
     }
 }
 
-/// A request with one hostile string in it.
+/// A request with one hostile string.
 struct Attempt {
     path: String,
     headers: Vec<(String, Vec<u8>)>,
@@ -156,7 +156,7 @@ struct Attempt {
     place: String,
 }
 
-/// Stands in a body for what is put there afterwards, as JSON has it.
+/// Placeholder in a body for the JSON form of the hostile string.
 const MARK: &str = "\u{1}here\u{1}";
 
 fn attempts(api: &Description, path: &str, operation: &Value) -> Vec<Attempt> {
@@ -182,16 +182,16 @@ fn attempts(api: &Description, path: &str, operation: &Value) -> Vec<Attempt> {
     let mut add = |place: String, path: String, headers: Vec<(String, Vec<u8>)>, body: Option<String>| {
         all.push(Attempt { path, headers: kind.clone().into_iter().chain(headers).collect(), body, place });
     };
-    // All of them take minutes: by day every place gets a part of them, another part in each operation.
+    // All strings together take minutes, so regular runs send a quarter of them, a different quarter per operation.
     let turn = path.len();
     let chosen = hostile_strings().into_iter().enumerate();
     for (url, escaped) in
-        chosen.filter(|(number, _)| all_of_them() || (number + turn).is_multiple_of(4)).map(|(_, text)| text)
+        chosen.filter(|(number, _)| sends_all_strings() || (number + turn).is_multiple_of(4)).map(|(_, text)| text)
     {
         for parameter in &parameters {
             let name = parameter["name"].as_str().expect("a name");
             match parameter["in"].as_str() {
-                // An empty part of a path is another path.
+                // An empty path segment makes a different path.
                 Some("path") if !url.is_empty() => {
                     add(name.to_owned(), path_with(Some((name, &url))), vec![], plain_body.clone());
                 }
@@ -214,7 +214,7 @@ fn attempts(api: &Description, path: &str, operation: &Value) -> Vec<Attempt> {
                 _ => {}
             }
         }
-        // What no operation describes and every one reads, all at once.
+        // Headers that every operation reads and none documents, all in one request.
         let read_by_all =
             ["accept-language", "x-forwarded-for", "x-request-id", "user-agent", "if-none-match", "traceparent"];
         let headers = read_by_all.map(|name| (name.to_owned(), url.clone().into_bytes()));
@@ -252,7 +252,7 @@ async fn counts(database: &PgPool) -> BTreeMap<String, i64> {
     counts
 }
 
-/// Sends it; returns the status. Headers that no client could send are not sent.
+/// Sends the request; returns the status, or `None` if HTTP does not allow the value of a header.
 async fn send(web: &reqwest::Client, process: &Process, method: &str, token: &str, attempt: &Attempt) -> Option<u16> {
     let method = method.to_uppercase().parse().expect("a method");
     let mut request = web.request(method, format!("{}{}", process.public, attempt.path)).bearer_auth(token);
@@ -267,7 +267,7 @@ async fn send(web: &reqwest::Client, process: &Process, method: &str, token: &st
     let status = answer.status().as_u16();
     let kind = answer.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
     assert!(answer.headers().get("set-cookie").is_none(), "{}: a header was forged", shown());
-    let body = answer.bytes().await.expect("a whole answer");
+    let body = answer.bytes().await.expect("a complete response");
     if status == 304 {
         return Some(status);
     }
@@ -286,24 +286,25 @@ async fn send(web: &reqwest::Client, process: &Process, method: &str, token: &st
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_string_in_any_place_breaks_anything() {
+async fn hostile_strings_break_no_operation() {
     with_database(async |options| {
         let setting = Setting::new(&options)
             .with("MATCHDAY_LOG__REQUESTS", "all")
-            // The live stream has no end; here it has.
+            // Live streams do not end otherwise.
             .with("MATCHDAY_STREAM__LIFETIME", "20ms")
             .with("MATCHDAY_LOG__FILTER", "info,matchday=debug,sqlx=warn")
-            // Slower than usual is not what is looked for here.
+            // This test does not measure latency.
             .with("MATCHDAY_HTTP__DEADLINE", "60s")
             .with("MATCHDAY_MATRIX__TIMEOUT", "20s");
         let process = setting.start(&["serve"]);
         let fixtures = include_str!("../../../../docs/example-fixtures.json");
         setting.expect(&["fixtures", "import", "-"], fixtures);
-        // A connection each: one whose request was refused before its body came is closed.
+        // A new connection for each request: the service closes a connection whose request it refused before the body
+        // arrived.
         let web = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).pool_max_idle_per_host(0);
         let web = web.timeout(Duration::from_mins(1));
         let web = web.build().expect("a client");
-        let api = web.get(format!("{}/api/openapi.json", process.public)).send().await.expect("an answer");
+        let api = web.get(format!("{}/api/openapi.json", process.public)).send().await.expect("a response");
         let api = Description(api.json().await.expect("a description"));
         let database = PgPool::connect_with(options.clone()).await.expect("connected");
         let before = counts(&database).await;
@@ -312,14 +313,14 @@ async fn no_string_in_any_place_breaks_anything() {
         let (mut sent, mut places, mut statuses) = (0, BTreeSet::new(), BTreeMap::<u16, u32>::new());
         for (path, item) in api.0["paths"].as_object().expect("paths") {
             for (method, operation) in item.as_object().expect("operations") {
-                // Each operation has a user of its own: one of them ends the session, others empty the wallet. They are on
-                // the homeserver too, where other tests' users are.
+                // A separate user for each operation, because one of them ends the session and others empty the wallet.
+                // The username is unique, because other tests use the same homeserver.
                 users += 1;
                 let phone = format!("+1201555{users:04}");
                 let token = client.log_in(&phone, Some(&unique("fan"))).await.token;
-                // Credentials that are asked for twice at once replace each other, and one of them hears that.
+                // Concurrent requests for credentials replace each other, and all but one are refused.
                 let at_once = if path.ends_with("/matrix-credentials") { 1 } else { 8 };
-                let documented = operation["responses"].as_object().expect("answers");
+                let documented = operation["responses"].as_object().expect("responses");
                 let attempts = attempts(&api, path, operation);
                 for some in attempts.chunks(at_once) {
                     let answered =
@@ -332,7 +333,7 @@ async fn no_string_in_any_place_breaks_anything() {
                         let shown = attempt.body.as_deref().unwrap_or_default().chars().take(200).collect::<String>();
                         assert!(
                             documented.contains_key(&status.to_string()),
-                            "{method} {path}: {status} is not described; hostile {}: {} {shown}",
+                            "{method} {path}: {status} is not documented; hostile {}: {} {shown}",
                             attempt.place,
                             attempt.path.chars().take(200).collect::<String>(),
                         );
@@ -342,7 +343,7 @@ async fn no_string_in_any_place_breaks_anything() {
         }
 
         let after = counts(&database).await;
-        assert!(before.keys().eq(after.keys()), "tables came or went");
+        assert!(before.keys().eq(after.keys()), "tables were created or dropped");
         for table in ["sports", "tournaments", "teams", "events"] {
             assert_eq!(before[table], after[table], "rows of {table}");
         }
@@ -350,19 +351,19 @@ async fn no_string_in_any_place_breaks_anything() {
         let log = process.log();
         for line in &log {
             let read: Result<Value, _> = serde_json::from_str(line);
-            assert!(read.is_ok_and(|line| line["message"].is_string() && line["level"] != "FATAL"), "not a line of ours: {line}");
-            assert!(!line.contains(char::is_control), "it holds a control character: {line:?}");
+            assert!(read.is_ok_and(|line| line["message"].is_string() && line["level"] != "FATAL"), "not a regular log line: {line}");
+            assert!(!line.contains(char::is_control), "contains a control character: {line:?}");
         }
-        assert!(log.len() > sent, "every request has a line");
+        assert!(log.len() > sent, "every request has a log line");
         database.close().await;
-        let statuses: Vec<String> = statuses.iter().map(|(status, count)| format!("{count} of {status}")).collect();
+        let statuses: Vec<String> = statuses.iter().map(|(status, count)| format!("{count} × {status}")).collect();
         held(
             "hostile",
-            "Strings of SQL, logs, formats, paths, templates and odd text in every parameter, header and field of every operation",
+            "Hostile strings (SQL, logs, formats, paths, templates, odd text) in every parameter, header and field of every operation",
             &format!(
-                "{sent} requests with {} strings{} in {} places; answered {}; each as described, none 5xx; no table or row of the catalogue lost; {} lines of the log, each one line of JSON",
+                "{sent} requests with {} strings{} in {} places; responses: {}; each as documented, none 5xx; no table or catalogue row lost; {} log lines, each one line of JSON",
                 hostile_strings().len(),
-                if all_of_them() { "" } else { ", a quarter of them each," },
+                if sends_all_strings() { "" } else { " (a quarter of them per operation)" },
                 places.len(),
                 statuses.join(", "),
                 log.len()

@@ -1,7 +1,7 @@
-//! What tests over the network share: processes of the real binary, apps that use them, a homeserver of their own, and
-//! the words in which a test tells what held.
+//! Shared code of the tests that use the network: processes of the real binary, clients, a private homeserver, and the
+//! report of measured results.
 
-#![allow(dead_code, reason = "every test binary uses its part of it")]
+#![allow(dead_code, reason = "each test binary uses a different subset")]
 
 pub(crate) mod client;
 pub(crate) mod process;

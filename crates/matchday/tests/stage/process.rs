@@ -14,7 +14,7 @@ use matchday::testing::{as_service, unique};
 use serde_json::Value;
 use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
 
-/// The settings of one test: a database and a prefix of its own, shared by all processes that the test starts.
+/// Settings of one test, shared by all its processes: a private database, and private prefixes in Redis and NATS.
 #[derive(Clone)]
 pub(crate) struct Setting {
     binary: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// `database` is as its owner sees it.
+    /// `database` holds the connection options of the owner.
     pub(crate) fn new(database: &PgConnectOptions) -> Self {
         let prefix = unique("whole");
         let mut variables: BTreeMap<String, String> =
@@ -35,7 +35,7 @@ impl Setting {
             ("MATCHDAY_NATS__PREFIX", &prefix),
             ("MATCHDAY_HTTP__LISTEN", "127.0.0.1:0"),
             ("MATCHDAY_HTTP__PRIVATE_LISTEN", "127.0.0.1:0"),
-            // Processes of older versions know no setting for its address. Tests of the console turn it on.
+            // Off by default, because older versions have no setting for its address. Tests of the console enable it.
             ("MATCHDAY_CONSOLE__ENABLED", "false"),
             ("MATCHDAY_LOG__FORMAT", "json"),
         ] {
@@ -54,7 +54,7 @@ impl Setting {
         self
     }
 
-    /// The same settings for another binary than the one that was just built.
+    /// Runs another binary instead of the current build.
     pub(crate) fn with_binary(mut self, binary: &Path) -> Self {
         binary.clone_into(&mut self.binary);
         self
@@ -64,7 +64,7 @@ impl Setting {
         &self.variables
     }
 
-    /// A command with these settings, not started yet.
+    /// Builds a command with these settings, without starting it.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -75,21 +75,21 @@ impl Setting {
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command to its end, with `input` on standard input.
     pub(crate) fn run(&self, arguments: &[&str], input: &str) -> Output {
         let mut child = self.command(arguments).spawn().expect("the binary starts");
         child.stdin.take().expect("standard input").write_all(input.as_bytes()).expect("written");
-        child.wait_with_output().expect("it ends")
+        child.wait_with_output().expect("the command exits")
     }
 
-    /// Runs a command that must succeed; returns what it printed.
+    /// Runs a command that must succeed; returns its standard output.
     pub(crate) fn expect(&self, arguments: &[&str], input: &str) -> String {
         let output = self.run(arguments, input);
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("text").trim().to_owned()
     }
 
-    /// Starts `serve` or `worker` and waits until it listens.
+    /// Starts `serve` or `worker`, and waits until it listens.
     pub(crate) fn start(&self, arguments: &[&str]) -> Process {
         let mut child = self.command(arguments).spawn().expect("the binary starts");
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -101,7 +101,7 @@ impl Setting {
                 if let Ok(line) = serde_json::from_str::<Value>(&line)
                     && (line["message"] == "serving" || line["message"] == "working")
                 {
-                    // The test may have given up already.
+                    // The test may no longer wait for this line.
                     let _ = heard.send(line);
                 }
                 kept.lock().expect("not poisoned").push(line);
@@ -123,13 +123,13 @@ impl Setting {
     }
 }
 
-/// A running process; killed when it is dropped.
+/// A running process; killed on drop.
 pub(crate) struct Process {
-    /// Where apps reach it.
+    /// Base URL of the public listener.
     pub(crate) public: String,
-    /// Where operators reach it.
+    /// Base URL of the private listener.
     pub(crate) private: String,
-    /// Address of the console; empty where it is off.
+    /// Base URL of the console; empty if it is disabled.
     pub(crate) console: String,
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
@@ -137,7 +137,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// What the system calls it.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -146,38 +145,37 @@ impl Process {
         self.log.lock().expect("not poisoned").clone()
     }
 
-    /// What the process has counted under this name, whatever the labels.
+    /// Sum of a metric over all its labels.
     pub(crate) async fn counted(&self, name: &str) -> f64 {
-        let metrics = reqwest::get(format!("{}/metrics", self.private)).await.expect("an answer");
+        let metrics = reqwest::get(format!("{}/metrics", self.private)).await.expect("a response");
         let metrics = metrics.text().await.expect("text");
         let of_that_name = |line: &&str| line.split(['{', ' ']).next() == Some(name);
         let number = |line: &str| line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok());
         metrics.lines().filter(of_that_name).map(|line| number(line).expect("a number")).sum()
     }
 
-    /// Ends it without warning.
+    /// Kills the process without warning.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("gone");
     }
 
-    /// Sends it a signal.
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
         assert!(status.expect("kill runs").success());
     }
 
-    /// Waits for its end. The log is whole then.
+    /// Waits until the process exits. The log is complete afterwards.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let began = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait().expect("asked") {
+            if let Some(status) = self.child.try_wait().expect("a status") {
                 if let Some(reader) = self.reader.take() {
-                    reader.join().expect("read to its end");
+                    reader.join().expect("a finished log reader");
                 }
                 return status;
             }
-            assert!(began.elapsed() < Duration::from_secs(20), "it does not end: {:#?}", self.log());
+            assert!(began.elapsed() < Duration::from_secs(20), "the process does not exit: {:#?}", self.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -190,10 +188,10 @@ impl Drop for Process {
     }
 }
 
-/// Gets a path with a token; returns status and body.
+/// Sends a GET request with a token; returns status and body.
 pub(crate) async fn get(base: &str, path: &str, token: &str) -> (u16, Value) {
     let answer =
-        reqwest::Client::new().get(format!("{base}{path}")).bearer_auth(token).send().await.expect("an answer");
+        reqwest::Client::new().get(format!("{base}{path}")).bearer_auth(token).send().await.expect("a response");
     let status = answer.status().as_u16();
     (status, answer.json().await.unwrap_or_default())
 }

@@ -1,18 +1,18 @@
-//! Tells what held: to whoever runs a test by hand, and to the page that is made of it.
+//! Reports results of a test, on standard error and for `docs/reliability.md`.
 
 use std::{fs::File, io::Write as _};
 
 use serde_json::json;
 
-/// Prints a line, and adds it to the file that `MATCHDAY_PROOF` names: `docs/reliability.md` is made of those.
+/// Prints a line, and appends it to the file named by `MATCHDAY_PROOF`, from which `docs/reliability.md` is generated.
 ///
-/// `section` is one of the page's (`faults`, `hostile`, `upgrade`, `soak`), `what` the test in a few words, and `held`
-/// what was seen, with its figures.
+/// `section` is a section of that page (`faults`, `hostile`, `upgrade`, `soak`), `what` names the test in a few words,
+/// and `held` describes the result with its figures.
 pub(crate) fn held(section: &str, what: &str, held: &str) {
     let _ = writeln!(std::io::stderr(), "held: {what}: {held}");
     let Some(path) = std::env::var_os("MATCHDAY_PROOF") else { return };
     let line = json!({"section": section, "what": what, "held": held});
     let mut file = File::options().create(true).append(true).open(path).expect("MATCHDAY_PROOF can be written");
-    // One write, so that lines of tests that run side by side do not mix.
+    // A single write, so that lines of concurrent tests do not mix.
     file.write_all(format!("{line}\n").as_bytes()).expect("written");
 }

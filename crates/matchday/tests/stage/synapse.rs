@@ -1,4 +1,4 @@
-//! A homeserver of the test's own, which can be killed without harm to other tests.
+//! A homeserver that belongs to one test and can be killed without affecting others.
 
 use std::{
     fs::{self, File},
@@ -19,20 +19,19 @@ use sqlx::{Connection as _, Executor as _, PgConnection, postgres::PgConnectOpti
 
 use super::process::Setting;
 
-/// A Synapse with a database and a port of its own, set up like the one of `dev/up`; killed when it is dropped.
+/// A Synapse with a private database and port, configured like the one of `dev/up`; killed on drop.
 pub(crate) struct Synapse {
-    /// Where clients reach it, also after it was started again.
+    /// URL for clients, unchanged after a restart.
     pub(crate) url: String,
-    /// Where it pushes what happens: for the `http.private_listen` of the process under test.
+    /// Address to which Synapse pushes events: the `http.private_listen` of the process under test.
     pub(crate) pushes_to: String,
     directory: PathBuf,
     process: Option<Child>,
 }
 
-/// Runs a test with a Synapse of its own, which is up and without any user. Its database is gone afterwards, whether
-/// the test passed or not.
+/// Runs a test with a running Synapse that has no users. Drops its database afterwards, even if the test fails.
 pub(crate) async fn with_synapse(database: &PgConnectOptions, test: impl AsyncFnOnce(&mut Synapse)) {
-    // The stem of all test databases, by which leftovers of aborted runs are known.
+    // The common prefix of test databases, by which leftovers of aborted runs are recognised.
     let name = unique("md_test_synapse");
     let mut admin = PgConnection::connect_with(&database.clone().database("postgres")).await.expect("PostgreSQL");
     let create = format!("create database {name} encoding 'UTF8' lc_collate 'C' lc_ctype 'C' template template0");
@@ -52,7 +51,7 @@ pub(crate) async fn with_synapse(database: &PgConnectOptions, test: impl AsyncFn
 }
 
 impl Synapse {
-    /// Writes its settings: those of the one that `dev/up` runs, but for what the two must not share.
+    /// Writes the settings of `dev/up`, except for the values that two homeservers must not share.
     fn set_up(database: &str) -> Self {
         let development = development().join("synapse");
         let read = |name: &str| {
@@ -60,7 +59,7 @@ impl Synapse {
                 .unwrap_or_else(|error| panic!("run dev/up first: {name}: {error}"))
         };
         let directory = std::env::temp_dir().join(database);
-        // Its settings hold secrets.
+        // The settings contain secrets.
         fs::DirBuilder::new().mode(0o700).create(&directory).expect("a directory");
         let ([port, push_port], path) = (free_ports(), |name: &str| format!("\"{}\"", directory.join(name).display()));
         let pushes_to = format!("127.0.0.1:{push_port}");
@@ -76,14 +75,14 @@ impl Synapse {
         let settings = settings.iter().fold(read("homeserver.yaml"), |text, (key, value)| with(&text, key, value));
         fs::write(directory.join("homeserver.yaml"), settings).expect("written");
         fs::write(directory.join("appservice.yaml"), read("appservice.yaml")).expect("written");
-        // What happens in this homeserver is not for the service that may be listening where the other one reports.
+        // Events must not reach a service that listens on the address of the development setup.
         let push = with(&read("appservice-push.yaml"), "url", &format!("\"http://{pushes_to}\""));
         fs::write(directory.join("appservice-push.yaml"), push).expect("written");
         fs::write(directory.join("log.yaml"), read("log.yaml")).expect("written");
         Self { url, pushes_to, directory, process: None }
     }
 
-    /// Starts it, for the first time or again, and waits until it answers.
+    /// Starts or restarts Synapse, and waits until it responds.
     pub(crate) async fn start(&mut self) {
         let log = self.directory.join("synapse.log");
         let lines = File::options().create(true).append(true).open(&log).expect("a log");
@@ -98,14 +97,14 @@ impl Synapse {
         let process = self.process.insert(process);
         let (began, versions) = (Instant::now(), format!("{}/_matrix/client/versions", self.url));
         while !reqwest::get(&versions).await.is_ok_and(|answer| answer.status() == 200) {
-            let ended = process.try_wait().expect("asked");
+            let ended = process.try_wait().expect("a status");
             let log = || fs::read_to_string(&log).unwrap_or_default();
             assert!(ended.is_none() && began.elapsed() < Duration::from_mins(1), "Synapse is not up: {}", log());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// The settings of a process that chats here, and that it pushes to. Nobody is an admin.
+    /// Settings of a process that uses this homeserver and receives its pushes. They contain no admin token.
     pub(crate) fn setting(&self, database: &PgConnectOptions) -> Setting {
         Setting::new(database)
             .with("MATCHDAY_MATRIX__HOMESERVER_URL", &self.url)
@@ -113,34 +112,33 @@ impl Synapse {
             .without("MATCHDAY_MATRIX__ADMIN_TOKEN")
     }
 
-    /// Makes an admin; returns their token. The one of `dev/up` is none here.
+    /// Registers an admin; returns their token. The admin of `dev/up` does not exist on this homeserver.
     pub(crate) async fn make_admin(&self) -> String {
         let settings = fs::read_to_string(self.directory.join("homeserver.yaml")).expect("its settings");
         let secret = settings.lines().find_map(|line| line.strip_prefix("registration_shared_secret: "));
         let secret = secret.expect("a secret").trim_matches('"');
         let (web, register) = (reqwest::Client::new(), format!("{}/_synapse/admin/v1/register", self.url));
-        let offered: Value = web.get(&register).send().await.expect("an answer").json().await.expect("JSON");
+        let offered: Value = web.get(&register).send().await.expect("a response").json().await.expect("JSON");
         let nonce = offered["nonce"].as_str().expect("a nonce");
-        // No user's name has a hyphen.
+        // Usernames of fans cannot contain a hyphen.
         let (username, password) = ("the-admin", unique("password"));
         let mut mac = Hmac::<Sha1>::new_from_slice(secret.as_bytes()).expect("any length will do");
         mac.update(format!("{nonce}\0{username}\0{password}\0admin").as_bytes());
         let body = json!({"nonce": nonce, "username": username, "password": password, "admin": true,
             "mac": hex::encode(mac.finalize().into_bytes())});
-        let made: Value = web.post(&register).json(&body).send().await.expect("an answer").json().await.expect("JSON");
+        let made: Value = web.post(&register).json(&body).send().await.expect("a response").json().await.expect("JSON");
         made["access_token"].as_str().unwrap_or_else(|| panic!("no admin: {made}")).to_owned()
     }
 
-    /// Ends it without warning.
+    /// Kills Synapse without warning.
     pub(crate) fn kill(&mut self) {
-        let mut process = self.process.take().expect("it runs");
+        let mut process = self.process.take().expect("a running Synapse");
         process.kill().expect("killed");
         process.wait().expect("gone");
     }
 
-    /// Sends it a signal.
     pub(crate) fn signal(&self, name: &str) {
-        let id = self.process.as_ref().expect("it runs").id().to_string();
+        let id = self.process.as_ref().expect("a running Synapse").id().to_string();
         let status = Command::new("kill").arg(format!("-{name}")).arg(id).status();
         assert!(status.expect("kill runs").success());
     }
@@ -156,15 +154,15 @@ impl Drop for Synapse {
     }
 }
 
-/// Where `dev/up` keeps the parts.
+/// Directory in which `dev/up` keeps dependencies and data.
 pub(crate) fn development() -> PathBuf {
-    // Of the clone that runs the tests: several may share what is built.
+    // Read at run time, because several clones may share one target folder.
     let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
     Path::new(&package).join("../../.dev")
 }
 
-/// The settings with another value of a key. Two homeservers on one database would ruin it, so a key that is not there,
-/// or twice, is not passed over.
+/// Replaces the value of a key, which must occur exactly once. Otherwise two homeservers could
+/// use the same database and corrupt it.
 fn with(settings: &str, key: &str, value: &str) -> String {
     let is_it = |line: &str| line.trim_start().strip_prefix(key).is_some_and(|rest| rest.starts_with(':'));
     assert_eq!(settings.lines().filter(|line| is_it(line)).count(), 1, "{key} in the settings of Synapse");
@@ -175,8 +173,8 @@ fn with(settings: &str, key: &str, value: &str) -> String {
     lines.collect()
 }
 
-/// Ports that stay free while nobody listens there: none of those that the system hands out (from 32768 on), different
-/// for the processes that tests are, and never the same one twice in a process.
+/// Ports that stay free until the test uses them: outside the ephemeral range (from 32768), different for concurrent
+/// test processes, and never the same one twice in a process.
 pub(crate) fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() * 8 % 10_000).expect("below 10,000");

@@ -1,4 +1,4 @@
-//! A real balancer, set up as docs/upgrading.md tells operators to.
+//! HAProxy, configured as docs/upgrading.md describes.
 
 use std::{
     fs,
@@ -14,28 +14,27 @@ use crate::stage::{
     process::{Process, Setting},
 };
 
-/// How long a process answers after it said that it is not ready: longer than the balancer takes to notice.
+/// How long a process keeps serving after it reports that it is not ready: longer than the balancer takes to notice.
 const NOTICE: &str = "1s";
 
-/// `HAProxy` before as many processes as there are pairs of ports; killed when it is dropped.
+/// `HAProxy` in front of one process per slot; killed on drop.
 pub(crate) struct Balancer {
-    /// Where apps reach it.
     pub(crate) address: String,
     statistics: String,
     directory: PathBuf,
     process: Child,
 }
 
-/// What the balancer passes on.
+/// Unit that the balancer distributes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Passes {
-    /// One request after another, each to the process whose turn it is.
-    Requests,
-    /// Whole connections: whoever keeps one stays with its process.
-    Connections,
+pub(crate) enum Mode {
+    /// Single requests, in turn to each process.
+    Http,
+    /// Whole connections: a client that keeps its connection stays with its process.
+    Tcp,
 }
 
-/// Where a process listens, and its name at the balancer.
+/// Ports of a process, and its name in the balancer.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
     name: &'static str,
@@ -48,7 +47,7 @@ impl Slot {
         Self { name, public, private }
     }
 
-    /// A process of these settings that listens here.
+    /// Starts a process with these settings on the slot's ports.
     pub(crate) fn start(&self, setting: &Setting) -> Process {
         let setting = setting
             .clone()
@@ -61,7 +60,7 @@ impl Slot {
 }
 
 impl Balancer {
-    pub(crate) fn start(passes: Passes, port: u16, statistics_port: u16, slots: &[Slot]) -> Self {
+    pub(crate) fn start(mode: Mode, port: u16, statistics_port: u16, slots: &[Slot]) -> Self {
         let directory = std::env::temp_dir().join(unique("md_balancer"));
         fs::create_dir(&directory).expect("a directory");
         let servers: Vec<String> = slots
@@ -71,11 +70,11 @@ impl Balancer {
             })
             .collect();
         let servers = servers.join("\n");
-        let mode = match passes {
-            Passes::Requests => "mode http\n    option forwardfor",
-            Passes::Connections => "mode tcp",
+        let mode = match mode {
+            Mode::Http => "mode http\n    option forwardfor",
+            Mode::Tcp => "mode tcp",
         };
-        // Nothing is sent twice, not even what could not be delivered: whatever goes wrong must be seen here.
+        // No retries, not even of undelivered requests, so that every failure reaches the client.
         let settings = format!(
             "defaults
     timeout connect 2s
@@ -107,21 +106,21 @@ listen statistics
             .stdout(Stdio::null())
             .stderr(fs::File::create(directory.join("log")).expect("a log"))
             .spawn()
-            .expect("HAProxy starts: run dev/proof-parts first");
+            .expect("HAProxy starts: run dev/install-test-tools first");
         let (address, statistics) = (format!("127.0.0.1:{port}"), format!("http://127.0.0.1:{statistics_port}/;csv"));
         Self { address, statistics, directory, process }
     }
 
-    /// Waits until it takes a process for one that is ready, or for one that is not.
-    pub(crate) async fn sees(&self, slot: &Slot, ready: bool) {
+    /// Waits until the balancer marks a process as up or down.
+    pub(crate) async fn wait_for_state(&self, slot: &Slot, ready: bool) {
         let expected = if ready { "UP" } else { "DOWN" };
-        within(Duration::from_secs(20), &format!("the balancer sees {} {expected}", slot.name), async || {
+        within(Duration::from_secs(20), &format!("the balancer marks {} as {expected}", slot.name), async || {
             self.status(slot.name).await.is_some_and(|status| status.starts_with(expected))
         })
         .await;
     }
 
-    /// What it thinks of a process, once it has looked.
+    /// Status of a process after its first health check.
     async fn status(&self, name: &str) -> Option<String> {
         let table = reqwest::get(&self.statistics).await.ok()?.text().await.ok()?;
         let mut lines = table.lines();

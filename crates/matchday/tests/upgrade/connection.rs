@@ -9,26 +9,26 @@ use matchday::testing::Answer;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-/// One connection, used for one request after another. Clients that send again by themselves would hide what is looked
-/// for here, so this one never does: a request that was not answered has failed.
+/// One HTTP/1.1 connection for consecutive requests. It never retries: a retry would hide failures that these tests
+/// must detect, so a request without a response has failed.
 pub(crate) struct Connection {
     address: String,
     sender: Option<SendRequest<Full<Bytes>>>,
-    /// How often it had to be opened.
+    /// Number of times the connection was opened.
     pub(crate) opened: u64,
 }
 
-/// What is asked, and by whom.
-pub(crate) struct Question<'a> {
+/// A request to the API.
+pub(crate) struct Call<'a> {
     pub(crate) method: Method,
     pub(crate) path: &'a str,
-    /// Empty for a stranger.
+    /// Empty for an unauthenticated request.
     pub(crate) token: &'a str,
     pub(crate) headers: &'a [(&'a str, &'a str)],
     pub(crate) body: Bytes,
 }
 
-impl<'a> Question<'a> {
+impl<'a> Call<'a> {
     pub(crate) fn get(path: &'a str, token: &'a str) -> Self {
         Self { method: Method::GET, path, token, headers: &[], body: Bytes::new() }
     }
@@ -43,26 +43,26 @@ impl<'a> Question<'a> {
 }
 
 impl Connection {
-    /// To this host and port, opened with the first request.
+    /// Targets this host and port. The first request opens the connection.
     pub(crate) fn to(address: &str) -> Self {
         Self { address: address.trim_start_matches("http://").to_owned(), sender: None, opened: 0 }
     }
 
-    /// Asks once.
-    pub(crate) async fn ask(&mut self, question: Question<'_>) -> Result<Answer, String> {
+    /// Sends the request once, without retries.
+    pub(crate) async fn send(&mut self, call: Call<'_>) -> Result<Answer, String> {
         let mut request = Request::builder()
-            .method(question.method)
-            .uri(question.path)
+            .method(call.method)
+            .uri(call.path)
             .header(header::HOST, &self.address)
             .header(header::CONTENT_TYPE, "application/json");
-        if !question.token.is_empty() {
-            request = request.header(header::AUTHORIZATION, format!("Bearer {}", question.token));
+        if !call.token.is_empty() {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {}", call.token));
         }
-        for (name, value) in question.headers {
+        for (name, value) in call.headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Full::new(question.body)).map_err(|error| error.to_string())?;
-        let answer = self.exchange(request).await.map_err(|error| format!("no answer: {error}"));
+        let request = request.body(Full::new(call.body)).map_err(|error| error.to_string())?;
+        let answer = self.exchange(request).await.map_err(|error| format!("no response: {error}"));
         if answer.is_err() {
             self.sender = None;
         }
@@ -70,7 +70,7 @@ impl Connection {
     }
 
     async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, Box<dyn std::error::Error>> {
-        // Waits until the connection can take a request: a moment, or for ever when the other end said that it closes.
+        // Fails if the other end has announced that it closes the connection.
         let is_open = match &mut self.sender {
             Some(sender) => sender.ready().await.is_ok(),
             None => false,

@@ -1,7 +1,7 @@
-//! What users notice of an upgrade, which is nothing: processes are ended and started, old and new ones stand side by
-//! side, and the schema changes, while apps go on asking.
+//! Upgrades without failed requests: processes are stopped and started, old and new versions run at the same time, and
+//! the schema changes, all under load.
 //!
-//! The quick half runs with all other tests. The rest is marked as ignored: `just upgrade` and `just soak`.
+//! Fast tests run with all other tests. The rest is marked as ignored: `just upgrade` and `just soak`.
 
 #[path = "../stage/mod.rs"]
 mod stage;

@@ -1,4 +1,4 @@
-//! The schema changes while a version that knows nothing of it serves.
+//! The schema changes while an old version, which does not use the change, serves requests.
 
 use std::{
     fs,
@@ -15,14 +15,14 @@ use serde_json::Value;
 use sqlx::{Connection as _, PgConnection, PgPool, migrate::Migrator, postgres::PgConnectOptions};
 
 use crate::{
-    load::{self, Load, NOBODYS},
+    load::{self, FIRST_BULK_USER, Load},
     stage::{client::within, process::Setting, proof::held},
 };
 
-/// How many rows there are to be filled in.
+/// Number of rows to backfill.
 const ROWS: i64 = 10_000;
 
-/// What a release might do to tables that everybody writes: expand, fill in, and, in a later one, contract.
+/// Typical changes of a release to heavily written tables: expand, backfill and, in a later release, contract.
 const STEPS: [(&str, &str); 6] = [
     (
         "9001_expand",
@@ -52,8 +52,11 @@ begin
 end
 $$",
     ),
-    ("9004_promise", "alter table predictions add constraint predictions_origin check (origin is not null) not valid;"),
-    ("9005_look", "alter table predictions validate constraint predictions_origin;"),
+    (
+        "9004_constrain",
+        "alter table predictions add constraint predictions_origin check (origin is not null) not valid;",
+    ),
+    ("9005_validate", "alter table predictions validate constraint predictions_origin;"),
     (
         "9006_contract",
         "alter table predictions alter column origin set not null;
@@ -61,7 +64,7 @@ $$",
     ),
 ];
 
-/// The migrations there are, and those of the test on top of them. Gone when it is dropped.
+/// A copy of the project's migrations, to which tests add their own. Deleted on drop.
 struct Migrations(PathBuf);
 
 impl Migrations {
@@ -92,7 +95,7 @@ fn database_of(setting: &Setting) -> database::Settings {
     Config::parse(setting.variables().clone(), None).expect("valid").config.database
 }
 
-/// How many sessions of this database wait for a lock with a statement that begins like this.
+/// Number of sessions of this database that wait for a lock with a statement that starts with this text.
 async fn waiting(db: &PgPool, statement: &str) -> i64 {
     sqlx::query_scalar(
         "select count(*) from pg_stat_activity
@@ -104,7 +107,7 @@ async fn waiting(db: &PgPool, statement: &str) -> i64 {
     .expect("read")
 }
 
-/// Somebody in a transaction that does not end, who has done this in it.
+/// Opens a transaction, executes a statement in it, and keeps it open.
 async fn holder(options: &PgConnectOptions, statement: &'static str) -> PgConnection {
     let mut connection = PgConnection::connect_with(options).await.expect("connected");
     for statement in ["begin", statement] {
@@ -113,33 +116,33 @@ async fn holder(options: &PgConnectOptions, statement: &'static str) -> PgConnec
     connection
 }
 
-/// Waits until a statement began to wait, gave up, and began again.
-async fn gives_up_and_tries_again(db: &PgPool, statement: &str) {
+/// Waits until a statement has waited for its lock and timed out, twice.
+async fn wait_for_two_lock_timeouts(db: &PgPool, statement: &str) {
     const PATIENCE: Duration = Duration::from_secs(20);
-    within(PATIENCE, "it waits", async || waiting(db, statement).await > 0).await;
-    within(PATIENCE, "it gives up", async || waiting(db, statement).await == 0).await;
-    within(PATIENCE, "it tries again", async || waiting(db, statement).await > 0).await;
-    within(PATIENCE, "it gives up again", async || waiting(db, statement).await == 0).await;
+    within(PATIENCE, "the statement waits", async || waiting(db, statement).await > 0).await;
+    within(PATIENCE, "the statement times out", async || waiting(db, statement).await == 0).await;
+    within(PATIENCE, "the statement is retried", async || waiting(db, statement).await > 0).await;
+    within(PATIENCE, "the statement times out again", async || waiting(db, statement).await == 0).await;
 }
 
 #[tokio::test]
-async fn the_schema_changes_under_load_and_nobody_notices() {
+async fn schema_change_under_load_fails_no_request() {
     with_database(async |options| {
-        let setting = load::fit(Setting::new(&options));
+        let setting = load::configure(Setting::new(&options));
         setting.expect(&["fixtures", "import", "-"], &load::document());
         let db = PgPool::connect_with(options).await.expect("connected");
         sqlx::query(
             "insert into predictions (user_id, event_id, prediction, confidence, revision, created_at, updated_at)
              select $1 + n, 1, 'draw', 50, 1, now(), now() from generate_series(1, $2) n",
         )
-        .bind(NOBODYS)
+        .bind(FIRST_BULK_USER)
         .bind(ROWS)
         .execute(&db)
         .await
         .expect("rows");
         let process = setting.start(&["serve"]);
         let load = Load::start(&process.public).await;
-        load.goes_on(200).await;
+        load.wait_for_requests(200).await;
         let before = load.slowest();
         let migrations = Migrations::real();
         let mut steps = Vec::new();
@@ -149,19 +152,19 @@ async fn the_schema_changes_under_load_and_nobody_notices() {
             let applied = database::migrate(&database_of(&setting), &migrator).await.expect("migrated");
             assert_eq!(applied, 1, "{}", step.0);
             let took = began.elapsed();
-            load.goes_on(30).await;
+            load.wait_for_requests(30).await;
             steps.push(format!("{} {took:.1?}", &step.0[5..]));
         }
         let during = load.slowest();
-        // A process of the version that knows nothing of all this is started again.
+        // A process of the old version can still start.
         drop(setting.start(&["serve"]));
-        let (told, took) = load.stop().await;
-        let came = told.is_there_once(&db, &setting, took).await;
+        let (acknowledged, took) = load.stop().await;
+        let summary = acknowledged.verify_stored_once(&db, &setting, took).await;
         let (filled, is_made): (i64, bool) = sqlx::query_as(
             "select count(*) filter (where origin = 'app'), (select indisvalid from pg_index where indexrelid = 'predictions_by_origin'::regclass)
              from predictions where user_id > $1",
         )
-        .bind(NOBODYS)
+        .bind(FIRST_BULK_USER)
         .fetch_one(&db)
         .await
         .expect("read");
@@ -170,27 +173,27 @@ async fn the_schema_changes_under_load_and_nobody_notices() {
         assert!(during < Duration::from_secs(10), "a request took {during:?}");
         held(
             "upgrade",
-            "Columns added, an index made, rows filled in and a column dropped on the tables of users and predictions, under load",
+            "Columns added, an index created, rows backfilled and a column dropped on the user and prediction tables, under load",
             &format!(
-                "{came}; steps: {}; the slowest request took {during:.1?} meanwhile and {before:.1?} before; a process that \
-                 knows nothing of the new schema starts on it",
+                "{summary}; steps: {}; the slowest request took {during:.1?} during the change and {before:.1?} before it; a \
+                 process of the old version starts on the new schema",
                 steps.join(", ")
             ),
         );
 
-        // The other way round: a database that lacks what the process needs.
+        // The opposite case: the database lacks a migration that the process needs.
         setting.expect(&["migrate", "down"], "");
         let refused = setting.run(&["serve"], "");
-        let told = String::from_utf8_lossy(&refused.stderr);
+        let printed = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(
-            (refused.status.code(), told.trim()),
+            (refused.status.code(), printed.trim()),
             (Some(1), "matchday: the database lacks 1 migration: run `matchday migrate` first")
         );
         assert_eq!(setting.expect(&["migrate"], ""), "applied 1 migration");
         held(
             "upgrade",
-            "A process started on a database that lacks a migration",
-            "ends at once with status 1 and one line: the database lacks 1 migration: run `matchday migrate` first",
+            "Process started on a database that lacks a migration",
+            "exits immediately with status 1 and one line: the database lacks 1 migration: run `matchday migrate` first",
         );
     })
     .await;
@@ -198,14 +201,14 @@ async fn the_schema_changes_under_load_and_nobody_notices() {
 
 #[tokio::test]
 #[ignore = "takes a while: `just upgrade`"]
-async fn a_migration_that_must_wait_lets_everybody_pass() {
+async fn blocked_migration_lets_requests_pass() {
     with_database(async |options| {
-        let setting = load::fit(Setting::new(&options));
+        let setting = load::configure(Setting::new(&options));
         setting.expect(&["fixtures", "import", "-"], &load::document());
         let process = setting.start(&["serve"]);
         let db = PgPool::connect_with(options.clone()).await.expect("connected");
         let load = Load::start(&process.public).await;
-        load.goes_on(300).await;
+        load.wait_for_requests(300).await;
         let before = load.slowest();
 
         let report = holder(&options, "select count(*) from predictions").await;
@@ -214,24 +217,25 @@ async fn a_migration_that_must_wait_lets_everybody_pass() {
         let migrator = migrations.with(STEPS[0]).await;
         let database = database_of(&setting);
         let watching = async {
-            gives_up_and_tries_again(&db, "alter table predictions").await;
-            load.goes_on(300).await;
+            wait_for_two_lock_timeouts(&db, "alter table predictions").await;
+            load.wait_for_requests(300).await;
             let seen = (load.slowest(), held_since.elapsed());
-            report.close().await.expect("let go");
+            report.close().await.expect("released");
             seen
         };
         let (migrated, (during, held_for)) = tokio::join!(database::migrate(&database, &migrator), watching);
         assert_eq!(migrated.expect("migrated"), 1);
-        let (told, took) = load.stop().await;
-        let came = told.is_there_once(&db, &setting, took).await;
+        let (acknowledged, took) = load.stop().await;
+        let summary = acknowledged.verify_stored_once(&db, &setting, took).await;
         db.close().await;
         assert!(during < Duration::from_secs(8), "a request took {during:?}");
         held(
             "upgrade",
-            "A migration that needs a table which somebody holds in a long transaction, under load",
+            "Migration that needs a table locked by a long transaction, under load",
             &format!(
-                "the table was held for {held_for:.1?}; the migration gave up twice and let everybody pass, and was done once \
-                 the table was free; the slowest request took {during:.1?} meanwhile and {before:.1?} before; {came}"
+                "the table was locked for {held_for:.1?}; the migration gave up twice to let requests pass, and was applied \
+                 once the table was free; the slowest request took {during:.1?} during the lock and {before:.1?} before it; \
+                 {summary}"
             ),
         );
     })
@@ -239,7 +243,7 @@ async fn a_migration_that_must_wait_lets_everybody_pass() {
 }
 
 #[tokio::test]
-async fn a_migration_says_what_it_waits_for_and_gives_up_in_the_end() {
+async fn blocked_migration_is_logged_and_finally_fails() {
     with_database(async |options| {
         let setting = Setting::new(&options);
         let db = PgPool::connect_with(options.clone()).await.expect("connected");
@@ -254,43 +258,43 @@ async fn a_migration_says_what_it_waits_for_and_gives_up_in_the_end() {
         let report = holder(&options, "lock table users, reports, events in access exclusive mode").await;
         let impatient = setting.clone().with("MATCHDAY_DATABASE__MIGRATION_PATIENCE", "600ms");
         let refused = tokio::task::spawn_blocking(move || impatient.run(&["migrate"], "")).await.expect("run");
-        let told = String::from_utf8_lossy(&refused.stderr).trim().to_owned();
-        assert_eq!(refused.status.code(), Some(1), "{told}");
-        let last = told.lines().last().expect("a line");
+        let printed = String::from_utf8_lossy(&refused.stderr).trim().to_owned();
+        assert_eq!(refused.status.code(), Some(1), "{printed}");
+        let last = printed.lines().last().expect("a line");
         let named = last.strip_prefix("matchday: while executing migration ").and_then(|rest| rest.split_once(':'));
         let waited_for = named.filter(|(_, why)| why.contains("due to lock timeout")).and_then(|(number, _)| number.parse().ok());
-        let waited_for: i64 = waited_for.unwrap_or_else(|| panic!("{told}"));
-        // What comes before the one that needs the table may have been applied.
+        let waited_for: i64 = waited_for.unwrap_or_else(|| panic!("{printed}"));
+        // Migrations before the blocked one may have been applied.
         let left = all - applied().await;
         assert!((1..=2).contains(&left), "{left} are left");
 
         let patient = setting.clone();
         let migrating = tokio::task::spawn_blocking(move || patient.run(&["migrate"], ""));
-        // The whole migration is one message.
-        gives_up_and_tries_again(&db, "-- ").await;
-        report.close().await.expect("let go");
+        // A migration is sent as one message, which starts with a comment.
+        wait_for_two_lock_timeouts(&db, "-- ").await;
+        report.close().await.expect("released");
         let output = migrating.await.expect("run");
         let lines: Vec<Value> = String::from_utf8_lossy(&output.stderr)
             .lines()
-            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no line of the log: {line}")))
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not a log line: {line}")))
             .collect();
         assert!(output.status.success() && lines.len() >= 2, "{lines:#?}");
         for line in &lines {
             assert_eq!(
                 (line["message"].as_str(), line["migration"].as_i64()),
-                (Some("somebody holds what the migration needs; everybody else goes first, then it is tried again"), Some(waited_for))
+                (Some("migration timed out waiting for a lock; retrying"), Some(waited_for))
             );
         }
-        let told = if left == 1 { "applied 1 migration".to_owned() } else { format!("applied {left} migrations") };
-        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), told);
+        let printed = if left == 1 { "applied 1 migration".to_owned() } else { format!("applied {left} migrations") };
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), printed);
         assert_eq!(setting.expect(&["migrate", "status"], ""), "the database is up to date");
         db.close().await;
         held(
             "upgrade",
-            "`matchday migrate` while somebody holds a table that it needs",
+            "`matchday migrate` while another transaction locks a table that it needs",
             &format!(
-                "says so in one line at each attempt ({} of them here), and applied both migrations once the table was free; \
-                 without success within database.migration_patience it ends with status 1 and names the migration",
+                "logs one line per attempt ({} here), and applied both migrations once the table was free; without success \
+                 within database.migration_patience it exits with status 1 and names the migration",
                 lines.len()
             ),
         );

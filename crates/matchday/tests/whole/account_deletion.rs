@@ -1,4 +1,4 @@
-//! A deleted account has no way into chat, whichever process is killed meanwhile.
+//! A deleted account loses its chat access, even if a worker is killed during the deletion.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use crate::{
     process::Setting,
 };
 
-/// How soon a chat token is refused after its account was deleted.
+/// Time limit until the chat token of a deleted account is refused.
 const SOON: Duration = Duration::from_secs(2);
 
 #[tokio::test]
-async fn chat_token_ends_although_first_worker_is_killed() {
+async fn chat_token_is_revoked_although_first_worker_is_killed() {
     with_database(async |options| {
-        // Takes connections and never answers: the process that talks to it cannot get beyond its first call.
+        // Accepts connections and never responds, so that a process with this homeserver hangs in its first call.
         let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let stuck = format!("http://{}", silent.local_addr().expect("an address"));
         let setting = Setting::new(&options);
@@ -33,7 +33,7 @@ async fn chat_token_ends_although_first_worker_is_killed() {
         here.post("/api/auth/me/deletion", &ada.token, json!({})).await.expect(200);
         let code = json!({"code": here.codes(phone).await[0]}).to_string();
 
-        // So that the first process takes the work.
+        // Pause the second process, so that the first one takes the job.
         second.signal("STOP");
         here.send(Method::DELETE, "/api/auth/me", &ada.token, code).await.expect(200);
         let deleted = Instant::now();
@@ -41,17 +41,17 @@ async fn chat_token_ends_although_first_worker_is_killed() {
         while sqlx::query_scalar::<_, i32>("select device_attempts from departures")
             .fetch_one(&mut database)
             .await
-            .expect("the departure")
+            .expect("the deletion job")
             == 0
         {
-            assert!(deleted.elapsed() < SOON, "no worker took it");
+            assert!(deleted.elapsed() < SOON, "no worker took the job");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(whoami().await, 200, "nobody has ended it yet");
+        assert_eq!(whoami().await, 200, "the token still works");
         first.kill();
         second.signal("CONT");
         while whoami().await != 401 {
-            assert!(deleted.elapsed() < SOON, "the token is still good after {:?}", deleted.elapsed());
+            assert!(deleted.elapsed() < SOON, "the token still works after {:?}", deleted.elapsed());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         crate::report(&format!("refused after {:.1?}", deleted.elapsed()));

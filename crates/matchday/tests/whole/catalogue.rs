@@ -1,4 +1,4 @@
-//! A match on its way from a file to every process's list.
+//! An imported match reaches the lists of every process.
 
 use matchday::testing::{eventually, with_database};
 use serde_json::{Value, json};
@@ -17,9 +17,9 @@ fn document(status: &str, scores: (Option<i32>, Option<i32>)) -> String {
 }
 
 #[tokio::test]
-async fn an_import_reaches_every_process_by_message() {
+async fn import_reaches_every_process() {
     with_database(async |options| {
-        // Pages are kept so long that only a message can explain a change.
+        // The cache lifetime is long, so that only a message can cause a change.
         let setting = Setting::new(&options).with("MATCHDAY_PAGES__KEEP", "10m");
         let processes = [setting.start(&["serve"]), setting.start(&["serve", "--no-workers"])];
         let token = setting.expect(&["sessions", "issue"], "");
@@ -31,14 +31,14 @@ async fn an_import_reaches_every_process_by_message() {
         for process in &processes {
             assert_eq!(first(&process.public).await, Value::Null);
         }
-        let told = setting.expect(&["fixtures", "import", "-"], &document("scheduled", (None, None)));
-        assert_eq!(told, "Cup: imported\n  teams: 2 new, 0 changed, 0 as they were\n  matches: 1 new, 0 changed, 0 as they were\n  results: 0 new or corrected\n  chat: 1 room made");
+        let printed = setting.expect(&["fixtures", "import", "-"], &document("scheduled", (None, None)));
+        assert_eq!(printed, "Cup: imported\n  teams: 2 new, 0 changed, 0 unchanged\n  matches: 1 new, 0 changed, 0 unchanged\n  results: 0 new or corrected\n  chat: 1 room created");
         for process in &processes {
             eventually("the match is listed", async || first(&process.public).await["home_team"]["name"] == "Rovers").await;
             eventually("its room is listed", async || first(&process.public).await["chat_room_id"].is_string()).await;
         }
-        let told = setting.expect(&["fixtures", "import", "-", "--dry-run"], &document("finished", (Some(2), Some(1))));
-        assert!(told.starts_with("Cup: would be imported; nothing was written") && told.contains("final: status scheduled → finished, score none → 2:1"), "{told}");
+        let printed = setting.expect(&["fixtures", "import", "-", "--dry-run"], &document("finished", (Some(2), Some(1))));
+        assert!(printed.starts_with("Cup: would be imported; nothing was written") && printed.contains("final: status scheduled → finished, score none → 2:1"), "{printed}");
         setting.expect(&["fixtures", "import", "-"], &document("finished", (Some(2), Some(1))));
         for process in &processes {
             eventually("the result is listed", async || first(&process.public).await["home_score"] == 2).await;

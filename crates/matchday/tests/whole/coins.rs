@@ -1,4 +1,4 @@
-//! Coins survive whatever happens to the processes that move them, and operators can prove it.
+//! Coins survive crashes of the processes that move them, and operators can audit them.
 
 use std::{
     collections::BTreeMap,
@@ -11,14 +11,14 @@ use sqlx::PgPool;
 
 use crate::{process::Setting, report};
 
-/// What one fan was told: the name of each deduction, its amount, and the transaction.
+/// Acknowledged deductions of one fan: amount and transaction by order.
 type Acknowledged = BTreeMap<String, (i64, String)>;
 
-/// Spends coins until told to stop, and repeats every request until it is answered. Every other fan gives references, the
-/// others an `Idempotency-Key`: those wait for a claim to run out after each kill.
+/// Spends coins until the given time, and repeats every request until it succeeds. Every other fan sends references,
+/// the others an `Idempotency-Key`; after a kill they wait until the key's claim expires.
 async fn spend(base: String, token: String, fan: usize, until: Instant) -> Acknowledged {
     let web = reqwest::Client::builder().timeout(Duration::from_secs(5)).build().expect("a client");
-    let mut told = Acknowledged::new();
+    let mut orders = Acknowledged::new();
     for number in 0.. {
         if Instant::now() > until {
             break;
@@ -36,10 +36,10 @@ async fn spend(base: String, token: String, fan: usize, until: Instant) -> Ackno
             let answer = web.execute(request.try_clone().expect("a clone")).await;
             match answer {
                 Ok(answer) if answer.status() == 200 => {
-                    // An answer that breaks off was no answer.
+                    // A truncated response counts as no response.
                     let Ok(body) = answer.json::<Value>().await else { continue };
                     let id = body["data"]["transaction_id"].as_str().expect("an id").to_owned();
-                    told.insert(name, (amount, id));
+                    orders.insert(name, (amount, id));
                     break;
                 }
                 Ok(answer) => assert!([409, 503].contains(&answer.status().as_u16()), "{answer:?}"),
@@ -48,18 +48,18 @@ async fn spend(base: String, token: String, fan: usize, until: Instant) -> Ackno
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-    told
+    orders
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_is_there_once_however_often_the_service_is_killed() {
+async fn acknowledged_deductions_survive_kills_exactly_once() {
     const FANS: usize = 16;
     with_database(async |options| {
         let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
         let setting = Setting::new(&options)
             .without("MATCHDAY_MATRIX__HOMESERVER_URL")
             .with("MATCHDAY_HTTP__LISTEN", &format!("127.0.0.1:{port}"))
-            // What a killed process was at, others may begin again soon after.
+            // Claims of a killed process expire soon, so that requests can be repeated.
             .with("MATCHDAY_HTTP__DEADLINE", "1s")
             .with("MATCHDAY_SMS__TIMEOUT", "500ms")
             .with("MATCHDAY_COINS__WELCOME", "1000000");
@@ -78,9 +78,9 @@ async fn what_was_acknowledged_is_there_once_however_often_the_service_is_killed
             killed += 1;
             service = setting.start(&["serve", "--no-workers"]);
         }
-        let mut told = Acknowledged::new();
+        let mut orders = Acknowledged::new();
         for fan in fans {
-            told.extend(fan.await.expect("a fan"));
+            orders.extend(fan.await.expect("a fan"));
         }
         let db = PgPool::connect_with(options).await.expect("connected");
         let rows: Vec<(uuid::Uuid, i64)> =
@@ -91,20 +91,20 @@ async fn what_was_acknowledged_is_there_once_however_often_the_service_is_killed
         db.close().await;
         let written: BTreeMap<String, i64> =
             rows.into_iter().map(|(id, amount)| (format!("txn_{id}"), amount)).collect();
-        let acknowledged: BTreeMap<String, i64> = told.values().map(|(amount, id)| (id.clone(), *amount)).collect();
-        assert_eq!(acknowledged.len(), told.len(), "no transaction stands for two orders");
-        // Every order was repeated until it was acknowledged, so each is there exactly once, and nothing else is.
+        let acknowledged: BTreeMap<String, i64> = orders.values().map(|(amount, id)| (id.clone(), *amount)).collect();
+        assert_eq!(acknowledged.len(), orders.len(), "no transaction belongs to two orders");
+        // Every order was repeated until it was acknowledged, so exactly the acknowledged transactions are stored.
         assert_eq!(written, acknowledged);
-        report(&format!("coins: {} deductions, {killed} times killed", told.len()));
-        assert!(told.len() > FANS * 10, "something was going on");
+        report(&format!("coins: {} deductions, service killed {killed} times", orders.len()));
+        assert!(orders.len() > FANS * 10, "enough deductions were made");
         let audit = setting.expect(&["coins", "audit"], "");
-        assert!(audit.ends_with("every wallet is what its history makes it"), "{audit}");
+        assert!(audit.ends_with("every wallet matches its history"), "{audit}");
     })
     .await;
 }
 
 #[tokio::test]
-async fn an_operator_grants_reverses_and_audits() {
+async fn operator_grants_reverses_and_audits() {
     with_database(async |options| {
         let setting = Setting::new(&options).without("MATCHDAY_MATRIX__HOMESERVER_URL");
         let run = |arguments: &[&str]| {
@@ -114,39 +114,39 @@ async fn an_operator_grants_reverses_and_audits() {
         };
         assert_eq!(
             run(&["coins", "audit"]),
-            (Some(0), "0 wallets, 0 transactions; accounts: none\nevery wallet is what its history makes it".into(), String::new())
+            (Some(0), "0 wallets, 0 transactions; accounts: none\nevery wallet matches its history".into(), String::new())
         );
         setting.expect(&["sessions", "issue"], "");
         let granted = setting.expect(&["coins", "grant", "1", "40", "--reason", "for the outage"], "");
         assert!(granted.starts_with("1 (user 1) has 140 coins after txn_"), "{granted}");
         setting.expect(&["coins", "grant", "1", "40", "--reason", "for the outage", "--by", "ada"], "");
-        let (code, _, told) = run(&["coins", "reverse", "1", "40", "--reason", "granted twice"]);
+        let (code, _, stderr) = run(&["coins", "reverse", "1", "40", "--reason", "granted twice"]);
         assert_eq!(code, Some(1));
-        assert!(told.starts_with("matchday: 1 has several transactions of 40 coins, the last ones are these; say which"), "{told}");
-        let candidate = told.lines().nth(1).and_then(|line| line.split_whitespace().next()).expect("a candidate");
+        assert!(stderr.starts_with("matchday: 1 has several transactions of 40 coins; choose one with --transaction"), "{stderr}");
+        let candidate = stderr.lines().nth(1).and_then(|line| line.split_whitespace().next()).expect("a candidate");
         let reverse = ["coins", "reverse", "1", "40", "--reason", "granted twice", "--transaction", candidate];
         let reversed = setting.expect(&reverse, "");
-        assert!(reversed.starts_with(&format!("40 coins of {candidate} taken back; 1 (user 1) has 140 coins")), "{reversed}");
-        let (code, _, told) = run(&reverse);
-        assert_eq!((code, told.as_str()), (Some(1), "matchday: only 0 of it are left to be taken back"));
+        assert!(reversed.starts_with(&format!("reversed 40 coins of {candidate}; 1 (user 1) has 140 coins")), "{reversed}");
+        let (code, _, stderr) = run(&reverse);
+        assert_eq!((code, stderr.as_str()), (Some(1), "matchday: only 0 coins of the transaction can still be reversed"));
         for (arguments, complaint) in [
             (["coins", "grant", "nobody", "1", "--reason", "x"], "nobody"),
             (["coins", "grant", "1", "0", "--reason", "x"], "whole number from 1"),
             (["coins", "grant", "1", "1", "--reason", " "], "1 to 200 characters"),
-            (["coins", "reverse", "1", "7", "--reason", "x"], "no such transaction"),
+            (["coins", "reverse", "1", "7", "--reason", "x"], "has no transaction of this amount"),
         ] {
-            let (code, _, told) = run(&arguments);
-            assert!(code != Some(0) && told.contains(complaint), "{arguments:?}: {told}");
+            let (code, _, stderr) = run(&arguments);
+            assert!(code != Some(0) && stderr.contains(complaint), "{arguments:?}: {stderr}");
         }
         assert_eq!(
             setting.expect(&["coins", "audit"], ""),
-            "1 wallet, 4 transactions; accounts: granted -40, wallet 140, welcome -100\nevery wallet is what its history makes it"
+            "1 wallet, 4 transactions; accounts: granted -40, wallet 140, welcome -100\nevery wallet matches its history"
         );
         let db = PgPool::connect_with(options).await.expect("connected");
-        sqlx::query("update wallets set balance = 141").execute(&db).await.expect("cheated");
+        sqlx::query("update wallets set balance = 141").execute(&db).await.expect("tampered");
         db.close().await;
-        let (code, printed, told) = run(&["coins", "audit"]);
-        assert_eq!((code, told.as_str()), (Some(1), "matchday: 1 difference found; all entries together add up to 0; nothing was changed"));
+        let (code, printed, stderr) = run(&["coins", "audit"]);
+        assert_eq!((code, stderr.as_str()), (Some(1), "matchday: 1 difference found; all entries together add up to 0; nothing was changed"));
         assert!(printed.starts_with("user 1: the wallet holds 141, but its entries add up to 140"), "{printed}");
     })
     .await;

@@ -1,4 +1,4 @@
-//! What an operator sees of the commands.
+//! Output of the commands for operators.
 
 use matchday::testing::with_database;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::process::Setting;
 
 #[tokio::test]
-async fn wrong_settings_are_named_in_plain_lines() {
+async fn invalid_settings_are_listed() {
     with_database(async |options| {
         let setting = Setting::new(&options)
             .with("MATCHDAY_HTTP__LISTEN", "8080")
@@ -19,9 +19,9 @@ async fn wrong_settings_are_named_in_plain_lines() {
             String::from_utf8_lossy(&output.stderr),
             "matchday: the settings have 4 faults:
   http.listen (from MATCHDAY_HTTP__LISTEN): `8080` is not an address with a port, like 127.0.0.1:8080
-  redis.timeout (from MATCHDAY_REDIS__TIMEOUT): `2` is not a time with its unit, like 500ms, 10s, 5m, 12h or 30d
-  nats.url is not set: put it in the file or in MATCHDAY_NATS__URL; it must be a URL with a host, like scheme://user:password@host:1234
-  MATCHDAY_SESSIONS__IDEL is no variable of Matchday: did you mean MATCHDAY_SESSIONS__IDLE?
+  redis.timeout (from MATCHDAY_REDIS__TIMEOUT): `2` is not a duration with a unit, like 500ms, 10s, 5m, 12h or 30d
+  nats.url is not set: add it to the file or set MATCHDAY_NATS__URL; it must be a URL with a host, like scheme://user:password@host:1234
+  MATCHDAY_SESSIONS__IDEL is not a known variable: did you mean MATCHDAY_SESSIONS__IDLE?
 "
         );
     })
@@ -29,15 +29,15 @@ async fn wrong_settings_are_named_in_plain_lines() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_behind_is_named_with_what_to_do() {
+async fn outdated_database_error_names_the_fix() {
     with_database(async |options| {
         let setting = Setting::new(&options);
         assert_eq!(setting.expect(&["migrate", "status"], ""), "the database is up to date");
         assert_eq!(setting.expect(&["migrate", "down", "--all"], ""), "the database is at migration 0");
         let output = setting.run(&["serve"], "");
         assert_eq!(output.status.code(), Some(1));
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(told.contains("run `matchday migrate` first"), "{told}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(printed.contains("run `matchday migrate`"), "{printed}");
         assert!(setting.expect(&["migrate"], "").starts_with("applied "));
         assert_eq!(setting.expect(&["migrate"], ""), "applied 0 migrations");
         setting.expect(&["migrate", "down"], "");
@@ -47,7 +47,7 @@ async fn a_database_that_is_behind_is_named_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn the_settings_and_the_description_are_printed() {
+async fn prints_settings_and_openapi() {
     with_database(async |options| {
         let setting = Setting::new(&options).with("MATCHDAY_DATABASE__URL", "postgres://md:hunter2@db.example.org/md");
         let settings = setting.expect(&["config"], "");
@@ -64,7 +64,7 @@ async fn the_settings_and_the_description_are_printed() {
 }
 
 #[tokio::test]
-async fn tokens_are_printed_for_developers_only() {
+async fn tokens_are_issued_in_development_only() {
     with_database(async |options| {
         let setting = Setting::new(&options);
         assert!(setting.expect(&["sessions", "issue"], "").starts_with("md_1_"));
@@ -78,7 +78,7 @@ async fn tokens_are_printed_for_developers_only() {
 }
 
 #[tokio::test]
-async fn a_faulty_document_is_refused_with_every_fault() {
+async fn invalid_document_is_refused_with_every_fault() {
     with_database(async |options| {
         let setting = Setting::new(&options);
         let output = setting.run(
@@ -89,9 +89,9 @@ async fn a_faulty_document_is_refused_with_every_fault() {
         assert_eq!(
             String::from_utf8_lossy(&output.stderr),
             "matchday: nothing was imported: the document has 3 faults:
-  sport.name: must be a text of 1 to 100 characters, not \"\"
+  sport.name: must be a string of 1 to 100 characters, not \"\"
   tournament: is missing
-  matches[0]: must be an object in braces
+  matches[0]: must be an object
 "
         );
         let missing = setting.run(&["fixtures", "import", "/nowhere.json"], "");
@@ -101,7 +101,7 @@ async fn a_faulty_document_is_refused_with_every_fault() {
 }
 
 #[tokio::test]
-async fn an_operator_sees_what_is_closed_and_opens_it() {
+async fn operator_lists_and_lifts_sms_limits() {
     with_database(async |options| {
         let setting = Setting::new(&options);
         assert_eq!(setting.expect(&["sms", "closed"], ""), "no network, block or country is limited");
@@ -115,27 +115,26 @@ async fn an_operator_sees_what_is_closed_and_opens_it() {
             "GB: 3 of 40 phones verified; new phones get 5 codes an hour until 2999-01-01T00:00:00Z"
         );
         let open = ["sms", "open", "GB", "--by", "ola", "--reason", "a slow carrier"];
-        assert_eq!(setting.expect(&open, ""), "codes are sent to GB again");
+        assert_eq!(setting.expect(&open, ""), "limit of GB lifted");
         let recorded: Vec<(String, String, String, String, Option<String>)> =
             sqlx::query_as("select operator, action, target, reason, request_id from operator_actions")
                 .fetch_all(&db)
                 .await
                 .expect("the record");
-        let told = ["ola", "sms.open", "sms:GB", "a slow carrier"].map(str::to_owned);
-        let [operator, action, target, reason] = told;
+        let [operator, action, target, reason] = ["ola", "sms.open", "sms:GB", "a slow carrier"].map(str::to_owned);
         assert_eq!(recorded, [(operator, action, target, reason, None)]);
         let again = setting.run(&["sms", "open", "GB"], "");
         assert!(!again.status.success());
         assert_eq!(
             String::from_utf8_lossy(&again.stderr).trim(),
-            "matchday: GB is not limited: `matchday sms closed` lists what is"
+            "matchday: GB is not limited: `matchday sms closed` lists the limited prefixes"
         );
         db.close().await;
     })
     .await;
 }
 
-/// What a command that was refused said.
+/// Error output of a command that must fail.
 fn refused(setting: &Setting, arguments: &[&str]) -> String {
     let output = setting.run(arguments, "");
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{arguments:?}");
@@ -143,28 +142,28 @@ fn refused(setting: &Setting, arguments: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn an_operator_bans_and_mutes_by_id_or_name() {
+async fn operator_bans_and_mutes_by_id_or_name() {
     with_database(async |options| {
         let setting = Setting::new(&options);
         setting.expect(&["sessions", "issue"], "");
         let db = sqlx::PgPool::connect_with(options.clone()).await.expect("connected");
         let name: String = sqlx::query_scalar("select username from users").fetch_one(&db).await.expect("read");
         for (command, user, done, already) in [
-            ("ban", "1", "banned", "banned already"),
-            ("mute", name.as_str(), "muted", "muted already"),
-            ("unban", &name.to_uppercase(), "not banned any more", "not banned"),
-            ("unmute", "1", "not muted any more", "not muted"),
+            ("ban", "1", "banned", "already banned"),
+            ("mute", name.as_str(), "muted", "already muted"),
+            ("unban", &name.to_uppercase(), "no longer banned", "not banned"),
+            ("unmute", "1", "no longer muted", "not muted"),
         ] {
             let arguments = ["users", command, user, "--reason", "spam", "--by", "ola"];
             assert_eq!(
                 setting.expect(&arguments, ""),
-                format!("{user} (user 1) is {done}; workers carry it to the homeserver")
+                format!("{user} (user 1) is {done}; workers apply it on the homeserver")
             );
             assert_eq!(refused(&setting, &arguments), format!("matchday: {user} (user 1) is {already}"));
         }
-        for nobody in ["2", "nobody_here"] {
-            let told = refused(&setting, &["users", "ban", nobody, "--reason", "spam"]);
-            assert_eq!(told, format!("matchday: {nobody}: there is no such user"));
+        for unknown in ["2", "nobody_here"] {
+            let printed = refused(&setting, &["users", "ban", unknown, "--reason", "spam"]);
+            assert_eq!(printed, format!("matchday: {unknown}: the user does not exist"));
         }
         let without_reason = setting.run(&["users", "ban", "1"], "");
         assert_eq!(without_reason.status.code(), Some(2));
@@ -194,28 +193,28 @@ async fn users_show_prints_an_account() {
         for command in ["ban", "unban", "mute"] {
             setting.expect(&["users", command, "1", "--reason", "insults", "--by", "ola"], "");
         }
-        let told = setting.expect(&["users", "show", &name.to_uppercase()], "");
-        assert_eq!(told, setting.expect(&["users", "show", "1"], ""));
+        let printed = setting.expect(&["users", "show", &name.to_uppercase()], "");
+        assert_eq!(printed, setting.expect(&["users", "show", "1"], ""));
         for line in [
             format!("{name} (user 1)"),
-            "  username  made up by the service".to_owned(),
+            "  username  generated by the service".to_owned(),
             "  name      Ada [2J".to_owned(),
             "  phone     +49…89".to_owned(),
             "  chat      no account".to_owned(),
             "  coins     100".to_owned(),
             "  reports about the user, latest first:".to_owned(),
         ] {
-            assert!(told.lines().any(|found| found == line), "{line} is not in\n{told}");
+            assert!(printed.lines().any(|found| found == line), "{line} is not in\n{printed}");
         }
-        let has = |start: &str, end: &str| told.lines().any(|line| line.starts_with(start) && line.ends_with(end));
-        assert!(has("  state     muted since ", " UTC until lifted (insults)"), "{told}");
-        assert!(has("  sessions  1, last used ", " UTC"), "{told}");
-        assert!(has("    20", " UTC ban by ola: insults") && has("    20", " UTC mute by ola: insults"), "{told}");
-        assert!(!told.contains("1701234589") && !told.contains('\u{1b}'), "{told}");
-        // The whole phone number only for a reason, which is recorded.
+        let has = |start: &str, end: &str| printed.lines().any(|line| line.starts_with(start) && line.ends_with(end));
+        assert!(has("  state     muted since ", " UTC until lifted (insults)"), "{printed}");
+        assert!(has("  sessions  1, last used ", " UTC"), "{printed}");
+        assert!(has("    20", " UTC ban by ola: insults") && has("    20", " UTC mute by ola: insults"), "{printed}");
+        assert!(!printed.contains("1701234589") && !printed.contains('\u{1b}'), "{printed}");
+        // The full phone number requires a reason, which is recorded.
         assert_eq!(setting.run(&["users", "show", "1", "--phone"], "").status.code(), Some(2));
-        let told = setting.expect(&["users", "show", "1", "--phone", "--reason", "court order", "--by", "ola"], "");
-        assert!(told.contains("\n  phone     +491701234589\n"), "{told}");
+        let printed = setting.expect(&["users", "show", "1", "--phone", "--reason", "court order", "--by", "ola"], "");
+        assert!(printed.contains("\n  phone     +491701234589\n"), "{printed}");
         let recorded: Vec<(String, String, String, String)> =
             sqlx::query_as("select action, target, operator, reason from operator_actions where action = 'user.phone'")
                 .fetch_all(&db)
@@ -226,20 +225,20 @@ async fn users_show_prints_an_account() {
             [("user.phone", "user:1", "ola", "court order")]
                 .map(|(a, b, c, d)| { (a.to_owned(), b.to_owned(), c.to_owned(), d.to_owned()) })
         );
-        assert_eq!(refused(&setting, &["users", "show", "2"]), "matchday: 2: there is no such user");
+        assert_eq!(refused(&setting, &["users", "show", "2"]), "matchday: 2: the user does not exist");
         db.close().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn an_operator_sees_reports_and_closes_them() {
+async fn operator_lists_and_closes_reports() {
     with_database(async |options| {
         let setting = Setting::new(&options);
-        assert_eq!(setting.expect(&["reports", "list"], ""), "there are no open reports");
+        assert_eq!(setting.expect(&["reports", "list"], ""), "no open reports");
         setting.expect(&["sessions", "issue"], "");
         let db = sqlx::PgPool::connect_with(options.clone()).await.expect("connected");
-        // What people write may be meant for the terminal of whoever reads it.
+        // Reports may contain control sequences for the operator's terminal.
         for statement in [
             "insert into rooms (matrix_id, alias, name, creator_id, created_at, made_until, opened_at)
              values ('!derby:example.org', 'room_derby', E'Derby\x1b[2J', 1, now(), now(), now())",
@@ -251,7 +250,7 @@ async fn an_operator_sees_reports_and_closes_them() {
         }
         let name: String = sqlx::query_scalar("select username from users").fetch_one(&db).await.expect("read");
         let second = format!(
-            "2 2026-11-20T15:01:00Z by {name} in \"Derby [2J\": spam\n    $two (sender unknown) (not seen: the homeserver was away)"
+            "2 2026-11-20T15:01:00Z by {name} in \"Derby [2J\": spam\n    $two (sender unknown) (content unknown: the homeserver was unavailable)"
         );
         assert_eq!(
             setting.expect(&["reports", "list"], ""),
@@ -261,8 +260,8 @@ async fn an_operator_sees_reports_and_closes_them() {
         );
         let close = ["reports", "close", "1", "--resolution", "ben is banned"];
         assert_eq!(setting.expect(&close, ""), "report 1 is closed");
-        let told = "matchday: there is no open report 1: `matchday reports list` lists them";
-        assert_eq!(refused(&setting, &close), told);
+        let refusal = "matchday: report 1 is not open: `matchday reports list` lists the open ones";
+        assert_eq!(refused(&setting, &close), refusal);
         assert_eq!(setting.expect(&["reports", "list"], ""), second);
         let kept: String =
             sqlx::query_scalar("select resolution from reports where id = 1").fetch_one(&db).await.expect("read");

@@ -1,4 +1,4 @@
-//! Feeds, from outside: the commands, and workers of which one looks.
+//! Feeds: commands for operators, and several workers of which only one polls.
 
 use std::{
     io::{Read as _, Write as _},
@@ -14,12 +14,13 @@ use serde_json::{Value, json};
 
 use crate::process::{Process, Setting};
 
-/// A server that gives everybody the same answer, and counts. On a thread of its own: commands are waited for.
+/// A feed server that always returns the same document and counts requests. It runs in its own thread, because the test
+/// blocks while commands run.
 fn provider() -> (String, Arc<AtomicUsize>, Arc<Mutex<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
-    let (asked, answer) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(String::new())));
-    let (counted, given) = (Arc::clone(&asked), Arc::clone(&answer));
+    let (polls, answer) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(String::new())));
+    let (counted, given) = (Arc::clone(&polls), Arc::clone(&answer));
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let mut request = [0; 4096];
@@ -36,7 +37,7 @@ fn provider() -> (String, Arc<AtomicUsize>, Arc<Mutex<String>>) {
             let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
         }
     });
-    (url, asked, answer)
+    (url, polls, answer)
 }
 
 fn document(goals: Option<(i64, i64)>) -> String {
@@ -61,7 +62,7 @@ fn followed(setting: Setting, url: &str) -> Setting {
         .with("MATCHDAY_FEEDS__FOOTBALL_DATA_COMPETITIONS", "HL")
 }
 
-/// What was printed, without the moments.
+/// Replaces timestamps in the output of a command.
 fn without_times(text: &str) -> String {
     let is_moment = |word: &str| word.len() >= 20 && word.starts_with("20") && word.contains('T');
     let words =
@@ -70,10 +71,10 @@ fn without_times(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_operator_looks_at_feeds_once_and_sees_how_they_go() {
+async fn operator_polls_feeds_once_and_sees_results() {
     with_database(async |options| {
         let plain = Setting::new(&options);
-        let none = "there are no feeds: feeds.openfootball and feeds.football_data_competitions are empty";
+        let none = "no feeds configured: feeds.openfootball and feeds.football_data_competitions are empty";
         assert_eq!(plain.expect(&["feeds", "status"], ""), none);
         let refused = plain.run(&["feeds", "run", "--once"], "");
         assert_eq!(refused.status.code(), Some(1));
@@ -94,16 +95,16 @@ async fn an_operator_looks_at_feeds_once_and_sees_how_they_go() {
         assert_eq!(
             without_times(&setting.expect(&["feeds", "run", "--once"], "")),
             format!(
-                "football_data:HL: Harbour League 2026/27: teams 2 new, 0 changed; matches 1 new, 0 changed, 0 as they were; 0 results; next poll …
-{cup}: Harbour Cup 2026: teams 1 new, 0 changed; matches 1 new, 0 changed, 0 as they were; 0 results; next poll …
-    note: left out until their teams or days are known: 1 of the matches"
+                "football_data:HL: Harbour League 2026/27: teams 2 new, 0 changed; matches 1 new, 0 changed, 0 unchanged; 0 results; next poll …
+{cup}: Harbour Cup 2026: teams 1 new, 0 changed; matches 1 new, 0 changed, 0 unchanged; 0 results; next poll …
+    note: matches left out until their teams or days are known: 1"
             )
         );
         *answer.lock().expect("not poisoned") = document(Some((2, 1)));
         assert_eq!(
             without_times(&setting.expect(&["feeds", "run", "--once"], "")),
             format!(
-                "football_data:HL: Harbour League 2026/27: teams 0 new, 0 changed; matches 0 new, 1 changed, 0 as they were; 1 result; next poll …
+                "football_data:HL: Harbour League 2026/27: teams 0 new, 0 changed; matches 0 new, 1 changed, 0 unchanged; 1 result; next poll …
     540001: status scheduled → finished, score none → 2:1
 {cup}: unchanged; next poll …"
             )
@@ -127,15 +128,15 @@ async fn an_operator_looks_at_feeds_once_and_sees_how_they_go() {
     .await;
 }
 
-/// Whether this process has looked at the feed.
-async fn looks(process: &Process) -> bool {
+/// Whether this process has polled the feed.
+async fn has_polled(process: &Process) -> bool {
     process.counted("matchday_feed_last_success_timestamp_seconds").await > 0.0
 }
 
 #[tokio::test]
-async fn one_worker_looks_and_when_it_is_killed_another_does() {
+async fn one_worker_polls_and_another_takes_over() {
     with_database(async |options| {
-        let (url, asked, answer) = provider();
+        let (url, polls, answer) = provider();
         *answer.lock().expect("not poisoned") = document(None);
         let setting = followed(Setting::new(&options), &url)
             .with("MATCHDAY_FEEDS__IDLE", "200ms")
@@ -144,23 +145,24 @@ async fn one_worker_looks_and_when_it_is_killed_another_does() {
             .with("MATCHDAY_FEEDS__TIMEOUT", "500ms")
             .with("MATCHDAY_FEEDS__LEASE", "1s");
         let mut workers = vec![setting.start(&["worker"]), setting.start(&["worker"])];
-        let ten_more = async |asked: &AtomicUsize| {
-            let before = asked.load(Ordering::Relaxed);
-            eventually("ten more requests", async || asked.load(Ordering::Relaxed) >= before + 10).await;
+        let ten_more = async |polls: &AtomicUsize| {
+            let before = polls.load(Ordering::Relaxed);
+            eventually("ten more requests", async || polls.load(Ordering::Relaxed) >= before + 10).await;
         };
-        ten_more(&asked).await;
-        let first = looks(&workers[0]).await;
-        assert_ne!(first, looks(&workers[1]).await, "one of them looks, and the other does not");
+        ten_more(&polls).await;
+        let first = has_polled(&workers[0]).await;
+        assert_ne!(first, has_polled(&workers[1]).await, "exactly one worker polls");
         let mut dying = workers.remove(usize::from(!first));
         dying.kill();
-        eventually("the other looks", async || looks(&workers[0]).await).await;
+        eventually("the other worker polls", async || has_polled(&workers[0]).await).await;
         *answer.lock().expect("not poisoned") = document(Some((1, 0)));
-        eventually("what is new is seen", async || workers[0].counted("matchday_feed_changes_total").await > 0.0).await;
+        eventually("the change is imported", async || workers[0].counted("matchday_feed_changes_total").await > 0.0)
+            .await;
         assert!(workers[0].counted("matchday_feed_failures_total").await < 0.5);
         let lines: Vec<Value> = workers[0].log().iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let change = "540001: status scheduled → finished, score none → 1:0";
-        assert!(lines.iter().any(|line| line["message"] == change && line["feed"] == "football_data:HL"), "{lines:#?}");
-        // When it is told to end, it hands over at once.
+        assert!(lines.iter().any(|line| line["change"] == change && line["feed"] == "football_data:HL"), "{lines:#?}");
+        // A terminated worker releases its lease immediately.
         workers[0].signal("TERM");
         assert!(workers[0].ended().await.success());
         let db = sqlx::PgPool::connect_with(options).await.expect("connected");

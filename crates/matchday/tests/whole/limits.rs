@@ -1,4 +1,4 @@
-//! What strangers can make the service spend.
+//! Limits on the costs that unauthenticated clients can cause.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use sqlx::{Connection as _, PgConnection};
 use crate::{client::Client, process::Setting};
 
 const NUMBERS: i64 = 1_000;
-/// The default of `limits.block_hourly`.
+/// Default value of `limits.block_hourly`.
 const MOST_AN_HOUR: i64 = 60;
 
-/// Traffic pumping: somebody who is paid for each message to a block of numbers asks for codes to all of them, from
-/// ever new addresses.
+/// SMS pumping: an attacker who earns money for each message to a block of numbers requests codes for all of them, from
+/// ever-changing addresses.
 #[tokio::test]
-async fn a_block_of_numbers_gets_no_more_than_its_share_from_however_many_addresses() {
+async fn number_block_limit_holds_across_addresses() {
     with_database(async |options| {
         let process = Setting::new(&options)
             .with("MATCHDAY_ENV", "staging")
@@ -27,13 +27,13 @@ async fn a_block_of_numbers_gets_no_more_than_its_share_from_however_many_addres
             .start(&["serve"]);
         let client = Client::new(&process);
         let mut database = PgConnection::connect_with(&options).await.expect("connected");
-        let mut ask = async |query: &'static str| -> i64 {
+        let mut scalar = async |query: &'static str| -> i64 {
             sqlx::query_scalar(query).fetch_one(&mut database).await.expect("read")
         };
         let hour = "select floor(extract(epoch from now()) / 3600)::bigint";
-        let first_hour = ask(hour).await;
+        let first_hour = scalar(hour).await;
 
-        // Whether the response says that only numbers which were used before get a code.
+        // Number of responses without and with the notice that only previously used numbers get a code.
         let mut answered: BTreeMap<bool, i64> = BTreeMap::new();
         for number in 0..NUMBERS {
             let address = format!("198.18.{}.{}", number / 250, number % 250);
@@ -47,14 +47,14 @@ async fn a_block_of_numbers_gets_no_more_than_its_share_from_however_many_addres
             }
         }
 
-        // The share is that of an hour by the clock, and the hour may have changed meanwhile.
-        let hours = ask(hour).await - first_hour + 1;
+        // The limit applies per clock hour, and the hour may have changed during the test.
+        let hours = scalar(hour).await - first_hour + 1;
         let sent = answered.get(&false).copied().unwrap_or_default();
         assert!((MOST_AN_HOUR..=MOST_AN_HOUR * hours).contains(&sent), "{answered:?} in {hours} hours");
         assert_eq!(answered, BTreeMap::from([(false, sent), (true, NUMBERS - sent)]));
-        assert_eq!(ask("select count(*) from sms_log").await, sent);
-        assert_eq!(ask("select count(distinct phone) from codes").await, sent);
-        let metrics = reqwest::get(format!("{}/metrics", process.private)).await.expect("an answer");
+        assert_eq!(scalar("select count(*) from sms_log").await, sent);
+        assert_eq!(scalar("select count(distinct phone) from codes").await, sent);
+        let metrics = reqwest::get(format!("{}/metrics", process.private)).await.expect("a response");
         let metrics = metrics.text().await.expect("text");
         let refusals: Vec<&str> =
             metrics.lines().filter(|line| line.starts_with("matchday_codes_refused_total")).collect();

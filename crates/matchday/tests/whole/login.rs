@@ -1,4 +1,4 @@
-//! Logging in, and what becomes of it in chat.
+//! Login, and its effects on chat.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,16 +20,16 @@ use crate::{
     synapse::with_synapse,
 };
 
-/// A name that nobody has on the homeserver that all tests share.
-fn own_name() -> String {
+/// A username that is unused on the shared homeserver.
+fn unique_name() -> String {
     unique("fan")
 }
 
 #[tokio::test]
-async fn a_phone_and_a_code_become_a_session_and_a_chat_device() {
+async fn code_login_creates_session_and_chat_device() {
     with_database(async |options| {
         let process = Setting::new(&options).start(&["serve"]);
-        let (client, chat, name) = (Client::new(&process), Homeserver::of_development(), own_name());
+        let (client, chat, name) = (Client::new(&process), Homeserver::of_development(), unique_name());
         let phone = "+14155550100";
         let sent = client.post("/api/code/request", "", json!({"phone": phone})).await.expect(200);
         assert_eq!(sent["data"]["expires_in"], 300);
@@ -42,7 +42,7 @@ async fn a_phone_and_a_code_become_a_session_and_a_chat_device() {
         assert_eq!((&me["data"]["phone"], &me["data"]["username"]), (&json!(phone), &json!(name)));
         chat.confirm(&name, &entered.chat).await;
         let again = client.post("/api/code/verify", "", body).await.expect(401);
-        assert_eq!(again["code"], "invalid_code", "a code is good once");
+        assert_eq!(again["code"], "invalid_code", "a code is valid once");
 
         let later = client.log_in(phone, Some("ignored_now")).await;
         let me = client.get("/api/auth/me", &later.token).await.expect(200);
@@ -54,18 +54,18 @@ async fn a_phone_and_a_code_become_a_session_and_a_chat_device() {
     .await;
 }
 
-/// The session is over here and in chat.
-async fn is_out(client: &Client, chat: &Homeserver, session: &Person) {
+/// Checks that the session has ended in the service and in chat.
+async fn has_ended(client: &Client, chat: &Homeserver, session: &Person) {
     assert_eq!(client.get("/api/auth/me", &session.token).await.expect(401)["code"], "unauthenticated");
     chat.refuses(session.chat_token()).await;
 }
 
 #[tokio::test]
-async fn whatever_ends_a_session_ends_its_chat_device_and_no_other() {
+async fn ended_session_removes_only_its_chat_device() {
     with_database(async |options| {
         let process = Setting::new(&options).with("MATCHDAY_SESSIONS__MAX_PER_USER", "2").start(&["serve"]);
         let (client, chat) = (Client::new(&process), Homeserver::of_development());
-        let (phone, name) = ("+14155550100", own_name());
+        let (phone, name) = ("+14155550100", unique_name());
         let stays = async |session: &Person| {
             client.get("/api/auth/me", &session.token).await.expect(200);
             chat.confirm(&name, &session.chat).await;
@@ -81,18 +81,18 @@ async fn whatever_ends_a_session_ends_its_chat_device_and_no_other() {
             list["data"].as_array().expect("a list").iter().filter(|session| session["current"] == false).collect();
         assert_eq!(others.len(), 1);
         client.delete(&format!("/api/auth/sessions/{}", others[0]["id"]), &first.token).await.expect(200);
-        is_out(&client, &chat, &second).await;
+        has_ended(&client, &chat, &second).await;
         stays(&first).await;
 
         let third = client.log_in(phone, None).await;
         client.post("/api/auth/logout", &third.token, json!({})).await.expect(200);
-        is_out(&client, &chat, &third).await;
+        has_ended(&client, &chat, &third).await;
         stays(&first).await;
 
         let fourth = client.log_in(phone, None).await;
         stays(&first).await;
         let fifth = client.log_in(phone, None).await;
-        is_out(&client, &chat, &first).await;
+        has_ended(&client, &chat, &first).await;
         for session in [&fourth, &fifth] {
             stays(session).await;
         }
@@ -100,9 +100,9 @@ async fn whatever_ends_a_session_ends_its_chat_device_and_no_other() {
     .await;
 }
 
-/// On a homeserver of its own, because on the one that all share an invented name may have been given up before.
+/// Uses a private homeserver, because on the shared one a generated name may already belong to a deactivated account.
 #[tokio::test]
-async fn a_replaced_username_moves_to_a_new_chat_account_and_the_old_one_is_closed() {
+async fn replaced_username_moves_to_new_chat_account() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let setting = synapse.setting(&options);
@@ -124,22 +124,22 @@ async fn a_replaced_username_moves_to_a_new_chat_account_and_the_old_one_is_clos
                 client.get("/api/auth/me", &session.token).await.expect(200);
             }
 
-            // Tokens end before the account does: the homeserver is done when the service has heard so, of the account and
-            // of the device that was replaced.
-            within(PATIENCE, "the homeserver did its part", async || {
-                let metrics = reqwest::get(format!("{}/metrics", process.private)).await.expect("an answer");
+            // Tokens become invalid before the account is deactivated. The work is complete when the service has
+            // counted both: the account, and the device that was replaced.
+            within(PATIENCE, "account and device are removed on the homeserver", async || {
+                let metrics = reqwest::get(format!("{}/metrics", process.private)).await.expect("a response");
                 let done = "matchday_work_total{consumer=\"chat\",outcome=\"done\"} 2";
                 metrics.text().await.expect("text").lines().any(|line| line == done)
             })
             .await;
-            // As the service itself would try.
+            // Even the service can no longer log in to the old account.
             let log_in = json!({
                 "type": "m.login.application_service",
                 "identifier": {"type": "m.id.user", "user": format!("@{old}:{}", server_name())},
             });
             let as_token = &setting.variables()["MATCHDAY_MATRIX__AS_TOKEN"];
-            let (status, told) = chat.post("/_matrix/client/v3/login", as_token, log_in).await;
-            assert_eq!((status, &told["errcode"]), (403, &json!("M_USER_DEACTIVATED")), "{told}");
+            let (status, reply) = chat.post("/_matrix/client/v3/login", as_token, log_in).await;
+            assert_eq!((status, &reply["errcode"]), (403, &json!("M_USER_DEACTIVATED")), "{reply}");
 
             let renewed = client.renew_chat(&elsewhere.token).await.expect(200);
             chat.confirm("ada.of.the.cup", &renewed["data"]["matrix_credentials"]).await;
@@ -153,7 +153,7 @@ async fn a_replaced_username_moves_to_a_new_chat_account_and_the_old_one_is_clos
 }
 
 #[tokio::test]
-async fn what_ended_while_the_homeserver_was_down_is_over_when_it_is_back() {
+async fn sessions_ended_during_homeserver_outage_lose_chat_devices() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let setting = synapse.setting(&options);
@@ -183,7 +183,7 @@ async fn what_ended_while_the_homeserver_was_down_is_over_when_it_is_back() {
                 chat.refuses(session.chat_token()).await;
             }
             let known = BTreeSet::from([&stays.chat, &renewed].map(device));
-            within(PATIENCE, "each session that got credentials has a device, and there is no other", async || {
+            within(PATIENCE, "exactly the sessions with credentials have devices", async || {
                 chat.devices(access_token(&renewed)).await == known
             })
             .await;
@@ -202,10 +202,10 @@ fn device(credentials: &Value) -> String {
     credentials["device_id"].as_str().expect("a device").to_owned()
 }
 
-/// New credentials of a session, after the homeserver came back: it is asked again only after a pause.
+/// New chat credentials of a session. Retries, because the service calls a recovered homeserver only after a pause.
 async fn renewed(client: &Client, token: &str) -> Value {
     let got = Mutex::new(Value::Null);
-    within(PATIENCE, "chat credentials are given again", async || {
+    within(PATIENCE, "chat credentials are available again", async || {
         let answer = client.renew_chat(token).await;
         if answer.status == 503 {
             assert_eq!(answer.expect(503)["code"], "chat_unavailable");
@@ -222,10 +222,10 @@ const LOGINS: usize = 100;
 const AT_ONCE: usize = 10;
 const KILLED_AFTER: usize = 30;
 
-/// The homeserver dies in the middle of a hundred logins. Everybody is let in all the same, nobody twice, and when it
-/// is back everybody gets into chat.
+/// The homeserver dies during a hundred logins. Each login succeeds, or gets 503 and can be retried. No user gets two
+/// accounts, and all users get chat credentials once it is back.
 #[tokio::test]
-async fn a_homeserver_killed_during_logins_costs_nobody_their_account() {
+async fn homeserver_killed_during_logins_loses_no_account() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let process = synapse.setting(&options).start(&["serve"]);
@@ -255,20 +255,23 @@ async fn a_homeserver_killed_during_logins_costs_nobody_their_account() {
             for (phone, answer) in answers.into_inner().expect("not poisoned") {
                 match answer.status.as_u16() {
                     200 => people.push(person(phone, &answer.expect(200))),
-                    // Worth another try, and said so as every error is.
+                    // The client may retry, and the error has the usual format.
                     503 => {
                         assert!(answer.header("retry-after").is_some());
                         answer.expect(503);
                         refused.push(phone);
                     }
-                    status => panic!("a login was answered {status}: {}", String::from_utf8_lossy(&answer.bytes)),
+                    status => panic!("a login returned {status}: {}", String::from_utf8_lossy(&answer.bytes)),
                 }
             }
             assert_eq!(people.len() + refused.len(), LOGINS);
             let (with_chat, without): (Vec<&Person>, Vec<&Person>) =
                 people.iter().partition(|one| one.chat != Value::Null);
             let (many, few) = (with_chat.len(), without.len());
-            assert!(many > 0 && few > 0, "not in the middle of it: {many} logins with chat, {few} without");
+            assert!(
+                many > 0 && few > 0,
+                "the homeserver did not die during the logins: {many} logins with chat, {few} without"
+            );
             for one in &people {
                 let me = client.get("/api/auth/me", &one.token).await.expect(200);
                 assert_eq!((&me["data"]["phone"], &me["data"]["username"]), (&json!(one.phone), &json!(one.username)));
@@ -291,8 +294,8 @@ async fn a_homeserver_killed_during_logins_costs_nobody_their_account() {
             let get_into_chat = async |one: Person| {
                 let credentials = renewed(&client, &one.token).await;
                 chat.confirm(&one.username, &credentials).await;
-                // Also those end that the homeserver made while it was dying, and of which nobody was told. Whoever was
-                // refused may have a session that they do not know of.
+                // Devices that the dying homeserver created without the service learning of them are removed too. A
+                // user whose request got 503 may have a session that the client does not have.
                 if !refused.contains(&one.phone.as_str()) {
                     within(PATIENCE, "no other device is left", async || {
                         chat.devices(access_token(&credentials)).await == BTreeSet::from([device(&credentials)])
@@ -313,7 +316,7 @@ async fn a_homeserver_killed_during_logins_costs_nobody_their_account() {
     .await;
 }
 
-/// Usernames by phone, after making sure that the accounts and the claims say the same.
+/// Usernames by phone, after checking that accounts and claims agree.
 async fn accounts_that_agree(database: &mut PgConnection) -> BTreeMap<String, String> {
     let mut read = async |query: &'static str| -> Vec<(String, i64)> {
         sqlx::query_as(query).fetch_all(&mut *database).await.expect("read")
@@ -325,6 +328,6 @@ async fn accounts_that_agree(database: &mut PgConnection) -> BTreeMap<String, St
     let names: BTreeMap<i64, String> = names.into_iter().map(|(name, user)| (user, name)).collect();
     let owners: BTreeMap<String, String> =
         phones.iter().map(|(phone, user)| (phone.clone(), names[user].clone())).collect();
-    assert_eq!((owners.len(), names.len()), (phones.len(), phones.len()), "one account for each phone");
+    assert_eq!((owners.len(), names.len()), (phones.len(), phones.len()), "one account per phone");
     owners
 }

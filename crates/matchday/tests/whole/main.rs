@@ -1,4 +1,4 @@
-//! The few whole flows: the real binary, over the network, with every real part.
+//! End-to-end tests: the real binary over the network, with all real dependencies.
 
 use std::io::Write as _;
 
@@ -26,7 +26,7 @@ mod webhooks;
 
 pub(crate) use stage::{client, process, synapse};
 
-/// Tells whoever runs the tests by hand what they measured.
+/// Prints measurements for manual runs.
 pub(crate) fn report(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

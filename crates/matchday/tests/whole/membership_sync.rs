@@ -1,4 +1,4 @@
-//! Lists agree with the homeserver, whatever dies and whatever is lost on the way.
+//! Room lists agree with the homeserver, even after crashes and dropped pushes.
 
 use std::{
     collections::BTreeMap,
@@ -28,25 +28,25 @@ use crate::{
     synapse::with_synapse,
 };
 
-/// How soon a list shows what is pushed.
+/// Time limit until a list shows a pushed change.
 const SOON: Duration = Duration::from_secs(2);
 
-/// People, and the rooms in which they meet.
+/// Users, and the rooms that they join and leave.
 struct Club {
     chat: Homeserver,
-    /// The service's own token, by which it sees all rooms.
+    /// Token of the service itself, which can see all rooms.
     service: String,
-    /// The first one opened the rooms.
+    /// The first user created the rooms.
     people: Vec<Person>,
     open: [String; 2],
     closed: String,
 }
 
-/// For each person the rooms in their list, with how many members and whether they are one.
+/// The rooms in each user's list, with member count and whether the user has joined.
 type Lists = Vec<BTreeMap<String, (i64, bool)>>;
 
 impl Club {
-    async fn founded(setting: &Setting, client: &Client, chat: &Homeserver) -> Self {
+    async fn create(setting: &Setting, client: &Client, chat: &Homeserver) -> Self {
         let people = join_all((0..6).map(async |number| client.log_in(&format!("+1415555010{number}"), None).await));
         let people = people.await;
         let opened = async |name, is_private| client.open_room(&people[0], name, is_private).await;
@@ -61,8 +61,8 @@ impl Club {
         }
     }
 
-    /// What all lists must show, by what the homeserver says.
-    async fn truth(&self) -> Lists {
+    /// Expected lists, according to the homeserver.
+    async fn expected_lists(&self) -> Lists {
         let mut lists: Lists = vec![BTreeMap::new(); self.people.len()];
         for room in self.open.iter().chain([&self.closed]) {
             let members = self.chat.members(room, &self.service).await;
@@ -77,7 +77,7 @@ impl Club {
         lists
     }
 
-    /// What all lists show.
+    /// Lists as the service returns them.
     async fn lists(&self, client: &Client) -> Lists {
         let list = async |person| {
             let rooms = client.rooms(person).await.into_iter();
@@ -86,62 +86,62 @@ impl Club {
         join_all(self.people.iter().map(list)).await
     }
 
-    /// Brings somebody in or out with their chat client. In the private room that takes the owner's too.
-    async fn moves(&self, person: &Person, room: &str, comes: bool) {
+    /// Makes a user join or leave with their chat client. For the private room the owner must invite them.
+    async fn change_membership(&self, person: &Person, room: &str, joins: bool) {
         let owner = self.people[0].chat_token();
-        let (status, told) = if !comes {
+        let (status, reply) = if !joins {
             self.chat.act("leave", room, person.chat_token(), json!({})).await
         } else if room == self.closed {
             self.chat.act("invite", room, owner, json!({"user_id": person.user_id()})).await
         } else {
             self.chat.join(room, person.chat_token()).await
         };
-        assert_eq!(status, 200, "{} in {room}: {told}", person.username);
-        if comes && room == self.closed {
-            let (status, told) = self.chat.join(room, person.chat_token()).await;
-            assert_eq!(status, 200, "{told}");
+        assert_eq!(status, 200, "{} in {room}: {reply}", person.username);
+        if joins && room == self.closed {
+            let (status, reply) = self.chat.join(room, person.chat_token()).await;
+            assert_eq!(status, 200, "{reply}");
         }
     }
 
-    /// Who is where at first; by and by those who come and go end where others began.
-    async fn gathers(&self) {
+    /// Sets the initial members of each room.
+    async fn fill_rooms(&self) {
         for (number, person) in self.people.iter().enumerate().skip(1) {
-            self.moves(person, &self.open[number % 2], true).await;
+            self.change_membership(person, &self.open[number % 2], true).await;
         }
-        self.moves(&self.people[1], &self.closed, true).await;
+        self.change_membership(&self.people[1], &self.closed, true).await;
     }
 
-    /// Comes and goes, round after round, until this much time has passed; returns when somebody last spoke in each
-    /// public room. Everybody ends in the other public room, and somebody else in the private one.
-    async fn comes_and_goes(&self, time: Duration) -> [OffsetDateTime; 2] {
+    /// Lets users join and leave in rounds until this much time has passed; returns the time of the last message in
+    /// each public room. In the end each user is in the other public room, and another user is in the private one.
+    async fn join_and_leave(&self, time: Duration) -> [OffsetDateTime; 2] {
         let began = Instant::now();
         let mut spoke = [OffsetDateTime::UNIX_EPOCH; 2];
-        // An odd number of rounds puts everybody where they were not.
+        // After an odd number of rounds every user is in the other room.
         for round in 1.. {
             for (number, person) in self.people.iter().enumerate().skip(1) {
                 let from = (number + round + 1) % 2;
-                self.moves(person, &self.open[1 - from], true).await;
-                self.moves(person, &self.open[from], false).await;
-                spoke[1 - from] = self.said(person, &self.open[1 - from]).await;
+                self.change_membership(person, &self.open[1 - from], true).await;
+                self.change_membership(person, &self.open[from], false).await;
+                spoke[1 - from] = self.send_message(person, &self.open[1 - from]).await;
             }
             let (out, to) = if round % 2 == 1 { (1, 2) } else { (2, 1) };
-            self.moves(&self.people[out], &self.closed, false).await;
-            self.moves(&self.people[to], &self.closed, true).await;
+            self.change_membership(&self.people[out], &self.closed, false).await;
+            self.change_membership(&self.people[to], &self.closed, true).await;
             if round % 2 == 1 && began.elapsed() >= time {
                 break;
             }
         }
         let invited = json!({"user_id": self.people[3].user_id()});
-        let (status, told) = self.chat.act("invite", &self.closed, self.people[0].chat_token(), invited).await;
-        assert_eq!(status, 200, "{told}");
+        let (status, reply) = self.chat.act("invite", &self.closed, self.people[0].chat_token(), invited).await;
+        assert_eq!(status, 200, "{reply}");
         spoke
     }
 
-    /// Says something, and asks when that was.
-    async fn said(&self, person: &Person, room: &str) -> OffsetDateTime {
-        let (status, said) = self.chat.say(room, person.chat_token(), "Here I am.").await;
-        assert_eq!(status, 200, "{said}");
-        let path = format!("/_matrix/client/v3/rooms/{room}/event/{}", said["event_id"].as_str().expect("an id"));
+    /// Sends a message; returns its time according to the homeserver.
+    async fn send_message(&self, person: &Person, room: &str) -> OffsetDateTime {
+        let (status, sent) = self.chat.say(room, person.chat_token(), "Here I am.").await;
+        assert_eq!(status, 200, "{sent}");
+        let path = format!("/_matrix/client/v3/rooms/{room}/event/{}", sent["event_id"].as_str().expect("an id"));
         let event = self.chat.get(&path, person.chat_token()).await.1;
         let millis = event["origin_server_ts"].as_i64().expect("a time");
         OffsetDateTime::UNIX_EPOCH + time::Duration::milliseconds(millis)
@@ -149,8 +149,8 @@ impl Club {
 }
 
 #[tokio::test]
-async fn half_a_minute_without_the_service_is_caught_up_with_in_ten_seconds() {
-    is_caught_up_with(Duration::from_secs(30), async |process| {
+async fn service_catches_up_within_ten_seconds_after_outage() {
+    catches_up_after(Duration::from_secs(30), async |process| {
         process.signal("TERM");
         process.ended().await;
     })
@@ -158,35 +158,36 @@ async fn half_a_minute_without_the_service_is_caught_up_with_in_ten_seconds() {
 }
 
 #[tokio::test]
-async fn a_killed_service_catches_up_in_ten_seconds() {
-    is_caught_up_with(Duration::from_secs(5), async |process| process.kill()).await;
+async fn killed_service_catches_up_within_ten_seconds() {
+    catches_up_after(Duration::from_secs(5), async |process| process.kill()).await;
 }
 
-/// The service ends, members come and go, the service returns.
-async fn is_caught_up_with(away: Duration, end: impl AsyncFnOnce(&mut Process)) {
+/// The service stops, members join and leave, and the service returns.
+async fn catches_up_after(downtime: Duration, end: impl AsyncFnOnce(&mut Process)) {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let setting = synapse.setting(&options);
             let mut process = setting.start(&["serve"]);
             let client = Client::new(&process);
-            let club = Club::founded(&setting, &client, &Homeserver::at(&synapse.url)).await;
-            club.gathers().await;
-            let before = club.truth().await;
+            let club = Club::create(&setting, &client, &Homeserver::at(&synapse.url)).await;
+            club.fill_rooms().await;
+            let before = club.expected_lists().await;
             shows(SOON, "lists agree before", &before, async || club.lists(&client).await).await;
 
             end(&mut process).await;
-            let spoke = club.comes_and_goes(away).await;
-            let after = club.truth().await;
+            let spoke = club.join_and_leave(downtime).await;
+            let after = club.expected_lists().await;
             assert_ne!(after, before);
 
             let began = Instant::now();
             let left = || Duration::from_secs(10).saturating_sub(began.elapsed());
             let process = setting.start(&["serve"]);
             let client = Client::new(&process);
-            // First what only pushes tell: while older ones still come, lists may agree and then not any more.
+            // First the message times, which only pushes contain: while older pushes are still arriving, lists may
+            // agree for a moment and then change again.
             for (room, spoke) in club.open.iter().zip(spoke) {
                 let look = async || client.last_activity(&club.people[0], room).await;
-                shows(left(), "when somebody last spoke", &spoke, look).await;
+                shows(left(), "time of the last message", &spoke, look).await;
             }
             shows(left(), "lists agree after", &after, async || club.lists(&client).await).await;
             crate::report(&format!("caught up in {:.1?}", began.elapsed()));
@@ -196,27 +197,27 @@ async fn is_caught_up_with(away: Duration, end: impl AsyncFnOnce(&mut Process)) 
     .await;
 }
 
-/// The homeserver dies in the middle of comings and goings, and what it was about to push dies with it.
+/// The homeserver dies while members join and leave, and loses the pushes that it had not sent.
 #[tokio::test]
-async fn after_a_homeserver_was_killed_lists_agree_with_it_within_twenty_seconds() {
+async fn lists_agree_soon_after_homeserver_is_killed() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let setting = synapse.setting(&options);
             let process = setting.start(&["serve"]);
             let (client, chat) = (Client::new(&process), Homeserver::at(&synapse.url));
-            let club = Club::founded(&setting, &client, &chat).await;
-            club.gathers().await;
+            let club = Club::create(&setting, &client, &chat).await;
+            club.fill_rooms().await;
             let rooms = 3.0;
             for (round, killed_after) in [5, 12].into_iter().enumerate() {
                 let compared = process.counted("matchday_mirror_comparisons_total").await;
-                let (moves, enough) = (AtomicUsize::new(0), Notify::new());
+                let (changes, enough) = (AtomicUsize::new(0), Notify::new());
                 let come_and_go = async |(number, person): (usize, &Person)| {
                     let room = &club.open[(number + round) % 2];
                     for verb in ["join", "leave"].into_iter().cycle() {
                         let path = format!("/_matrix/client/v3/rooms/{room}/{verb}");
                         let Some(status) = chat.try_post(&path, person.chat_token(), json!({})).await else { break };
                         assert!(status == 200 || (status == 403 && verb == "leave"), "{verb}: {status}");
-                        if moves.fetch_add(1, Ordering::Relaxed) + 1 == killed_after {
+                        if changes.fetch_add(1, Ordering::Relaxed) + 1 == killed_after {
                             enough.notify_one();
                         }
                     }
@@ -231,10 +232,10 @@ async fn after_a_homeserver_was_killed_lists_agree_with_it_within_twenty_seconds
                 let began = Instant::now();
                 let left = || Duration::from_secs(20).saturating_sub(began.elapsed());
                 let person = &club.people[4];
-                let comes = !club.truth().await[4][&club.open[0]].1;
-                club.moves(person, &club.open[0], comes).await;
-                let truth = club.truth().await;
-                shows(left(), "lists agree", &truth, async || club.lists(&client).await).await;
+                let joins = !club.expected_lists().await[4][&club.open[0]].1;
+                club.change_membership(person, &club.open[0], joins).await;
+                let expected_lists = club.expected_lists().await;
+                shows(left(), "lists agree", &expected_lists, async || club.lists(&client).await).await;
                 let agreed = began.elapsed();
                 let look = async || process.counted("matchday_mirror_comparisons_total").await >= compared + rooms;
                 shows(left(), "all rooms were compared", &true, look).await;
@@ -243,8 +244,8 @@ async fn after_a_homeserver_was_killed_lists_agree_with_it_within_twenty_seconds
                     "agreed after {agreed:.1?}, compared after {:.1?}; {corrected} corrections so far",
                     began.elapsed()
                 ));
-                // Comparing changed nothing that was right.
-                assert_eq!(club.lists(&client).await, truth);
+                // The comparison changed nothing that was correct.
+                assert_eq!(club.lists(&client).await, expected_lists);
             }
         })
         .await;
@@ -252,27 +253,27 @@ async fn after_a_homeserver_was_killed_lists_agree_with_it_within_twenty_seconds
     .await;
 }
 
-/// Both die, and the homeserver is back before the service: nothing tells it that anything was missed.
+/// Both die, and the homeserver is back before the service, which gets no sign that it missed anything.
 #[tokio::test]
-async fn after_both_were_killed_lists_agree_within_twenty_seconds() {
+async fn lists_agree_soon_after_both_are_killed() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let setting = synapse.setting(&options);
             let mut process = setting.start(&["serve"]);
             let client = Client::new(&process);
-            let club = Club::founded(&setting, &client, &Homeserver::at(&synapse.url)).await;
-            club.gathers().await;
+            let club = Club::create(&setting, &client, &Homeserver::at(&synapse.url)).await;
+            club.fill_rooms().await;
             process.kill();
-            club.comes_and_goes(Duration::from_secs(15)).await;
+            club.join_and_leave(Duration::from_secs(15)).await;
             synapse.kill();
             synapse.start().await;
-            let truth = club.truth().await;
+            let expected_lists = club.expected_lists().await;
 
             let began = Instant::now();
             let process = setting.start(&["serve"]);
             let client = Client::new(&process);
             let left = Duration::from_secs(20).saturating_sub(began.elapsed());
-            shows(left, "lists agree", &truth, async || club.lists(&client).await).await;
+            shows(left, "lists agree", &expected_lists, async || club.lists(&client).await).await;
             crate::report(&format!("agreed after {:.1?}", began.elapsed()));
         })
         .await;
@@ -280,111 +281,111 @@ async fn after_both_were_killed_lists_agree_within_twenty_seconds() {
     .await;
 }
 
-/// The way from the homeserver to the process, on which things can be lost.
+/// A proxy between the homeserver and the process that can drop pushes.
 #[derive(Clone)]
-struct Way {
+struct PushProxy {
     to: String,
-    /// What was lost, while things are.
-    lost: Arc<Mutex<Option<Vec<Value>>>>,
+    /// Dropped events, while the proxy drops pushes.
+    dropped: Arc<Mutex<Option<Vec<Value>>>>,
 }
 
-impl Way {
-    /// Listens where the homeserver pushes to.
+impl PushProxy {
+    /// Listens on the address to which the homeserver pushes.
     async fn open(from: &str, to: &Process) -> Self {
-        let way = Self { to: to.private.clone(), lost: Arc::default() };
+        let proxy = Self { to: to.private.clone(), dropped: Arc::default() };
         let listener = TcpListener::bind(from).await.expect("a free address");
-        let router = Router::new().fallback(pass).with_state(way.clone());
+        let router = Router::new().fallback(pass).with_state(proxy.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
-        way
+        proxy
     }
 
-    fn loses(&self) {
-        *self.lost.lock().expect("not poisoned") = Some(Vec::new());
+    fn start_dropping(&self) {
+        *self.dropped.lock().expect("not poisoned") = Some(Vec::new());
     }
 
-    fn loses_nothing_more(&self) {
-        *self.lost.lock().expect("not poisoned") = None;
+    fn stop_dropping(&self) {
+        *self.dropped.lock().expect("not poisoned") = None;
     }
 
-    /// Whether this event was lost.
-    fn has_lost(&self, is_it: impl Fn(&Value) -> bool) -> bool {
-        self.lost.lock().expect("not poisoned").iter().flatten().any(is_it)
+    /// Whether a matching event was dropped.
+    fn has_dropped(&self, is_it: impl Fn(&Value) -> bool) -> bool {
+        self.dropped.lock().expect("not poisoned").iter().flatten().any(is_it)
     }
 }
 
-async fn pass(State(way): State<Way>, request: Request) -> Response {
+async fn pass(State(proxy): State<PushProxy>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.expect("a whole request");
-    if let Some(lost) = &mut *way.lost.lock().expect("not poisoned") {
+    if let Some(dropped) = &mut *proxy.dropped.lock().expect("not poisoned") {
         let mut transaction: Value = serde_json::from_slice(&body).unwrap_or_default();
         if let Value::Array(events) = transaction["events"].take() {
-            lost.extend(events);
+            dropped.extend(events);
             return axum::Json(json!({})).into_response();
         }
     }
     let path = parts.uri.path_and_query().expect("a path").as_str();
-    let request = reqwest::Client::new().request(parts.method, format!("{}{path}", way.to)).headers(parts.headers);
+    let request = reqwest::Client::new().request(parts.method, format!("{}{path}", proxy.to)).headers(parts.headers);
     let Ok(answer) = request.body(body).send().await else { return StatusCode::BAD_GATEWAY.into_response() };
     (answer.status(), Body::from(answer.bytes().await.unwrap_or_default())).into_response()
 }
 
-/// Pushes that the homeserver believes to have arrived are never pushed again.
+/// The homeserver does not repeat pushes that it considers delivered.
 #[tokio::test]
-async fn what_was_lost_on_the_way_is_found_by_comparing_and_later_pushes_count_again() {
+async fn comparison_finds_lost_pushes() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let setting = synapse.setting(&options).with("MATCHDAY_HTTP__PRIVATE_LISTEN", "127.0.0.1:0");
             let process = setting.start(&["serve"]);
-            let way = Way::open(&synapse.pushes_to, &process).await;
+            let proxy = PushProxy::open(&synapse.pushes_to, &process).await;
             let (client, chat) = (Client::new(&process), Homeserver::at(&synapse.url));
-            let club = Club::founded(&setting, &client, &chat).await;
-            club.gathers().await;
-            let before = club.truth().await;
+            let club = Club::create(&setting, &client, &chat).await;
+            club.fill_rooms().await;
+            let before = club.expected_lists().await;
             shows(SOON, "lists agree before", &before, async || club.lists(&client).await).await;
 
-            way.loses();
-            club.comes_and_goes(Duration::ZERO).await;
-            // The service knows of this one, and waits for the push of it.
-            let (told, room) = (&club.people[1], &club.open[0]);
-            client.act("join", room, told, json!({})).await.expect(200);
-            let truth = club.truth().await;
-            assert_ne!(club.lists(&client).await, truth, "what is lost shows nowhere");
-            shows(SOON, "all of it is lost", &true, async || {
-                way.has_lost(|event| event["state_key"] == told.user_id() && event["room_id"] == *room)
+            proxy.start_dropping();
+            club.join_and_leave(Duration::ZERO).await;
+            // The service performs this change itself, and waits for its push.
+            let (joined, room) = (&club.people[1], &club.open[0]);
+            client.act("join", room, joined, json!({})).await.expect(200);
+            let expected_lists = club.expected_lists().await;
+            assert_ne!(club.lists(&client).await, expected_lists, "dropped changes are not in the lists");
+            shows(SOON, "all pushes are dropped", &true, async || {
+                proxy.has_dropped(|event| event["state_key"] == joined.user_id() && event["room_id"] == *room)
             })
             .await;
-            way.loses_nothing_more();
+            proxy.stop_dropping();
 
             let began = Instant::now();
             let compared = process.counted("matchday_mirror_comparisons_total").await;
-            setting.expect(&["mirror", "compare"], "");
-            shows(Duration::from_secs(10), "lists agree", &truth, async || club.lists(&client).await).await;
-            crate::report(&format!("lists agree {:.1?} after somebody asked for a comparison", began.elapsed()));
+            setting.expect(&["memberships", "compare"], "");
+            shows(Duration::from_secs(10), "lists agree", &expected_lists, async || club.lists(&client).await).await;
+            crate::report(&format!("lists agreed {:.1?} after a comparison was requested", began.elapsed()));
             let look = async || process.counted("matchday_mirror_comparisons_total").await >= compared + 3.0;
             shows(Duration::from_secs(10), "all rooms were compared", &true, look).await;
 
-            club.moves(told, room, false).await;
-            let truth = club.truth().await;
-            shows(SOON, "they left again", &truth, async || club.lists(&client).await).await;
+            club.change_membership(joined, room, false).await;
+            let expected_lists = club.expected_lists().await;
+            shows(SOON, "the user has left again", &expected_lists, async || club.lists(&client).await).await;
         })
         .await;
     })
     .await;
 }
 
-/// Pushes a transaction, as the homeserver does; returns the status.
+/// Pushes a transaction as the homeserver does; returns the status.
 async fn push(process: &Process, token: Option<&str>, id: &str, events: &[&Value]) -> u16 {
     let path = format!("{}/_matrix/app/v1/transactions/{id}", process.private);
     let mut request = reqwest::Client::new().put(path).json(&json!({"events": events}));
     if let Some(token) = token {
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
     }
-    request.send().await.expect("an answer").status().as_u16()
+    request.send().await.expect("a response").status().as_u16()
 }
 
-/// The homeserver pushes to nobody here, and the test pushes in its place: what it says, and what it never would.
+/// The homeserver does not push to this process. The test pushes instead, valid and invalid events.
 #[tokio::test]
-async fn a_push_counts_once_and_from_the_homeserver_alone_and_nonsense_is_set_aside() {
+async fn push_is_applied_once_and_malformed_events_set_aside() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let setting = synapse.setting(&options).with("MATCHDAY_HTTP__PRIVATE_LISTEN", "127.0.0.1:0");
@@ -396,8 +397,8 @@ async fn a_push_counts_once_and_from_the_homeserver_alone_and_nonsense_is_set_as
             let room = client.open_room(&ada, "Derby talk", false).await;
             let hs_token = setting.variables()["MATCHDAY_MATRIX__HS_TOKEN"].clone();
             let moved = async |person: &Person, verb: &str| -> Value {
-                let (status, told) = chat.act(verb, &room, person.chat_token(), json!({})).await;
-                assert_eq!(status, 200, "{told}");
+                let (status, reply) = chat.act(verb, &room, person.chat_token(), json!({})).await;
+                assert_eq!(status, 200, "{reply}");
                 let latest = format!("/_matrix/client/v3/rooms/{room}/messages?dir=b&limit=1");
                 let event = chat.get(&latest, ada.chat_token()).await.1["chunk"][0].take();
                 assert_eq!(event["state_key"], json!(person.user_id()), "{event}");
@@ -418,15 +419,15 @@ async fn a_push_counts_once_and_from_the_homeserver_alone_and_nonsense_is_set_as
             assert_eq!(push(&process, Some(&hs_token), "2", &[&zoe_came]).await, 200);
             becomes("one push counts, and the refused ones do not", 2, false, true).await;
             assert_eq!(push(&process, Some(&hs_token), "1", &[&bob_came]).await, 200);
-            becomes("a refused push may come again", 3, true, true).await;
+            becomes("a refused push may be repeated", 3, true, true).await;
 
             let bob_left = moved(&bob, "leave").await;
             assert_eq!(push(&process, Some(&hs_token), "3", &[&bob_left]).await, 200);
-            becomes("somebody left", 2, false, true).await;
-            assert_eq!(push(&process, Some(&hs_token), "1", &[&bob_came]).await, 200, "it is known, and that is fine");
+            becomes("a user left", 2, false, true).await;
+            assert_eq!(push(&process, Some(&hs_token), "1", &[&bob_came]).await, 200, "a repeated push succeeds");
             let zoe_left = moved(&zoe, "leave").await;
             assert_eq!(push(&process, Some(&hs_token), "1", &[&bob_came, &zoe_left]).await, 200);
-            becomes("what is known counts once, what is new counts under any id", 1, false, false).await;
+            becomes("known events count once, new ones count under any id", 1, false, false).await;
 
             let bob_came = moved(&bob, "join").await;
             let zoe_came = moved(&zoe, "join").await;
@@ -443,8 +444,8 @@ async fn a_push_counts_once_and_from_the_homeserver_alone_and_nonsense_is_set_as
             let [first, second, third, fourth, fifth] = &poison;
             let mixed = [first, &bob_came, second, third, fourth, fifth, &zoe_came];
             assert_eq!(push(&process, Some(&hs_token), "4", &mixed).await, 200);
-            becomes("the good ones among them count", 3, true, true).await;
-            let status = setting.expect(&["mirror", "status"], "");
+            becomes("the valid events count", 3, true, true).await;
+            let status = setting.expect(&["memberships", "status"], "");
             assert!(status.contains("waiting: nothing"), "{status}");
             assert!(status.contains("set aside: 5 events"), "{status}");
             for fault in [
@@ -456,11 +457,11 @@ async fn a_push_counts_once_and_from_the_homeserver_alone_and_nonsense_is_set_as
             ] {
                 assert!(status.contains(fault), "{fault}: {status}");
             }
-            assert_eq!(push(&process, Some(&hs_token), "4", &mixed).await, 200, "again, all of it");
+            assert_eq!(push(&process, Some(&hs_token), "4", &mixed).await, 200, "the same push again");
             let bob_left = moved(&bob, "leave").await;
             assert_eq!(push(&process, Some(&hs_token), "5", &[&bob_left]).await, 200);
-            becomes("afterwards everything goes on", 2, false, true).await;
-            assert!(setting.expect(&["mirror", "status"], "").contains("set aside: 5 events"));
+            becomes("later pushes still count", 2, false, true).await;
+            assert!(setting.expect(&["memberships", "status"], "").contains("set aside: 5 events"));
         })
         .await;
     })

@@ -1,4 +1,4 @@
-//! What an operator does to a user reaches every process, and chat.
+//! Moderation by an operator reaches every process, and chat.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -14,12 +14,13 @@ use crate::{
     synapse::with_synapse,
 };
 
-/// How soon everybody knows.
+/// Time limit until an action has taken effect everywhere.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Whoever is banned is out of everything, however stubbornly their chat client comes back; and in again after it.
+/// A banned user is locked out of the service and of chat, even if their chat client keeps rejoining. Lifting the ban
+/// restores access.
 #[tokio::test]
-async fn a_ban_is_known_to_every_process_and_in_chat_within_five_seconds_and_can_be_lifted() {
+async fn ban_applies_everywhere_within_five_seconds() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let setting = synapse.setting(&options).with("MATCHDAY_MATRIX__ADMIN_TOKEN", &synapse.make_admin().await);
@@ -34,14 +35,18 @@ async fn a_ban_is_known_to_every_process_and_in_chat_within_five_seconds_and_can
             here.act("join", &room, &bob, json!({})).await.expect(200);
             assert_eq!(chat.say(&room, bob.chat_token(), "You are all wrong.").await.0, 200);
             for client in [&here, &there] {
-                assert_eq!(tried(client, &bob, &room).await, vec![(200, Value::Null); 3], "and remembered");
+                assert_eq!(
+                    try_requests(client, &bob, &room).await,
+                    vec![(200, Value::Null); 3],
+                    "the session is cached in both processes"
+                );
             }
 
             let (over, came_back) = (AtomicBool::new(false), Notify::new());
             let comes_back = async {
                 while !over.load(Ordering::Relaxed) {
-                    let (status, told) = chat.join(&room, bob.chat_token()).await;
-                    assert!([200, 403].contains(&status), "{told}");
+                    let (status, reply) = chat.join(&room, bob.chat_token()).await;
+                    assert!([200, 403].contains(&status), "{reply}");
                     if status == 200 {
                         came_back.notify_one();
                     }
@@ -49,22 +54,23 @@ async fn a_ban_is_known_to_every_process_and_in_chat_within_five_seconds_and_can
             };
             let is_banned = async {
                 came_back.notified().await;
-                // Meanwhile the client goes on.
+                // The chat client keeps trying during the ban.
                 let (operator, name) = (setting.clone(), bob.username.clone());
                 let ban = move || operator.expect(&["users", "ban", &name, "--reason", "insults"], "");
-                spawn_blocking(ban).await.expect("it ran");
+                spawn_blocking(ban).await.expect("a finished command");
                 let suspended = vec![(403, json!("account_suspended")); 3];
                 let everywhere = [&suspended, &suspended].map(Clone::clone);
                 let took = shows(SOON, "every request is refused in both processes", &everywhere, async || {
-                    [tried(&here, &bob, &room).await, tried(&there, &bob, &room).await]
+                    [try_requests(&here, &bob, &room).await, try_requests(&there, &bob, &room).await]
                 })
                 .await;
-                let out = shows(SOON, "they are out of the room", &(Some((1, true)), "leave".to_owned()), async || {
-                    let membership = chat.members(&room, ada.chat_token()).await.remove(&bob.user_id());
-                    (here.room(&ada, &room).await, membership.expect("they were there"))
-                })
-                .await;
-                let silent = shows(SOON, "their chat client may do nothing", &[403; 4], async || {
+                let out =
+                    shows(SOON, "the user is out of the room", &(Some((1, true)), "leave".to_owned()), async || {
+                        let membership = chat.members(&room, ada.chat_token()).await.remove(&bob.user_id());
+                        (here.room(&ada, &room).await, membership.expect("a membership"))
+                    })
+                    .await;
+                let silent = shows(SOON, "the chat client is refused everything", &[403; 4], async || {
                     [
                         chat.say(&room, bob.chat_token(), "Am not.").await.0,
                         chat.say(&own, bob.chat_token(), "Alone at last.").await.0,
@@ -73,26 +79,28 @@ async fn a_ban_is_known_to_every_process_and_in_chat_within_five_seconds_and_can
                     ]
                 })
                 .await;
-                crate::report(&format!("refused after {took:.1?}, out after {out:.1?} more, silent {silent:.1?} more"));
+                crate::report(&format!(
+                    "refused after {took:.1?}, out of the room {out:.1?} later, silenced {silent:.1?} later"
+                ));
                 over.store(true, Ordering::Relaxed);
             };
             tokio::join!(is_banned, comes_back);
-            // Nothing is under way any more: what they are now they stay.
+            // All work is complete, so the membership is final.
             let members = chat.members(&room, ada.chat_token()).await;
             assert_eq!(members[&bob.user_id()], "leave");
             assert_eq!(here.room(&ada, &room).await, Some((1, true)));
 
             setting.expect(&["users", "unban", &bob.username, "--reason", "served"], "");
             let in_again = [vec![(200, Value::Null); 3], vec![(200, Value::Null); 3]];
-            let took = shows(SOON, "every request is answered again", &in_again, async || {
-                [tried(&here, &bob, &room).await, tried(&there, &bob, &room).await]
+            let took = shows(SOON, "every request succeeds again", &in_again, async || {
+                [try_requests(&here, &bob, &room).await, try_requests(&there, &bob, &room).await]
             })
             .await;
-            let joined = shows(SOON, "they may join again", &200, async || {
+            let joined = shows(SOON, "the user may join again", &200, async || {
                 there.act("join", &room, &bob, json!({})).await.status.as_u16()
             })
             .await;
-            crate::report(&format!("answered again after {took:.1?}, joined after {joined:.1?} more"));
+            crate::report(&format!("requests succeeded after {took:.1?}, the join {joined:.1?} later"));
             assert_eq!(chat.say(&room, bob.chat_token(), "Sorry.").await.0, 200);
             assert_eq!(here.room(&ada, &room).await, Some((2, true)));
         })
@@ -101,9 +109,9 @@ async fn a_ban_is_known_to_every_process_and_in_chat_within_five_seconds_and_can
     .await;
 }
 
-/// Nobody can suspend a chat account there, so its devices end.
+/// Without an admin the service cannot suspend a chat account, so it removes the account's devices.
 #[tokio::test]
-async fn without_an_admin_on_the_homeserver_a_ban_ends_chat_devices() {
+async fn ban_without_homeserver_admin_removes_chat_devices() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let setting = synapse.setting(&options);
@@ -112,18 +120,23 @@ async fn without_an_admin_on_the_homeserver_a_ban_ends_chat_devices() {
             let ada = client.log_in("+14155550100", None).await;
             let bob = client.log_in("+14155550101", None).await;
             let room = client.open_room(&ada, "Derby talk", false).await;
-            // With a chat client, and at the last moment.
+            // The user joins with a chat client just before the ban.
             assert_eq!(chat.join(&room, bob.chat_token()).await.0, 200);
             setting.expect(&["users", "ban", &bob.username, "--reason", "insults"], "");
-            shows(SOON, "they are out, here and in chat", &(Some((1, true)), "leave".to_owned(), 401), async || {
-                let membership = chat.members(&room, ada.chat_token()).await.remove(&bob.user_id());
-                let spoke = chat.say(&room, bob.chat_token(), "You are all wrong.").await.0;
-                (client.room(&ada, &room).await, membership.expect("they were there"), spoke)
-            })
+            shows(
+                SOON,
+                "the user is out of the room, in the service and in chat",
+                &(Some((1, true)), "leave".to_owned(), 401),
+                async || {
+                    let membership = chat.members(&room, ada.chat_token()).await.remove(&bob.user_id());
+                    let spoke = chat.say(&room, bob.chat_token(), "You are all wrong.").await.0;
+                    (client.room(&ada, &room).await, membership.expect("a membership"), spoke)
+                },
+            )
             .await;
 
             setting.expect(&["users", "unban", &bob.username, "--reason", "served"], "");
-            shows(SOON, "they may join again", &200, async || {
+            shows(SOON, "the user may join again", &200, async || {
                 client.act("join", &room, &bob, json!({})).await.status.as_u16()
             })
             .await;
@@ -136,8 +149,8 @@ async fn without_an_admin_on_the_homeserver_a_ban_ends_chat_devices() {
     .await;
 }
 
-/// What comes of requests of all kinds: the status, and the code of the error.
-async fn tried(client: &Client, who: &Person, room: &str) -> Vec<(u16, Value)> {
+/// Status and error code of requests of all kinds.
+async fn try_requests(client: &Client, who: &Person, room: &str) -> Vec<(u16, Value)> {
     let stats = format!("/api/auth/chat-rooms/{room}/member-stats");
     let mut outcomes = Vec::new();
     for path in ["/api/auth/me", "/api/auth/chat-rooms", &stats] {

@@ -1,4 +1,4 @@
-//! Reminders by the real binary, whose workers are killed in the middle of a crowd.
+//! Reminders sent by the real binary, with workers that are killed while they send.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ use crate::{
 
 const FANS: i64 = 3_000;
 const KILLS: usize = 3;
-/// Two batches at once, a hundred claimed of each.
-const IN_HAND: usize = 200;
+/// Reminders that a killed worker may have claimed without sending: two concurrent batches of a hundred.
+const MAX_UNSENT: usize = 200;
 
 fn document() -> String {
     json!({"sport": {"slug": "football", "name": "Football"}, "tournament": {"slug": "cup", "name": "Cup", "logo": null},
@@ -27,15 +27,15 @@ fn document() -> String {
     .to_string()
 }
 
-/// How often the hook was told of each user.
-fn told(hook: &Receiver) -> BTreeMap<i64, usize> {
-    let mut told = BTreeMap::new();
+/// Number of reminders that the hook received, by user.
+fn reminded(hook: &Receiver) -> BTreeMap<i64, usize> {
+    let mut reminded = BTreeMap::new();
     for received in hook.seen() {
         for user in received.json()["data"]["user_ids"].as_array().expect("users") {
-            *told.entry(user.as_i64().expect("an id")).or_default() += 1;
+            *reminded.entry(user.as_i64().expect("an id")).or_default() += 1;
         }
     }
-    told
+    reminded
 }
 
 async fn users(db: &PgPool, query: &'static str) -> BTreeSet<i64> {
@@ -43,7 +43,7 @@ async fn users(db: &PgPool, query: &'static str) -> BTreeSet<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_killed_in_a_crowd_tell_nobody_twice_and_forget_only_whom_they_had_in_hand() {
+async fn killed_workers_never_remind_twice() {
     with_database(async |options| {
         let hook = Receiver::start(|_, _| Reply::status(200).after(std::time::Duration::from_millis(150))).await;
         let setting = Setting::new(&options)
@@ -63,24 +63,24 @@ async fn workers_killed_in_a_crowd_tell_nobody_twice_and_forget_only_whom_they_h
         for round in 0..KILLS {
             let before = hook.seen().len();
             let mut worker = setting.start(&["worker"]);
-            within(PATIENCE, "it is in the middle of it", async || hook.seen().len() >= before + 4).await;
+            within(PATIENCE, "reminders are being sent", async || hook.seen().len() >= before + 4).await;
             worker.kill();
-            assert!(told(&hook).len() < 2_800, "killed before the end, round {round}");
+            assert!(reminded(&hook).len() < 2_800, "the worker was killed too late, round {round}");
         }
         let last = setting.start(&["worker"]);
         let finished =
             async || !users(&db, "select event_id from reminder_plans where finished_at is not null").await.is_empty();
-        within(PATIENCE, "all is planned", finished).await;
+        within(PATIENCE, "all reminders are planned", finished).await;
         let waiting = async || streams.waiting(Stream::Work, "work.reminder.>").await.expect("read");
-        within(PATIENCE, "all is done", async || waiting().await.is_empty()).await;
+        within(PATIENCE, "no work is left", async || waiting().await.is_empty()).await;
 
-        let (told, claimed) = (told(&hook), users(&db, "select user_id from reminders").await);
-        assert!(told.values().all(|times| *times == 1), "nobody twice");
-        let forgotten: Vec<i64> = claimed.iter().copied().filter(|user| !told.contains_key(user)).collect();
-        assert!(forgotten.len() <= KILLS * IN_HAND, "{} were in hand", forgotten.len());
-        assert_eq!(claimed.len(), usize::try_from(FANS).expect("small"), "nobody else was forgotten");
-        assert!(told.keys().all(|user| claimed.contains(user)), "nobody is told without a claim");
-        report(&format!("{} of {FANS} fans were told once, {} not at all", told.len(), forgotten.len()));
+        let (reminded, claimed) = (reminded(&hook), users(&db, "select user_id from reminders").await);
+        assert!(reminded.values().all(|times| *times == 1), "no user is reminded twice");
+        let unsent: Vec<i64> = claimed.iter().copied().filter(|user| !reminded.contains_key(user)).collect();
+        assert!(unsent.len() <= KILLS * MAX_UNSENT, "{} users got no reminder", unsent.len());
+        assert_eq!(claimed.len(), usize::try_from(FANS).expect("small"), "every user was claimed");
+        assert!(reminded.keys().all(|user| claimed.contains(user)), "no reminder is sent without a claim");
+        report(&format!("{} of {FANS} fans were reminded once, {} not at all", reminded.len(), unsent.len()));
         drop(last);
         streams.remove().await;
         db.close().await;
@@ -89,7 +89,7 @@ async fn workers_killed_in_a_crowd_tell_nobody_twice_and_forget_only_whom_they_h
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_match_that_is_an_hour_away_is_told_by_whoever_runs() {
+async fn reminder_is_sent_an_hour_before_kick_off() {
     with_database(async |options| {
         let hook = Receiver::start(|_, _| Reply::status(200)).await;
         let setting = Setting::new(&options)
@@ -98,7 +98,7 @@ async fn a_match_that_is_an_hour_away_is_told_by_whoever_runs() {
             .with("MATCHDAY_NOTIFICATIONS__HOOK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
         let streams = streams(&setting).await;
         let db = PgPool::connect_with(options).await.expect("connected");
-        // Two of them: one plans, and both work.
+        // Two processes: one plans the reminders, and both send them.
         let workers = [setting.start(&["serve"]), setting.start(&["worker"])];
         setting.expect(&["fixtures", "import", "-", "--no-wait"], &document());
         for statement in [
@@ -108,7 +108,7 @@ async fn a_match_that_is_an_hour_away_is_told_by_whoever_runs() {
         ] {
             sqlx::query(statement).execute(&db).await.expect("written");
         }
-        within(PATIENCE, "it is told", async || !hook.seen().is_empty()).await;
+        within(PATIENCE, "the reminder is sent", async || !hook.seen().is_empty()).await;
         let body = hook.seen()[0].json();
         assert_eq!((&body["type"], &body["data"]["user_ids"]), (&json!("reminder.due"), &json!([1])));
         assert_eq!(hook.seen().len(), 1);

@@ -17,7 +17,7 @@ use crate::process::Setting;
 
 const SUBJECT: &str = "fact.test.killed";
 
-/// The streams of a test's own processes.
+/// Streams of the test's processes.
 pub(crate) async fn streams(setting: &Setting) -> Streams {
     let config = Config::parse(setting.variables().clone(), None).expect("valid").config;
     let streams = Streams::connect(&config.nats).await.expect("NATS");
@@ -47,10 +47,10 @@ fn numbers(published: &[(String, u64)], key: &str) -> Vec<u64> {
     published.iter().filter(|(of, _)| of == key).map(|(_, number)| *number).collect()
 }
 
-/// The relay publishes, and its delete is held up by a lock on the rows; there it is killed. Whoever comes next
-/// publishes again, and nobody sees anything twice, out of order, or not at all.
+/// The relay publishes, is blocked in its delete by a lock on the rows, and is killed there. The next relay publishes
+/// again, and consumers see every message once and in order.
 #[tokio::test]
-async fn a_relay_killed_between_publishing_and_deleting_loses_and_repeats_nothing() {
+async fn relay_killed_before_delete_loses_and_repeats_nothing() {
     with_database(async |options| {
         let setting = Setting::new(&options).with("MATCHDAY_OUTBOX__LEASE", "1s");
         let streams = streams(&setting).await;
@@ -60,23 +60,24 @@ async fn a_relay_killed_between_publishing_and_deleting_loses_and_repeats_nothin
             write(&db, "a", range.clone()).await;
             write(&db, "b", range.clone()).await;
             let mut holder = PgConnection::connect_with(&options).await.expect("connected");
-            sqlx::query("begin").execute(&mut holder).await.expect("begun");
+            sqlx::query("begin").execute(&mut holder).await.expect("started");
             sqlx::query("select id from outbox for update").fetch_all(&mut holder).await.expect("locked");
 
             let mut relay = setting.start(&["worker"]);
             let expected = usize::try_from(range.end * 2).expect("fits");
             eventually("everything is published", async || published(&streams).await.len() >= expected).await;
             let deletes = "from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like 'delete from outbox%'";
-            eventually("its delete waits", async || {
+            eventually("the delete waits for the lock", async || {
                 let count = sqlx::AssertSqlSafe(format!("select count(*) {deletes}"));
                 sqlx::query_scalar::<_, i64>(count).fetch_one(&db).await.expect("read") == 1
             })
             .await;
             relay.kill();
-            // The server would carry out the statement of a client that is gone; a cut cable would not let it begin.
+            // PostgreSQL would still execute the statement of a disconnected client. Terminating the session simulates
+            // a cut network.
             let end = sqlx::AssertSqlSafe(format!("select pg_terminate_backend(pid, 5000) {deletes}"));
             sqlx::query(end).execute(&db).await.expect("ended");
-            holder.close().await.expect("let go");
+            holder.close().await.expect("released");
             let left: i64 = sqlx::query_scalar("select count(*) from outbox").fetch_one(&db).await.expect("read");
             assert_eq!(left, 40, "killed before the delete");
 
@@ -97,9 +98,9 @@ async fn a_relay_killed_between_publishing_and_deleting_loses_and_repeats_nothin
     .await;
 }
 
-/// Three relays, messages arriving all the time, and one relay after the other killed at random moments and replaced.
+/// Three relays with continuous messages; one relay after another is killed at a random moment and replaced.
 #[tokio::test]
-async fn relays_killed_at_random_publish_each_key_in_order_and_everything_once() {
+async fn relays_killed_at_random_publish_in_order_exactly_once() {
     with_database(async |options| {
         let setting = Setting::new(&options).with("MATCHDAY_OUTBOX__LEASE", "1s").with("MATCHDAY_OUTBOX__POLL", "20ms");
         let streams = streams(&setting).await;

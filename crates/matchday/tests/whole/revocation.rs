@@ -1,4 +1,4 @@
-//! A session that ends in one process ends in all of them.
+//! A session that ends in one process ends in all processes.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,9 @@ use matchday::testing::with_database;
 use crate::process::{Setting, get};
 
 #[tokio::test]
-async fn a_revoked_token_is_refused_by_a_second_process_within_a_second() {
+async fn revoked_token_is_refused_elsewhere_within_a_second() {
     with_database(async |options| {
-        // Cached so long that only a message can explain the refusal.
+        // The cache lifetime is long, so that only a message can cause the refusal.
         let setting = Setting::new(&options).with("MATCHDAY_SESSIONS__CACHE_FOR", "10m");
         let (one, two) = (setting.start(&["serve"]), setting.start(&["serve", "--no-workers"]));
         for round in 0..10 {
@@ -23,11 +23,15 @@ async fn a_revoked_token_is_refused_by_a_second_process_within_a_second() {
                 .bearer_auth(&token)
                 .send()
                 .await;
-            assert_eq!(logout.expect("an answer").status(), 200);
+            assert_eq!(logout.expect("a response").status(), 200);
             let ended = Instant::now();
-            assert_eq!(get(&ends.public, "/api/auth/teams", &token).await.0, 401, "at once where it ended");
+            assert_eq!(
+                get(&ends.public, "/api/auth/teams", &token).await.0,
+                401,
+                "immediately in the process that ended it"
+            );
             while get(&hears.public, "/api/auth/teams", &token).await.0 != 401 {
-                assert!(ended.elapsed() < Duration::from_secs(1), "round {round}: still good after a second");
+                assert!(ended.elapsed() < Duration::from_secs(1), "round {round}: still valid after a second");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }

@@ -1,4 +1,4 @@
-//! Chat rooms, as people use them: some with the app, some with a chat client.
+//! Chat rooms used from the app and from chat clients.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,54 +16,59 @@ use crate::{
     synapse::with_synapse,
 };
 
-/// How soon a list shows what somebody did with a chat client.
+/// Time limit until a list shows an action of a chat client.
 const SOON: Duration = Duration::from_secs(2);
 
 #[tokio::test]
-async fn what_people_do_with_a_chat_client_shows_in_lists_within_two_seconds() {
+async fn chat_client_actions_show_in_lists_within_two_seconds() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let process = synapse.setting(&options).start(&["serve"]);
             let (client, chat) = (Client::new(&process), Homeserver::at(&synapse.url));
             let ada = client.log_in("+14155550100", None).await;
             let bob = client.log_in("+14155550101", None).await;
-            let done = |(status, told): (u16, Value)| assert_eq!(status, 200, "{told}");
+            let done = |(status, reply): (u16, Value)| assert_eq!(status, 200, "{reply}");
             let becomes = async |what: &str, who, room: &str, expected| {
                 shows(SOON, what, &expected, async || client.room(who, room).await).await
             };
 
             let open = client.open_room(&ada, "Derby talk", false).await;
-            assert_eq!(client.room(&ada, &open).await, Some((1, true)), "its creator is in it");
-            assert_eq!(client.room(&bob, &open).await, Some((1, false)), "everybody sees it");
+            assert_eq!(client.room(&ada, &open).await, Some((1, true)), "the creator is a member");
+            assert_eq!(client.room(&bob, &open).await, Some((1, false)), "other users see the room");
             done(chat.join(&open, bob.chat_token()).await);
-            becomes("somebody joined", &bob, &open, Some((2, true))).await;
+            becomes("a user joined", &bob, &open, Some((2, true))).await;
             assert_eq!(client.room(&ada, &open).await, Some((2, true)));
             for speaker in [&ada, &bob, &ada] {
                 let before = client.last_activity(&ada, &open).await;
                 done(chat.say(&open, speaker.chat_token(), "What a goal!").await);
-                shows(SOON, "somebody spoke", &true, async || client.last_activity(&bob, &open).await > before).await;
+                shows(SOON, "a message was sent", &true, async || client.last_activity(&bob, &open).await > before)
+                    .await;
             }
             done(chat.act("leave", &open, bob.chat_token(), json!({})).await);
-            becomes("somebody left", &bob, &open, Some((1, false))).await;
+            becomes("a user left", &bob, &open, Some((1, false))).await;
             assert_eq!(client.room(&ada, &open).await, Some((1, true)));
 
             let closed = client.open_room(&ada, "Only us", true).await;
-            assert_eq!(client.room(&bob, &closed).await, None, "a private room is not for everybody to see");
+            assert_eq!(client.room(&bob, &closed).await, None, "a private room is hidden from other users");
             done(chat.act("invite", &closed, ada.chat_token(), json!({"user_id": bob.user_id()})).await);
-            becomes("somebody was invited", &bob, &closed, Some((1, false))).await;
+            becomes("a user was invited", &bob, &closed, Some((1, false))).await;
             client.act("join", &closed, &bob, json!({})).await.expect(200);
-            assert_eq!(client.room(&bob, &closed).await, Some((2, true)), "at once where the service was asked");
+            assert_eq!(
+                client.room(&bob, &closed).await,
+                Some((2, true)),
+                "immediately after a join through the service"
+            );
             let name = format!("/_matrix/client/v3/rooms/{closed}/state/m.room.name");
             done(chat.put(&name, ada.chat_token(), json!({"name": "The two of us"})).await);
             let named = async || client.rooms(&bob).await.get(&closed).map(|room| room.name.clone());
             shows(SOON, "the room was renamed", &Some("The two of us".to_owned()), named).await;
             done(chat.act("kick", &closed, ada.chat_token(), json!({"user_id": bob.user_id()})).await);
-            becomes("somebody was removed", &bob, &closed, None).await;
+            becomes("a user was removed", &bob, &closed, None).await;
             assert_eq!(client.room(&ada, &closed).await, Some((1, true)));
 
             client.act("join", &open, &bob, json!({})).await.expect(200);
             done(chat.act("ban", &open, ada.chat_token(), json!({"user_id": bob.user_id()})).await);
-            becomes("somebody was banned", &bob, &open, Some((1, false))).await;
+            becomes("a user was banned", &bob, &open, Some((1, false))).await;
             let refused = client.act("join", &open, &bob, json!({})).await.expect(403);
             assert_eq!(refused["code"], "not_allowed");
             assert_eq!(client.room(&ada, &open).await, Some((1, true)));
@@ -74,7 +79,7 @@ async fn what_people_do_with_a_chat_client_shows_in_lists_within_two_seconds() {
 }
 
 #[tokio::test]
-async fn nobody_gets_into_a_private_room_uninvited() {
+async fn private_room_refuses_uninvited_users() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let process = synapse.setting(&options).start(&["serve"]);
@@ -118,7 +123,7 @@ async fn nobody_gets_into_a_private_room_uninvited() {
             }
 
             let members = chat.members(&room, ada.chat_token()).await;
-            assert_eq!(members, BTreeMap::from([(ada.user_id(), "join".to_owned())]), "nobody else left a trace");
+            assert_eq!(members, BTreeMap::from([(ada.user_id(), "join".to_owned())]), "no other membership exists");
             assert_eq!(client.room(&ada, &room).await, Some((1, true)));
         })
         .await;
@@ -126,9 +131,9 @@ async fn nobody_gets_into_a_private_room_uninvited() {
     .await;
 }
 
-/// Everything that the old chat account was in its rooms, the new one is, and nobody is counted twice or not at all.
+/// The new chat account has every membership of the old one, and the user is counted exactly once throughout.
 #[tokio::test]
-async fn a_replaced_username_takes_its_rooms_along() {
+async fn replaced_username_keeps_its_rooms() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let process = synapse.setting(&options).start(&["serve"]);
@@ -146,11 +151,12 @@ async fn a_replaced_username_takes_its_rooms_along() {
                     rooms.insert(room, owner);
                 }
             }
-            // What they did by the old name has been pushed when what is said afterwards has.
+            // Pushes arrive in order: once the push of this message has arrived, so have all earlier ones.
             for room in rooms.keys() {
                 let before = client.last_activity(&bob, room).await;
                 assert_eq!(chat.say(room, bob.chat_token(), "Is everybody here?").await.0, 200);
-                shows(SOON, "somebody spoke", &true, async || client.last_activity(&bob, room).await > before).await;
+                shows(SOON, "a message was sent", &true, async || client.last_activity(&bob, room).await > before)
+                    .await;
             }
             let before = client.rooms(&ada).await;
             assert!(before.len() == 4 && before.values().all(|room| room.members == 2 && room.is_joined), "{before:?}");
@@ -165,7 +171,7 @@ async fn a_replaced_username_takes_its_rooms_along() {
                     (old.clone(), "leave".to_owned()),
                     (bob.user_id(), "join".to_owned()),
                 ]);
-                shows(Duration::from_secs(10), "they moved", &moved, async || {
+                shows(Duration::from_secs(10), "the memberships have moved", &moved, async || {
                     for viewer in [&ada, &bob] {
                         assert_eq!(client.room(viewer, room).await, Some((2, true)), "at every moment");
                     }
@@ -190,11 +196,11 @@ async fn a_replaced_username_takes_its_rooms_along() {
 
 const STANDS: usize = 3;
 const CAPACITY: usize = 100;
-const EVERYBODY: usize = CAPACITY * STANDS;
+const USERS: usize = CAPACITY * STANDS;
 const AT_ONCE: usize = 32;
 
 #[tokio::test]
-async fn three_hundred_who_join_a_match_at_once_fill_three_stands_of_a_hundred() {
+async fn three_hundred_concurrent_joins_fill_three_stands() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let setting = synapse.setting(&options).with("MATCHDAY_ROOMS__MATCH_CAPACITY", &CAPACITY.to_string());
@@ -206,30 +212,31 @@ async fn three_hundred_who_join_a_match_at_once_fill_three_stands_of_a_hundred()
                 "teams": [{"slug": "rovers", "name": "Rovers"}, {"slug": "city", "name": "City"}],
                 "matches": [{"key": "final", "home": "rovers", "away": "city", "start_time": "2030-05-01T18:00:00Z", "status": "scheduled"}],
             });
-            let told = setting.expect(&["fixtures", "import", "-"], &document.to_string());
-            assert!(told.ends_with("chat: 1 room made"), "{told}");
+            let printed = setting.expect(&["fixtures", "import", "-"], &document.to_string());
+            assert!(printed.ends_with("chat: 1 room created"), "{printed}");
 
             let began = Instant::now();
-            let tokens: Vec<String> = stream::iter(0..EVERYBODY).map(|_| issued(&setting)).buffered(4).collect().await;
+            let tokens: Vec<String> = stream::iter(0..USERS).map(|_| issued(&setting)).buffered(4).collect().await;
             let issued_in = began.elapsed();
             let events = client.get("/api/auth/events", &tokens[0]).await.expect(200);
-            let (event, asked) = (&events["data"][0]["id"], events["data"][0]["chat_room_id"].as_str().expect("a room"));
+            let (event, first_room) = (&events["data"][0]["id"], events["data"][0]["chat_room_id"].as_str().expect("a room"));
 
             let began = Instant::now();
             let join = |token: String| {
                 let client = &client;
                 async move {
-                    let (mut tries, path) = (1, format!("/api/auth/chat-rooms/{asked}/join"));
+                    let (mut tries, path) = (1, format!("/api/auth/chat-rooms/{first_room}/join"));
                     let mut unknown = false;
                     loop {
                         let answer = client.post(&path, &token, json!({})).await;
-                        // A slow homeserver may add the member after the service gave up: the list says to which stand.
+                        // A slow homeserver may add the member after the service gave up; the list shows in which
+                        // stand.
                         if unknown && answer.status == 409 {
                             assert_eq!(answer.expect(409)["code"], "already_a_member");
                             let list = client.get(&format!("/api/auth/chat-rooms?event_id={event}"), &token).await;
                             let list = list.expect(200);
                             let mut rooms = list["data"].as_array().expect("a list").iter();
-                            let own = rooms.find(|room| room["is_joined"] == true).expect("a room of one's own");
+                            let own = rooms.find(|room| room["is_joined"] == true).expect("a joined room");
                             return (own["room_id"].as_str().expect("an id").to_owned(), tries);
                         }
                         if answer.status != 503 {
@@ -238,7 +245,7 @@ async fn three_hundred_who_join_a_match_at_once_fill_three_stands_of_a_hundred()
                         }
                         unknown |= serde_json::from_slice::<Value>(&answer.bytes).expect("JSON")["code"] == "chat_unavailable";
                         let pause = answer.header("retry-after").and_then(|seconds| seconds.parse().ok());
-                        tokio::time::sleep(Duration::from_secs(pause.expect("when to try again"))).await;
+                        tokio::time::sleep(Duration::from_secs(pause.expect("a Retry-After header"))).await;
                         tries += 1;
                     }
                 }
@@ -248,12 +255,12 @@ async fn three_hundred_who_join_a_match_at_once_fill_three_stands_of_a_hundred()
             let joined_in = began.elapsed();
             let again = joined.iter().map(|(_, tries)| tries - 1).sum::<u32>();
             crate::report(&format!(
-                "{EVERYBODY} users were issued in {issued_in:.1?}, joined in {joined_in:.1?} with {again} repeated tries"
+                "{USERS} users were created in {issued_in:.1?}, joined in {joined_in:.1?} with {again} retries"
             ));
 
             let full: Vec<(i64, i64)> = (1..).take(STANDS).map(|stand| (stand, i64::try_from(CAPACITY).expect("small"))).collect();
             let rooms = format!("/api/auth/chat-rooms?event_id={event}");
-            shows(SOON, "three stands, and all of them full", &full, async || {
+            shows(SOON, "three full stands", &full, async || {
                 let list = client.get(&rooms, &tokens[0]).await.expect(200);
                 let stands = list["data"].as_array().expect("a list").iter();
                 let number = |value: &Value| value.as_i64().expect("a number");
@@ -264,30 +271,30 @@ async fn three_hundred_who_join_a_match_at_once_fill_three_stands_of_a_hundred()
             })
             .await;
 
-            let told: BTreeSet<&String> = joined.iter().map(|(room, _)| room).collect();
-            assert_eq!(told.len(), STANDS, "{told:?}");
+            let joined_rooms: BTreeSet<&String> = joined.iter().map(|(room, _)| room).collect();
+            assert_eq!(joined_rooms.len(), STANDS, "{joined_rooms:?}");
             let service = &setting.variables()["MATCHDAY_MATRIX__AS_TOKEN"];
             let mut in_rooms = BTreeSet::new();
-            for room in told {
+            for room in joined_rooms {
                 let members = chat.members(room, service).await;
                 assert!(members.values().all(|membership| membership == "join"), "{members:?}");
-                assert_eq!(members.len(), CAPACITY, "on the homeserver itself");
-                assert_eq!(members.len(), joined.iter().filter(|(joined, _)| joined == room).count(), "as was told");
+                assert_eq!(members.len(), CAPACITY, "members on the homeserver");
+                assert_eq!(members.len(), joined.iter().filter(|(joined, _)| joined == room).count(), "members according to the responses");
                 for who in members.into_keys() {
                     assert!(in_rooms.insert(who.clone()), "{who} is in two rooms");
                 }
                 let stats = client.get(&format!("/api/auth/chat-rooms/{room}/member-stats"), &tokens[0]).await;
-                assert_eq!(stats.expect(200)["data"]["total_members"], json!(EVERYBODY));
+                assert_eq!(stats.expect(200)["data"]["total_members"], json!(USERS));
             }
-            assert_eq!(in_rooms.len(), EVERYBODY);
+            assert_eq!(in_rooms.len(), USERS);
         })
         .await;
     })
     .await;
 }
 
-/// A new user's token, as the command prints it.
+/// Token of a new user, as the command prints it.
 async fn issued(setting: &Setting) -> String {
     let setting = setting.clone();
-    spawn_blocking(move || setting.expect(&["sessions", "issue"], "")).await.expect("it ran")
+    spawn_blocking(move || setting.expect(&["sessions", "issue"], "")).await.expect("a finished command")
 }

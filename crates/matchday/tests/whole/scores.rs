@@ -1,4 +1,4 @@
-//! A result becomes scores, leaderboards and coins, through the real queue, whatever happens to those who do the work.
+//! A result becomes scores, leaderboards and coins through the real queue, even if workers are killed.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{
 
 const FANS: i64 = 20_000;
 
-/// One tournament with three matches that are years away.
+/// One tournament with three matches in the far future.
 fn document(results: &[Option<(i32, i32)>]) -> String {
     let matches: Vec<Value> = results
         .iter()
@@ -39,8 +39,8 @@ where
     sqlx::query_as(query).fetch_all(db).await.expect("read")
 }
 
-/// Everybody predicts every match: the same numbers in each run, and different ones for everybody.
-async fn everybody_predicts(db: &PgPool) {
+/// Every user predicts every match. Predictions differ between users, but not between runs.
+async fn all_users_predict(db: &PgPool) {
     sqlx::query("insert into users (created_at, username) select now(), 'fan' || n from generate_series(1, $1) n")
         .bind(FANS)
         .execute(db)
@@ -64,7 +64,7 @@ async fn applied(db: &PgPool) -> bool {
     left == 0 && waiting == 0
 }
 
-/// The scores by one statement of the test's own.
+/// Expected scores, computed by a separate statement of this test.
 const EXPECTED: &str = "
     select p.user_id, sum(prediction_points(1::smallint, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
                                             row(e.home_score, e.away_score)::final_score)),
@@ -72,7 +72,7 @@ const EXPECTED: &str = "
     from predictions p join events e on e.id = p.event_id where e.status = 'finished' group by p.user_id order by 1";
 const FOUND: &str = "select user_id, points::bigint, settled::bigint from user_scores where scope = 'all' order by 1";
 
-/// What was earned above zero, match by match, is what it is worth in coins.
+/// Positive points of each match, which are worth the same number of coins.
 const EARNED: &str = "
     select user_id, sum(points)::bigint from (
         select p.user_id, greatest(prediction_points(1::smallint, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
@@ -81,7 +81,7 @@ const EARNED: &str = "
     group by user_id having sum(points) > 0 order by 1";
 
 #[tokio::test]
-async fn workers_killed_at_random_leave_scores_and_leaderboards_as_a_rebuild_has_them() {
+async fn workers_killed_at_random_leave_correct_scores() {
     with_database(async |options| {
         let setting = Setting::new(&options)
             .without("MATCHDAY_MATRIX__HOMESERVER_URL")
@@ -92,11 +92,11 @@ async fn workers_killed_at_random_leave_scores_and_leaderboards_as_a_rebuild_has
         let db = PgPool::connect_with(options).await.expect("connected");
         let import = |results: &[Option<(i32, i32)>]| setting.expect(&["fixtures", "import", "-"], &document(results));
         import(&[None, None, None]);
-        everybody_predicts(&db).await;
+        all_users_predict(&db).await;
 
         let serving = setting.start(&["serve", "--no-workers"]);
         let token = setting.expect(&["sessions", "issue", "--user", "77"], "");
-        // Somebody looks at the boards before anything is there: so workers keep them up to date from the beginning.
+        // Read the leaderboards once, so that workers keep them up to date from the start.
         for board in ["", "?tournament_id=1"] {
             get(&serving.public, &format!("/api/auth/leaderboards{board}"), &token).await;
         }
@@ -106,7 +106,7 @@ async fn workers_killed_at_random_leave_scores_and_leaderboards_as_a_rebuild_has
         for (number, pause) in [90, 310, 20, 170, 240, 60, 400, 130, 280, 35].into_iter().enumerate() {
             match number {
                 3 => drop(import(&[Some((2, 1)), Some((0, 0)), None])),
-                // Corrected while it is being applied.
+                // Correct a result while it is being applied.
                 5 => drop(import(&[Some((1, 1)), Some((0, 0)), Some((3, 0))])),
                 _ => {}
             }
@@ -125,20 +125,20 @@ async fn workers_killed_at_random_leave_scores_and_leaderboards_as_a_rebuild_has
         ));
         assert_eq!(setting.expect(&["scores", "status"], ""), "every result is in all scores");
         let rebuilt = setting.expect(&["scores", "rebuild", "--dry-run"], "");
-        assert_eq!(rebuilt, "every score is what predictions and results make it");
+        assert_eq!(rebuilt, "every score matches predictions and results");
         let expected: Vec<(i64, i64, i64)> = rows(&db, EXPECTED).await;
         let found: Vec<(i64, i64, i64)> = rows(&db, FOUND).await;
         assert_eq!(expected.len(), usize::try_from(FANS).expect("fits"));
         assert_eq!(found, expected);
         leaderboards_show(&db, &serving, &token).await;
-        // Everybody was paid for the last results, once, whatever was paid for those before.
+        // Every user is paid exactly once for the final results, regardless of payments for earlier ones.
         let paid: Vec<(i64, i64)> =
             rows(&db, "select user_id, balance from wallets where balance > 0 order by 1").await;
         let earned: Vec<(i64, i64)> = rows(&db, EARNED).await;
-        assert!(earned.len() > 1_000, "many were right at least once");
+        assert!(earned.len() > 1_000, "many users earned points");
         assert_eq!(paid, earned);
         let audit = setting.expect(&["coins", "audit"], "");
-        assert!(audit.ends_with("every wallet is what its history makes it"), "{audit}");
+        assert!(audit.ends_with("every wallet matches its history"), "{audit}");
 
         drop(workers);
         streams.remove().await;
@@ -147,7 +147,7 @@ async fn workers_killed_at_random_leave_scores_and_leaderboards_as_a_rebuild_has
     .await;
 }
 
-/// The boards hold exactly what the table holds, in its order.
+/// Checks that the leaderboards hold exactly the rows of the table, in the same order.
 async fn leaderboards_show(db: &PgPool, serving: &Process, token: &str) {
     const BOARD: &str = "select user_id, points, exact, correct, settled, rank() over (order by points desc)
         from user_scores where scope = 'all' and settled > 0 order by points desc, exact desc, correct desc, user_id";

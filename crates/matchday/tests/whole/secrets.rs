@@ -1,4 +1,4 @@
-//! What must not be written down is not: neither in the database nor in the log, whatever people do.
+//! Secrets never reach the database or the log.
 
 use std::{
     path::Path,
@@ -24,24 +24,23 @@ use crate::{
     synapse::with_synapse,
 };
 
-/// What was secret in a run, and whose numbers were in it.
+/// Secrets and phone numbers of a run.
 #[derive(Default)]
 struct Secrets {
-    /// Six digits each.
     codes: Vec<String>,
-    /// The same, but wrong. What people type may well be a code from elsewhere.
+    /// Wrong codes. A user may type a code of another service, so these are secret too.
     guesses: Vec<String>,
-    /// Long enough not to occur by chance.
+    /// Tokens and keys, long enough not to occur by chance.
     texts: Vec<String>,
     phones: Vec<String>,
 }
 
 impl Secrets {
-    /// Those that only the operator knows.
+    /// Secrets from the settings.
     fn of(setting: &Setting) -> Self {
         let keys = ["MATRIX__AS_TOKEN", "CODES__KEYS", "SMS__TWILIO_AUTH_TOKEN"];
         let values = keys.iter().filter_map(|key| setting.variables().get(&format!("MATCHDAY_{key}")));
-        // Keys of codes are written with their version.
+        // Keys of codes are prefixed with their version.
         let texts = values.map(|value| value.rsplit(':').next().unwrap_or(value).to_owned()).collect();
         Self { texts, ..Self::default() }
     }
@@ -57,34 +56,35 @@ impl Secrets {
         one
     }
 
-    /// Where codes and tokens stand in a text.
+    /// Occurrences of codes and tokens in a text.
     fn found_in(&self, text: &str) -> Vec<String> {
-        // An escaped line break before a code must not pass for a letter.
+        // The letter of an escape sequence such as `\n` must not count as a letter next to a code.
         let text = text.replace("\\n", "  ").replace("\\r", "  ").replace("\\t", "  ");
         let typed = || self.codes.iter().chain(&self.guesses);
         let codes = typed().filter_map(|code| {
-            let at = text.match_indices(code).map(|(at, _)| at).find(|&at| stands_alone(&text, at, code.len()))?;
+            let at =
+                text.match_indices(code).map(|(at, _)| at).find(|&at| is_separate_number(&text, at, code.len()))?;
             Some(around(&text, at))
         });
-        // Also as PostgreSQL writes bytes.
+        // Also in hexadecimal, as PostgreSQL prints bytes.
         let hidden = typed().chain(&self.texts).map(hex::encode);
         let texts = self.texts.iter().cloned().chain(hidden).chain(["syt_".to_owned()]);
         let texts = texts.filter_map(|secret| text.find(&secret).map(|at| around(&text, at)));
         codes.chain(texts).collect()
     }
 
-    /// Where numbers stand in a text, with their calling code or without.
+    /// Occurrences of phone numbers in a text, with or without their calling code.
     fn phones_in(&self, text: &str) -> Vec<String> {
         let national = self.phones.iter().map(|phone| &phone[phone.len() - 10..]);
         national.filter_map(|digits| text.find(digits).map(|at| around(text, at))).collect()
     }
 }
 
-/// Whether digits are a number for themselves. Six digits of a code also stand, by chance, in a fraction of a second or
-/// in a hash; such a place has a digit or a decimal point beside it, or is in a long run of letters and digits. What is
-/// left is the chance that some other number of exactly six digits is one of the codes: a millionth for each pair, and
-/// there are next to no such numbers.
-fn stands_alone(text: &str, at: usize, length: usize) -> bool {
+/// Whether digits form a separate number. The six digits of a code also occur by chance in a fraction of a second or in
+/// a hash: such a place has a digit or a decimal point next to it, or is part of a long run of letters and digits. The
+/// remaining risk is that another number of exactly six digits equals a code: one in a million for each pair, and there
+/// are hardly any such numbers.
+fn is_separate_number(text: &str, at: usize, length: usize) -> bool {
     let (before, after) = (&text[..at], &text[at + length..]);
     let (mut left, mut right) = (before.chars().rev(), after.chars());
     let (near_left, near_right) = (left.next().unwrap_or(' '), right.next().unwrap_or(' '));
@@ -106,7 +106,7 @@ fn around(text: &str, at: usize) -> String {
 }
 
 #[test]
-fn codes_are_told_from_digits_that_happen_to_be_the_same() {
+fn code_matching_ignores_coincidental_digits() {
     let secrets = Secrets { codes: vec!["271828".to_owned()], ..Secrets::default() };
     for leak in [
         "271828",
@@ -132,14 +132,14 @@ fn codes_are_told_from_digits_that_happen_to_be_the_same() {
     }
 }
 
-/// Where people's messages arrive.
+/// Source of the messages that users receive.
 enum Inbox<'a> {
     Log(&'a Client),
     Twilio(&'a Twilio),
 }
 
 impl Inbox<'_> {
-    /// The newest code sent to a phone, which is remembered.
+    /// Newest code sent to a phone, which is recorded as a secret.
     async fn code(&self, phone: &str, secrets: &mut Secrets) -> String {
         let code = match self {
             Self::Log(client) => client.codes(phone).await.remove(0),
@@ -150,8 +150,8 @@ impl Inbox<'_> {
     }
 }
 
-/// Everything that people do with codes and tokens, right and wrong.
-async fn live(
+/// Uses codes and tokens in every valid and invalid way.
+async fn use_codes_and_tokens(
     client: &Client,
     inbox: &Inbox<'_>,
     phones: &[String; 4],
@@ -163,10 +163,10 @@ async fn live(
     let verify = "/api/code/verify";
     let request = async |phone: &str| client.post("/api/code/request", "", json!({"phone": phone})).await;
 
-    // A login with everything that can be typed wrong, and a second code.
+    // A login with every possible typing error, and a second code.
     request(ada).await.expect(200);
     let first = inbox.code(ada, secrets).await;
-    let wrong = other_than(&first, secrets);
+    let wrong = wrong_guess(&first, secrets);
     client.post(verify, "", json!({"phone": ada, "code": wrong})).await.expect(401);
     let cut_off = format!("{{\"phone\": \"{ada}\", \"code\": \"{first}\"");
     client.send(Method::POST, verify, "", cut_off).await.expect(400);
@@ -188,11 +188,11 @@ async fn live(
     client.get("/api/auth/me", &format!("{}0", here.token)).await.expect(401);
     client.get(&format!("/api/auth/me?access_token={}", here.token), "").await.expect(401);
 
-    // Another phone, another name, other credentials.
+    // A new phone, a new username, and new credentials.
     let initiate = "/api/auth/verify-phone/initiate";
     client.post(initiate, &here.token, json!({"phone": moved})).await.expect(200);
     let code = inbox.code(moved, secrets).await;
-    let wrong = other_than(&code, secrets);
+    let wrong = wrong_guess(&code, secrets);
     client.post("/api/auth/verify-phone", &here.token, json!({"phone": moved, "code": wrong})).await.expect(401);
     client.post("/api/auth/verify-phone", &here.token, json!({"phone": ada, "code": code})).await.expect(422);
     client.post("/api/auth/resend-code", &here.token, json!({"phone": moved})).await.expect(200);
@@ -203,7 +203,7 @@ async fn live(
     secrets.chat(&saved["data"]["matrix_credentials"]);
     let renewed = client.renew_chat(&here.token).await.expect(200);
     secrets.chat(&renewed["data"]["matrix_credentials"]);
-    // The move to another phone has ended the other session.
+    // The phone move has ended the other session.
     client.post("/api/auth/logout", &elsewhere.token, json!({})).await.expect(401);
     request(moved).await.expect(200);
     let code = inbox.code(moved, secrets).await;
@@ -218,12 +218,12 @@ async fn live(
     request(busy).await.expect(429);
     let right = secrets.codes.last().expect("a code").clone();
     for _ in 0..5 {
-        let wrong = other_than(&right, secrets);
+        let wrong = wrong_guess(&right, secrets);
         client.post(verify, "", json!({"phone": busy, "code": wrong})).await.expect(401);
     }
     client.post(verify, "", json!({"phone": busy, "code": right})).await.expect(401);
 
-    // A fault of ours, whose cause is logged.
+    // An internal error, whose cause is logged.
     request(unlucky).await.expect(200);
     let code = inbox.code(unlucky, secrets).await;
     let body = json!({"phone": unlucky, "code": code});
@@ -236,8 +236,8 @@ async fn live(
     secrets.logged_in(unlucky, &answer);
 }
 
-/// A guess that is wrong, and no business of the log's either. A different one each time.
-fn other_than(code: &str, secrets: &mut Secrets) -> String {
+/// A wrong guess, different each time, which must not be logged either.
+fn wrong_guess(code: &str, secrets: &mut Secrets) -> String {
     static GUESSES: AtomicUsize = AtomicUsize::new(1);
     let number: usize = code.parse().expect("digits");
     let guess = format!("{:06}", (number + GUESSES.fetch_add(1, Ordering::Relaxed)) % 1_000_000);
@@ -245,19 +245,19 @@ fn other_than(code: &str, secrets: &mut Secrets) -> String {
     guess
 }
 
-/// Lets a process finish what it has to do, and returns everything it said.
+/// Stops a process after it has finished its work; returns its whole log.
 async fn whole_log(mut process: Process) -> String {
     process.signal("TERM");
     assert!(process.ended().await.success());
     process.log().join("\n")
 }
 
-/// The whole database as text, but for what `options` leave out.
+/// Dump of the database as text, with these options of `pg_dump`.
 fn dump(database: &PgConnectOptions, options: &[&str]) -> String {
     let directory = std::env::var("MATCHDAY_DEV_PG_BIN").unwrap_or_else(|_| "/usr/lib/postgresql/15/bin".to_owned());
     let installed = Path::new(&directory).join("pg_dump");
     let program = if installed.exists() { installed } else { "pg_dump".into() };
-    // The query has settings of the driver that PostgreSQL's own tools do not know.
+    // The query contains driver settings that PostgreSQL's tools do not support.
     let mut url = database.to_url_lossy();
     url.set_query(None);
     let dumped = Command::new(program).args(options).args(["--dbname", url.as_str()]).output().expect("pg_dump runs");
@@ -265,7 +265,7 @@ fn dump(database: &PgConnectOptions, options: &[&str]) -> String {
     String::from_utf8(dumped.stdout).expect("text")
 }
 
-/// The log says much, but nothing of these.
+/// Checks that every kind of request is logged, without any secret or phone number.
 fn check_log(log: &str, secrets: &Secrets) {
     let answered = |status: u16| {
         let status = format!("\"status\":{status}");
@@ -279,8 +279,8 @@ fn check_log(log: &str, secrets: &Secrets) {
     assert_eq!(secrets.phones_in(log), Vec::<String>::new(), "phone numbers in the log");
 }
 
-/// As much as can be logged.
-fn talkative(setting: Setting) -> Setting {
+/// Enables the most verbose logging.
+fn verbose(setting: Setting) -> Setting {
     setting.with("MATCHDAY_LOG__REQUESTS", "all").with("MATCHDAY_LOG__FILTER", "trace")
 }
 
@@ -289,29 +289,33 @@ fn numbers(block: &str) -> [String; 4] {
 }
 
 #[tokio::test]
-async fn neither_log_nor_database_holds_a_code_or_a_token() {
+async fn log_and_database_hold_no_code_or_token() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
-            let setting = talkative(Setting::new(&options)).with("MATCHDAY_MATRIX__HOMESERVER_URL", &synapse.url);
+            let setting = verbose(Setting::new(&options)).with("MATCHDAY_MATRIX__HOMESERVER_URL", &synapse.url);
             let process = setting.start(&["serve"]);
             let client = Client::new(&process);
             let mut secrets = Secrets::of(&setting);
-            live(&client, &Inbox::Log(&client), &numbers("+1415555"), &options, &mut secrets).await;
+            use_codes_and_tokens(&client, &Inbox::Log(&client), &numbers("+1415555"), &options, &mut secrets).await;
 
             check_log(&whole_log(process).await, &secrets);
             let dumped = dump(&options, &["--exclude-table-data=sms_log"]);
-            assert!(dumped.contains(&secrets.phones[1]), "there are data in it");
+            assert!(dumped.contains(&secrets.phones[1]), "the dump contains data");
             assert_eq!(secrets.found_in(&dumped), Vec::<String>::new(), "secrets in the database");
-            // The log for developers is the one place that has codes; that they are found there shows that they would
-            // have been found elsewhere.
+            // The developers' SMS log is the only table with codes. Finding them there proves that the search works.
             let found = secrets.found_in(&dump(&options, &["--table=sms_log"]));
             assert_eq!(found.len(), secrets.codes.len(), "{found:?}");
 
             let streams = streams(&setting).await;
-            let told = streams.replay(Stream::Facts).await.expect("read");
-            assert!(!told.is_empty());
-            let told: String = told.iter().map(|(_, payload)| String::from_utf8_lossy(payload) + "\n").collect();
-            assert_eq!((secrets.found_in(&told), secrets.phones_in(&told)), (Vec::new(), Vec::new()), "in messages");
+            let published = streams.replay(Stream::Facts).await.expect("read");
+            assert!(!published.is_empty());
+            let published: String =
+                published.iter().map(|(_, payload)| String::from_utf8_lossy(payload) + "\n").collect();
+            assert_eq!(
+                (secrets.found_in(&published), secrets.phones_in(&published)),
+                (Vec::new(), Vec::new()),
+                "in messages"
+            );
             streams.remove().await;
         })
         .await;
@@ -320,11 +324,11 @@ async fn neither_log_nor_database_holds_a_code_or_a_token() {
 }
 
 #[tokio::test]
-async fn in_production_nothing_but_the_message_itself_holds_a_code() {
+async fn in_production_only_the_sms_holds_a_code() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
             let twilio = Twilio::start().await;
-            let setting = talkative(Setting::new(&options))
+            let setting = verbose(Setting::new(&options))
                 .with("MATCHDAY_ENV", "production")
                 .with("MATCHDAY_MATRIX__PUBLIC_URL", "https://chat.example.org")
                 .with("MATCHDAY_MATRIX__HOMESERVER_URL", &synapse.url)
@@ -337,16 +341,13 @@ async fn in_production_nothing_but_the_message_itself_holds_a_code() {
             let process = setting.start(&["serve"]);
             let client = Client::new(&process);
             let mut secrets = Secrets::of(&setting);
-            live(&client, &Inbox::Twilio(&twilio), &numbers("+1202456"), &options, &mut secrets).await;
+            use_codes_and_tokens(&client, &Inbox::Twilio(&twilio), &numbers("+1202456"), &options, &mut secrets).await;
 
             let unknown = client.get("/api/logs/nothing", "").await;
             assert_eq!(unknown.status, 404);
             for path in ["/api/logs/sms", "/api/logs/sms?phone=%2B12024560141", "/api/logs/sms?page=nonsense"] {
                 let hidden = client.get(path, "").await;
-                assert!(
-                    (hidden.status, &hidden.bytes) == (unknown.status, &unknown.bytes),
-                    "{path} is answered in its own way"
-                );
+                assert!((hidden.status, &hidden.bytes) == (unknown.status, &unknown.bytes), "{path} responds normally");
             }
             let sent = twilio.messages().len();
             for (phone, why) in [("+11992345678", "no such area"), ("+4915112345678", "another country")] {
@@ -359,7 +360,7 @@ async fn in_production_nothing_but_the_message_itself_holds_a_code() {
             check_log(&whole_log(process).await, &secrets);
             let dumped = dump(&options, &[]);
             let logged: Vec<&str> = dumped.lines().filter(|line| line.contains("\ttwilio\tSM")).collect();
-            assert_eq!(logged.len(), sent, "every message is in the log of messages");
+            assert_eq!(logged.len(), sent, "every message is in the SMS log");
             assert_eq!(secrets.found_in(&dumped), Vec::<String>::new(), "secrets in the database");
         })
         .await;
@@ -370,10 +371,10 @@ async fn in_production_nothing_but_the_message_itself_holds_a_code() {
 const ACCOUNT: &str = "AC00000000000000000000000000000001";
 const AUTH_TOKEN: &str = "b7e1a2c3d4f5968778695a4b3c2d1e0f";
 
-/// Whom messages went to, and what they said.
+/// Recipient and text of each message.
 type Messages = Arc<Mutex<Vec<(String, String)>>>;
 
-/// A server that takes messages as Twilio does, and keeps them.
+/// A server that accepts messages like Twilio and stores them.
 struct Twilio {
     url: String,
     received: Messages,
@@ -410,7 +411,7 @@ impl Twilio {
         self.received.lock().expect("not poisoned").clone()
     }
 
-    /// The code in the newest message to a phone.
+    /// Code in the newest message to a phone.
     fn code(&self, phone: &str) -> String {
         let messages = self.messages();
         let (_, text) = messages.iter().rev().find(|(to, _)| to == phone).expect("a message");

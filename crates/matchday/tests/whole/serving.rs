@@ -1,4 +1,4 @@
-//! How a process serves, and how it ends.
+//! How a process serves requests and shuts down.
 
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,16 @@ use tokio::{
 use crate::process::{Process, Setting, get};
 
 #[tokio::test]
-async fn a_process_that_is_told_to_end_finishes_what_it_began() {
+async fn terminated_process_finishes_open_requests() {
     with_database(async |options| {
         let setting = Setting::new(&options).with("MATCHDAY_SHUTDOWN__NOTICE", "1s");
         let mut process = setting.start(&["serve"]);
         let token = setting.expect(&["sessions", "issue"], "");
-        // An idle connection must not hold the process up.
+        // An idle connection must not delay the shutdown.
         let idle = TcpStream::connect(process.public.trim_start_matches("http://")).await.expect("connected");
 
         let mut holder = PgConnection::connect_with(&options).await.expect("connected");
-        sqlx::query("begin").execute(&mut holder).await.expect("begun");
+        sqlx::query("begin").execute(&mut holder).await.expect("started");
         sqlx::query("lock table teams in access exclusive mode").execute(&mut holder).await.expect("locked");
         let slow = tokio::spawn({
             let (base, token) = (process.public.clone(), token.clone());
@@ -32,38 +32,38 @@ async fn a_process_that_is_told_to_end_finishes_what_it_began() {
         let mut watcher = PgConnection::connect_with(&options).await.expect("connected");
         let began = Instant::now();
         while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut watcher).await.expect("read") == 0 {
-            assert!(began.elapsed() < Duration::from_secs(10), "the request does not wait");
+            assert!(began.elapsed() < Duration::from_secs(10), "the request does not wait for the lock");
         }
 
         process.signal("TERM");
-        eventually("readiness is off", async || get(&process.public, "/readyz", "").await == (503, json!({"status": "draining", "parts": {"postgres": "up", "redis": "up", "nats": "up", "homeserver": "up"}}))).await;
+        eventually("the process reports not ready", async || get(&process.public, "/readyz", "").await == (503, json!({"status": "draining", "parts": {"postgres": "up", "redis": "up", "nats": "up", "homeserver": "up"}}))).await;
         eventually("the listener is closed", async || reqwest::get(format!("{}/healthz", process.public)).await.is_err()).await;
         assert!(!slow.is_finished());
-        holder.close().await.expect("let go");
-        assert_eq!(slow.await.expect("answered").0, 200, "the request under way is finished");
+        holder.close().await.expect("released");
+        assert_eq!(slow.await.expect("a response").0, 200, "the open request is finished");
         assert!(process.ended().await.success());
-        assert!(process.log().last().expect("a line").contains("\"message\":\"ended\""));
+        assert!(process.log().last().expect("a line").contains("\"message\":\"shutdown completed\""));
         drop(idle);
         watcher.close().await.expect("closed");
     })
     .await;
 }
 
-/// One process that owns the tables, and one that does not, where there is a table that only ever grows.
+/// One process connects as the owner of the append-only tables, another with the restricted role.
 #[tokio::test]
-async fn who_could_change_what_only_grows_is_refused_where_it_matters() {
+async fn refuses_start_with_role_that_can_rewrite_ledger() {
     with_database(async |options| {
-        let told = format!(
-            "database.url: the role \"{}\" may change what \"coin_entries\", \"coin_payouts\", \"coin_rates\", \
-             \"coin_transactions\", \"daily_claims\", \"operator_actions\" keeps; connect as a member of matchday_app that owns \
-             nothing, and migrate with database.owner_url",
+        let refusal = format!(
+            "database.url: the role \"{}\" can modify the append-only tables coin_entries, coin_payouts, coin_rates, \
+             coin_transactions, daily_claims, operator_actions; connect as a member of matchday_app that owns no tables, and \
+             migrate with database.owner_url",
             options.get_username()
         );
         let service = Setting::new(&options);
         let owner = service.clone().with("MATCHDAY_DATABASE__URL", options.to_url_lossy().as_str());
-        let says_so = |process: &Process| process.log().iter().filter(|line| line.contains("may change what")).count();
+        let says_so = |process: &Process| process.log().iter().filter(|line| line.contains("can modify append-only tables")).count();
         assert_eq!(says_so(&service.start(&["serve"])), 0);
-        assert_eq!(says_so(&owner.start(&["serve"])), 1, "in development it is only said");
+        assert_eq!(says_so(&owner.start(&["serve"])), 1, "in development it is only a warning");
         assert_eq!(says_so(&owner.start(&["worker"])), 1);
 
         let staging = |setting: &Setting| {
@@ -89,19 +89,19 @@ async fn who_could_change_what_only_grows_is_refused_where_it_matters() {
         ] {
             let output = setting.run(&[command], "");
             assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{command}");
-            assert_eq!(String::from_utf8_lossy(&output.stderr).trim(), format!("matchday: {told}"), "{command}");
+            assert_eq!(String::from_utf8_lossy(&output.stderr).trim(), format!("matchday: {refusal}"), "{command}");
         }
-        // Whoever is sent to look may be anybody.
-        assert_eq!(staging(&owner).expect(&["reports", "list"], ""), "there are no open reports");
+        // Commands that only read may use any role.
+        assert_eq!(staging(&owner).expect(&["reports", "list"], ""), "no open reports");
     })
     .await;
 }
 
-/// A process that begins while its database is away looks when it is back.
+/// A process that starts while the database is down checks its role once the database is back.
 #[tokio::test]
-async fn who_began_without_a_database_is_refused_when_it_is_there() {
+async fn refuses_owner_role_after_late_database_connection() {
     with_database(async |options| {
-        // Where the database will be reached.
+        // Reserves the port on which the database will become reachable.
         let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let (address, real) =
             (door.local_addr().expect("an address"), (options.get_host().to_owned(), options.get_port()));
@@ -131,14 +131,14 @@ async fn who_began_without_a_database_is_refused_when_it_is_there() {
 }
 
 #[tokio::test]
-async fn console_has_a_listener_of_its_own() {
+async fn console_has_a_separate_listener() {
     with_database(async |options| {
         let setting = Setting::new(&options)
             .with("MATCHDAY_CONSOLE__ENABLED", "true")
             .with("MATCHDAY_CONSOLE__LISTEN", "127.0.0.1:0");
         let (server, worker) = (setting.start(&["serve", "--no-workers"]), setting.start(&["worker"]));
         let status = async |base: &str, path: &str| {
-            reqwest::get(format!("{base}{path}")).await.expect("an answer").status().as_u16()
+            reqwest::get(format!("{base}{path}")).await.expect("a response").status().as_u16()
         };
         for process in [&server, &worker] {
             assert_eq!(status(&process.console, "/console").await, 200);
@@ -163,13 +163,13 @@ async fn refuses_start_with_console_that_cannot_verify_operators() {
             .with("MATCHDAY_MATRIX__HOMESERVER_URL", "")
             .with("MATCHDAY_CONSOLE__ENABLED", "true")
             .with("MATCHDAY_CONSOLE__LISTEN", "127.0.0.1:0");
-        let told = |setting: &Setting| {
+        let stderr_of = |setting: &Setting| {
             let output = setting.run(&["serve"], "");
             assert_eq!(output.status.code(), Some(1));
             String::from_utf8_lossy(&output.stderr).trim().to_owned()
         };
         assert_eq!(
-            told(&setting),
+            stderr_of(&setting),
             "matchday: the settings have 1 fault:\n  console.enabled is true, but the console cannot verify its operators: \
              set console.proxy_secrets or console.token_issuer, or console.enabled to false"
         );
@@ -178,7 +178,7 @@ async fn refuses_start_with_console_that_cannot_verify_operators() {
             .with("MATCHDAY_CONSOLE__TOKEN_AUDIENCES", "console")
             .with("MATCHDAY_CONSOLE__TOKEN_KEYS_FILE", "/nowhere/keys.json")
             .with("MATCHDAY_CONSOLE__OPERATORS", "sre");
-        let last = told(&without_keys).lines().last().expect("a line").to_owned();
+        let last = stderr_of(&without_keys).lines().last().expect("a line").to_owned();
         assert_eq!(last, "matchday: console.token_keys_file: No such file or directory (os error 2)");
     })
     .await;
@@ -194,21 +194,24 @@ async fn metrics_health_and_readiness_are_on_the_private_listener() {
             assert_eq!(get(&process.public, "/api/auth/events", &token).await.0, 200);
         }
         assert_eq!(get(&process.public, "/api/auth/events", "nonsense").await.0, 401);
-        assert_eq!(get(&process.public, "/metrics", "").await.0, 404, "not for the public");
+        assert_eq!(get(&process.public, "/metrics", "").await.0, 404, "not on the public listener");
         for path in ["/healthz", "/readyz"] {
             assert_eq!(get(&process.private, path, "").await.0, 200, "{path}");
             assert_eq!(get(&process.public, path, "").await.0, 200, "{path}");
         }
-        // As a container asks, which knows where it is by the same settings.
+        // Health check of a container, which finds the listener by the same settings.
         let here = setting.with("MATCHDAY_HTTP__PRIVATE_LISTEN", process.private.trim_start_matches("http://"));
         for arguments in [["health"].as_slice(), &["health", "--ready"]] {
             assert_eq!(here.expect(arguments, ""), "");
         }
         let refused = here.with("MATCHDAY_HTTP__PRIVATE_LISTEN", "127.0.0.1:1").run(&["health"], "");
-        let told = String::from_utf8_lossy(&refused.stderr);
-        assert!(!refused.status.success() && told.contains("nobody answers at http://127.0.0.1:1/healthz"), "{told}");
+        let printed = String::from_utf8_lossy(&refused.stderr);
+        assert!(
+            !refused.status.success() && printed.contains("no response from http://127.0.0.1:1/healthz"),
+            "{printed}"
+        );
         let text =
-            reqwest::get(format!("{}/metrics", process.private)).await.expect("an answer").text().await.expect("text");
+            reqwest::get(format!("{}/metrics", process.private)).await.expect("a response").text().await.expect("text");
         let count = |status: u16| {
             format!("matchday_http_seconds_count{{method=\"GET\",route=\"/api/auth/events\",status=\"{status}\"}}")
         };
@@ -220,9 +223,9 @@ async fn metrics_health_and_readiness_are_on_the_private_listener() {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
-        // What is looked at every few seconds is there at the first look.
-        eventually("the state of things is told", async || {
-            let answer = reqwest::get(format!("{}/metrics", process.private)).await.expect("an answer");
+        // Periodic gauges have a value after their first update.
+        eventually("the gauges are set", async || {
+            let answer = reqwest::get(format!("{}/metrics", process.private)).await.expect("a response");
             let text = answer.text().await.expect("text");
             let number = |name: &str| {
                 text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<f64>().ok())
@@ -240,7 +243,7 @@ async fn metrics_health_and_readiness_are_on_the_private_listener() {
 }
 
 #[tokio::test]
-async fn a_problem_is_logged_with_its_request_id_and_without_the_token() {
+async fn failed_request_is_logged_with_id_without_token() {
     with_database(async |options| {
         let setting = Setting::new(&options);
         let process = setting.start(&["serve"]);
@@ -253,13 +256,15 @@ async fn a_problem_is_logged_with_its_request_id_and_without_the_token() {
             .header("x-request-id", "req-42")
             .send()
             .await
-            .expect("an answer");
+            .expect("a response");
         assert_eq!((answer.status().as_u16(), answer.headers()["x-request-id"].to_str().ok()), (500, Some("req-42")));
-        eventually("it is logged", async || process.log().iter().any(|line| line.contains("\"request finished\"")))
-            .await;
+        eventually("the request is logged", async || {
+            process.log().iter().any(|line| line.contains("\"request finished\""))
+        })
+        .await;
         let lines: Vec<Value> = process.log().iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let of_request: Vec<&Value> = lines.iter().filter(|line| line["request_id"] == "req-42").collect();
-        assert_eq!(of_request.len(), 2, "the cause, and the answer: {of_request:?}");
+        assert_eq!(of_request.len(), 2, "one line for the cause and one for the response: {of_request:?}");
         assert!(of_request[0]["cause"].as_str().is_some_and(|cause| cause.contains("does not exist")));
         assert_eq!((&of_request[1]["status"], &of_request[1]["route"]), (&json!(500), &json!("/api/auth/teams")));
         assert!(!process.log().join("").contains(&token));
@@ -269,7 +274,7 @@ async fn a_problem_is_logged_with_its_request_id_and_without_the_token() {
 }
 
 #[tokio::test]
-async fn a_client_that_dawdles_with_its_headers_is_cut_off() {
+async fn slow_headers_are_cut_off() {
     with_database(async |options| {
         let setting =
             Setting::new(&options).with("MATCHDAY_HTTP__DEADLINE", "1s").with("MATCHDAY_MATRIX__TIMEOUT", "500ms");
@@ -285,7 +290,7 @@ async fn a_client_that_dawdles_with_its_headers_is_cut_off() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_wait_and_are_served_later() {
+async fn connections_beyond_limit_wait_and_are_served_later() {
     with_database(async |options| {
         let setting = Setting::new(&options).with("MATCHDAY_HTTP__MAX_CONNECTIONS", "2");
         let process = setting.start(&["serve"]);
@@ -299,25 +304,25 @@ async fn connections_beyond_the_limit_wait_and_are_served_later() {
             async move { get(&base, "/healthz", "").await.0 }
         });
         tokio::time::sleep(Duration::from_millis(300)).await;
-        assert!(!third.is_finished(), "no place yet");
+        assert!(!third.is_finished(), "no free connection yet");
         drop(held);
-        assert_eq!(third.await.expect("answered"), 200);
+        assert_eq!(third.await.expect("a response"), 200);
     })
     .await;
 }
 
 #[tokio::test]
-async fn idle_connections_end_and_busy_ones_go_on() {
+async fn idle_connections_are_closed_and_busy_ones_kept() {
     with_database(async |options| {
         let setting =
             Setting::new(&options).with("MATCHDAY_HTTP__KEEP_ALIVE", "3s").with("MATCHDAY_HTTP__DEADLINE", "10s");
         let process = setting.start(&["serve"]);
         let connect =
             async || TcpStream::connect(process.public.trim_start_matches("http://")).await.expect("connected");
-        let ask = async |stream: &mut TcpStream| {
+        let exchange = async |stream: &mut TcpStream| {
             stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("sent");
             let mut answer = [0; 1_024];
-            let read = stream.read(&mut answer).await.expect("an answer");
+            let read = stream.read(&mut answer).await.expect("a response");
             assert!(answer[..read].starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer[..read]));
         };
         let is_over = async |mut stream: TcpStream| {
@@ -327,22 +332,22 @@ async fn idle_connections_end_and_busy_ones_go_on() {
                 .is_ok_and(|read| read.is_ok_and(|bytes| bytes == 0))
         };
         let (fresh, mut used, mut busy) = (connect().await, connect().await, connect().await);
-        ask(&mut used).await;
+        exchange(&mut used).await;
         let keep_busy = async {
             for _ in 0..25 {
-                ask(&mut busy).await;
+                exchange(&mut busy).await;
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
         let (fresh_over, used_over, ()) = tokio::join!(is_over(fresh), is_over(used), keep_busy);
-        assert!(fresh_over && used_over, "idle ones are ended, whether they were used or not");
-        ask(&mut busy).await;
+        assert!(fresh_over && used_over, "idle connections are closed, whether they were used or not");
+        exchange(&mut busy).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_process_without_nats_serves_and_ends_when_told() {
+async fn process_without_nats_serves_and_stops() {
     with_database(async |options| {
         let setting = Setting::new(&options).with("MATCHDAY_NATS__URL", "nats://127.0.0.1:1");
         let mut process = setting.start(&["serve"]);
@@ -353,22 +358,22 @@ async fn a_process_without_nats_serves_and_ends_when_told() {
         let began = Instant::now();
         process.signal("TERM");
         assert!(process.ended().await.success());
-        assert!(began.elapsed() < Duration::from_secs(8), "it took {:?} to end", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(8), "the shutdown took {:?}", began.elapsed());
     })
     .await;
 }
 
 #[tokio::test]
-async fn without_redis_and_homeserver_a_process_is_ready_and_says_so_at_once() {
+async fn ready_without_redis_and_homeserver() {
     with_database(async |options| {
-        // Addresses that take connections and never answer are worse than such that refuse them.
+        // Addresses that accept connections and never respond are worse than addresses that refuse them.
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = silent.local_addr().expect("bound");
         let setting = Setting::new(&options)
             .with("MATCHDAY_REDIS__URL", &format!("redis://{address}"))
             .with("MATCHDAY_MATRIX__HOMESERVER_URL", &format!("http://{address}"));
         let process = setting.start(&["serve"]);
-        eventually("the parts were asked", async || {
+        eventually("the dependencies were checked", async || {
             get(&process.public, "/readyz", "").await.1["parts"]["redis"] == "down"
         })
         .await;
@@ -383,9 +388,9 @@ async fn without_redis_and_homeserver_a_process_is_ready_and_says_so_at_once() {
     .await;
 }
 
-/// The second relay cannot reach NATS; it must not keep the first from working.
+/// The second relay cannot reach NATS, and must not keep the first one from working.
 #[tokio::test]
-async fn a_process_cut_off_from_nats_leaves_the_relay_to_others() {
+async fn process_without_nats_leaves_relay_to_others() {
     with_database(async |options| {
         let setting = Setting::new(&options).with("MATCHDAY_SESSIONS__CACHE_FOR", "10m");
         let cut_off = setting.clone().with("MATCHDAY_NATS__URL", "nats://127.0.0.1:1").start(&["serve"]);
@@ -394,27 +399,28 @@ async fn a_process_cut_off_from_nats_leaves_the_relay_to_others() {
         assert_eq!(get(&whole.public, "/api/auth/teams", &token).await.0, 200);
         let logout =
             reqwest::Client::new().post(format!("{}/api/auth/logout", cut_off.public)).bearer_auth(&token).send();
-        assert_eq!(logout.await.expect("an answer").status(), 200);
-        eventually("the revocation is heard", async || get(&whole.public, "/api/auth/teams", &token).await.0 == 401)
+        assert_eq!(logout.await.expect("a response").status(), 200);
+        eventually("the revocation arrives", async || get(&whole.public, "/api/auth/teams", &token).await.0 == 401)
             .await;
     })
     .await;
 }
 
-/// A request that gives up leaves its statement behind; the server must not keep the connection busy with it.
+/// A request that times out leaves its statement running. The server must cancel it, so that the connection becomes
+/// free.
 #[tokio::test]
-async fn a_statement_that_takes_too_long_is_ended_by_the_server_and_worth_another_try() {
+async fn slow_statement_is_cancelled_and_can_be_retried() {
     with_database(async |options| {
         let setting = Setting::new(&options).with("MATCHDAY_DATABASE__STATEMENT_TIMEOUT", "500ms");
         let process = setting.start(&["serve"]);
         let token = setting.expect(&["sessions", "issue"], "");
         assert_eq!(get(&process.public, "/api/auth/teams", &token).await.0, 200);
         let mut holder = PgConnection::connect_with(&options).await.expect("connected");
-        sqlx::query("begin").execute(&mut holder).await.expect("begun");
+        sqlx::query("begin").execute(&mut holder).await.expect("started");
         sqlx::query("lock table teams in access exclusive mode").execute(&mut holder).await.expect("locked");
         let (status, body) = get(&process.public, "/api/auth/teams", &token).await;
         assert_eq!((status, &body["code"]), (503, &json!("database_unavailable")));
-        holder.close().await.expect("let go");
+        holder.close().await.expect("released");
         assert_eq!(get(&process.public, "/api/auth/teams", &token).await.0, 200);
     })
     .await;

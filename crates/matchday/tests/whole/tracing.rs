@@ -1,4 +1,4 @@
-//! Traces reach a collector. The collector is a plain HTTP server that takes what the OTLP protocol sends.
+//! Traces reach a collector. In this test it is a plain HTTP server that accepts OTLP.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use crate::process::{Setting, get};
 
 #[tokio::test]
-async fn a_request_becomes_a_span_of_the_callers_trace() {
+async fn request_span_joins_callers_trace() {
     with_database(async |options| {
         let received: Arc<Mutex<Vec<u8>>> = Arc::default();
         let collector = Router::new()
@@ -33,9 +33,13 @@ async fn a_request_becomes_a_span_of_the_callers_trace() {
             .header("traceparent", format!("00-{trace}-00f067aa0ba902b7-01"))
             .send()
             .await
-            .expect("an answer");
+            .expect("a response");
         assert_eq!(answer.status(), 401);
-        assert_eq!(get(&process.public, "/api/auth/teams", "").await.0, 401, "no trace, and none is sampled");
+        assert_eq!(
+            get(&process.public, "/api/auth/teams", "").await.0,
+            401,
+            "a request without a trace is not sampled"
+        );
         process.signal("TERM");
         assert!(process.ended().await.success());
 
@@ -43,7 +47,7 @@ async fn a_request_becomes_a_span_of_the_callers_trace() {
             |needle: &[u8]| received.lock().expect("not poisoned").windows(needle.len()).any(|part| part == needle);
         eventually("the span arrived", async || has(b"GET /api/auth/sports")).await;
         let id: Vec<u8> = (0..16).map(|at| u8::from_str_radix(&trace[at * 2..at * 2 + 2], 16).expect("hex")).collect();
-        assert!(has(&id), "it belongs to the caller's trace");
+        assert!(has(&id), "the span belongs to the caller's trace");
         assert!(!has(b"GET /api/auth/teams"));
     })
     .await;

@@ -1,4 +1,4 @@
-//! Webhooks by the real binary: what an operator does about them, and a worker that dies with a message in its hands.
+//! Webhooks sent by the real binary: commands for operators, and a worker that is killed during a delivery.
 
 use matchday::testing::{Received, Receiver, Reply, eventually, with_database};
 use platform::stream::Stream;
@@ -31,35 +31,35 @@ fn results(receiver: &Receiver) -> Vec<Received> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_adds_an_endpoint_tries_it_and_sends_again_what_it_did_not_take() {
+async fn operator_adds_tests_and_replays_webhook_endpoint() {
     with_database(async |options| {
         let setting = setting(&options).with("MATCHDAY_WEBHOOKS__PAUSES", "20ms");
         let streams = streams(&setting).await;
-        assert_eq!(setting.expect(&["webhooks", "list"], ""), "there are no endpoints");
+        assert_eq!(setting.expect(&["webhooks", "list"], ""), "no endpoints");
         let receiver = Receiver::start(|_, received| match received.json()["data"]["home_score"].as_i64() {
             Some(1) => Reply::status(500),
             _ => Reply::status(200).saying("thank\u{1b}[2J you"),
         })
         .await;
         let added = setting.expect(&["webhooks", "add", receiver.url.as_str(), "--type", "event.result"], "");
-        let (told, secret) = added.split_once('\n').expect("two lines");
-        assert_eq!(told, "endpoint 1 is told of event.result; this is its secret, shown this once:");
+        let (printed, secret) = added.split_once('\n').expect("two lines");
+        assert_eq!(printed, "endpoint 1 receives event.result; store its secret now, it is not shown again:");
         assert!(secret.starts_with("whsec_"), "{secret}");
         let listed = setting.expect(&["webhooks", "list"], "");
         assert!(listed.starts_with(&format!("1 {} since 2", receiver.url)), "{listed}");
         assert!(listed.ends_with(": event.result") && !listed.contains(&secret[6..]), "{listed}");
         let tried = setting.expect(&["webhooks", "test", "1"], "");
         assert!(tried.starts_with("endpoint 1: 200 OK \"thank [2J you\", after "), "{tried}");
-        for (arguments, told) in [
-            (vec!["webhooks", "test", "2"], "there is no endpoint 2: `matchday webhooks list` lists them"),
-            (vec!["webhooks", "remove", "2"], "there is no endpoint 2: `matchday webhooks list` lists them"),
+        for (arguments, message) in [
+            (vec!["webhooks", "test", "2"], "endpoint 2 does not exist: `matchday webhooks list` lists all"),
+            (vec!["webhooks", "remove", "2"], "endpoint 2 does not exist: `matchday webhooks list` lists all"),
             (
                 vec!["webhooks", "replay", "7"],
-                "there is no dead letter 7 of a webhook: `matchday webhooks dead` lists them",
+                "webhook dead letter 7 does not exist: `matchday webhooks dead` lists all",
             ),
         ] {
             let output = setting.run(&arguments, "");
-            assert_eq!(String::from_utf8_lossy(&output.stderr).trim(), format!("matchday: {told}"));
+            assert_eq!(String::from_utf8_lossy(&output.stderr).trim(), format!("matchday: {message}"));
         }
         for wrong in
             [vec!["webhooks", "replay"], vec!["webhooks", "replay", "--all", "7"], vec!["webhooks", "add", "x"]]
@@ -67,49 +67,52 @@ async fn an_operator_adds_an_endpoint_tries_it_and_sends_again_what_it_did_not_t
             assert_eq!(setting.run(&wrong, "").status.code(), Some(2), "{wrong:?}");
         }
 
-        assert_eq!(setting.expect(&["webhooks", "dead"], ""), "there are no dead letters");
+        assert_eq!(setting.expect(&["webhooks", "dead"], ""), "no dead letters");
         let worker = setting.start(&["worker"]);
         import(&setting, 1);
-        eventually("it is given up", async || !streams.dead("work.webhook.deliver.1").await.expect("read").is_empty())
-            .await;
+        eventually("the delivery is a dead letter", async || {
+            !streams.dead("work.webhook.deliver.1").await.expect("read").is_empty()
+        })
+        .await;
         let dead = setting.expect(&["webhooks", "dead", "--endpoint", "1"], "");
         let id = results(&receiver)[0].header("webhook-id").to_owned();
         assert!(
-            dead.starts_with("1 ") && dead.ends_with(&format!(" ago, endpoint 1, event.result {id}: answered 500")),
+            dead.starts_with("1 ")
+                && dead.ends_with(&format!(" ago, endpoint 1, event.result {id}: responded with 500")),
             "{dead}"
         );
-        assert_eq!(setting.expect(&["webhooks", "replay", "1"], ""), "1 message on the way again");
-        eventually("it is given up again", async || {
+        assert_eq!(setting.expect(&["webhooks", "replay", "1"], ""), "1 message queued again");
+        eventually("the delivery is a dead letter again", async || {
             results(&receiver).len() == 4 && !streams.dead("work.webhook.deliver.1").await.expect("read").is_empty()
         })
         .await;
         assert!(results(&receiver).iter().all(|received| received.header("webhook-id") == id));
         let counted = worker.counted("matchday_webhooks_total").await;
-        assert!((counted - 4.0).abs() < 0.5, "each attempt is counted: {counted}");
+        assert!((counted - 4.0).abs() < 0.5, "every attempt is counted: {counted}");
         assert!(worker.log().iter().all(|line| !line.contains(&secret[6..])), "secrets stay out of the log");
 
-        assert_eq!(setting.expect(&["webhooks", "remove", "1"], ""), "endpoint 1 is removed");
-        assert_eq!(setting.expect(&["webhooks", "replay", "--all"], ""), "0 messages on the way again");
+        assert_eq!(setting.expect(&["webhooks", "remove", "1"], ""), "endpoint 1 removed");
+        assert_eq!(setting.expect(&["webhooks", "replay", "--all"], ""), "0 messages queued again");
         streams.remove().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_killed_between_the_answer_and_its_note_sends_again_under_the_same_id() {
+async fn delivery_killed_before_ack_is_resent_with_same_id() {
     with_database(async |options| {
         let setting = setting(&options);
         let streams = streams(&setting).await;
-        // The first time it is taken, and nobody hears of it.
+        // The endpoint accepts the first delivery, but its response never arrives.
         let receiver = Receiver::start(|before, _| if before == 0 { Reply::never() } else { Reply::status(200) }).await;
         setting.expect(&["webhooks", "add", receiver.url.as_str()], "");
         let mut worker = setting.start(&["worker"]);
         import(&setting, 1);
-        eventually("it is sent", async || receiver.seen().len() == 1).await;
+        eventually("the delivery is sent", async || receiver.seen().len() == 1).await;
         worker.kill();
         let next = setting.start(&["worker"]);
-        eventually("it is sent again", async || receiver.seen().len() >= 2).await;
-        eventually("it is done", async || {
+        eventually("the delivery is sent again", async || receiver.seen().len() >= 2).await;
+        eventually("the delivery is acknowledged", async || {
             streams.waiting(Stream::Work, "work.webhook.deliver.*").await.expect("read").is_empty()
         })
         .await;

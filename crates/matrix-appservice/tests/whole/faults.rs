@@ -1,4 +1,5 @@
-//! What a caller learns when the homeserver is slow, gone, confused or not a homeserver, and what is sent to it.
+//! Errors that a caller receives from a slow, unavailable or misbehaving server, and the requests that reach the
+//! server.
 
 use std::{
     fmt::Write,
@@ -10,16 +11,16 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::pretender::{AS_TOKEN, Answer, Pretender};
+use crate::fake_server::{AS_TOKEN, FakeServer, Reply};
 
 const PAUSE: Duration = Duration::from_secs(2);
 
-async fn error_after(answer: Answer) -> Error {
-    let server = Pretender::start(answer).await;
+async fn error_after(reply: Reply) -> Error {
+    let server = FakeServer::start(reply).await;
     server.homeserver().set_display_name("alice", "Alice").await.unwrap_err()
 }
 
-/// Everything that a log could show of an error.
+/// All text of an error that a log could contain.
 fn shown(error: &Error) -> String {
     let mut text = format!("{error} {error:?} {error:#?}");
     let mut source = std::error::Error::source(error);
@@ -31,10 +32,10 @@ fn shown(error: &Error) -> String {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_costs_the_deadline() {
+async fn silent_server_fails_at_the_deadline() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
-    for answer in [Answer::silence(), Answer::Stall(head.to_owned())] {
-        let server = Pretender::start(answer).await;
+    for reply in [Reply::silence(), Reply::Stall(head.to_owned())] {
+        let server = FakeServer::start(reply).await;
         let deadline = Duration::from_millis(100);
         let homeserver = Homeserver::new(Settings { deadline, ..server.settings() }, reqwest::Client::new());
         let began = Instant::now();
@@ -46,7 +47,7 @@ async fn a_server_that_never_answers_costs_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_told_at_once() {
+async fn refused_connection_is_unreachable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -61,35 +62,35 @@ async fn a_refused_connection_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_unreachable() {
+async fn broken_connection_is_unreachable() {
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{";
     for bytes in ["", half] {
-        let error = error_after(Answer::Bytes(bytes.to_owned())).await;
+        let error = error_after(Reply::Bytes(bytes.to_owned())).await;
         assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
     }
 }
 
 #[tokio::test]
-async fn a_failing_server_is_worth_a_retry() {
-    let internal = Answer::json(500, r#"{"errcode":"M_UNKNOWN","error":"Internal server error"}"#);
-    for (answer, expected) in [(internal, 500), (Answer::html(502), 502), (Answer::html(503), 503)] {
-        let error = error_after(answer).await;
+async fn server_error_is_worth_retrying() {
+    let internal = Reply::json(500, r#"{"errcode":"M_UNKNOWN","error":"Internal server error"}"#);
+    for (reply, expected) in [(internal, 500), (Reply::html(502), 502), (Reply::html(503), 503)] {
+        let error = error_after(reply).await;
         assert!(matches!(error, Error::Failing { status } if status == expected), "{error:?}");
         assert!(error.is_worth_retrying());
     }
 }
 
 #[tokio::test]
-async fn a_busy_server_says_how_long_to_wait() {
+async fn rate_limit_reports_retry_delay() {
     let limited = r#"{"errcode":"M_LIMIT_EXCEEDED","error":"Too Many Requests","retry_after_ms":1500}"#;
-    for (answer, expected) in [
-        (Answer::json(429, limited), Some(Duration::from_millis(1500))),
-        (Answer::with(429, "retry-after: 7\r\n", limited), Some(Duration::from_secs(7))),
-        (Answer::with(429, "retry-after: 7\r\n", "slow down"), Some(Duration::from_secs(7))),
-        (Answer::with(429, "retry-after: Wed, 21 Oct 2015 07:28:00 GMT\r\n", "slow down"), None),
-        (Answer::html(429), None),
+    for (reply, expected) in [
+        (Reply::json(429, limited), Some(Duration::from_millis(1500))),
+        (Reply::with(429, "retry-after: 7\r\n", limited), Some(Duration::from_secs(7))),
+        (Reply::with(429, "retry-after: 7\r\n", "slow down"), Some(Duration::from_secs(7))),
+        (Reply::with(429, "retry-after: Wed, 21 Oct 2015 07:28:00 GMT\r\n", "slow down"), None),
+        (Reply::html(429), None),
     ] {
-        let error = error_after(answer).await;
+        let error = error_after(reply).await;
         assert!(matches!(error, Error::Busy { .. }), "{error:?}");
         assert_eq!(error.retry_after(), expected);
         assert!(error.is_worth_retrying());
@@ -97,24 +98,24 @@ async fn a_busy_server_says_how_long_to_wait() {
 }
 
 #[tokio::test]
-async fn an_answer_that_no_homeserver_gives_is_unreadable() {
-    for answer in [
-        Answer::html(200),
-        Answer::html(404),
-        Answer::html(403),
-        Answer::with(302, "location: /elsewhere\r\n", ""),
-        Answer::json(200, "[]"),
-        Answer::json(200, r#"{"user_id":"#),
-        Answer::json(400, r#"{"error":"no errcode"}"#),
-        Answer::json(401, r#"{"flows":[{"stages":["m.login.password"]}],"params":{},"session":"x"}"#),
-        Answer::json(404, r#"{"errcode":"M_UNRECOGNIZED","error":"Unrecognized request"}"#),
-        // Right, but endless.
-        Answer::json(200, &format!(r#"{{"user_id":"@alice:matrix.example"{}}}"#, " ".repeat(2 * 1024 * 1024))),
-        // The specification says so, but about another user than the one asked for.
-        Answer::json(200, r#"{"user_id":"@alice:elsewhere.example"}"#),
+async fn response_outside_the_specification_is_unreadable() {
+    for reply in [
+        Reply::html(200),
+        Reply::html(404),
+        Reply::html(403),
+        Reply::with(302, "location: /elsewhere\r\n", ""),
+        Reply::json(200, "[]"),
+        Reply::json(200, r#"{"user_id":"#),
+        Reply::json(400, r#"{"error":"no errcode"}"#),
+        Reply::json(401, r#"{"flows":[{"stages":["m.login.password"]}],"params":{},"session":"x"}"#),
+        Reply::json(404, r#"{"errcode":"M_UNRECOGNIZED","error":"Unrecognized request"}"#),
+        // Valid, but too long.
+        Reply::json(200, &format!(r#"{{"user_id":"@alice:matrix.example"{}}}"#, " ".repeat(2 * 1024 * 1024))),
+        // Matches the specification, but names another user than requested.
+        Reply::json(200, r#"{"user_id":"@alice:elsewhere.example"}"#),
     ] {
-        let server = Pretender::start(answer).await;
-        // Followed, a redirection would be asked for again, and say the same.
+        let server = FakeServer::start(reply).await;
+        // A client that follows redirects would request the same reply again.
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
         let error = Homeserver::new(server.settings(), http).register("alice").await.unwrap_err();
         assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
@@ -122,138 +123,137 @@ async fn an_answer_that_no_homeserver_gives_is_unreadable() {
 }
 
 #[tokio::test]
-async fn a_login_for_another_device_is_not_taken() {
+async fn refuses_login_for_another_device() {
     let body = r#"{"user_id":"@alice:matrix.example","access_token":"syt_x","device_id":"OTHER"}"#;
-    let server = Pretender::start(Answer::json(200, body)).await;
+    let server = FakeServer::start(Reply::json(200, body)).await;
     let error = server.homeserver().log_in("alice", "MINE", "").await.unwrap_err();
     assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_refusal_is_passed_on_and_final() {
-    let error = error_after(Answer::json(400, r#"{"errcode":"M_TOO_LARGE","error":"Too\nlong"}"#)).await;
+async fn refusal_is_reported_and_not_retried() {
+    let error = error_after(Reply::json(400, r#"{"errcode":"M_TOO_LARGE","error":"Too\nlong"}"#)).await;
     assert_eq!(error.to_string(), "the homeserver refused with 400 M_TOO_LARGE: Too long");
     assert!(!error.is_worth_retrying());
 
-    let error = error_after(Answer::json(401, r#"{"errcode":"M_USER_LOCKED","error":"locked"}"#)).await;
+    let error = error_after(Reply::json(401, r#"{"errcode":"M_USER_LOCKED","error":"locked"}"#)).await;
     assert!(matches!(error, Error::Refused { status: 401, .. }), "{error:?}");
 
-    let error = error_after(Answer::json(403, r#"{"errcode":"M_USER_DEACTIVATED","error":"gone"}"#)).await;
+    let error = error_after(Reply::json(403, r#"{"errcode":"M_USER_DEACTIVATED","error":"gone"}"#)).await;
     assert!(matches!(error, Error::Deactivated(_)), "{error:?}");
     assert!(!error.is_worth_retrying());
 
     for (status, errcode) in [(400, "M_EXCLUSIVE"), (403, "M_FORBIDDEN")] {
-        let error = error_after(Answer::json(status, &json!({"errcode": errcode, "error": "no"}).to_string())).await;
+        let error = error_after(Reply::json(status, &json!({"errcode": errcode, "error": "no"}).to_string())).await;
         assert!(matches!(error, Error::NotAllowed { .. }), "{error:?}");
-        assert!(error.is_worth_retrying(), "an operator mends the namespace");
+        assert!(error.is_worth_retrying(), "an operator can correct the namespace");
     }
 }
 
 #[tokio::test]
-async fn what_is_gone_already_needs_no_deleting() {
-    for answer in [
-        Answer::json(200, "{}"),
-        Answer::json(404, r#"{"errcode":"M_NOT_FOUND","error":"no such device"}"#),
-        Answer::json(403, r#"{"errcode":"M_USER_DEACTIVATED","error":"gone"}"#),
+async fn deleting_missing_device_succeeds() {
+    for reply in [
+        Reply::json(200, "{}"),
+        Reply::json(404, r#"{"errcode":"M_NOT_FOUND","error":"no such device"}"#),
+        Reply::json(403, r#"{"errcode":"M_USER_DEACTIVATED","error":"gone"}"#),
     ] {
-        let server = Pretender::start(answer).await;
+        let server = FakeServer::start(reply).await;
         server.homeserver().delete_device("alice", "DEVICE").await.unwrap();
     }
-    // But a server that does not know the endpoint has deleted nothing.
-    let unknown = Answer::json(404, r#"{"errcode":"M_UNRECOGNIZED","error":"Unrecognized request"}"#);
-    let server = Pretender::start(unknown).await;
+    // A server without this endpoint has deleted nothing.
+    let unknown = Reply::json(404, r#"{"errcode":"M_UNRECOGNIZED","error":"Unrecognized request"}"#);
+    let server = FakeServer::start(unknown).await;
     server.homeserver().delete_device("alice", "DEVICE").await.unwrap_err();
 }
 
 #[tokio::test]
-async fn it_rests_after_three_failures_and_lets_one_caller_try() {
-    let server = Pretender::start(Answer::html(502)).await;
+async fn breaker_opens_after_three_failures_then_admits_one() {
+    let server = FakeServer::start(Reply::html(502)).await;
     let homeserver = server.homeserver();
     for _ in 0..3 {
         assert!(matches!(homeserver.register("alice").await, Err(Error::Failing { .. })));
     }
-    // Moved by hand from here on: no deadline runs and no pause ends by itself.
+    // The test advances the clock from here on: no deadline and no pause expires otherwise.
     tokio::time::pause();
     let error = homeserver.clone().register("alice").await.unwrap_err();
-    assert!(matches!(error, Error::Resting { remaining } if remaining <= PAUSE), "{error:?}");
+    assert!(matches!(error, Error::BreakerOpen { remaining } if remaining <= PAUSE), "{error:?}");
     assert!(error.is_worth_retrying() && error.retry_after().is_some());
-    assert_eq!(server.received().len(), 3, "nothing is sent while it rests");
+    assert_eq!(server.received().len(), 3, "nothing is sent while the breaker is open");
 
     tokio::time::advance(PAUSE).await;
     tokio::time::resume();
     let three = tokio::join!(homeserver.register("a"), homeserver.register("b"), homeserver.register("c"));
     assert!(matches!(three.0, Err(Error::Failing { .. })), "{three:?}");
-    assert!(matches!(three.1, Err(Error::Resting { .. })), "{three:?}");
-    assert!(matches!(three.2, Err(Error::Resting { .. })), "{three:?}");
+    assert!(matches!(three.1, Err(Error::BreakerOpen { .. })), "{three:?}");
+    assert!(matches!(three.2, Err(Error::BreakerOpen { .. })), "{three:?}");
     assert_eq!(server.received().len(), 4);
 
-    server.answers(Answer::json(200, "{}"));
+    server.set_reply(Reply::json(200, "{}"));
     tokio::time::pause();
     tokio::time::advance(PAUSE).await;
     tokio::time::resume();
     homeserver.set_display_name("alice", "Alice").await.unwrap();
     let (a, b) = tokio::join!(homeserver.set_display_name("alice", "A"), homeserver.set_display_name("alice", "B"));
-    assert!(a.is_ok() && b.is_ok(), "a success ends the rest for everybody");
+    assert!(a.is_ok() && b.is_ok(), "a success closes the breaker for all callers");
 }
 
 #[tokio::test]
-async fn a_server_that_says_no_is_there() {
-    let server = Pretender::start(Answer::html(502)).await;
+async fn refusals_do_not_open_the_breaker() {
+    let server = FakeServer::start(Reply::html(502)).await;
     let homeserver = server.homeserver();
     let no = [
-        Answer::json(429, r#"{"errcode":"M_LIMIT_EXCEEDED","error":"x"}"#),
-        Answer::json(400, r#"{"errcode":"M_UNKNOWN","error":"x"}"#),
-        Answer::json(401, r#"{"errcode":"M_UNKNOWN_TOKEN","error":"x"}"#),
+        Reply::json(429, r#"{"errcode":"M_LIMIT_EXCEEDED","error":"x"}"#),
+        Reply::json(400, r#"{"errcode":"M_UNKNOWN","error":"x"}"#),
+        Reply::json(401, r#"{"errcode":"M_UNKNOWN_TOKEN","error":"x"}"#),
     ];
-    for answer in no {
-        server.answers(Answer::html(502));
+    for reply in no {
+        server.set_reply(Reply::html(502));
         for _ in 0..2 {
             homeserver.register("alice").await.unwrap_err();
         }
-        server.answers(answer);
+        server.set_reply(reply);
         for _ in 0..4 {
             let error = homeserver.register("alice").await.unwrap_err();
-            assert!(!matches!(error, Error::Resting { .. }));
+            assert!(!matches!(error, Error::BreakerOpen { .. }));
         }
     }
 }
 
 #[tokio::test]
-async fn no_token_is_ever_shown() {
+async fn errors_and_debug_output_contain_no_token() {
     const USER_TOKEN: &str = "syt_0123456789";
-    let echo =
-        |status, errcode: &str| Answer::json(status, &json!({"errcode": errcode, "error": AS_TOKEN}).to_string());
-    for answer in [
+    let echo = |status, errcode: &str| Reply::json(status, &json!({"errcode": errcode, "error": AS_TOKEN}).to_string());
+    for reply in [
         echo(400, "M_UNKNOWN"),
         echo(400, AS_TOKEN),
         echo(401, "M_UNKNOWN_TOKEN"),
         echo(403, "M_FORBIDDEN"),
         echo(429, "M_LIMIT_EXCEEDED"),
         echo(500, "M_UNKNOWN"),
-        Answer::with(403, "", AS_TOKEN),
-        Answer::json(400, &json!([AS_TOKEN]).to_string()),
-        Answer::json(200, &json!(USER_TOKEN).to_string()),
-        Answer::json(200, &json!({"user_id": USER_TOKEN, "access_token": USER_TOKEN, "device_id": "D"}).to_string()),
-        Answer::json(200, &json!({"user_id": "@alice:matrix.example", "access_token": [USER_TOKEN]}).to_string()),
-        Answer::json(200, &json!({"user_id": "@b:c", "access_token": USER_TOKEN, "device_id": "D"}).to_string()),
-        Answer::json(200, USER_TOKEN),
-        Answer::Bytes(format!("{AS_TOKEN}\r\n\r\n")),
+        Reply::with(403, "", AS_TOKEN),
+        Reply::json(400, &json!([AS_TOKEN]).to_string()),
+        Reply::json(200, &json!(USER_TOKEN).to_string()),
+        Reply::json(200, &json!({"user_id": USER_TOKEN, "access_token": USER_TOKEN, "device_id": "D"}).to_string()),
+        Reply::json(200, &json!({"user_id": "@alice:matrix.example", "access_token": [USER_TOKEN]}).to_string()),
+        Reply::json(200, &json!({"user_id": "@b:c", "access_token": USER_TOKEN, "device_id": "D"}).to_string()),
+        Reply::json(200, USER_TOKEN),
+        Reply::Bytes(format!("{AS_TOKEN}\r\n\r\n")),
     ] {
-        let server = Pretender::start(answer).await;
+        let server = FakeServer::start(reply).await;
         let shown = shown(&server.homeserver().log_in("alice", "D", "phone").await.unwrap_err());
         assert!(!shown.contains(AS_TOKEN) && !shown.contains(USER_TOKEN), "{shown}");
     }
 
     let body = json!({"user_id": "@alice:matrix.example", "access_token": USER_TOKEN, "device_id": "D"});
-    let server = Pretender::start(Answer::json(200, &body.to_string())).await;
+    let server = FakeServer::start(Reply::json(200, &body.to_string())).await;
     let credentials = server.homeserver().log_in("alice", "D", "phone").await.unwrap();
     let shown = format!("{credentials:?} {:?} {:?}", server.homeserver(), server.settings());
     assert!(!shown.contains(AS_TOKEN) && !shown.contains(USER_TOKEN), "{shown}");
 }
 
 #[tokio::test]
-async fn a_token_that_no_header_can_carry_is_a_wrong_one() {
-    let server = Pretender::start(Answer::json(200, "{}")).await;
+async fn token_invalid_in_header_is_wrong_token() {
+    let server = FakeServer::start(Reply::json(200, "{}")).await;
     let settings = Settings { as_token: format!("{AS_TOKEN}\n").into(), ..server.settings() };
     let error = Homeserver::new(settings, reqwest::Client::new()).register("alice").await.unwrap_err();
     assert!(matches!(error, Error::WrongToken(_)), "{error:?}");
@@ -262,12 +262,12 @@ async fn a_token_that_no_header_can_carry_is_a_wrong_one() {
 }
 
 #[tokio::test]
-async fn requests_are_those_of_the_specification() {
-    let server = Pretender::start(Answer::json(200, "{}")).await;
-    // A homeserver may live below a path.
+async fn requests_follow_the_specification() {
+    let server = FakeServer::start(Reply::json(200, "{}")).await;
+    // The homeserver's base URL may have a path.
     let settings = Settings { url: server.url.join("/below/").unwrap(), ..server.settings() };
     let homeserver = Homeserver::new(settings, reqwest::Client::new());
-    // These two need more than `{}` for an answer; what they send is what counts here.
+    // These two calls fail on the response `{}`. Only their requests matter here.
     homeserver.register("alice").await.unwrap_err();
     homeserver.log_in("alice", "D1", &"ü".repeat(200)).await.unwrap_err();
     homeserver.delete_device("alice", "D1").await.unwrap();
@@ -314,7 +314,7 @@ async fn requests_are_those_of_the_specification() {
     );
 }
 
-/// Runs every call with this localpart.
+/// Makes every call with this localpart and returns the errors.
 async fn all_calls(homeserver: &Homeserver, localpart: &str) -> Vec<Error> {
     let calls = [
         homeserver.register(localpart).await.err(),
@@ -327,9 +327,9 @@ async fn all_calls(homeserver: &Homeserver, localpart: &str) -> Vec<Error> {
 }
 
 #[test]
-fn a_hostile_localpart_never_leaves_the_house() {
+fn hostile_localpart_is_never_sent() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let server = runtime.block_on(Pretender::start(Answer::json(200, "{}")));
+    let server = runtime.block_on(FakeServer::start(Reply::json(200, "{}")));
     let homeserver = server.homeserver();
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._=-/+".contains(c);
     let hostile =
@@ -345,9 +345,9 @@ fn a_hostile_localpart_never_leaves_the_house() {
 }
 
 #[test]
-fn a_localpart_arrives_as_it_was_given() {
+fn valid_localpart_is_sent_unchanged() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let server = runtime.block_on(Pretender::start(Answer::json(200, "{}")));
+    let server = runtime.block_on(FakeServer::start(Reply::json(200, "{}")));
     let homeserver = server.homeserver();
     proptest!(ProptestConfig::with_cases(64), |(localpart in "[a-z0-9._=/+-]{1,40}")| {
         runtime.block_on(homeserver.delete_device(&localpart, "D")).unwrap();
@@ -359,8 +359,8 @@ fn a_localpart_arrives_as_it_was_given() {
 }
 
 #[tokio::test]
-async fn a_hostile_device_id_never_leaves_the_house() {
-    let server = Pretender::start(Answer::json(200, "{}")).await;
+async fn hostile_device_id_is_never_sent() {
+    let server = FakeServer::start(Reply::json(200, "{}")).await;
     let homeserver = server.homeserver();
     for id in ["", ".", "..", "a/b", "a?b", "%2e%2e", "a\r\nb"] {
         let logged_in = homeserver.log_in("alice", id, "phone").await.unwrap_err();

@@ -1,13 +1,13 @@
-//! What a caller learns about rooms and pings from a server that is confused, hostile or cut off, and what is sent to
+//! Errors for room calls and pings against a misbehaving, hostile or disconnected server, and the requests that reach
 //! it.
 
 use std::{fmt::Write, time::Duration};
 
-use matrix_appservice::{Error, EventId, HalfMade, Homeserver, NewRoom, RoomId, Settings, UserId};
+use matrix_appservice::{Error, EventId, Homeserver, IncompleteRoom, NewRoom, RoomId, Settings, UserId};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::pretender::{AS_TOKEN, Answer, Pretender};
+use crate::fake_server::{AS_TOKEN, FakeServer, Reply};
 
 const ROOM: NewRoom<'_> =
     NewRoom { alias: "match_1", name: "Ajax – PSV", topic: "", private: true, moderator: Some("zoe") };
@@ -24,16 +24,16 @@ fn event_id() -> &'static EventId {
     "$event".try_into().unwrap()
 }
 
-fn refusal(status: u16, errcode: &str) -> Answer {
-    Answer::json(status, &json!({"errcode": errcode, "error": "no"}).to_string())
+fn refusal(status: u16, errcode: &str) -> Reply {
+    Reply::json(status, &json!({"errcode": errcode, "error": "no"}).to_string())
 }
 
-fn found_room() -> Answer {
-    Answer::json(200, r#"{"room_id":"!room:matrix.example","servers":[]}"#)
+fn found_room() -> Reply {
+    Reply::json(200, r#"{"room_id":"!room:matrix.example","servers":[]}"#)
 }
 
-/// What was sent: method, path and body.
-fn sent(server: &Pretender) -> Vec<(String, Value)> {
+/// Received requests as method, path with query, and body.
+fn sent(server: &FakeServer) -> Vec<(String, Value)> {
     let received = server.received();
     let sent = received.iter().map(|r| {
         let mut target = format!("{} {}", r.method, r.url.path().trim_start_matches("/_matrix/client/v3"));
@@ -45,7 +45,7 @@ fn sent(server: &Pretender) -> Vec<(String, Value)> {
     sent.collect()
 }
 
-fn targets(server: &Pretender) -> Vec<String> {
+fn targets(server: &FakeServer) -> Vec<String> {
     sent(server).into_iter().map(|(target, _)| target).collect()
 }
 
@@ -55,79 +55,79 @@ const FORGET: &str = "DELETE /directory/room/%23match_1:matrix.example";
 const STATE: &str = "GET /rooms/!room:matrix.example/state";
 
 #[tokio::test]
-async fn an_alias_in_use_that_nobody_knows_is_tried_once_more() {
+async fn taken_but_unresolvable_alias_is_retried_once() {
     let in_use = || refusal(400, "M_ROOM_IN_USE");
     let unknown = || refusal(404, "M_NOT_FOUND");
-    for half_made in [HalfMade::Wait, HalfMade::Discard] {
-        // Somebody took it away meanwhile.
-        let made = Answer::json(200, r#"{"room_id":"!new:matrix.example"}"#);
-        let server = Pretender::start_with([in_use(), unknown()], made).await;
+    for half_made in [IncompleteRoom::Wait, IncompleteRoom::Discard] {
+        // Another caller removed the alias between the two requests.
+        let made = Reply::json(200, r#"{"room_id":"!new:matrix.example"}"#);
+        let server = FakeServer::start_with([in_use(), unknown()], made).await;
         assert_eq!(server.homeserver().ensure_room(&ROOM, half_made).await.unwrap(), "!new:matrix.example");
         assert_eq!(targets(&server), [CREATE, FIND, CREATE]);
 
-        // A server that contradicts itself is not asked for ever.
-        let server = Pretender::start_with([in_use(), unknown(), in_use()], unknown()).await;
+        // A server that contradicts itself causes no endless loop.
+        let server = FakeServer::start_with([in_use(), unknown(), in_use()], unknown()).await;
         let error = server.homeserver().ensure_room(&ROOM, half_made).await.unwrap_err();
-        assert!(matches!(error, Error::HalfMade(_)), "{error:?}");
+        assert!(matches!(error, Error::IncompleteRoom(_)), "{error:?}");
         assert_eq!(targets(&server), [CREATE, FIND, CREATE, FIND]);
     }
 }
 
 #[tokio::test]
-async fn of_two_that_make_the_room_the_slower_one_waits_or_takes_the_alias() {
-    // Synapse's answer when both passed its check for the alias.
+async fn loser_of_concurrent_creation_waits_or_replaces_alias() {
+    // Synapse's response to the loser if both creations passed its check for the alias.
     let lost = || refusal(409, "M_UNKNOWN");
     let not_in_it = || refusal(403, "M_FORBIDDEN");
-    let server = Pretender::start_with([lost(), found_room()], not_in_it()).await;
-    let error = server.homeserver().ensure_room(&ROOM, HalfMade::Wait).await.unwrap_err();
-    assert!(matches!(&error, Error::HalfMade(alias) if *alias == "#match_1:matrix.example"), "{error:?}");
+    let server = FakeServer::start_with([lost(), found_room()], not_in_it()).await;
+    let error = server.homeserver().ensure_room(&ROOM, IncompleteRoom::Wait).await.unwrap_err();
+    assert!(matches!(&error, Error::IncompleteRoom(alias) if *alias == "#match_1:matrix.example"), "{error:?}");
     assert_eq!(targets(&server), [CREATE, FIND, STATE]);
 
-    let answers = [lost(), found_room(), not_in_it(), Answer::json(200, "{}"), lost(), found_room(), not_in_it()];
-    let server = Pretender::start_with(answers, Answer::json(200, "{}")).await;
-    let error = server.homeserver().ensure_room(&ROOM, HalfMade::Discard).await.unwrap_err();
-    assert!(matches!(error, Error::HalfMade(_)), "{error:?}");
+    let replies = [lost(), found_room(), not_in_it(), Reply::json(200, "{}"), lost(), found_room(), not_in_it()];
+    let server = FakeServer::start_with(replies, Reply::json(200, "{}")).await;
+    let error = server.homeserver().ensure_room(&ROOM, IncompleteRoom::Discard).await.unwrap_err();
+    assert!(matches!(error, Error::IncompleteRoom(_)), "{error:?}");
     assert_eq!(targets(&server), [CREATE, FIND, STATE, FORGET, CREATE, FIND, STATE, FORGET]);
 }
 
 #[tokio::test]
-async fn who_loses_the_alias_while_making_the_room_looks_again() {
+async fn alias_lost_during_creation_is_resolved_again() {
     let lost = || refusal(400, "M_BAD_ALIAS");
-    let state = Answer::json(200, &json!([member("@matchday:matrix.example", "join")]).to_string());
-    // Lost to another one that made it, and then lost once more while completing that one.
-    let server = Pretender::start_with([lost(), found_room(), state], lost()).await;
-    let error = server.homeserver().ensure_room(&ROOM, HalfMade::Wait).await.unwrap_err();
-    assert!(matches!(error, Error::HalfMade(_)), "{error:?}");
+    let state = Reply::json(200, &json!([member("@matchday:matrix.example", "join")]).to_string());
+    // The alias is lost to a call that created the room, and lost again while completing that room.
+    let server = FakeServer::start_with([lost(), found_room(), state], lost()).await;
+    let error = server.homeserver().ensure_room(&ROOM, IncompleteRoom::Wait).await.unwrap_err();
+    assert!(matches!(error, Error::IncompleteRoom(_)), "{error:?}");
     let levels = "PUT /rooms/!room:matrix.example/state/m.room.power_levels/";
     assert_eq!(targets(&server), [CREATE, FIND, STATE, levels]);
 }
 
 #[tokio::test]
-async fn an_alias_is_taken_away_only_when_the_server_says_that_nobody_is_there() {
+async fn alias_is_removed_only_if_bot_is_absent() {
     let in_use = || refusal(400, "M_ROOM_IN_USE");
     for state in [
-        Answer::html(502),
-        Answer::html(403),
-        Answer::json(200, "{}"),
+        Reply::html(502),
+        Reply::html(403),
+        Reply::json(200, "{}"),
         refusal(429, "M_LIMIT_EXCEEDED"),
         refusal(401, "M_UNKNOWN_TOKEN"),
         refusal(400, "M_UNKNOWN"),
     ] {
-        let server = Pretender::start_with([in_use(), found_room()], state).await;
-        let error = server.homeserver().ensure_room(&ROOM, HalfMade::Discard).await.unwrap_err();
-        assert!(!matches!(error, Error::HalfMade(_)), "{error:?}");
+        let server = FakeServer::start_with([in_use(), found_room()], state).await;
+        let error = server.homeserver().ensure_room(&ROOM, IncompleteRoom::Discard).await.unwrap_err();
+        assert!(!matches!(error, Error::IncompleteRoom(_)), "{error:?}");
         assert_eq!(targets(&server), [CREATE, FIND, STATE]);
     }
 }
 
 #[tokio::test]
-async fn a_room_is_asked_for_as_the_specification_says() {
-    let server = Pretender::start(Answer::json(200, r#"{"room_id":"!room:matrix.example"}"#)).await;
+async fn room_creation_follows_the_specification() {
+    let server = FakeServer::start(Reply::json(200, r#"{"room_id":"!room:matrix.example"}"#)).await;
     let settings = Settings { bot: "keeper".to_owned(), ..server.settings() };
     let homeserver = Homeserver::new(settings, reqwest::Client::new());
-    homeserver.ensure_room(&ROOM, HalfMade::Wait).await.unwrap();
+    homeserver.ensure_room(&ROOM, IncompleteRoom::Wait).await.unwrap();
     let (target, mut body) = sent(&server).pop().unwrap();
-    assert_eq!(target, CREATE, "as the bot, which needs no name");
+    assert_eq!(target, CREATE, "as the bot, without a user_id parameter");
     let levels = body["power_level_content_override"].take();
     assert_eq!(levels["users"], json!({"@keeper:matrix.example": 100, "@zoe:matrix.example": 50}));
     assert_eq!(
@@ -149,10 +149,10 @@ async fn a_room_is_asked_for_as_the_specification_says() {
 }
 
 #[tokio::test]
-async fn what_belongs_to_a_room_goes_to_its_own_place() {
-    let server = Pretender::start(Answer::json(200, r#"{"event_id":"$event"}"#)).await;
+async fn room_requests_use_the_specified_paths() {
+    let server = FakeServer::start(Reply::json(200, r#"{"event_id":"$event"}"#)).await;
     let homeserver = server.homeserver();
-    // Ids of rooms come from servers, and may hold whatever a server likes.
+    // Servers assign room ids, and may use any characters in them.
     let odd: &RoomId = "!a/../b?c#d%2e:matrix.example".try_into().unwrap();
     homeserver.join(odd, "al/ice").await.unwrap();
     homeserver.members(odd).await.unwrap_err();
@@ -191,13 +191,13 @@ async fn what_belongs_to_a_room_goes_to_its_own_place() {
 }
 
 #[tokio::test]
-async fn a_hostile_alias_never_leaves_the_house() {
-    let server = Pretender::start(Answer::json(200, "{}")).await;
+async fn hostile_alias_is_never_sent() {
+    let server = FakeServer::start(Reply::json(200, "{}")).await;
     let homeserver = server.homeserver();
     let long = "a".repeat(255);
     for alias in ["", "..", "a/b", "a?b", "%2e", "A", "a b", "#a", "a:b", "a\r\nb", "é", &long] {
         for error in [
-            homeserver.ensure_room(&NewRoom { alias, ..ROOM }, HalfMade::Discard).await.unwrap_err(),
+            homeserver.ensure_room(&NewRoom { alias, ..ROOM }, IncompleteRoom::Discard).await.unwrap_err(),
             homeserver.find_room(alias).await.unwrap_err(),
             homeserver.discard_room(alias, None).await.unwrap_err(),
             homeserver.discard_room(alias, Some(room_id())).await.unwrap_err(),
@@ -210,8 +210,8 @@ async fn a_hostile_alias_never_leaves_the_house() {
 }
 
 #[tokio::test]
-async fn a_hostile_localpart_never_leaves_the_house() {
-    let server = Pretender::start(Answer::json(200, "{}")).await;
+async fn hostile_localpart_is_never_sent() {
+    let server = FakeServer::start(Reply::json(200, "{}")).await;
     let homeserver = server.homeserver();
     let bad_bot = Settings { bot: "Bot".to_owned(), ..server.settings() };
     let bad_bot = Homeserver::new(bad_bot, reqwest::Client::new());
@@ -226,7 +226,10 @@ async fn a_hostile_localpart_never_leaves_the_house() {
             homeserver.joined_rooms(localpart).await.unwrap_err(),
             homeserver.set_power_level(room_id(), localpart, 50).await.unwrap_err(),
             homeserver.set_ignored(localpart, alice(), true).await.unwrap_err(),
-            homeserver.ensure_room(&NewRoom { moderator: Some(localpart), ..ROOM }, HalfMade::Wait).await.unwrap_err(),
+            homeserver
+                .ensure_room(&NewRoom { moderator: Some(localpart), ..ROOM }, IncompleteRoom::Wait)
+                .await
+                .unwrap_err(),
             admin.set_suspended(localpart, true).await.unwrap_err(),
             bad_bot.ensure_bot().await.unwrap_err(),
             bad_bot.members(room_id()).await.unwrap_err(),
@@ -237,7 +240,7 @@ async fn a_hostile_localpart_never_leaves_the_house() {
     assert!(server.received().is_empty());
 }
 
-/// A member event as Synapse answers it.
+/// A member event in the format of Synapse.
 fn member(user_id: &str, membership: &str) -> Value {
     json!({
         "type": "m.room.member", "state_key": user_id, "sender": user_id, "room_id": "!room:matrix.example",
@@ -247,43 +250,43 @@ fn member(user_id: &str, membership: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_list_is_unreadable_and_members_that_are_none_are_left_out() {
+async fn malformed_lists_fail_and_malformed_members_are_skipped() {
     let mut without_id = member("@a:b", "join");
     without_id["event_id"].take();
     let mut odd_name = member("@a:b", "join");
     odd_name["content"]["displayname"] = json!([{"not": "a name"}]);
     odd_name["unsigned"] = json!(7);
     for garbage in [json!([]), json!({}), json!({"chunk": {}})] {
-        let server = Pretender::start(Answer::json(200, &garbage.to_string())).await;
+        let server = FakeServer::start(Reply::json(200, &garbage.to_string())).await;
         let error = server.homeserver().members(room_id()).await.unwrap_err();
         assert!(matches!(error, Error::Unreadable { .. }), "{garbage}: {error:?}");
     }
-    // One that makes no sense hides no other; and what is somebody else's to fill in may be anything.
+    // A malformed member event hides no other one, and fields that users control may contain anything.
     let mixed = json!({"chunk": [7, {}, member("a:b", "join"), member("@a:b", "queue"), without_id, odd_name]});
-    let server = Pretender::start(Answer::json(200, &mixed.to_string())).await;
+    let server = FakeServer::start(Reply::json(200, &mixed.to_string())).await;
     assert_eq!(server.homeserver().members(room_id()).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn a_large_room_is_listed_and_an_endless_one_is_not() {
+async fn large_member_list_is_read_up_to_limit() {
     let many: Vec<_> = (0..20_000).map(|n| member(&format!("@user{n}:matrix.example"), "join")).collect();
-    let answer = json!({"chunk": many}).to_string();
-    assert!(answer.len() > 4 * 1024 * 1024);
-    let server = Pretender::start(Answer::json(200, &answer)).await;
+    let reply = json!({"chunk": many}).to_string();
+    assert!(reply.len() > 4 * 1024 * 1024);
+    let server = FakeServer::start(Reply::json(200, &reply)).await;
     assert_eq!(server.homeserver().members(room_id()).await.unwrap().len(), 20_000);
 
     let endless = format!(r#"{{"chunk":[]{}}}"#, " ".repeat(17 * 1024 * 1024));
-    let server = Pretender::start(Answer::json(200, &endless)).await;
+    let server = FakeServer::start(Reply::json(200, &endless)).await;
     let error = server.homeserver().members(room_id()).await.unwrap_err();
     assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
-    // Others are not given that much room.
+    // Other responses have a smaller limit.
     let long = format!(r#"{{"joined_rooms":[]{}}}"#, " ".repeat(2 * 1024 * 1024));
-    let server = Pretender::start(Answer::json(200, &long)).await;
+    let server = FakeServer::start(Reply::json(200, &long)).await;
     server.homeserver().joined_rooms("alice").await.unwrap_err();
 }
 
 #[tokio::test]
-async fn an_event_that_is_none_or_another_is_unreadable() {
+async fn malformed_or_wrong_event_is_unreadable() {
     let good = json!({
         "event_id": "$event", "sender": "@a:b", "type": "m.x", "origin_server_ts": 1, "content": {}, "room_id": "!r:b",
     });
@@ -292,7 +295,7 @@ async fn an_event_that_is_none_or_another_is_unreadable() {
         event[name] = value;
         event
     };
-    let server = Pretender::start(Answer::json(200, &good.to_string())).await;
+    let server = FakeServer::start(Reply::json(200, &good.to_string())).await;
     assert_eq!(server.homeserver().event(room_id(), event_id()).await.unwrap().unwrap().timestamp_ms, 1);
     for garbage in [
         json!([]),
@@ -304,35 +307,35 @@ async fn an_event_that_is_none_or_another_is_unreadable() {
         with("content", json!("x")),
         with("state_key", json!({})),
     ] {
-        server.answers(Answer::json(200, &garbage.to_string()));
+        server.set_reply(Reply::json(200, &garbage.to_string()));
         let error = server.homeserver().event(room_id(), event_id()).await.unwrap_err();
         assert!(matches!(error, Error::Unreadable { .. }), "{garbage}: {error:?}");
     }
 }
 
 #[tokio::test]
-async fn a_refusal_in_a_room_is_told_from_one_of_the_server() {
+async fn room_refusal_differs_from_server_refusal() {
     let masquerade =
         json!({"errcode": "M_FORBIDDEN", "error": "Application service cannot masquerade as this user (@a:b)."});
-    let server = Pretender::start(Answer::json(403, &masquerade.to_string())).await;
+    let server = FakeServer::start(Reply::json(403, &masquerade.to_string())).await;
     let error = server.homeserver().join(room_id(), "alice").await.unwrap_err();
     assert!(matches!(error, Error::NotAllowed { .. }), "{error:?}");
     for errcode in ["M_FORBIDDEN", "M_BAD_STATE", "M_UNKNOWN"] {
-        server.answers(refusal(403, errcode));
+        server.set_reply(refusal(403, errcode));
         let error = server.homeserver().join(room_id(), "alice").await.unwrap_err();
         assert!(matches!(&error, Error::ForbiddenInRoom { message } if message == "no"), "{error:?}");
         assert!(!error.is_worth_retrying());
     }
-    server.answers(refusal(404, "M_NOT_FOUND"));
+    server.set_reply(refusal(404, "M_NOT_FOUND"));
     assert!(matches!(server.homeserver().join(room_id(), "alice").await, Err(Error::NoSuchRoom(_))));
     assert_eq!(server.homeserver().leave(room_id(), "alice").await.unwrap(), None);
     assert_eq!(server.homeserver().event(room_id(), event_id()).await.unwrap(), None);
-    server.answers(refusal(403, "M_USER_SUSPENDED"));
+    server.set_reply(refusal(403, "M_USER_SUSPENDED"));
     assert!(matches!(server.homeserver().join(room_id(), "alice").await, Err(Error::Suspended(_))));
 
-    // A server that does not know the endpoint says nothing about rooms, and neither does a proxy.
-    for answer in [refusal(404, "M_UNRECOGNIZED"), Answer::html(404), Answer::html(403)] {
-        server.answers(answer);
+    // A server without the endpoint, or a proxy, gives no information about rooms.
+    for reply in [refusal(404, "M_UNRECOGNIZED"), Reply::html(404), Reply::html(403)] {
+        server.set_reply(reply);
         let homeserver = server.homeserver();
         for error in [
             homeserver.join(room_id(), "alice").await.unwrap_err(),
@@ -349,32 +352,32 @@ async fn a_refusal_in_a_room_is_told_from_one_of_the_server() {
 }
 
 #[tokio::test]
-async fn who_comes_back_before_one_looks_is_told() {
-    let back = Answer::json(200, &member("@alice:matrix.example", "join").to_string());
-    let server = Pretender::start_with([Answer::json(200, "{}")], back).await;
+async fn kick_reports_user_who_rejoined() {
+    let back = Reply::json(200, &member("@alice:matrix.example", "join").to_string());
+    let server = FakeServer::start_with([Reply::json(200, "{}")], back).await;
     let error = server.homeserver().kick(room_id(), alice(), "").await.unwrap_err();
-    assert!(matches!(error, Error::Overtaken(_)), "{error:?}");
+    assert!(matches!(error, Error::RoomChanged(_)), "{error:?}");
     assert!(error.is_worth_retrying());
 
-    let other = Answer::json(200, &member("@bob:matrix.example", "leave").to_string());
-    let server = Pretender::start_with([Answer::json(200, "{}")], other).await;
+    let other = Reply::json(200, &member("@bob:matrix.example", "leave").to_string());
+    let server = FakeServer::start_with([Reply::json(200, "{}")], other).await;
     let error = server.homeserver().kick(room_id(), alice(), "").await.unwrap_err();
     assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_list_of_ignored_users_that_is_none_is_begun_anew() {
+async fn malformed_ignore_list_is_replaced() {
     for (stored, expected) in [
         (json!({"ignored_users": [], "k": 1}), json!({"ignored_users": {"@alice:matrix.example": {}}, "k": 1})),
         (json!({}), json!({"ignored_users": {"@alice:matrix.example": {}}})),
     ] {
-        let stored = Answer::json(200, &stored.to_string());
-        let server = Pretender::start_with([stored], Answer::json(200, "{}")).await;
+        let stored = Reply::json(200, &stored.to_string());
+        let server = FakeServer::start_with([stored], Reply::json(200, "{}")).await;
         server.homeserver().set_ignored("zoe", alice(), true).await.unwrap();
         let list = "/user/@zoe:matrix.example/account_data/m.ignored_user_list user_id=@zoe:matrix.example";
         assert_eq!(sent(&server), [(format!("GET {list}"), Value::Null), (format!("PUT {list}"), expected)]);
     }
-    let server = Pretender::start(Answer::json(200, "[]")).await;
+    let server = FakeServer::start(Reply::json(200, "[]")).await;
     let error = server.homeserver().set_ignored("zoe", alice(), true).await.unwrap_err();
     assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
 }
@@ -386,8 +389,8 @@ async fn ping(homeserver: &Homeserver) -> Result<Duration, Error> {
 }
 
 #[tokio::test]
-async fn a_ping_is_made_with_the_token_it_is_given() {
-    let server = Pretender::start(Answer::json(200, r#"{"duration_ms":123}"#)).await;
+async fn ping_uses_the_given_token() {
+    let server = FakeServer::start(Reply::json(200, r#"{"duration_ms":123}"#)).await;
     assert_eq!(ping(&server.homeserver()).await.unwrap(), Duration::from_millis(123));
     let received = server.received().pop().unwrap();
     assert_eq!((received.method.as_str(), received.url.path()), ("POST", "/_matrix/client/v1/appservice/push/ping"));
@@ -397,18 +400,18 @@ async fn a_ping_is_made_with_the_token_it_is_given() {
 }
 
 #[tokio::test]
-async fn a_ping_that_does_not_arrive_speaks_of_us_and_not_of_the_homeserver() {
-    let server = Pretender::start(Answer::html(502)).await;
+async fn failed_ping_does_not_open_the_breaker() {
+    let server = FakeServer::start(Reply::html(502)).await;
     let homeserver = server.homeserver();
     for (status, errcode) in [
         (400, "M_URL_NOT_SET"),
         (502, "M_CONNECTION_FAILED"),
         (504, "M_CONNECTION_TIMEOUT"),
         (502, "M_BAD_STATUS"),
-        // By the specification.
+        // The status that the specification defines.
         (400, "M_CONNECTION_FAILED"),
     ] {
-        server.answers(Answer::json(
+        server.set_reply(Reply::json(
             status,
             &json!({"errcode": errcode, "error": format!("with {PUSH_TOKEN}"), "status": 500, "body": "x"}).to_string(),
         ));
@@ -418,58 +421,58 @@ async fn a_ping_that_does_not_arrive_speaks_of_us_and_not_of_the_homeserver() {
             assert_eq!(*reason, format!("{errcode}: with …"));
             assert!(error.is_worth_retrying());
         }
-        assert!(!homeserver.is_resting());
+        assert!(!homeserver.is_breaker_open());
     }
 }
 
 #[tokio::test]
-async fn a_ping_notices_an_absent_homeserver() {
-    for answer in [Answer::html(502), Answer::html(504), refusal(500, "M_UNKNOWN"), Answer::Bytes(String::new())] {
-        let server = Pretender::start(answer).await;
+async fn ping_detects_unavailable_homeserver() {
+    for reply in [Reply::html(502), Reply::html(504), refusal(500, "M_UNKNOWN"), Reply::Bytes(String::new())] {
+        let server = FakeServer::start(reply).await;
         let homeserver = server.homeserver();
         for _ in 0..3 {
             let error = ping(&homeserver).await.unwrap_err();
             assert!(matches!(error, Error::Failing { .. } | Error::Unreachable(_)), "{error:?}");
         }
-        assert!(matches!(ping(&homeserver).await, Err(Error::Resting { .. })));
+        assert!(matches!(ping(&homeserver).await, Err(Error::BreakerOpen { .. })));
         assert_eq!(server.received().len(), 3);
     }
 }
 
 #[tokio::test]
-async fn silence_upon_a_ping_may_be_ours() {
-    let server = Pretender::start(Answer::silence()).await;
+async fn ping_timeout_does_not_open_the_breaker() {
+    let server = FakeServer::start(Reply::silence()).await;
     let settings = Settings { deadline: Duration::from_millis(50), ..server.settings() };
     let homeserver = Homeserver::new(settings, reqwest::Client::new());
     for _ in 0..4 {
         assert!(matches!(ping(&homeserver).await, Err(Error::TooSlow(_))));
     }
-    assert!(!homeserver.is_resting());
+    assert!(!homeserver.is_breaker_open());
 }
 
 #[tokio::test]
-async fn other_answers_to_a_ping_are_what_they_always_are() {
-    let server = Pretender::start(Answer::html(200)).await;
-    for (answer, expected) in [
-        (Answer::html(200), "Unreadable"),
-        (Answer::json(200, "{}"), "Unreadable"),
-        (Answer::json(200, r#"{"duration_ms":-1}"#), "Unreadable"),
+async fn other_ping_responses_map_to_usual_errors() {
+    let server = FakeServer::start(Reply::html(200)).await;
+    for (reply, expected) in [
+        (Reply::html(200), "Unreadable"),
+        (Reply::json(200, "{}"), "Unreadable"),
+        (Reply::json(200, r#"{"duration_ms":-1}"#), "Unreadable"),
         (refusal(404, "M_UNRECOGNIZED"), "Unreadable"),
         (refusal(429, "M_LIMIT_EXCEEDED"), "Busy"),
         (refusal(401, "M_UNKNOWN_TOKEN"), "WrongToken"),
         (refusal(403, "M_FORBIDDEN"), "WrongToken"),
     ] {
-        server.answers(answer);
+        server.set_reply(reply);
         let error = ping(&server.homeserver()).await.unwrap_err();
         assert!(format!("{error:?}").starts_with(expected), "{error:?}");
     }
 }
 
 #[tokio::test]
-async fn a_suspension_is_sent_to_the_admins_place_with_the_admins_token() {
+async fn suspension_uses_admin_endpoint_and_admin_token() {
     const ADMIN_TOKEN: &str = "admin-token-0123";
-    let said = |suspended: bool| json!({"user_@al/ice:matrix.example_suspended": suspended}).to_string();
-    let server = Pretender::start(Answer::json(200, &said(true))).await;
+    let confirmation = |suspended: bool| json!({"user_@al/ice:matrix.example_suspended": suspended}).to_string();
+    let server = FakeServer::start(Reply::json(200, &confirmation(true))).await;
     let url = server.url.join("/below/").unwrap();
     let settings = Settings { url, admin_token: Some(ADMIN_TOKEN.into()), ..server.settings() };
     let homeserver = Homeserver::new(settings, reqwest::Client::new());
@@ -482,51 +485,49 @@ async fn a_suspension_is_sent_to_the_admins_place_with_the_admins_token() {
     assert!(!received.headers.contains(AS_TOKEN));
     assert_eq!(received.body, r#"{"suspend":true}"#);
 
-    for answer in [Answer::json(200, &said(false)), Answer::json(200, "{}"), Answer::html(200)] {
-        server.answers(answer);
+    for reply in [Reply::json(200, &confirmation(false)), Reply::json(200, "{}"), Reply::html(200)] {
+        server.set_reply(reply);
         let error = homeserver.set_suspended("al/ice", true).await.unwrap_err();
         assert!(matches!(error, Error::Unreadable { .. }), "{error:?}");
     }
     for (status, errcode) in [(401, "M_UNKNOWN_TOKEN"), (403, "M_FORBIDDEN")] {
         let body = json!({"errcode": errcode, "error": format!("{ADMIN_TOKEN} {AS_TOKEN}")});
-        server.answers(Answer::json(status, &body.to_string()));
+        server.set_reply(Reply::json(status, &body.to_string()));
         let error = homeserver.set_suspended("al/ice", true).await.unwrap_err();
         assert!(matches!(&error, Error::NotAdmin(message) if message == "… …"), "{error:?}");
     }
 }
 
 #[tokio::test]
-async fn a_homeserver_that_answers_nothing_else_is_not_there() {
-    let versions = Answer::json(200, r#"{"versions":["v1.11"]}"#);
-    let server = Pretender::start(versions).await;
-    assert!(server.homeserver().is_there().await);
-    assert!(!server.received()[0].headers.contains("authorization"), "it needs no token");
-    for answer in
-        [Answer::html(200), Answer::html(502), Answer::html(404), Answer::json(200, "{}"), refusal(400, "M_X")]
-    {
-        server.answers(answer);
-        assert!(!server.homeserver().is_there().await);
+async fn availability_requires_list_of_versions() {
+    let versions = Reply::json(200, r#"{"versions":["v1.11"]}"#);
+    let server = FakeServer::start(versions).await;
+    assert!(server.homeserver().is_available().await);
+    assert!(!server.received()[0].headers.contains("authorization"), "the request needs no token");
+    for reply in [Reply::html(200), Reply::html(502), Reply::html(404), Reply::json(200, "{}"), refusal(400, "M_X")] {
+        server.set_reply(reply);
+        assert!(!server.homeserver().is_available().await);
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gone =
         Settings { url: format!("http://{}", listener.local_addr().unwrap()).parse().unwrap(), ..server.settings() };
     drop(listener);
-    assert!(!Homeserver::new(gone, reqwest::Client::new()).is_there().await);
+    assert!(!Homeserver::new(gone, reqwest::Client::new()).is_available().await);
 }
 
 #[tokio::test]
-async fn asking_whether_it_is_there_begins_and_ends_a_rest() {
-    let server = Pretender::start(Answer::html(502)).await;
+async fn availability_check_opens_and_closes_the_breaker() {
+    let server = FakeServer::start(Reply::html(502)).await;
     let homeserver = server.homeserver();
     for _ in 0..3 {
-        assert!(!homeserver.is_there().await);
+        assert!(!homeserver.is_available().await);
     }
-    assert!(homeserver.is_resting());
-    assert!(matches!(homeserver.joined_rooms("alice").await, Err(Error::Resting { .. })));
+    assert!(homeserver.is_breaker_open());
+    assert!(matches!(homeserver.joined_rooms("alice").await, Err(Error::BreakerOpen { .. })));
 
-    server.answers(Answer::json(200, r#"{"versions":[]}"#));
-    assert!(homeserver.is_there().await, "it is asked all the same");
-    assert!(!homeserver.is_resting());
-    server.answers(Answer::json(200, r#"{"joined_rooms":[]}"#));
+    server.set_reply(Reply::json(200, r#"{"versions":[]}"#));
+    assert!(homeserver.is_available().await, "the check bypasses the open breaker");
+    assert!(!homeserver.is_breaker_open());
+    server.set_reply(Reply::json(200, r#"{"joined_rooms":[]}"#));
     assert!(homeserver.joined_rooms("alice").await.unwrap().is_empty());
 }

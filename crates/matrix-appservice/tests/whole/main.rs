@@ -1,11 +1,11 @@
-//! The crate from outside: against the real homeserver, and against a server that misbehaves on purpose.
+//! Tests of the crate's public API, against a real homeserver and against a fake server that misbehaves on purpose.
 
-#![expect(clippy::unwrap_used, reason = "what helps a test may panic as the test does")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
+mod fake_server;
 mod faults;
 mod hostile_rooms;
 mod members;
-mod pretender;
 mod rooms;
 mod service;
 mod synapse;

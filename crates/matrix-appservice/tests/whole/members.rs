@@ -1,24 +1,24 @@
-//! Who comes and goes on the real homeserver, and which event says so.
+//! Joining, leaving, inviting and removing on a real homeserver, and the member event of each change.
 
 use matrix_appservice::{Error, Invited, Membership, OwnedEventId, RoomId};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
-    rooms::{ask, fresh_alias, make, private_room, public_room, user},
+    rooms::{fresh_alias, make, private_room, public_room, send_request, user},
     synapse::{fresh_localpart, homeserver},
 };
 
-/// The member event that the room has of a user.
+/// Current member event of a user.
 async fn member_event(room: &RoomId, localpart: &str) -> Value {
     let user_id = homeserver().user_id(localpart).unwrap();
     let path = format!("rooms/{room}/state/m.room.member/{user_id}?format=event");
-    let (status, event) = ask(Method::GET, &path, None, &json!({})).await;
+    let (status, event) = send_request(Method::GET, &path, None, &json!({})).await;
     assert_eq!(status, StatusCode::OK, "{event}");
     event
 }
 
-/// That this event is the one that says so, and who sent it.
+/// Asserts that this event set the membership, and returns it.
 async fn assert_member(room: &RoomId, localpart: &str, membership: &str, event_id: &OwnedEventId) -> Value {
     let event = member_event(room, localpart).await;
     assert_eq!(event["event_id"], event_id.as_str());
@@ -28,19 +28,19 @@ async fn assert_member(room: &RoomId, localpart: &str, membership: &str, event_i
 
 async fn ban(room: &RoomId, localpart: &str) {
     let body = json!({"user_id": homeserver().user_id(localpart).unwrap()});
-    assert_eq!(ask(Method::POST, &format!("rooms/{room}/ban"), None, &body).await.0, StatusCode::OK);
+    assert_eq!(send_request(Method::POST, &format!("rooms/{room}/ban"), None, &body).await.0, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn a_user_joins_and_leaves_and_each_is_said_by_one_event() {
+async fn join_and_leave_return_one_event_each() {
     let (homeserver, alias, localpart) = (homeserver(), fresh_alias(), user(&homeserver()).await);
     homeserver.set_display_name(&localpart, "Zoë ⚽").await.unwrap();
     let room_id = make(&homeserver, &public_room(&alias)).await;
-    assert_eq!(homeserver.leave(&room_id, &localpart).await.unwrap(), None, "they were never there");
+    assert_eq!(homeserver.leave(&room_id, &localpart).await.unwrap(), None, "the user was never a member");
 
     let joined = homeserver.join(&room_id, &localpart).await.unwrap();
     let event = assert_member(&room_id, &localpart, "join", &joined).await;
-    assert_eq!(event["content"]["displayname"], "Zoë ⚽", "the profile comes along");
+    assert_eq!(event["content"]["displayname"], "Zoë ⚽", "the member event contains the profile");
     assert_eq!(homeserver.join(&room_id, &localpart).await.unwrap(), joined);
     assert_eq!(homeserver.joined_rooms(&localpart).await.unwrap(), [&*room_id]);
 
@@ -54,17 +54,17 @@ async fn a_user_joins_and_leaves_and_each_is_said_by_one_event() {
 }
 
 #[tokio::test]
-async fn a_join_by_a_client_is_found() {
+async fn join_by_client_is_detected() {
     let (homeserver, alias, localpart) = (homeserver(), fresh_alias(), user(&homeserver()).await);
     let room_id = make(&homeserver, &public_room(&alias)).await;
     let path = format!("rooms/{room_id}/join");
-    assert_eq!(ask(Method::POST, &path, Some(&localpart), &json!({})).await.0, StatusCode::OK);
+    assert_eq!(send_request(Method::POST, &path, Some(&localpart), &json!({})).await.0, StatusCode::OK);
     let event = member_event(&room_id, &localpart).await;
     assert_eq!(homeserver.join(&room_id, &localpart).await.unwrap(), event["event_id"].as_str().unwrap());
 }
 
 #[tokio::test]
-async fn a_private_room_is_for_those_who_were_invited() {
+async fn private_room_admits_only_invited_users() {
     let homeserver = homeserver();
     let (moderator, guest) = (user(&homeserver).await, user(&homeserver).await);
     let alias = fresh_alias();
@@ -82,7 +82,7 @@ async fn a_private_room_is_for_those_who_were_invited() {
     assert_eq!(
         homeserver.invite(&room_id, None, &moderator).await.unwrap(),
         Invited::AlreadyIn(joined.clone()),
-        "they are in already"
+        "the user is already a member"
     );
     assert_member(&room_id, &moderator, "join", &joined).await;
 
@@ -97,7 +97,7 @@ async fn a_private_room_is_for_those_who_were_invited() {
 }
 
 #[tokio::test]
-async fn an_invitation_is_declined_or_taken_back() {
+async fn invitation_can_be_declined_or_revoked() {
     let homeserver = homeserver();
     let (moderator, guest) = (user(&homeserver).await, user(&homeserver).await);
     let alias = fresh_alias();
@@ -108,18 +108,18 @@ async fn an_invitation_is_declined_or_taken_back() {
 
     homeserver.invite(&room_id, None, &guest).await.unwrap();
     let guest_id = homeserver.user_id(&guest).unwrap();
-    let taken_back = homeserver.kick(&room_id, &guest_id, "a mistake").await.unwrap().unwrap();
-    let event = assert_member(&room_id, &guest, "leave", &taken_back).await;
+    let revoked = homeserver.kick(&room_id, &guest_id, "a mistake").await.unwrap().unwrap();
+    let event = assert_member(&room_id, &guest, "leave", &revoked).await;
     assert_eq!(event["content"]["reason"], "a mistake");
     homeserver.join(&room_id, &guest).await.unwrap_err();
 }
 
 #[tokio::test]
-async fn who_was_removed_is_out_and_that_is_said_once() {
+async fn removal_is_idempotent() {
     let (homeserver, alias, localpart) = (homeserver(), fresh_alias(), user(&homeserver()).await);
     let user_id = homeserver.user_id(&localpart).unwrap();
     let room_id = make(&homeserver, &public_room(&alias)).await;
-    assert_eq!(homeserver.kick(&room_id, &user_id, "").await.unwrap(), None, "they were never there");
+    assert_eq!(homeserver.kick(&room_id, &user_id, "").await.unwrap(), None, "the user was never a member");
     homeserver.join(&room_id, &localpart).await.unwrap();
     let removed = homeserver.kick(&room_id, &user_id, "spam").await.unwrap().unwrap();
     let event = assert_member(&room_id, &localpart, "leave", &removed).await;
@@ -132,7 +132,7 @@ async fn who_was_removed_is_out_and_that_is_said_once() {
 }
 
 #[tokio::test]
-async fn a_ban_is_lifted_by_nothing() {
+async fn no_call_lifts_a_ban() {
     let (homeserver, alias, localpart) = (homeserver(), fresh_alias(), user(&homeserver()).await);
     let user_id = homeserver.user_id(&localpart).unwrap();
     let room_id = make(&homeserver, &public_room(&alias)).await;
@@ -152,7 +152,7 @@ async fn a_ban_is_lifted_by_nothing() {
 }
 
 #[tokio::test]
-async fn who_is_as_mighty_as_the_bot_is_not_removed() {
+async fn user_with_bot_power_cannot_be_removed() {
     let (homeserver, alias, localpart) = (homeserver(), fresh_alias(), user(&homeserver()).await);
     let room_id = make(&homeserver, &public_room(&alias)).await;
     homeserver.join(&room_id, &localpart).await.unwrap();
@@ -162,7 +162,7 @@ async fn who_is_as_mighty_as_the_bot_is_not_removed() {
 }
 
 #[tokio::test]
-async fn everybody_but_those_who_left_is_listed() {
+async fn lists_all_members_except_those_who_left() {
     let homeserver = homeserver();
     let bot = homeserver.bot().unwrap();
     let room_id = make(&homeserver, &public_room(&fresh_alias())).await;
@@ -189,7 +189,7 @@ async fn everybody_but_those_who_left_is_listed() {
 }
 
 #[tokio::test]
-async fn nobody_acts_unregistered_or_from_outside_the_namespace() {
+async fn refuses_unregistered_users_and_other_namespaces() {
     let (homeserver, room_id) = (homeserver(), make(&homeserver(), &public_room(&fresh_alias())).await);
     let unregistered = fresh_localpart();
     for error in [

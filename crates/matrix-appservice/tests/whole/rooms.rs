@@ -1,13 +1,13 @@
-//! How rooms are made, completed, named and given up on the real homeserver.
+//! Creating, completing, naming and discarding rooms on a real homeserver.
 
-use matrix_appservice::{Error, HalfMade, Homeserver, Membership, NewRoom, OwnedRoomId, RoomId};
+use matrix_appservice::{Error, Homeserver, IncompleteRoom, Membership, NewRoom, OwnedRoomId, RoomId};
 use reqwest::{Method, StatusCode};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
 use crate::synapse::{fresh_localpart, homeserver, settings};
 
-/// An alias that no other test and no other run uses, in a namespace that is ours.
+/// Returns an alias in one of our namespaces that no other test or run uses.
 pub(crate) fn fresh_alias() -> String {
     format!("match_{}", fresh_localpart())
 }
@@ -20,7 +20,7 @@ pub(crate) fn private_room<'a>(alias: &'a str, moderator: &'a str) -> NewRoom<'a
     NewRoom { alias, name: "Back row", topic: "", private: true, moderator: Some(moderator) }
 }
 
-/// A user who is registered.
+/// Registers a new user and returns the localpart.
 pub(crate) async fn user(homeserver: &Homeserver) -> String {
     let localpart = fresh_localpart();
     homeserver.register(&localpart).await.unwrap();
@@ -28,27 +28,27 @@ pub(crate) async fn user(homeserver: &Homeserver) -> String {
 }
 
 pub(crate) async fn make(homeserver: &Homeserver, room: &NewRoom<'_>) -> OwnedRoomId {
-    homeserver.ensure_room(room, HalfMade::Wait).await.unwrap()
+    homeserver.ensure_room(room, IncompleteRoom::Wait).await.unwrap()
 }
 
-/// A request past the crate; for this user, or else for the bot.
-pub(crate) async fn ask(method: Method, path: &str, user: Option<&str>, body: &Value) -> (StatusCode, Value) {
+/// Sends a request without the crate, as this user or else as the bot.
+pub(crate) async fn send_request(method: Method, path: &str, user: Option<&str>, body: &Value) -> (StatusCode, Value) {
     let mut url = settings().url.join(&format!("/_matrix/client/v3/{path}")).unwrap();
     if let Some(localpart) = user {
         url.query_pairs_mut().append_pair("user_id", homeserver().user_id(localpart).unwrap().as_str());
     }
     let request = reqwest::Client::new().request(method, url).bearer_auth(settings().as_token.expose_secret());
-    let answer = request.json(body).send().await.unwrap();
-    (answer.status(), answer.json().await.unwrap())
+    let response = request.json(body).send().await.unwrap();
+    (response.status(), response.json().await.unwrap())
 }
 
 pub(crate) async fn put_state(room: &RoomId, kind: &str, user: Option<&str>, content: &Value) -> (StatusCode, Value) {
-    ask(Method::PUT, &format!("rooms/{room}/state/{kind}"), user, content).await
+    send_request(Method::PUT, &format!("rooms/{room}/state/{kind}"), user, content).await
 }
 
-/// All state that the bot sees, by type and key.
+/// State that is visible to the bot, by type and key.
 async fn state(room: &RoomId) -> Vec<(String, Value)> {
-    let (status, events) = ask(Method::GET, &format!("rooms/{room}/state"), None, &json!({})).await;
+    let (status, events) = send_request(Method::GET, &format!("rooms/{room}/state"), None, &json!({})).await;
     assert_eq!(status, StatusCode::OK, "{events}");
     let mut state: Vec<_> = events
         .as_array()
@@ -72,8 +72,8 @@ async fn event_ids(room: &RoomId) -> Vec<String> {
     state(room).await.iter().map(|(_, event)| event["event_id"].to_string()).collect()
 }
 
-/// What every room should have, whatever it was before.
-async fn assert_is_as_wanted(homeserver: &Homeserver, room_id: &RoomId, room: &NewRoom<'_>) {
+/// Asserts the state that every room must have, regardless of its earlier state.
+async fn assert_state(homeserver: &Homeserver, room_id: &RoomId, room: &NewRoom<'_>) {
     let bot = homeserver.bot().unwrap();
     let mut wanted = vec![
         ("m.room.canonical_alias", json!({"alias": format!("#{}:{}", room.alias, bot.server_name())})),
@@ -125,143 +125,143 @@ async fn assert_is_as_wanted(homeserver: &Homeserver, room_id: &RoomId, room: &N
 }
 
 #[tokio::test]
-async fn a_public_room_is_made_as_wanted_and_once() {
+async fn public_room_is_created_once_with_wanted_state() {
     let (homeserver, alias) = (homeserver(), fresh_alias());
     homeserver.ensure_bot().await.unwrap();
     assert_eq!(homeserver.find_room(&alias).await.unwrap(), None);
     let room = public_room(&alias);
     let room_id = make(&homeserver, &room).await;
-    assert_is_as_wanted(&homeserver, &room_id, &room).await;
+    assert_state(&homeserver, &room_id, &room).await;
     let create = content(&room_id, "m.room.create").await;
-    assert_eq!(create, json!({"room_version": "11"}), "and other servers may take part");
-    let listed = ask(Method::GET, &format!("directory/list/room/{room_id}"), None, &json!({})).await.1;
+    assert_eq!(create, json!({"room_version": "11"}), "the room is open to federation");
+    let listed = send_request(Method::GET, &format!("directory/list/room/{room_id}"), None, &json!({})).await.1;
     assert_eq!(listed["visibility"], "private");
 
     let before = event_ids(&room_id).await;
-    for half_made in [HalfMade::Wait, HalfMade::Discard] {
+    for half_made in [IncompleteRoom::Wait, IncompleteRoom::Discard] {
         assert_eq!(homeserver.ensure_room(&room, half_made).await.unwrap(), room_id);
     }
-    assert_eq!(event_ids(&room_id).await, before, "nothing is sent again");
+    assert_eq!(event_ids(&room_id).await, before, "no event is sent again");
     assert_eq!(homeserver.find_room(&alias).await.unwrap(), Some(room_id));
 }
 
 #[tokio::test]
-async fn a_private_room_is_made_as_wanted_and_once() {
+async fn private_room_is_created_once_with_wanted_state() {
     let (homeserver, alias) = (homeserver(), fresh_alias());
     let moderator = user(&homeserver).await;
     let room = private_room(&alias, &moderator);
     let room_id = make(&homeserver, &room).await;
-    assert_is_as_wanted(&homeserver, &room_id, &room).await;
+    assert_state(&homeserver, &room_id, &room).await;
     let before = event_ids(&room_id).await;
     assert_eq!(make(&homeserver, &room).await, room_id);
     assert_eq!(event_ids(&room_id).await, before);
 }
 
 #[tokio::test]
-async fn of_callers_that_make_a_room_together_all_get_the_same_one() {
+async fn concurrent_creations_return_the_same_room() {
     let (homeserver, alias) = (homeserver(), fresh_alias());
     let room = public_room(&alias);
-    let ensure = || homeserver.ensure_room(&room, HalfMade::Wait);
+    let ensure = || homeserver.ensure_room(&room, IncompleteRoom::Wait);
     let (a, b, c, d) = tokio::join!(ensure(), ensure(), ensure(), ensure());
     let mut made = Vec::new();
     for ensured in [a, b, c, d] {
         match ensured {
             Ok(room_id) => made.push(room_id),
-            Err(error) => assert!(matches!(error, Error::HalfMade(_)) && error.is_worth_retrying(), "{error:?}"),
+            Err(error) => assert!(matches!(error, Error::IncompleteRoom(_)) && error.is_worth_retrying(), "{error:?}"),
         }
     }
     made.push(make(&homeserver, &room).await);
     made.dedup();
     assert_eq!(made.len(), 1, "{made:?}");
-    assert_is_as_wanted(&homeserver, &made[0], &room).await;
+    assert_state(&homeserver, &made[0], &room).await;
 }
 
-/// Has Synapse fail at making a room: it stores the alias, and then it comes upon something too large for an event.
-async fn fail_to_make(alias: &str, mut request: Value, too_large: &str) {
+/// Makes Synapse fail while it creates a room: it stores the alias and then rejects an event that is too large.
+async fn interrupt_creation(alias: &str, mut request: Value, too_large: &str) {
     let large = json!({"x": "x".repeat(70_000)});
     request[too_large] = if too_large == "initial_state" { json!([{"type": "x", "content": large}]) } else { large };
     request["room_alias_name"] = alias.into();
     request["room_version"] = "11".into();
-    let (status, body) = ask(Method::POST, "createRoom", None, &request).await;
+    let (status, body) = send_request(Method::POST, "createRoom", None, &request).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{body}");
 }
 
 #[tokio::test]
-async fn a_room_that_has_nothing_but_the_bot_is_completed() {
+async fn room_with_only_the_bot_is_completed() {
     let homeserver = homeserver();
     let moderator = user(&homeserver).await;
     let (public, private) = (fresh_alias(), fresh_alias());
     for room in [public_room(&public), private_room(&private, &moderator)] {
-        fail_to_make(room.alias, json!({}), "initial_state").await;
+        interrupt_creation(room.alias, json!({}), "initial_state").await;
         let half_made = homeserver.find_room(room.alias).await.unwrap().unwrap();
         let state = state(&half_made).await;
         let names: Vec<_> = state.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["m.room.create", &format!("m.room.member {}", homeserver.bot().unwrap())]);
 
         assert_eq!(make(&homeserver, &room).await, half_made);
-        assert_is_as_wanted(&homeserver, &half_made, &room).await;
+        assert_state(&homeserver, &half_made, &room).await;
     }
 }
 
 #[tokio::test]
-async fn an_alias_of_a_room_without_anything_is_waited_for_or_taken_back() {
+async fn alias_of_empty_room_is_kept_or_replaced() {
     let (homeserver, alias) = (homeserver(), fresh_alias());
-    fail_to_make(&alias, json!({}), "creation_content").await;
+    interrupt_creation(&alias, json!({}), "creation_content").await;
     let nothing = homeserver.find_room(&alias).await.unwrap().unwrap();
     let room = public_room(&alias);
     for _ in 0..2 {
-        let error = homeserver.ensure_room(&room, HalfMade::Wait).await.unwrap_err();
-        assert!(matches!(&error, Error::HalfMade(of) if of.alias() == alias), "{error:?}");
+        let error = homeserver.ensure_room(&room, IncompleteRoom::Wait).await.unwrap_err();
+        assert!(matches!(&error, Error::IncompleteRoom(of) if of.alias() == alias), "{error:?}");
         assert!(error.is_worth_retrying());
     }
-    assert_eq!(homeserver.find_room(&alias).await.unwrap().as_ref(), Some(&nothing), "it was left alone");
+    assert_eq!(homeserver.find_room(&alias).await.unwrap().as_ref(), Some(&nothing), "the alias is unchanged");
 
-    let made = homeserver.ensure_room(&room, HalfMade::Discard).await.unwrap();
+    let made = homeserver.ensure_room(&room, IncompleteRoom::Discard).await.unwrap();
     assert_ne!(made, nothing);
     assert_eq!(homeserver.find_room(&alias).await.unwrap().as_ref(), Some(&made));
-    assert_is_as_wanted(&homeserver, &made, &room).await;
+    assert_state(&homeserver, &made, &room).await;
     assert_eq!(make(&homeserver, &room).await, made);
 }
 
 #[tokio::test]
-async fn an_alias_of_a_room_that_the_bot_left_is_waited_for_or_taken_back() {
+async fn alias_of_abandoned_room_is_kept_or_replaced() {
     let (homeserver, alias, member) = (homeserver(), fresh_alias(), user(&homeserver()).await);
     let room = public_room(&alias);
     let left = make(&homeserver, &room).await;
     homeserver.join(&left, &member).await.unwrap();
     homeserver.leave(&left, homeserver.bot().unwrap().localpart()).await.unwrap().unwrap();
-    let error = homeserver.ensure_room(&room, HalfMade::Wait).await.unwrap_err();
-    assert!(matches!(error, Error::HalfMade(_)), "{error:?}");
-    let made = homeserver.ensure_room(&room, HalfMade::Discard).await.unwrap();
+    let error = homeserver.ensure_room(&room, IncompleteRoom::Wait).await.unwrap_err();
+    assert!(matches!(error, Error::IncompleteRoom(_)), "{error:?}");
+    let made = homeserver.ensure_room(&room, IncompleteRoom::Discard).await.unwrap();
     assert_ne!(made, left);
-    assert_is_as_wanted(&homeserver, &made, &room).await;
+    assert_state(&homeserver, &made, &room).await;
 }
 
 #[tokio::test]
-async fn rules_that_were_changed_are_set_right_and_nobody_loses_power() {
+async fn changed_rules_are_restored_and_users_keep_power() {
     let (homeserver, alias) = (homeserver(), fresh_alias());
     let (moderator, other) = (user(&homeserver).await, user(&homeserver).await);
     let bot = homeserver.bot().unwrap();
     let other_id = homeserver.user_id(&other).unwrap();
-    // Synapse's own rules: everybody may come in, and state is for whoever has 50.
+    // Synapse's defaults: any user may join, and level 50 may change state.
     let request = json!({
         "room_alias_name": alias, "room_version": "11", "preset": "public_chat", "name": "Old name",
         "power_level_content_override": {
             "users": {bot.as_str(): 100, other_id.as_str(): 30, homeserver.user_id(&moderator).unwrap().as_str(): 10},
         },
     });
-    assert_eq!(ask(Method::POST, "createRoom", None, &request).await.0, StatusCode::OK);
+    assert_eq!(send_request(Method::POST, "createRoom", None, &request).await.0, StatusCode::OK);
 
     let room = private_room(&alias, &moderator);
     let room_id = make(&homeserver, &room).await;
     assert_eq!(homeserver.room_name(&room_id).await.unwrap().unwrap(), "Old name", "moderators may rename");
     homeserver.set_room_name(&room_id, room.name).await.unwrap();
-    assert_is_as_wanted(&homeserver, &room_id, &room).await;
+    assert_state(&homeserver, &room_id, &room).await;
     assert_eq!(content(&room_id, "m.room.power_levels").await["users"][other_id.as_str()], 30);
 }
 
 #[tokio::test]
-async fn only_moderators_rename_and_only_the_bot_rules() {
+async fn moderators_rename_and_only_bot_sets_rules() {
     let homeserver = homeserver();
     let (moderator, member) = (user(&homeserver).await, user(&homeserver).await);
     let alias = fresh_alias();
@@ -275,15 +275,15 @@ async fn only_moderators_rename_and_only_the_bot_rules() {
     assert_eq!(put_state(&room_id, "m.room.name", Some(&moderator), &name).await.0, StatusCode::OK);
     let rules = json!({"join_rule": "invite"});
     assert_eq!(put_state(&room_id, "m.room.join_rules", Some(&moderator), &rules).await.0, StatusCode::FORBIDDEN);
-    // Whatever else: state is the bot's.
+    // Only the bot may set other state types.
     assert_eq!(put_state(&room_id, "org.example", Some(&moderator), &json!({})).await.0, StatusCode::FORBIDDEN);
 
     assert_eq!(make(&homeserver, &room).await, room_id);
-    assert_eq!(homeserver.room_name(&room_id).await.unwrap().unwrap(), "Our corner", "the name is theirs");
+    assert_eq!(homeserver.room_name(&room_id).await.unwrap().unwrap(), "Our corner", "a moderator's name is kept");
 }
 
 #[tokio::test]
-async fn a_name_and_a_topic_are_set_and_read_back() {
+async fn name_and_topic_are_stored() {
     let (homeserver, alias) = (homeserver(), fresh_alias());
     let moderator = user(&homeserver).await;
     let room_id = make(&homeserver, &private_room(&alias, &moderator)).await;
@@ -304,7 +304,7 @@ async fn a_name_and_a_topic_are_set_and_read_back() {
 }
 
 #[tokio::test]
-async fn power_is_given_and_taken_without_touching_the_rest() {
+async fn power_level_change_keeps_other_levels() {
     let (homeserver, alias) = (homeserver(), fresh_alias());
     let (moderator, other) = (user(&homeserver).await, user(&homeserver).await);
     let room_id = make(&homeserver, &private_room(&alias, &moderator)).await;
@@ -318,14 +318,14 @@ async fn power_is_given_and_taken_without_touching_the_rest() {
     let ids = event_ids(&room_id).await;
     homeserver.set_power_level(&room_id, &other, 50).await.unwrap();
     homeserver.set_power_level(&room_id, &user(&homeserver).await, 0).await.unwrap();
-    assert_eq!(event_ids(&room_id).await, ids, "nothing is sent when it is so already");
+    assert_eq!(event_ids(&room_id).await, ids, "an unchanged level sends no event");
 
     homeserver.set_power_level(&room_id, &other, 0).await.unwrap();
     assert_eq!(content(&room_id, "m.room.power_levels").await, before);
 }
 
 #[tokio::test]
-async fn nobody_finds_or_uses_a_discarded_room() {
+async fn discarded_room_is_unfindable_and_unusable() {
     let homeserver = homeserver();
     let (joined, invited, banned) = (user(&homeserver).await, user(&homeserver).await, user(&homeserver).await);
     for by_id in [true, false] {
@@ -335,9 +335,9 @@ async fn nobody_finds_or_uses_a_discarded_room() {
         homeserver.set_power_level(&room_id, &joined, 50).await.unwrap();
         homeserver.invite(&room_id, None, &invited).await.unwrap();
         let ban = json!({"user_id": homeserver.user_id(&banned).unwrap()});
-        assert_eq!(ask(Method::POST, &format!("rooms/{room_id}/ban"), None, &ban).await.0, StatusCode::OK);
+        assert_eq!(send_request(Method::POST, &format!("rooms/{room_id}/ban"), None, &ban).await.0, StatusCode::OK);
 
-        // Again and again, and whether or not one knows which room it was.
+        // Discarding is idempotent, with and without the room id.
         for room in [by_id.then_some(&*room_id), Some(&room_id), None] {
             homeserver.discard_room(&alias, room).await.unwrap();
             assert_eq!(homeserver.find_room(&alias).await.unwrap(), None);
@@ -345,7 +345,7 @@ async fn nobody_finds_or_uses_a_discarded_room() {
                 assert!(!homeserver.joined_rooms(localpart).await.unwrap().contains(&room_id), "{localpart}");
             }
         }
-        // The bot sees what it saw last.
+        // The bot still sees the room's last state before it left.
         assert_eq!(content(&room_id, "m.room.join_rules").await["join_rule"], "invite", "closed before it was emptied");
         let members = homeserver.members(&room_id).await.unwrap();
         assert!(members.iter().all(|member| member.membership == Membership::Ban), "{members:?}");
@@ -354,19 +354,19 @@ async fn nobody_finds_or_uses_a_discarded_room() {
             let error = homeserver.join(&room_id, localpart).await.unwrap_err();
             assert!(matches!(error, Error::NoSuchRoom(_)), "{error:?}");
         }
-        // The alias is free again.
+        // The alias is available again.
         assert_ne!(make(&homeserver, &public_room(&alias)).await, room_id);
     }
 }
 
 #[tokio::test]
-async fn what_was_never_made_or_is_half_made_can_be_discarded() {
+async fn missing_or_incomplete_room_can_be_discarded() {
     let (homeserver, alias) = (homeserver(), fresh_alias());
     homeserver.discard_room(&alias, None).await.unwrap();
-    fail_to_make(&alias, json!({}), "creation_content").await;
+    interrupt_creation(&alias, json!({}), "creation_content").await;
     homeserver.discard_room(&alias, None).await.unwrap();
     assert_eq!(homeserver.find_room(&alias).await.unwrap(), None);
-    fail_to_make(&alias, json!({}), "initial_state").await;
+    interrupt_creation(&alias, json!({}), "initial_state").await;
     let room_id = homeserver.find_room(&alias).await.unwrap().unwrap();
     homeserver.discard_room(&alias, None).await.unwrap();
     assert_eq!(homeserver.find_room(&alias).await.unwrap(), None);
@@ -374,10 +374,10 @@ async fn what_was_never_made_or_is_half_made_can_be_discarded() {
 }
 
 #[tokio::test]
-async fn rooms_of_others_are_not_discarded() {
+async fn refuses_to_discard_rooms_of_others() {
     let (homeserver, owner) = (homeserver(), user(&homeserver()).await);
     let bot = homeserver.bot().unwrap();
-    let (_, made) = ask(Method::POST, "createRoom", Some(&owner), &json!({"preset": "public_chat"})).await;
+    let (_, made) = send_request(Method::POST, "createRoom", Some(&owner), &json!({"preset": "public_chat"})).await;
     let room_id = RoomId::parse(made["room_id"].as_str().unwrap()).unwrap();
     homeserver.join(&room_id, bot.localpart()).await.unwrap();
     let error = homeserver.discard_room(&fresh_alias(), Some(&room_id)).await.unwrap_err();
@@ -387,19 +387,19 @@ async fn rooms_of_others_are_not_discarded() {
 }
 
 #[tokio::test]
-async fn an_alias_outside_our_namespaces_is_not_ours() {
+async fn refuses_alias_outside_our_namespaces() {
     let (homeserver, alias) = (homeserver(), format!("other_{}", fresh_localpart()));
     for error in [
-        homeserver.ensure_room(&public_room(&alias), HalfMade::Discard).await.unwrap_err(),
+        homeserver.ensure_room(&public_room(&alias), IncompleteRoom::Discard).await.unwrap_err(),
         homeserver.discard_room(&alias, Some(&RoomId::parse("!nope:matchday.localhost").unwrap())).await.unwrap_err(),
     ] {
         assert!(matches!(error, Error::NotAllowed { .. }), "{error:?}");
-        assert!(error.is_worth_retrying(), "an operator mends the namespace");
+        assert!(error.is_worth_retrying(), "an operator can correct the namespace");
     }
 }
 
 #[tokio::test]
-async fn an_unknown_room_is_told() {
+async fn unknown_room_is_reported() {
     let (homeserver, localpart) = (homeserver(), user(&homeserver()).await);
     let room_id = RoomId::parse(format!("!{}:matchday.localhost", fresh_localpart())).unwrap();
     for error in [
@@ -426,7 +426,7 @@ async fn an_unknown_room_is_told() {
 }
 
 #[tokio::test]
-async fn an_event_is_seen_as_it_was_sent() {
+async fn event_is_returned_as_sent() {
     let (homeserver, alias, localpart) = (homeserver(), fresh_alias(), user(&homeserver()).await);
     let room_id = make(&homeserver, &public_room(&alias)).await;
     let joined = homeserver.join(&room_id, &localpart).await.unwrap();
@@ -437,7 +437,7 @@ async fn an_event_is_seen_as_it_was_sent() {
 
     let body = json!({"msgtype": "m.text", "body": "Gooal ⚽"});
     let path = format!("rooms/{room_id}/send/m.room.message/{localpart}");
-    let sent = ask(Method::PUT, &path, Some(&localpart), &body).await.1;
+    let sent = send_request(Method::PUT, &path, Some(&localpart), &body).await.1;
     let event_id = sent["event_id"].as_str().unwrap().try_into().unwrap();
     let seen = homeserver.event(&room_id, event_id).await.unwrap().unwrap();
     assert_eq!((seen.sender, seen.kind.as_str()), (homeserver.user_id(&localpart).unwrap(), "m.room.message"));
@@ -445,7 +445,7 @@ async fn an_event_is_seen_as_it_was_sent() {
     assert!(seen.timestamp_ms > 1_700_000_000_000, "{}", seen.timestamp_ms);
 
     let other = make(&homeserver, &public_room(&fresh_alias())).await;
-    assert_eq!(homeserver.event(&other, event_id).await.unwrap(), None, "it is not of that room");
+    assert_eq!(homeserver.event(&other, event_id).await.unwrap(), None, "the event belongs to another room");
     let unknown = "$unknown".try_into().unwrap();
     assert_eq!(homeserver.event(&room_id, unknown).await.unwrap(), None);
 }

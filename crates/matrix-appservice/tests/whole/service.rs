@@ -1,4 +1,4 @@
-//! What concerns the bot, the homeserver as a whole, or a user outside of rooms; on the real homeserver.
+//! Calls about the bot, the homeserver itself, or users outside rooms, against a real homeserver.
 
 use matrix_appservice::{Error, Homeserver, Redaction, Settings};
 use reqwest::{Method, StatusCode};
@@ -6,18 +6,17 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use crate::{
-    pretender::{Answer, Pretender},
-    rooms::{ask, fresh_alias, make, public_room, user},
+    fake_server::{FakeServer, Reply},
+    rooms::{fresh_alias, make, public_room, send_request, user},
     synapse::{fresh_localpart, get, homeserver, settings, variable},
 };
 
-/// With a server admin's token.
 fn with_admin(admin_token: impl Into<SecretString>) -> Homeserver {
     Homeserver::new(Settings { admin_token: Some(admin_token.into()), ..settings() }, reqwest::Client::new())
 }
 
 #[tokio::test]
-async fn the_bot_is_there_once_it_was_asked_for() {
+async fn ensure_bot_registers_the_bot_once() {
     let homeserver = homeserver();
     for _ in 0..2 {
         homeserver.ensure_bot().await.unwrap();
@@ -25,7 +24,7 @@ async fn the_bot_is_there_once_it_was_asked_for() {
     let path = format!("/_matrix/client/v3/profile/{}", homeserver.bot().unwrap());
     assert_eq!(get(&path, &settings().as_token).await.0, StatusCode::OK);
 
-    // Any other name of ours serves as well to see one made.
+    // The real bot may exist already, so a fresh name shows that `ensure_bot` registers it.
     let bot = fresh_localpart();
     let homeserver = Homeserver::new(Settings { bot: bot.clone(), ..settings() }, reqwest::Client::new());
     let path = format!("/_matrix/client/v3/profile/{}", homeserver.user_id(&bot).unwrap());
@@ -35,22 +34,22 @@ async fn the_bot_is_there_once_it_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_list_of_ignored_users_grows_and_shrinks() {
+async fn ignore_list_adds_and_removes_users() {
     let (homeserver, localpart) = (homeserver(), user(&homeserver()).await);
     let [one, two] = ["@one:elsewhere.example", "@two:matchday.localhost"].map(|id| id.try_into().unwrap());
     let path = format!("user/{}/account_data/m.ignored_user_list", homeserver.user_id(&localpart).unwrap());
-    let list = async || ask(Method::GET, &path, Some(&localpart), &json!({})).await;
+    let list = async || send_request(Method::GET, &path, Some(&localpart), &json!({})).await;
 
     homeserver.set_ignored(&localpart, one, false).await.unwrap();
-    assert_eq!(list().await.0, StatusCode::NOT_FOUND, "nothing had to be sent");
+    assert_eq!(list().await.0, StatusCode::NOT_FOUND, "nothing needed to be sent");
     for _ in 0..2 {
         homeserver.set_ignored(&localpart, one, true).await.unwrap();
     }
     assert_eq!(list().await.1, json!({"ignored_users": {one: {}}}));
 
-    // What a client put there stays.
+    // Entries written by a client are kept.
     let by_client = json!({"ignored_users": {one: {"since": 1}}, "org.example": [1, 2]});
-    assert_eq!(ask(Method::PUT, &path, Some(&localpart), &by_client).await.0, StatusCode::OK);
+    assert_eq!(send_request(Method::PUT, &path, Some(&localpart), &by_client).await.0, StatusCode::OK);
     homeserver.set_ignored(&localpart, two, true).await.unwrap();
     assert_eq!(list().await.1, json!({"ignored_users": {one: {"since": 1}, two: {}}, "org.example": [1, 2]}));
     homeserver.set_ignored(&localpart, one, false).await.unwrap();
@@ -63,7 +62,7 @@ async fn a_list_of_ignored_users_grows_and_shrinks() {
 }
 
 #[tokio::test]
-async fn who_is_suspended_leaves_but_does_not_join() {
+async fn suspended_user_can_leave_but_not_join() {
     let (homeserver, localpart) = (with_admin(variable("MATCHDAY_MATRIX__ADMIN_TOKEN")), user(&homeserver()).await);
     let user_id = homeserver.user_id(&localpart).unwrap();
     let (inside, outside) =
@@ -78,7 +77,7 @@ async fn who_is_suspended_leaves_but_does_not_join() {
         homeserver.invite(&inside, Some(&localpart), "alice").await.unwrap_err(),
         homeserver.set_display_name(&localpart, "x").await.unwrap_err(),
     ] {
-        assert!(matches!(&error, Error::Suspended(who) if *who == user_id), "{error:?}");
+        assert!(matches!(&error, Error::Suspended(id) if *id == user_id), "{error:?}");
         assert!(!error.is_worth_retrying());
     }
     homeserver.leave(&inside, &localpart).await.unwrap().unwrap();
@@ -90,7 +89,7 @@ async fn who_is_suspended_leaves_but_does_not_join() {
 }
 
 #[tokio::test]
-async fn only_an_admin_suspends() {
+async fn only_admin_token_can_suspend() {
     let (plain, localpart) = (homeserver(), user(&homeserver()).await);
     let error = plain.set_suspended(&localpart, true).await.unwrap_err();
     assert!(matches!(error, Error::NoAdmin), "{error:?}");
@@ -98,29 +97,29 @@ async fn only_an_admin_suspends() {
     for token in [no_admin, "wrong-token".into(), "wrong\ntoken".into(), settings().as_token] {
         let error = with_admin(token).set_suspended(&localpart, true).await.unwrap_err();
         assert!(matches!(error, Error::NotAdmin(_)), "{error:?}");
-        assert!(error.is_worth_retrying(), "an operator mends it");
+        assert!(error.is_worth_retrying(), "an operator can correct the token");
     }
     let admin = with_admin(variable("MATCHDAY_MATRIX__ADMIN_TOKEN"));
     let error = admin.set_suspended(&fresh_localpart(), true).await.unwrap_err();
     assert!(matches!(error, Error::NoSuchUser(_)), "{error:?}");
-    // Nothing of that suspended anybody.
+    // None of the failed calls suspended the user.
     plain.set_display_name(&localpart, "x").await.unwrap();
 }
 
 #[tokio::test]
-async fn a_registration_without_a_url_is_not_called() {
+async fn ping_fails_for_registration_without_url() {
     let homeserver = homeserver();
     for _ in 0..5 {
         let error = homeserver.ping("matchday", &settings().as_token, "t1").await.unwrap_err();
         assert!(matches!(&error, Error::CannotReachUs { reason } if reason.starts_with("M_URL_NOT_SET")), "{error:?}");
         assert!(error.is_worth_retrying());
     }
-    assert!(!homeserver.is_resting());
+    assert!(!homeserver.is_breaker_open());
 }
 
 #[tokio::test]
-async fn whether_or_not_anybody_listens_the_homeserver_is_there() {
-    // It may be that the service runs at this moment, and it may be that it does not.
+async fn unreachable_service_does_not_open_the_breaker() {
+    // The service may or may not be running during this test.
     let (homeserver, token) = (homeserver(), variable("MATCHDAY_MATRIX__PUSH_TOKEN").into());
     for _ in 0..5 {
         match homeserver.ping("matchday_push", &token, "t1").await {
@@ -128,11 +127,11 @@ async fn whether_or_not_anybody_listens_the_homeserver_is_there() {
             Err(error) => assert!(matches!(error, Error::CannotReachUs { .. }), "{error:?}"),
         }
     }
-    assert!(!homeserver.is_resting());
+    assert!(!homeserver.is_breaker_open());
 }
 
 #[tokio::test]
-async fn a_ping_needs_the_token_of_that_registration() {
+async fn ping_requires_token_of_its_registration() {
     let homeserver = homeserver();
     for (id, token) in [
         ("matchday_push", settings().as_token),
@@ -145,8 +144,8 @@ async fn a_ping_needs_the_token_of_that_registration() {
 }
 
 #[tokio::test]
-async fn the_homeserver_is_there() {
-    assert!(homeserver().is_there().await);
+async fn running_homeserver_is_reported_as_available() {
+    assert!(homeserver().is_available().await);
 }
 
 #[tokio::test]
@@ -155,7 +154,7 @@ async fn redacts_messages_of_deactivated_user() {
     let room = make(&homeserver, &public_room(&fresh_alias())).await;
     homeserver.join(&room, &localpart).await.unwrap();
     let content = json!({"msgtype": "m.text", "body": "mine"});
-    let event = homeserver.say_as(&localpart, &room, "1", &content).await.unwrap();
+    let event = homeserver.send_message_as(&localpart, &room, "1", &content).await.unwrap();
     homeserver.deactivate(&localpart, true).await.unwrap();
     for _ in 0..2 {
         let redaction = homeserver.redact_all(&localpart, std::slice::from_ref(&room)).await.unwrap();
@@ -172,7 +171,7 @@ async fn redacts_messages_of_deactivated_user() {
 
 #[tokio::test]
 async fn failed_redaction_is_not_done() {
-    for (answer, expected) in [
+    for (reply, expected) in [
         (json!({"status": "scheduled"}), Redaction::Running),
         (json!({"status": "active"}), Redaction::Running),
         (json!({"status": "complete", "failed_redactions": {}}), Redaction::Done),
@@ -182,7 +181,7 @@ async fn failed_redaction_is_not_done() {
         ),
         (json!({"status": "failed", "error": "no such room"}), Redaction::Failed("no such room".to_owned())),
     ] {
-        let server = Pretender::start(Answer::json(200, &answer.to_string())).await;
+        let server = FakeServer::start(Reply::json(200, &reply.to_string())).await;
         let settings = Settings { admin_token: Some("admin".into()), ..server.settings() };
         let homeserver = Homeserver::new(settings, reqwest::Client::new());
         assert_eq!(homeserver.redaction("r").await.unwrap(), expected);

@@ -1,4 +1,4 @@
-//! Against the real homeserver that the variables name: what it answers is what the crate relies on.
+//! Tests against the real homeserver from the environment: they verify the Synapse behaviour that the crate relies on.
 
 use std::{
     env,
@@ -11,7 +11,7 @@ use reqwest::StatusCode;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-/// From the environment that `dev/up` writes.
+/// Reads a variable that `dev/up` wrote to `.dev/env`.
 pub(crate) fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run dev/up and source .dev/env first"))
 }
@@ -26,7 +26,7 @@ pub(crate) fn homeserver() -> Homeserver {
     Homeserver::new(settings(), reqwest::Client::new())
 }
 
-/// A localpart that no other test and no other run uses: users are for ever.
+/// Returns a localpart that no other test or run uses, because users cannot be deleted.
 pub(crate) fn fresh_localpart() -> String {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     let micros = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros();
@@ -35,31 +35,31 @@ pub(crate) fn fresh_localpart() -> String {
 
 pub(crate) async fn get(path: &str, token: &SecretString) -> (StatusCode, Value) {
     let url = settings().url.join(path).unwrap();
-    let answer = reqwest::Client::new().get(url).bearer_auth(token.expose_secret()).send().await.unwrap();
-    (answer.status(), answer.json().await.unwrap())
+    let response = reqwest::Client::new().get(url).bearer_auth(token.expose_secret()).send().await.unwrap();
+    (response.status(), response.json().await.unwrap())
 }
 
 async fn whoami(credentials: &Credentials) -> (StatusCode, Value) {
     get("/_matrix/client/v3/account/whoami", &credentials.access_token).await
 }
 
-async fn is_good(credentials: &Credentials) -> bool {
+async fn is_valid(credentials: &Credentials) -> bool {
     match whoami(credentials).await {
         (StatusCode::OK, _) => true,
         (StatusCode::UNAUTHORIZED, body) if body["errcode"] == "M_UNKNOWN_TOKEN" => false,
-        other => panic!("neither good nor ended: {other:?}"),
+        other => panic!("token is neither valid nor revoked: {other:?}"),
     }
 }
 
 #[tokio::test]
-async fn a_user_is_registered_once() {
+async fn user_is_registered_once() {
     let (homeserver, localpart) = (homeserver(), fresh_localpart());
     assert_eq!(homeserver.register(&localpart).await.unwrap(), Registered::New);
-    assert_eq!(homeserver.register(&localpart).await.unwrap(), Registered::AlreadyThere);
+    assert_eq!(homeserver.register(&localpart).await.unwrap(), Registered::AlreadyExists);
 }
 
 #[tokio::test]
-async fn of_callers_that_register_together_one_makes_the_user() {
+async fn concurrent_registrations_create_one_user() {
     let (homeserver, localpart) = (homeserver(), fresh_localpart());
     let (a, b, c, d) = tokio::join!(
         homeserver.register(&localpart),
@@ -72,7 +72,7 @@ async fn of_callers_that_register_together_one_makes_the_user() {
 }
 
 #[tokio::test]
-async fn a_login_is_good_for_its_user_and_device() {
+async fn login_token_is_valid_for_user_and_device() {
     let (homeserver, localpart) = (homeserver(), fresh_localpart());
     homeserver.register(&localpart).await.unwrap();
     let credentials = homeserver.log_in(&localpart, "PHONE", "Pixel 8").await.unwrap();
@@ -87,32 +87,32 @@ async fn a_login_is_good_for_its_user_and_device() {
 }
 
 #[tokio::test]
-async fn a_long_device_name_is_no_reason_to_keep_somebody_out() {
+async fn long_device_name_does_not_prevent_login() {
     let (homeserver, localpart) = (homeserver(), fresh_localpart());
     homeserver.register(&localpart).await.unwrap();
     homeserver.log_in(&localpart, "PHONE", &"ü".repeat(500)).await.unwrap();
 }
 
 #[tokio::test]
-async fn deleting_a_device_ends_its_token_and_no_other() {
+async fn deleting_device_revokes_only_its_token() {
     let (homeserver, localpart) = (homeserver(), fresh_localpart());
     homeserver.register(&localpart).await.unwrap();
     let phone = homeserver.log_in(&localpart, "PHONE", "phone").await.unwrap();
     let tablet = homeserver.log_in(&localpart, "TABLET", "tablet").await.unwrap();
-    assert!(is_good(&phone).await && is_good(&tablet).await);
+    assert!(is_valid(&phone).await && is_valid(&tablet).await);
 
     homeserver.delete_device(&localpart, "PHONE").await.unwrap();
-    assert!(!is_good(&phone).await);
-    assert!(is_good(&tablet).await);
+    assert!(!is_valid(&phone).await);
+    assert!(is_valid(&tablet).await);
 
     homeserver.delete_device(&localpart, "PHONE").await.unwrap();
     homeserver.delete_device(&localpart, "NEVER-THERE").await.unwrap();
     homeserver.delete_device(&fresh_localpart(), "PHONE").await.unwrap();
-    assert!(is_good(&tablet).await);
+    assert!(is_valid(&tablet).await);
 }
 
 #[tokio::test]
-async fn a_users_devices_are_listed() {
+async fn lists_devices_of_user() {
     let (homeserver, localpart) = (homeserver(), fresh_localpart());
     assert!(matches!(homeserver.devices(&localpart).await, Err(Error::NoSuchUser(_))));
     homeserver.register(&localpart).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_users_devices_are_listed() {
 }
 
 #[tokio::test]
-async fn deactivating_ends_everything_for_good() {
+async fn deactivation_is_permanent() {
     let (homeserver, localpart) = (homeserver(), fresh_localpart());
     homeserver.register(&localpart).await.unwrap();
     homeserver.set_display_name(&localpart, "Alice").await.unwrap();
@@ -133,14 +133,14 @@ async fn deactivating_ends_everything_for_good() {
     let tablet = homeserver.log_in(&localpart, "TABLET", "tablet").await.unwrap();
 
     homeserver.deactivate(&localpart, true).await.unwrap();
-    assert!(!is_good(&phone).await && !is_good(&tablet).await);
+    assert!(!is_valid(&phone).await && !is_valid(&tablet).await);
     let (status, _) = get(&format!("/_matrix/client/v3/profile/{}", phone.user_id), &settings().as_token).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 
     let error = homeserver.log_in(&localpart, "AGAIN", "phone").await.unwrap_err();
     assert!(matches!(&error, Error::Deactivated(user_id) if *user_id == phone.user_id), "{error:?}");
     assert!(!error.is_worth_retrying());
-    assert_eq!(homeserver.register(&localpart).await.unwrap(), Registered::AlreadyThere);
+    assert_eq!(homeserver.register(&localpart).await.unwrap(), Registered::AlreadyExists);
 
     homeserver.deactivate(&localpart, true).await.unwrap();
     homeserver.deactivate(&localpart, false).await.unwrap();
@@ -149,7 +149,7 @@ async fn deactivating_ends_everything_for_good() {
 }
 
 #[tokio::test]
-async fn nobody_logs_in_unregistered() {
+async fn unregistered_user_cannot_log_in() {
     let (homeserver, localpart) = (homeserver(), fresh_localpart());
     for error in [
         homeserver.log_in(&localpart, "PHONE", "phone").await.unwrap_err(),
@@ -161,7 +161,7 @@ async fn nobody_logs_in_unregistered() {
 }
 
 #[tokio::test]
-async fn a_display_name_is_set_and_read_back() {
+async fn display_name_is_stored() {
     let (homeserver, localpart) = (homeserver(), fresh_localpart());
     homeserver.register(&localpart).await.unwrap();
     let path = format!("/_matrix/client/v3/profile/{}/displayname", homeserver.user_id(&localpart).unwrap());
@@ -174,7 +174,7 @@ async fn a_display_name_is_set_and_read_back() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_named_as_the_cause() {
+async fn wrong_token_is_reported() {
     let wrong = Settings { as_token: "wrong-token".into(), ..settings() };
     let (homeserver, localpart) = (Homeserver::new(wrong, reqwest::Client::new()), fresh_localpart());
     for error in [
@@ -189,7 +189,7 @@ async fn a_wrong_token_is_named_as_the_cause() {
 }
 
 #[tokio::test]
-async fn users_outside_the_namespace_are_not_ours() {
+async fn refuses_users_outside_the_namespace() {
     let (homeserver, localpart) = (homeserver(), format!("_{}", fresh_localpart()));
     for error in [
         homeserver.register(&localpart).await.unwrap_err(),
@@ -204,7 +204,7 @@ async fn users_outside_the_namespace_are_not_ours() {
 }
 
 #[tokio::test]
-async fn a_wrong_server_name_is_noticed() {
+async fn wrong_server_name_is_detected() {
     let wrong = Settings { server_name: "elsewhere.example".try_into().unwrap(), ..settings() };
     let (homeserver, localpart) = (Homeserver::new(wrong, reqwest::Client::new()), fresh_localpart());
     let error = homeserver.register(&localpart).await.unwrap_err();

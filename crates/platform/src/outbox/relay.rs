@@ -1,4 +1,4 @@
-//! Carries messages from the outbox to `JetStream`.
+//! Publishes messages from the outbox to `JetStream`.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -22,14 +22,15 @@ use crate::{
 
 const BATCH: i64 = 500;
 
-/// One relay publishes at a time, whoever holds the lease; every other process's stands by.
+/// Publishes the outbox. Every process has a relay, but only the holder of the lease publishes.
 ///
-/// Why nothing is lost, even if two relays overlap for a moment (one was paused and wakes up after its lease ended): a
-/// message is deleted only after its acknowledgement. Why nothing is out of order: a message is sent only after the one
-/// before it with the same key was acknowledged, so both relays send each key's messages in order, and `JetStream`
-/// drops what it has seen under the same id. It remembers ids for five minutes; a relay that fell silent for longer
-/// finds its own lease expired before it sends. What a network held back for longer than that may still arrive a second
-/// time: consumers must do nothing twice.
+/// Two relays can overlap briefly, if one was paused and resumes after its lease expired. The guarantees still hold:
+///
+/// - No message is lost: a message is deleted only after `JetStream` acknowledged it.
+/// - Messages of a key stay in order: a message is sent only after the previous one with the same key was acknowledged.
+///   Both relays send each key's messages in order, and `JetStream` drops duplicates by message id.
+/// - `JetStream` remembers ids for five minutes; a relay that was silent for longer finds its lease expired before it
+///   sends. A message that the network delayed even longer can arrive twice, so consumers must be idempotent.
 pub struct Relay {
     db: PgPool,
     streams: Streams,
@@ -40,7 +41,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A relay that looks for messages every `poll`, and at once when `wake` is notified.
+    /// Creates a relay that polls every `poll`, and immediately when `wake` is notified.
     pub fn new(
         db: PgPool,
         streams: Streams,
@@ -52,11 +53,11 @@ impl Relay {
         Self { db, streams, lease, poll, wake, clock }
     }
 
-    /// Works until shutdown, then hands the lease back.
+    /// Publishes until shutdown, then releases the lease.
     pub async fn run(self, shutdown: CancellationToken) {
         let mut pause = self.poll;
         while !shutdown.is_cancelled() {
-            // A turn that shutdown cuts short is repeated by the next relay.
+            // The next relay repeats a turn that shutdown interrupted.
             let turn = tokio::select! {
                 () = shutdown.cancelled() => break,
                 turn = self.turn() => turn,
@@ -69,7 +70,7 @@ impl Relay {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the relay could not publish; messages wait in the outbox");
+                    tracing::warn!(%error, "outbox publication failed; messages wait in the outbox");
                     metrics::counter!("matchday_outbox_failures_total").increment(1);
                     pause = (pause * 2).min(Duration::from_secs(5));
                     self.step_back().await;
@@ -84,36 +85,36 @@ impl Relay {
         self.release().await;
     }
 
-    /// Lets another relay try, which may reach what this one does not; and where the streams are gone, makes them anew.
+    /// Leaves the lease to a relay that may have a working connection, and recreates missing streams.
     async fn step_back(&self) {
         self.release().await;
         if self.streams.is_connected()
             && let Err(error) = self.streams.ensure().await
         {
-            tracing::debug!(%error, "the streams were not made anew");
+            tracing::debug!(%error, "streams not recreated");
         }
     }
 
     async fn release(&self) {
         let released = tokio::time::timeout(Duration::from_secs(2), self.lease.release(&self.db)).await;
         if !matches!(released, Ok(Ok(()))) {
-            tracing::debug!("the relay's lease runs out by itself");
+            tracing::debug!("relay lease not released; it expires");
         }
     }
 
-    /// One look at the outbox; returns how many messages were published.
+    /// Publishes one batch; returns its size.
     async fn turn(&self) -> Result<usize, RelayError> {
-        // A relay that cannot reach NATS leaves the lease to those who can, and only says how long messages wait.
+        // Without NATS, leave the lease to other processes and only report the lag.
         if !self.streams.is_connected() {
-            self.tell_lag(&store::oldest(&self.db, 1).await?);
+            self.record_lag(&store::oldest(&self.db, 1).await?);
             return Ok(0);
         }
         if !self.lease.hold(&self.db).await? {
-            self.tell_lag(&[]);
+            self.record_lag(&[]);
             return Ok(0);
         }
         let waiting = store::oldest(&self.db, BATCH).await?;
-        self.tell_lag(&waiting);
+        self.record_lag(&waiting);
         if waiting.is_empty() {
             return Ok(0);
         }
@@ -126,13 +127,13 @@ impl Relay {
         }
     }
 
-    fn tell_lag(&self, waiting: &[Waiting]) {
+    fn record_lag(&self, waiting: &[Waiting]) {
         let lag = waiting.first().map_or(0.0, |oldest| (self.clock.now() - oldest.created_at).as_seconds_f64());
         metrics::gauge!("matchday_outbox_lag_seconds").set(lag);
     }
 
-    /// Sends in waves: the first message of each key, all at once, then the second of each key whose first was
-    /// acknowledged, and so on.
+    /// Publishes in waves: first the oldest message of each key, concurrently, then the second of each key whose first
+    /// was acknowledged, and so on.
     async fn publish(&self, waiting: Vec<Waiting>) -> (Vec<i64>, Option<RelayError>) {
         let mut queues: BTreeMap<String, VecDeque<Waiting>> = BTreeMap::new();
         for message in waiting {
@@ -151,7 +152,7 @@ impl Relay {
                     }
                 }
             }
-            // Awaited together: one by one, a server that is gone would cost its deadline per message.
+            // Awaited together: one by one, an unavailable server would cost a timeout for each message.
             for (id, outcome) in join_all(sent).await {
                 match outcome {
                     Ok(_) => published.push(id),
@@ -164,14 +165,14 @@ impl Relay {
     }
 }
 
-/// When a message was written, by the id that it was published under.
+/// Time at which a message was written, parsed from its message id.
 pub fn time_of(id: &str) -> Option<OffsetDateTime> {
     let microseconds: i128 = id.rsplit_once('-')?.1.parse().ok()?;
     OffsetDateTime::from_unix_timestamp_nanos(microseconds.checked_mul(1_000)?).ok()
 }
 
 fn envelope(message: &Waiting) -> PublishMessage {
-    // The time makes it unique even if a restored database counts from an earlier id again.
+    // The time keeps the id unique if a restored database reuses row ids.
     let id = format!("{}-{}", message.id, message.created_at.unix_timestamp_nanos() / 1_000);
     PublishMessage::build()
         .message_id(id)
@@ -181,7 +182,7 @@ fn envelope(message: &Waiting) -> PublishMessage {
 
 #[derive(Debug, thiserror::Error)]
 enum RelayError {
-    #[error("the database: {0}")]
+    #[error("database: {0}")]
     Database(#[from] sqlx::Error),
     #[error("NATS: {0}")]
     Nats(#[from] TransportError),

@@ -1,27 +1,26 @@
-//! Settings of the outbox.
+//! Settings of the outbox relay.
 
 use std::time::Duration;
 
 use crate::{section, settings::Conditions};
 
 section! {
-    /// The outbox and its relay.
+    /// The outbox and its relay to NATS.
     outbox: Settings {
-        /// How often the relay looks for messages that another process wrote.
+        /// Interval at which the relay polls for messages written by other processes.
         poll: Duration = "200ms",
-        /// How long a relay that fell silent keeps others waiting.
+        /// Time after which another process takes over from a relay that stopped responding.
         lease: Duration = "10s",
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
     pub fn conditions(&self) -> Conditions {
         vec![
-            (!self.poll.is_zero(), "outbox.poll is 0: the relay would never rest".to_owned()),
+            (!self.poll.is_zero(), "outbox.poll is 0: the relay would poll without a pause".to_owned()),
             (
                 self.lease >= self.poll * 4,
-                "outbox.lease is shorter than four times outbox.poll: relays would take turns all the time".to_owned(),
+                "outbox.lease is shorter than four times outbox.poll: relays would keep losing it".to_owned(),
             ),
         ]
     }

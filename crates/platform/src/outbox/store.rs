@@ -1,11 +1,11 @@
-//! The outbox's SQL.
+//! SQL queries of the outbox.
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 
 use super::Message;
 
-/// A message as it waits.
+/// A message waiting to be published.
 pub(super) struct Waiting {
     pub(super) id: i64,
     pub(super) key: String,
@@ -43,7 +43,7 @@ pub(super) async fn delete(executor: impl PgExecutor<'_>, ids: &[i64]) -> sqlx::
     Ok(())
 }
 
-/// Takes every waiting message out, oldest first, as (subject, payload). For tests, which have no relay.
+/// Takes all messages, oldest first, as (subject, payload). For tests, which run no relay.
 pub async fn take_all(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<(String, serde_json::Value)>> {
     let mut taken = sqlx::query!("delete from outbox returning id, subject, payload").fetch_all(executor).await?;
     taken.sort_by_key(|row| row.id);

@@ -32,7 +32,7 @@ async fn is_empty(db: &PgPool) -> bool {
     left == 0
 }
 
-/// The numbers published for each key, in order.
+/// Published numbers of each key, in order.
 async fn published(streams: &Streams) -> HashMap<String, Vec<usize>> {
     let mut by_key: HashMap<String, Vec<usize>> = HashMap::new();
     for (_, payload) in streams.replay(Stream::Facts).await.expect("read") {
@@ -44,7 +44,7 @@ async fn published(streams: &Streams) -> HashMap<String, Vec<usize>> {
 }
 
 #[tokio::test]
-async fn a_message_is_published_only_if_its_change_was_committed() {
+async fn message_is_published_only_after_commit() {
     with_database(async |options| {
         let (db, streams) =
             (PgPool::connect_with(as_service(&options)).await.expect("connected"), streams_for_tests().await);
@@ -61,17 +61,17 @@ async fn a_message_is_published_only_if_its_change_was_committed() {
         running.await.expect("ended");
         assert_eq!(published(&streams).await, HashMap::from([("k".to_owned(), vec![1])]));
         let leases: i64 = sqlx::query_scalar("select count(*) from leases").fetch_one(&db).await.expect("read");
-        assert_eq!(leases, 0, "a relay that ends hands its lease back");
+        assert_eq!(leases, 0, "a stopped relay releases its lease");
         streams.remove().await;
         db.close().await;
     })
     .await;
 }
 
-/// Each relay has a lease of its own, so that all of them believe to be the only one, all the time. Order and
-/// completeness must not depend on the lease.
+/// Each relay has a separate lease, so all of them publish all the time. Order and completeness must not depend on
+/// the lease.
 #[tokio::test]
-async fn relays_that_overlap_publish_each_key_in_order_and_each_message_once() {
+async fn overlapping_relays_publish_in_order_and_once() {
     with_database(async |options| {
         let (db, streams) =
             (PgPool::connect_with(as_service(&options)).await.expect("connected"), streams_for_tests().await);
@@ -103,21 +103,21 @@ async fn relays_that_overlap_publish_each_key_in_order_and_each_message_once() {
 }
 
 #[tokio::test]
-async fn only_one_holds_a_lease_until_it_ends() {
+async fn lease_has_one_holder_until_it_expires() {
     with_database(async |options| {
         let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
         let lease = |holder: u128, length| Lease::new("one", Uuid::from_u128(holder), length);
         let (first, second) = (lease(1, Duration::from_secs(2)), lease(2, Duration::from_secs(10)));
-        assert!(first.hold(&db).await.expect("asked"));
-        assert!(!second.hold(&db).await.expect("asked"));
+        assert!(first.hold(&db).await.expect("queried"));
+        assert!(!second.hold(&db).await.expect("queried"));
         assert!(first.is_fresh() && !second.is_fresh());
-        eventually("the first lease runs out", async || second.hold(&db).await.expect("asked")).await;
+        eventually("the first lease expires", async || second.hold(&db).await.expect("queried")).await;
         assert!(!first.is_fresh());
-        assert!(!first.hold(&db).await.expect("asked"));
-        first.release(&db).await.expect("asked");
-        assert!(second.hold(&db).await.expect("asked"), "nobody gives back what another holds");
-        second.release(&db).await.expect("asked");
-        assert!(first.hold(&db).await.expect("asked"));
+        assert!(!first.hold(&db).await.expect("queried"));
+        first.release(&db).await.expect("queried");
+        assert!(second.hold(&db).await.expect("queried"), "only the holder can release a lease");
+        second.release(&db).await.expect("queried");
+        assert!(first.hold(&db).await.expect("queried"));
         db.close().await;
     })
     .await;

@@ -7,10 +7,12 @@ use crate::testing::{MockClock, redis_for_tests, unreachable_redis};
 const LIMIT: Limit = Limit { name: "test", burst: 5, every: Duration::from_mins(1) };
 
 proptest! {
-    /// Whatever the arrivals, no window of `burst × every` lets through more than twice the burst, and a refused
-    /// caller who waits as long as it was told is let through.
+    /// For any arrivals, no window of `burst × every` lets through more than twice the burst, and a refused caller that
+    /// waits for `retry_after` is let through.
     #[test]
-    fn never_more_than_the_limit(burst in 1_u32..20, every in 1_u64..1_000, gaps in proptest::collection::vec(0_i64..2_000_000, 1..200)) {
+    fn limit_is_never_exceeded(
+        burst in 1_u32..20, every in 1_u64..1_000, gaps in proptest::collection::vec(0_i64..2_000_000, 1..200),
+    ) {
         let limit = Limit { name: "p", burst, every: Duration::from_millis(every) };
         let (mut now, mut arrival, mut passed) = (1_700_000_000_000_000_i64, 0, Vec::new());
         for gap in gaps {
@@ -34,7 +36,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn redis_decides_as_the_rule_does() {
+async fn redis_script_matches_the_rule() {
     let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
     let (redis, prefix) = redis_for_tests();
     let limiter = RateLimiter::new(redis, &prefix, clock.clone());
@@ -58,7 +60,7 @@ async fn racing_callers_share_one_burst() {
 }
 
 #[tokio::test]
-async fn without_redis_half_the_burst_is_left_and_callers_do_not_wait() {
+async fn half_the_burst_remains_without_redis() {
     let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
     let limiter = RateLimiter::new(unreachable_redis(), "x", clock.clone());
     let began = std::time::Instant::now();
@@ -66,8 +68,8 @@ async fn without_redis_half_the_burst_is_left_and_callers_do_not_wait() {
     for _ in 0..50 {
         allowed += u32::from(limiter.take(LIMIT, "k").await.allowed);
     }
-    assert_eq!(allowed, 2, "half of five");
-    assert!(began.elapsed() < Duration::from_secs(5), "the breaker spares the time-outs");
+    assert_eq!(allowed, 2, "half of the burst of five");
+    assert!(began.elapsed() < Duration::from_secs(5), "the circuit breaker avoids timeouts");
     clock.advance(Span::seconds(120));
     assert!(limiter.take(LIMIT, "k").await.allowed, "one every two minutes");
 }
@@ -75,7 +77,7 @@ async fn without_redis_half_the_burst_is_left_and_callers_do_not_wait() {
 const QUOTA: Quota = Quota { name: "test", most: 5, per: Duration::from_hours(1) };
 
 #[tokio::test]
-async fn a_quota_is_exact_for_racing_processes_and_begins_anew_on_the_hour() {
+async fn quota_is_exact_and_resets_on_the_hour() {
     let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:20 UTC)));
     let (redis, prefix) = redis_for_tests();
     let limiters = [(); 4].map(|()| RateLimiter::new(redis.clone(), &prefix, clock.clone()));
@@ -94,7 +96,7 @@ async fn a_quota_is_exact_for_racing_processes_and_begins_anew_on_the_hour() {
 }
 
 #[tokio::test]
-async fn without_redis_a_process_spends_no_more_than_half_a_quota() {
+async fn half_the_quota_remains_without_redis() {
     let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:20 UTC)));
     let limiter = RateLimiter::new(unreachable_redis(), "x", clock.clone());
     let mut allowed = 0;
@@ -102,13 +104,13 @@ async fn without_redis_a_process_spends_no_more_than_half_a_quota() {
         allowed += u32::from(limiter.count(QUOTA, "k").await.allowed);
     }
     assert_eq!(allowed, 3);
-    assert!(!limiter.count(Quota { most: 0, ..QUOTA }, "nobody").await.allowed, "nothing has no half");
+    assert!(!limiter.count(Quota { most: 0, ..QUOTA }, "none").await.allowed, "half of zero is zero");
     clock.advance(Span::hours(1));
     assert!(limiter.count(QUOTA, "k").await.allowed);
 }
 
 #[tokio::test]
-async fn what_all_spent_with_redis_counts_without_it() {
+async fn shared_count_carries_over_without_redis() {
     let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:20 UTC)));
     let (redis, prefix) = redis_for_tests();
     let [one, two] = [(); 2].map(|()| RateLimiter::new(redis.clone(), &prefix, clock.clone()));
@@ -116,18 +118,18 @@ async fn what_all_spent_with_redis_counts_without_it() {
         assert!(one.count(QUOTA, "k").await.allowed);
     }
     assert!(two.count(QUOTA, "k").await.allowed);
-    // Two failures make a process decide by itself.
+    // Two failures open the circuit breaker.
     for limiter in [&one, &two] {
         limiter.inner.breaker.record(false);
         limiter.inner.breaker.record(false);
     }
-    assert!(!two.count(QUOTA, "k").await.allowed, "it spent one itself, but has heard of three");
-    assert!(one.count(QUOTA, "k").await.allowed, "it has heard of two, and half of five is three");
+    assert!(!two.count(QUOTA, "k").await.allowed, "it counted one itself, but has seen three");
+    assert!(one.count(QUOTA, "k").await.allowed, "it has seen two, and half of five is three");
     assert!(!one.count(QUOTA, "k").await.allowed);
 }
 
 #[tokio::test]
-async fn what_did_not_happen_is_given_back() {
+async fn unused_attempt_is_returned() {
     let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:20 UTC)));
     let (redis, prefix) = redis_for_tests();
     let limiter = RateLimiter::new(redis, &prefix, clock.clone());
@@ -138,7 +140,7 @@ async fn what_did_not_happen_is_given_back() {
     }
     assert_eq!(limiter.count(QUOTA, "k").await.remaining, 4);
     assert_eq!(limiter.take(LIMIT, "k").await.remaining, 4);
-    // What was never taken cannot be given back.
+    // An attempt that was never taken cannot be returned.
     limiter.uncount(QUOTA, "other").await;
     limiter.untake(LIMIT, "other").await;
     assert_eq!(limiter.count(QUOTA, "other").await.remaining, 4);

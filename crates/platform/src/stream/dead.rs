@@ -1,4 +1,4 @@
-//! Work that was given up, and work that nobody is left to do.
+//! Dead letters, and removal of work that has no consumer.
 
 use std::fmt;
 
@@ -12,28 +12,26 @@ use time::OffsetDateTime;
 
 use super::{Stream, Streams, TransportError};
 
-/// A piece of work that was given up.
+/// A work item that was given up.
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
-    /// Its place among the dead letters, by which it is asked for.
+    /// Sequence number in the stream of dead letters.
     pub sequence: u64,
-    /// Where it waited, without prefix.
+    /// Original subject without the prefix.
     pub subject: String,
-    /// The body.
     pub payload: Bytes,
-    /// Why it was given up.
+    /// Error of the last attempt.
     pub reason: String,
-    /// When.
     pub given_up_at: OffsetDateTime,
 }
 
 impl Streams {
-    /// The work on these subjects that was given up, oldest first.
+    /// Dead letters on these subjects, oldest first.
     pub async fn dead(&self, subject: &str) -> Result<Vec<DeadLetter>, TransportError> {
         self.dead_from(subject, 1, usize::MAX).await
     }
 
-    /// The same from a place on, and no more than so many.
+    /// At most `most` dead letters, starting at a sequence number.
     pub async fn dead_from(&self, subject: &str, from: u64, most: usize) -> Result<Vec<DeadLetter>, TransportError> {
         let source = self.source(Stream::Dead).await?;
         let filter = self.subject(&format!("dead.{subject}"));
@@ -51,7 +49,6 @@ impl Streams {
         Ok(letters)
     }
 
-    /// One of them.
     pub async fn dead_letter(&self, sequence: u64) -> Result<Option<DeadLetter>, TransportError> {
         match self.source(Stream::Dead).await?.direct_get(sequence).await {
             Ok(message) => Ok(Some(self.letter(message))),
@@ -60,10 +57,10 @@ impl Streams {
         }
     }
 
-    /// Puts work that was given up back to where it waited, and then takes the dead letter away. Who dies in between
-    /// leaves both; a second try within minutes finds the work there.
+    /// Publishes a dead letter to its original subject, then deletes it. A crash in between leaves both; a second call
+    /// within minutes is deduplicated.
     pub async fn revive(&self, letter: &DeadLetter) -> Result<(), TransportError> {
-        // Not the id that it had: whoever revives work soon after it was first sent would be taken for a repetition.
+        // Not the original id: shortly after the first publication, JetStream would drop the message as a duplicate.
         let id = format!("revived-{}-{}", letter.sequence, letter.given_up_at.unix_timestamp_nanos());
         let message = PublishMessage::build().message_id(id).payload(letter.payload.clone());
         self.send(&letter.subject, message).await?.await?;
@@ -71,7 +68,7 @@ impl Streams {
         deleted.map_err(|error| failed(&error)).map(|_| ())
     }
 
-    /// The subjects, without prefix, on which something waits.
+    /// Subjects, without the prefix, that have waiting messages.
     pub async fn waiting(&self, stream: Stream, subject: &str) -> Result<Vec<String>, TransportError> {
         let source = self.source(stream).await?;
         let subjects = source.info_with_subjects(self.subject(subject)).await.map_err(|error| failed(&error))?;
@@ -79,18 +76,18 @@ impl Streams {
         Ok(subjects.into_iter().map(|(subject, _)| self.bare(&subject)).collect())
     }
 
-    /// The consumers of a stream.
+    /// Names of a stream's consumers.
     pub async fn consumers(&self, stream: Stream) -> Result<Vec<String>, TransportError> {
         self.source(stream).await?.consumer_names().try_collect().await.map_err(|error| failed(&error))
     }
 
-    /// Drops what waits on a subject.
+    /// Deletes all messages on a subject.
     pub async fn discard(&self, stream: Stream, subject: &str) -> Result<(), TransportError> {
         let purged = self.source(stream).await?.purge().filter(self.subject(subject)).await;
         purged.map_err(|error| failed(&error)).map(|_| ())
     }
 
-    /// Ends a consumer for good.
+    /// Deletes a durable consumer.
     pub async fn end_consumer(&self, stream: Stream, name: &str) -> Result<(), TransportError> {
         let deleted = self.source(stream).await?.delete_consumer(name).await;
         deleted.map_err(|error| failed(&error)).map(|_| ())

@@ -39,7 +39,7 @@ async fn consume_until<F>(
 }
 
 #[tokio::test]
-async fn a_passing_failure_is_tried_again_and_then_done() {
+async fn temporary_failure_is_retried() {
     let streams = streams_for_tests().await;
     put(&streams, "work.test.one", "a").await;
     let attempts = Arc::new(Mutex::new(Vec::new()));
@@ -55,10 +55,10 @@ async fn a_passing_failure_is_tried_again_and_then_done() {
 }
 
 #[tokio::test]
-async fn a_consumer_is_idle_once_it_has_done_all_there_is() {
+async fn consumer_is_idle_after_all_work_is_done() {
     let streams = streams_for_tests().await;
     let is_idle = async || streams.is_idle("tester").await.expect("asked");
-    assert!(!is_idle().await, "nobody is there");
+    assert!(!is_idle().await, "the consumer does not exist");
     put(&streams, "work.test.one", "a").await;
     let may_end = Arc::new(tokio::sync::Semaphore::new(0));
     let (held, begun) = (Arc::clone(&may_end), Arc::new(AtomicUsize::new(0)));
@@ -77,7 +77,7 @@ async fn a_consumer_is_idle_once_it_has_done_all_there_is() {
             return false;
         }
         if !was_seen.swap(true, Ordering::SeqCst) {
-            assert!(!is_idle().await, "it is at it");
+            assert!(!is_idle().await, "it is working");
             may_end.add_permits(1);
         }
         is_idle().await
@@ -88,7 +88,7 @@ async fn a_consumer_is_idle_once_it_has_done_all_there_is() {
 }
 
 #[tokio::test]
-async fn hopeless_work_is_set_aside_at_once_and_stubborn_work_after_its_attempts() {
+async fn failed_work_becomes_a_dead_letter() {
     let streams = streams_for_tests().await;
     put(&streams, "work.test.hopeless", "h").await;
     put(&streams, "work.test.stubborn", "s").await;
@@ -152,7 +152,7 @@ async fn two_consumers_share_the_work() {
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_is_tried_again_and_then_set_aside_once() {
+async fn panicking_handler_is_retried_then_dead_lettered() {
     let streams = streams_for_tests().await;
     put(&streams, "work.test.panics", "p").await;
     let calls = Arc::new(AtomicUsize::new(0));
@@ -168,7 +168,7 @@ async fn a_handler_that_panics_is_tried_again_and_then_set_aside_once() {
 }
 
 #[tokio::test]
-async fn a_pause_that_is_longer_than_the_servers_patience_is_kept() {
+async fn pause_longer_than_ack_wait_is_kept() {
     let streams = streams_for_tests().await;
     put(&streams, "work.test.paused", "p").await;
     let calls = Arc::new(Mutex::new(Vec::new()));
@@ -194,7 +194,7 @@ async fn a_pause_that_is_longer_than_the_servers_patience_is_kept() {
 }
 
 #[tokio::test]
-async fn what_was_given_up_is_read_and_put_back() {
+async fn dead_letter_is_listed_and_replayed() {
     let streams = streams_for_tests().await;
     put(&streams, "work.test.one", "a").await;
     put(&streams, "work.test.two", "b").await;
@@ -208,8 +208,8 @@ async fn what_was_given_up_is_read_and_put_back() {
     assert!(streams.dead("work.other.*").await.expect("read").is_empty());
     let letter = streams.dead_letter(dead[0].sequence).await.expect("read").expect("there");
     streams.revive(&letter).await.expect("revived");
-    // Who did not hear that it was done does it again.
-    assert!(streams.revive(&letter).await.is_err(), "there is no such letter any more");
+    // A caller that missed the response repeats the call.
+    assert!(streams.revive(&letter).await.is_err(), "the dead letter was deleted");
     assert!(streams.dead_letter(letter.sequence).await.expect("read").is_none());
     let work = streams.replay(Stream::Work).await.expect("read");
     assert_eq!(work, [("work.test.two".to_owned(), Bytes::from("b"))], "once");
@@ -248,7 +248,7 @@ async fn one_consumer_can_have_several_subjects() {
 }
 
 #[tokio::test]
-async fn the_name_and_the_password_of_the_address_are_shown_to_the_server() {
+async fn credentials_of_the_url_are_sent_to_the_server() {
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
     for (user_info, shown) in [
@@ -262,8 +262,8 @@ async fn the_name_and_the_password_of_the_address_are_shown_to_the_server() {
             let (connection, _) = listener.accept().await.expect("a client");
             let mut connection = BufReader::new(connection);
             let info = br#"INFO {"server_id":"x","version":"2.11.0","max_payload":1048576,"auth_required":true}"#;
-            connection.write_all(info).await.expect("told");
-            connection.write_all(b"\r\n").await.expect("told");
+            connection.write_all(info).await.expect("published");
+            connection.write_all(b"\r\n").await.expect("published");
             let mut line = String::new();
             connection.read_line(&mut line).await.expect("a line");
             line
@@ -272,10 +272,10 @@ async fn the_name_and_the_password_of_the_address_are_shown_to_the_server() {
         let settings = crate::testing::settings(&[("MATCHDAY_NATS__URL", name.as_str())], super::Settings::read);
         let _streams = Streams::connect(&settings).await.expect("it connects in the background");
         let line = server.await.expect("heard");
-        let told: serde_json::Value =
+        let published: serde_json::Value =
             serde_json::from_str(line.trim().strip_prefix("CONNECT ").expect("the first word")).expect("JSON");
         for key in ["user", "pass", "auth_token"] {
-            assert_eq!(told.get(key).filter(|value| !value.is_null()), shown.get(key), "{user_info}: {key}");
+            assert_eq!(published.get(key).filter(|value| !value.is_null()), shown.get(key), "{user_info}: {key}");
         }
     }
 }

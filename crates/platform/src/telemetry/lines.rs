@@ -1,4 +1,4 @@
-//! How a log line is written. Each names the request it belongs to, if it belongs to one.
+//! Formats of log lines. Each line names the request it belongs to, if any.
 
 use std::{
     borrow::Cow,
@@ -21,7 +21,7 @@ use tracing_subscriber::{
 
 use super::CURRENT_REQUEST;
 
-/// One JSON object a line.
+/// One JSON object per line.
 pub(super) struct Json;
 
 impl<S, N> FormatEvent<S, N> for Json
@@ -39,7 +39,7 @@ where
 
 fn write_json(line: &mut Vec<u8>, event: &Event<'_>) -> serde_json::Result<()> {
     let mut time = String::new();
-    // A clock that cannot be written leaves the field empty.
+    // If the time cannot be formatted, the field stays empty.
     let _ = SystemTime.format_time(&mut Writer::new(&mut time));
     let mut serializer = serde_json::Serializer::new(line);
     let mut map = serializer.serialize_map(None)?;
@@ -97,7 +97,7 @@ impl<M: SerializeMap> Visit for Fields<M> {
     }
 }
 
-/// One line for people: time, level, message, then the fields and the request.
+/// Human-readable lines: time, level, message, then the fields and the request.
 pub(super) struct Pretty;
 
 impl<S, N> FormatEvent<S, N> for Pretty
@@ -112,7 +112,7 @@ where
             ("", "", "")
         };
         write!(writer, "{dim}")?;
-        // A clock that cannot be written leaves the field empty.
+        // If the time cannot be formatted, the field stays empty.
         let _ = SystemTime.format_time(&mut writer);
         write!(writer, "{plain} {bright}{:>5}{plain}", event.metadata().level())?;
         let mut fields = Words::default();
@@ -165,7 +165,7 @@ impl Visit for Words {
     }
 }
 
-/// Control characters escaped: text from outside must not begin a line of its own, or colour it.
+/// Escapes control characters: text from outside must not start a new line or change the terminal's colours.
 fn on_one_line(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return Cow::Borrowed(text);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_names_its_request_and_stays_one_line() {
+    async fn json_line_names_its_request_and_stays_one_line() {
         let lines = Lines::default();
         let layer = tracing_subscriber::fmt::layer().with_writer(lines.clone()).event_format(Json);
         let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
@@ -270,7 +270,8 @@ mod tests {
         assert_eq!(
             rest,
             format!(
-                " WARN request failed status=503 milliseconds=633.7 who=\"a b\" request_id=req-1 method=GET route=/here target={target}\n"
+                " WARN request failed status=503 milliseconds=633.7 who=\"a b\" request_id=req-1 method=GET \
+                 route=/here target={target}\n"
             )
         );
     }
@@ -282,6 +283,6 @@ mod tests {
         assert!(!plain.contains('\x1b') && plain.lines().count() == 1, "{plain:?}");
         let coloured = pretty(true, log);
         assert!(coloured.contains("\x1b[31mERROR\x1b[0m") && coloured.lines().count() == 1, "{coloured:?}");
-        assert!(!coloured.contains("\x1b[2K"), "text from outside has no effect on the terminal: {coloured:?}");
+        assert!(!coloured.contains("\x1b[2K"), "text from outside does not affect the terminal: {coloured:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Log lines of a test.
+//! Captures log lines in tests.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use tracing_subscriber::{filter::Targets, fmt::MakeWriter, layer::SubscriberExt 
 /// Targets of the workspace's crates.
 const OURS: [&str; 3] = ["matchday", "platform", "web"];
 
-/// Captures what the current thread logs until it is dropped: in a `tokio::test`, all tasks of the test.
+/// Captures log lines of the current thread until it is dropped. In a `tokio::test`, this covers all tasks of the test.
 pub struct LogCapture {
     text: Text,
     _guard: DefaultGuard,
@@ -21,7 +21,7 @@ pub struct LogCapture {
 struct Text(Arc<Mutex<Vec<u8>>>);
 
 impl LogCapture {
-    /// Begins.
+    /// Starts capturing the current thread's log lines.
     pub fn start() -> Self {
         let text = Text::default();
         let lines = tracing_subscriber::fmt::layer().with_ansi(false).without_time().with_writer(text.clone());
@@ -30,7 +30,7 @@ impl LogCapture {
         Self { text, _guard: tracing::subscriber::set_default(subscriber) }
     }
 
-    /// The lines so far, each with its level, target, message and fields.
+    /// Lines captured so far, each with its level, target, message and fields.
     pub fn lines(&self) -> Vec<String> {
         let text = self.text.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()

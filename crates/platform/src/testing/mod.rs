@@ -1,4 +1,4 @@
-//! Helpers for tests: real dependencies with names of their own, a clock that is moved by hand, and a local HTTP server.
+//! Test helpers: real dependencies under unique names, a manual clock, and a local HTTP server.
 
 #![expect(clippy::missing_panics_doc, reason = "a test that lacks a dependency fails by a panic")]
 
@@ -37,17 +37,17 @@ use crate::{
     stream::{self, Streams},
 };
 
-/// A clock that stands still until it is moved.
+/// A clock that only tests advance.
 #[derive(Debug)]
 pub struct MockClock(Mutex<OffsetDateTime>);
 
 impl MockClock {
-    /// A clock that shows this moment.
+    /// Creates a clock that shows `moment`.
     pub fn at(moment: OffsetDateTime) -> Self {
         Self(Mutex::new(moment))
     }
 
-    /// Lets time pass.
+    /// Moves the clock forward.
     pub fn advance(&self, by: time::Duration) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) += by;
     }
@@ -59,7 +59,7 @@ impl Clock for MockClock {
     }
 }
 
-/// Bytes that look random and are the same in every run.
+/// Pseudorandom bytes that are the same in every run.
 #[derive(Debug)]
 pub struct SeededRandom {
     seed: u64,
@@ -67,7 +67,7 @@ pub struct SeededRandom {
 }
 
 impl SeededRandom {
-    /// A sequence of its own for each seed.
+    /// Creates a generator with its own sequence for each seed.
     pub fn new(seed: u64) -> Self {
         Self { seed, drawn: AtomicU64::new(0) }
     }
@@ -83,41 +83,41 @@ impl Random for SeededRandom {
     }
 }
 
-/// One section of the configuration of the development dependencies, from the environment that `dev/up` writes, changed as
-/// tests need it.
+/// Reads one section of the settings for the development dependencies, from the environment that `dev/up` writes, with
+/// these changes.
 pub fn settings<T>(changes: &[(&str, &str)], read: impl FnOnce(&mut Source) -> Option<T>) -> T {
     let mut variables: BTreeMap<String, String> = std::env::vars().collect();
     variables.extend(changes.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())));
     read(&mut Source::new(variables, None)).expect("run dev/up and source .dev/env first")
 }
 
-/// A name that no other test has.
+/// Returns a name that no other test uses.
 pub fn unique(stem: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    // Seconds first, so that leftovers of aborted runs can be told by age.
+    // Seconds come first, so leftovers of aborted runs can be identified by age.
     #[expect(
         clippy::disallowed_methods,
-        reason = "names of databases are told by their real age, whatever a test's clock shows"
+        reason = "leftover databases are identified by their real age, independent of a test's clock"
     )]
     let seconds = OffsetDateTime::now_utc().unix_timestamp();
     format!("{stem}_{seconds}_{}_{number}", std::process::id())
 }
 
-/// The real Redis, under a prefix of the test's own.
+/// Connects to the real Redis, with a key prefix that no other test uses.
 pub fn redis_for_tests() -> (ConnectionManager, String) {
     let settings = settings(&[], redis_client::Settings::read);
     let redis = redis_client::connect(&settings).expect("a valid URL");
     (redis, unique("test"))
 }
 
-/// A Redis that is not there.
+/// Creates a Redis connection that always fails.
 pub fn unreachable_redis() -> ConnectionManager {
     let changes = [("MATCHDAY_REDIS__URL", "redis://127.0.0.1:1"), ("MATCHDAY_REDIS__TIMEOUT", "200ms")];
     redis_client::connect(&settings(&changes, redis_client::Settings::read)).expect("a valid URL")
 }
 
-/// The real NATS, with streams of the test's own. Call [`Streams::remove`] at the end.
+/// Connects to the real NATS, with streams that no other test uses. Call [`Streams::remove`] at the end.
 pub async fn streams_for_tests() -> Streams {
     let settings = settings(&[("MATCHDAY_NATS__PREFIX", &unique("test"))], stream::Settings::read);
     let streams = Streams::connect(&settings).await.expect("NATS");
@@ -125,7 +125,7 @@ pub async fn streams_for_tests() -> Streams {
     streams
 }
 
-/// Waits until something holds, for what happens in the background.
+/// Waits up to ten seconds until a condition holds.
 pub async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !holds().await {
@@ -134,8 +134,8 @@ pub async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
     }
 }
 
-/// Runs a test with a database of its own, which is gone afterwards whether the test passed or not. It is handed over as
-/// its owner sees it; [`as_service`] is how the service does.
+/// Runs a test with its own database, which is dropped afterwards even if the test fails. The options have the role of
+/// the owner; [`as_service`] changes them to the role of the service.
 pub async fn with_database(test: impl AsyncFnOnce(PgConnectOptions)) {
     let config = settings(&[], database::Settings::read);
     let owner = config.owner_url.as_ref().unwrap_or(&config.url);
@@ -155,14 +155,14 @@ pub async fn with_database(test: impl AsyncFnOnce(PgConnectOptions)) {
     dropped.expect("dropped");
 }
 
-/// The same database as the role that the service runs with.
+/// Options for the same database with the role of the service.
 pub fn as_service(owner: &PgConnectOptions) -> PgConnectOptions {
     let service: PgConnectOptions =
         settings(&[], database::Settings::read).url.expose().parse().expect("a database URL");
-    service.database(owner.get_database().expect("a database of the test's own"))
+    service.database(owner.get_database().expect("the test's database"))
 }
 
-/// A migrated database to copy from; made once for each state of the migrations.
+/// Returns the name of a migrated template database, creating it once for each state of the migrations.
 async fn template(options: &PgConnectOptions) -> String {
     let mut hasher = Sha256::new();
     for migration in MIGRATIONS.iter() {
@@ -175,12 +175,12 @@ async fn template(options: &PgConnectOptions) -> String {
             .bind(&name)
             .fetch_one(admin)
             .await
-            .expect("a look at the databases")
+            .expect("databases listed")
     };
     if exists(&mut admin).await {
         return name;
     }
-    // Tests are processes that start together: one makes the template, under another name until it is whole.
+    // Test processes start concurrently: one creates the template, under another name until it is complete.
     admin.execute("select pg_advisory_lock(hashtextextended('matchday test template', 0))").await.expect("a lock");
     if !exists(&mut admin).await {
         let draft = format!("{name}_draft");
@@ -195,7 +195,7 @@ async fn template(options: &PgConnectOptions) -> String {
     name
 }
 
-/// Runs a test with pools on a database of its own: as the service, and as its owner.
+/// Runs a test with two pools on its own database: as the service, and as the owner.
 pub async fn with_pools(test: impl AsyncFnOnce(PgPool, PgPool)) {
     with_database(async |owner| {
         let pool = |most, options| PgPoolOptions::new().max_connections(most).connect_lazy_with(options);

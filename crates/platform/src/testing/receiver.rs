@@ -1,4 +1,4 @@
-//! A server that stands for whoever is told something over HTTP.
+//! An HTTP server for tests that records requests and returns scripted responses.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,32 +15,26 @@ use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
-/// A request as it came.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// The path, with what follows it.
+    /// Path with the query.
     pub path: String,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The body.
     pub body: Bytes,
-    /// When.
     pub at: Instant,
 }
 
 impl Received {
-    /// A header as text.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The body, which must be JSON.
+    /// Parses the body, which must be JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).expect("JSON")
     }
 }
 
-/// What is answered.
 #[derive(Clone, Debug)]
 pub struct Reply {
     status: u16,
@@ -50,31 +44,31 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// This status, and nothing else.
+    /// Responds with this status and an empty body.
     pub fn status(status: u16) -> Self {
         Self { status, headers: Vec::new(), body: String::new(), after: Duration::ZERO }
     }
 
-    /// Nothing at all.
+    /// Never responds to the request.
     pub fn never() -> Self {
         Self::status(200).after(Duration::from_hours(1))
     }
 
-    /// The same with a header.
+    /// Adds a header to the response.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same with a body.
+    /// Sets the body of the response.
     #[must_use]
     pub fn saying(mut self, body: &str) -> Self {
         body.clone_into(&mut self.body);
         self
     }
 
-    /// The same, so much later.
+    /// Delays the response by this time.
     #[must_use]
     pub fn after(mut self, time: Duration) -> Self {
         self.after = time;
@@ -82,16 +76,15 @@ impl Reply {
     }
 }
 
-/// The server. It is gone when it is dropped.
+/// The server. It stops when dropped.
 pub struct Receiver {
-    /// Where it is.
     pub url: Url,
     seen: Arc<Mutex<Vec<Received>>>,
     _server: AbortOnDropHandle<()>,
 }
 
 impl Receiver {
-    /// A server whose answers are told by how many requests came before, and the request.
+    /// Starts a server. `answer` receives the number of earlier requests and the request.
     pub async fn start(answer: impl Fn(usize, &Received) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}/", listener.local_addr().expect("an address")).parse().expect("a URL");
@@ -120,7 +113,7 @@ impl Receiver {
         Self { url, seen, _server: AbortOnDropHandle::new(server) }
     }
 
-    /// What came so far.
+    /// Requests received so far.
     pub fn seen(&self) -> Vec<Received> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -46,7 +46,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* The settings' file: sections with scalars and lists, which is all that TOML is needed for. */}}
+{{/* The settings file: TOML sections with scalars and lists, which is all that settings need. */}}
 {{- define "matchday.toml" -}}
 {{- range $section, $keys := .Values.settings }}
 {{- if $keys }}
@@ -55,7 +55,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if or (kindIs "bool" $value) (kindIs "int" $value) (kindIs "int64" $value) }}
 {{ $key }} = {{ $value }}
 {{- else if kindIs "float64" $value }}
-{{- /* Numbers of a values file are floats, and large ones would be written with an exponent. */}}
+{{- /* Numbers in a values file are floats; large ones would be printed with an exponent. */}}
 {{ $key }} = {{ if eq (floor $value) $value }}{{ int64 $value }}{{ else }}{{ $value }}{{ end }}
 {{- else if kindIs "slice" $value }}
 {{ $key }} = {{ toJson $value }}
@@ -67,7 +67,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
-{{/* Not empty if the settings turn the console on. */}}
+{{/* Not empty if the settings enable the console. */}}
 {{- define "matchday.hasConsole" -}}
 {{- with .Values.settings.console }}{{ if .enabled }}yes{{ end }}{{ end -}}
 {{- end -}}
@@ -100,7 +100,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* A pod that runs the service; `matchday/private` marks those that have the private listener, which jobs have not. */}}
+{{/* A pod that runs the service; `matchday/private` marks pods with the private listener, which jobs do not have. */}}
 {{- define "matchday.pod" -}}
 {{- $root := .root -}}
 metadata:
@@ -112,7 +112,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
-    # Other settings, other pods.
+    # Restart pods when settings change.
     checksum/settings: {{ include "matchday.toml" $root | sha256sum }}
     {{- if not $root.Values.existingSecret }}
     checksum/secrets: {{ toJson $root.Values.secrets | sha256sum }}
@@ -147,7 +147,7 @@ spec:
         {{- if include "matchday.hasConsole" $root }}
         - {name: console, containerPort: 9092}
         {{- end }}
-      # At the private listener, which answers under any load and is where a process says that it is about to end.
+      # At the private listener, which responds under any load and announces the shutdown of a process.
       startupProbe:
         httpGet: {path: /healthz, port: private}
         {{- toYaml $root.Values.probes.startup | nindent 8 }}

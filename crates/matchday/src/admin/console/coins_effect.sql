@@ -1,5 +1,6 @@
--- What a result would do to wallets. $1 the match, $2 its rules, $3 before when it counts predictions, $4 and $5 its score,
--- $6 what a point is worth. The same as `Paid::bring_to` in `coins/rules.rs`, where it is explained.
+-- Effect of a new result on wallets. $1 match, $2 rules version, $3 the result counts predictions made before this
+-- time, $4 and $5 its score, $6 coins per point. Same rules as `Paid::bring_to` in `coins/rules.rs`, which explains
+-- them.
 with due as (
     select p.user_id,
            greatest(prediction_points($2, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,

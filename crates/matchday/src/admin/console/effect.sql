@@ -1,5 +1,6 @@
--- What a result would be worth beside the one before it. $1 the match, $2 its rules, $3 before when the one before counts
--- predictions, $4 and $5 its score, $6 before when the new one counts them, $7 and $8 its score, $9 how many users are named.
+-- Effect on points of replacing the current result of a match with a new one. $1 match, $2 rules version, $3 the
+-- current result counts predictions made before this time, $4 and $5 its score, $6 the new result counts predictions
+-- made before this time, $7 and $8 its score, $9 number of users to list.
 with judged as materialized (
     select coalesce(b.user_id, a.user_id) as user_id,
            coalesce(prediction_points($2, row(b.prediction, b.home_goals, b.away_goals, b.confidence)::forecast,

@@ -1,7 +1,7 @@
--- The same as `effect.sql` where both results count the same predictions, which is nearly always so, or one of them has no
--- score and is worth nothing to anybody. $1 the match, $2 its rules, $3 before when predictions count, $4 and $5 the score
--- before, $6 and $7 the new one, $8 how many users are named. Millions of people say a few thousand different things, so
--- points are worked out once for each of these.
+-- Faster form of `effect.sql` for the usual case: both results count the same predictions, or one of them has no score
+-- and awards no points. $1 match, $2 rules version, $3 the results count predictions made before this time, $4 and $5
+-- the current score, $6 and $7 the new score, $8 number of users to list. Millions of users make only a few thousand
+-- different forecasts, so points are computed once for each forecast.
 with judged as materialized (
     select prediction, home_goals, away_goals, confidence, users,
            coalesce(prediction_points($2, row(prediction, home_goals, away_goals, confidence)::forecast,
@@ -12,7 +12,7 @@ with judged as materialized (
           from predictions_before($1, $3, -9223372036854775808, 9223372036854775807)
           group by prediction, home_goals, away_goals, confidence) s
 ), most as materialized (
-    -- What those say who gain most, and those who lose most: as many of them as are named, or a few more.
+    -- Forecasts of the users who gain most and who lose most: enough for the users to list, or a few more.
     select *, case when after > before then 1 else 2 end as kind
     from (select *, sum(users) over (order by after - before desc range unbounded preceding exclude group) as gain_more,
                  sum(users) over (order by after - before range unbounded preceding exclude group) as lose_more

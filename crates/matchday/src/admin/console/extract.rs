@@ -1,5 +1,5 @@
-//! Arguments of handlers. The operator's authority is one of them, and so is that a form is ours: a handler cannot forget to
-//! check either.
+//! Extractors of the console. They check the operator's role and the CSRF token of forms, so a handler cannot forget
+//! either check.
 
 use std::{collections::BTreeMap, convert::Infallible, marker::PhantomData, ops::Deref, str::FromStr, time::Duration};
 
@@ -24,16 +24,16 @@ use crate::{
     identity::operators::Operator,
 };
 
-/// How long a request waits for one of the places for pages.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The largest form.
+/// Maximum time a request waits for a permit.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum size of a form.
 const FORM_BYTES: usize = 16 * 1024;
 
-/// Roles as types, for arguments of handlers.
+/// Roles as types, for the signatures of handlers.
 pub(super) mod authority {
     use super::Role;
 
-    /// A least role.
+    /// Minimum role of a handler.
     pub(in crate::admin::console) trait Authority: Send {
         const LEAST: Role;
     }
@@ -50,13 +50,13 @@ pub(super) mod authority {
 }
 use authority::Authority;
 
-/// The verified operator behind a request. Only [`Acting`] and [`Posted`] make one.
+/// The verified operator of a request. Only [`Acting`] and [`Posted`] create one.
 pub(super) struct Identity {
     name: String,
     role: Role,
     mark: String,
-    /// Given back when the response is written.
-    place: OwnedSemaphorePermit,
+    /// Released after the response is rendered.
+    permit: OwnedSemaphorePermit,
 }
 
 impl Identity {
@@ -68,12 +68,12 @@ impl Identity {
         self.role
     }
 
-    /// Whether pages show what needs this role.
+    /// Whether the operator has at least this role.
     pub(super) fn may(&self, role: Role) -> bool {
         self.role >= role
     }
 
-    /// The mark of the operator's forms.
+    /// The CSRF token for the operator's forms.
     pub(super) fn mark(&self) -> &str {
         &self.mark
     }
@@ -84,14 +84,14 @@ impl Identity {
         if role < least {
             return Err(PageError::Forbidden(role, least));
         }
-        let place = tokio::time::timeout(PATIENCE, state.console.places.clone().acquire_owned()).await;
-        let place = place.ok().and_then(Result::ok).ok_or(PageError::Busy)?;
+        let permit = tokio::time::timeout(PERMIT_TIMEOUT, state.console.permits.clone().acquire_owned()).await;
+        let permit = permit.ok().and_then(Result::ok).ok_or(PageError::Busy)?;
         let mark = state.console.key.mark(&name, now);
-        Ok(Self { name, role, mark, place })
+        Ok(Self { name, role, mark, permit })
     }
 }
 
-/// A request of an operator who has at least the role `A`.
+/// A request of an operator with at least the role `A`.
 pub(super) struct Acting<A>(Identity, PhantomData<A>);
 
 impl<A> Deref for Acting<A> {
@@ -102,22 +102,22 @@ impl<A> Deref for Acting<A> {
     }
 }
 
-/// A form that an operator sent who has at least the role `A`.
+/// A form sent by an operator with at least the role `A`.
 pub(super) struct Posted<A> {
     name: String,
     fields: Fields,
-    /// Given back when the work is done.
-    _place: OwnedSemaphorePermit,
+    /// Released after the action.
+    _permit: OwnedSemaphorePermit,
     authority: PhantomData<A>,
 }
 
-/// What is in a query.
-pub(super) struct Asked(pub(super) Fields);
+/// Fields of the query string.
+pub(super) struct Query(pub(super) Fields);
 
 /// The id in the path.
-pub(super) struct Named<T>(pub(super) T);
+pub(super) struct PathId<T>(pub(super) T);
 
-/// Names and values; of those that are given twice, the last.
+/// Form or query fields. If a name occurs twice, the last value counts.
 #[derive(Default)]
 pub(super) struct Fields(BTreeMap<String, String>);
 
@@ -126,33 +126,32 @@ impl Fields {
         Self(url::form_urlencoded::parse(text).into_owned().collect())
     }
 
-    /// What was filled in; nothing where only spaces were.
+    /// Returns the trimmed value, or `None` if it is absent or blank.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// Whether there was such a field at all, filled in or not.
-    pub(super) fn was_given(&self, name: &str) -> bool {
+    /// Whether the field is present, even if it is blank.
+    pub(super) fn is_present(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// The same, as something else; nothing where it is none.
+    /// Returns the parsed value, or `None` if it is absent or invalid.
     pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Option<T> {
         self.get(name)?.parse().ok()
     }
 }
 
 impl<A> Posted<A> {
-    /// What was filled in.
     pub(super) fn fields(&self) -> &Fields {
         &self.fields
     }
 
-    /// The operator, with the reason that the form has.
+    /// Returns the operator with the reason from the form.
     pub(super) fn operator(&self) -> Result<Operator, PageError> {
         let reason = self.fields.get("reason").and_then(rules::reason);
         let reason =
-            reason.ok_or_else(|| PageError::Invalid("Say why, on one line of at most 500 characters.".into()))?;
+            reason.ok_or_else(|| PageError::Invalid("Enter a reason on one line of at most 500 characters.".into()))?;
         Ok(Operator::new(&self.name, reason))
     }
 }
@@ -170,23 +169,24 @@ impl<A: Authority> FromRequest<ConsoleState> for Posted<A> {
 
     async fn from_request(request: Request, state: &ConsoleState) -> Result<Self, PageError> {
         let (parts, body) = request.into_parts();
-        let Identity { name, place, .. } = Identity::admit(&parts, state, A::LEAST).await?;
-        // Browsers say whose page a form was on. The mark alone would do; so would this.
+        let Identity { name, permit, .. } = Identity::admit(&parts, state, A::LEAST).await?;
+        // Browsers state the origin of a form in this header. Either this check or the CSRF token alone would be
+        // sufficient.
         let site = parts.headers.get("sec-fetch-site");
         if site.is_some_and(|site| site != "same-origin") {
-            return Err(PageError::Strange);
+            return Err(PageError::InvalidForm);
         }
         let bytes = axum::body::to_bytes(body, FORM_BYTES).await;
-        let bytes = bytes.map_err(|_| PageError::Invalid("The form is too large or broke off.".into()))?;
+        let bytes = bytes.map_err(|_| PageError::Invalid("The form is too large or incomplete.".into()))?;
         let fields = Fields::read(&bytes);
-        if !state.console.key.knows(fields.get("mark").unwrap_or_default(), &name, state.clock.now()) {
-            return Err(PageError::Strange);
+        if !state.console.key.accepts(fields.get("mark").unwrap_or_default(), &name, state.clock.now()) {
+            return Err(PageError::InvalidForm);
         }
-        Ok(Self { name, fields, _place: place, authority: PhantomData })
+        Ok(Self { name, fields, _permit: permit, authority: PhantomData })
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Asked {
+impl<S: Sync> FromRequestParts<S> for Query {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
@@ -194,7 +194,7 @@ impl<S: Sync> FromRequestParts<S> for Asked {
     }
 }
 
-impl<T: FromStr + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
+impl<T: FromStr + Send, S: Send + Sync> FromRequestParts<S> for PathId<T> {
     type Rejection = PageError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, PageError> {
@@ -204,32 +204,30 @@ impl<T: FromStr + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
     }
 }
 
-/// A page that could not be shown, or something that was not done.
+/// Reason why a page was not shown or an action was refused.
 #[derive(Debug)]
 pub(super) enum PageError {
-    /// The request does not prove who the operator is.
+    /// The request contains no valid proof of the operator's identity.
     Unproven,
-    /// The operator, by this name, has no role.
+    /// The operator with this name has no role.
     NoRole(String),
-    /// The operator's role is not enough: theirs, and the one that is needed.
+    /// The operator's role, and the higher role that is required.
     Forbidden(Role, Role),
     /// Tokens cannot be verified, because the identity provider's keys cannot be read.
     KeysUnavailable,
     /// The path exists, but not for this method.
     WrongMethod,
-    /// A form that is not ours, or an old one.
-    Strange,
-    /// There is no such thing.
+    /// The form has no valid CSRF token, or comes from another site.
+    InvalidForm,
     NotFound(&'static str),
-    /// Something was filled in wrongly.
+    /// The form contains an invalid value.
     Invalid(String),
-    /// It is not so any more, or was so already.
+    /// The state changed in the meantime, or is already as requested.
     Conflict(String),
-    /// Others are looking.
+    /// Too many pages are being rendered.
     Busy,
-    /// A part does not answer.
-    Away(&'static str, String),
-    /// Our fault.
+    /// A dependency is unavailable.
+    Unavailable(&'static str, String),
     Internal(anyhow::Error),
 }
 
@@ -237,7 +235,7 @@ impl From<Refusal> for PageError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Unproven(reason) => {
-                // Only the log has the reason: on the page it would help an attacker who tries tokens and secrets.
+                // Only the log contains the reason. On the page it would help an attacker who tries tokens and secrets.
                 tracing::info!(reason, "console request refused");
                 Self::Unproven
             }
@@ -252,8 +250,8 @@ impl From<Refusal> for PageError {
 
 impl From<sqlx::Error> for PageError {
     fn from(error: sqlx::Error) -> Self {
-        if database::is_passing(&error) {
-            Self::Away("The database", error.to_string())
+        if database::is_transient(&error) {
+            Self::Unavailable("The database", error.to_string())
         } else {
             Self::Internal(error.into())
         }
@@ -264,8 +262,10 @@ impl From<ModerationError> for PageError {
     fn from(error: ModerationError) -> Self {
         match error {
             ModerationError::NoSuchUser => Self::NotFound("user"),
-            ModerationError::InvalidLength => Self::Invalid("A ban or mute lasts from one minute to ten years.".into()),
-            ModerationError::AlreadySo => Self::Conflict("It is so already: somebody else was faster.".into()),
+            ModerationError::InvalidLength => {
+                Self::Invalid("A ban or mute must last from one minute to ten years.".into())
+            }
+            ModerationError::Unchanged => Self::Conflict("The user's status is already as requested.".into()),
             ModerationError::Database(error) => error.into(),
             other => Self::Internal(other.into()),
         }
@@ -277,9 +277,9 @@ impl From<CorrectError> for PageError {
         match error {
             CorrectError::NoSuchMatch => Self::NotFound("match"),
             CorrectError::Changed => {
-                Self::Conflict("The match changed since you looked at it. Nothing was done; look again.".into())
+                Self::Conflict("The match changed after you opened the page. Reload the page and try again.".into())
             }
-            CorrectError::Same => Self::Conflict("The match is so already. Nothing was done.".into()),
+            CorrectError::Same => Self::Conflict("The match already has this status and score.".into()),
             CorrectError::Database(error) | CorrectError::Import(ImportError::Database(error)) => error.into(),
             CorrectError::Import(error) => Self::Internal(error.into()),
         }
@@ -290,9 +290,9 @@ impl From<WebhookError> for PageError {
     fn from(error: WebhookError) -> Self {
         match error {
             WebhookError::NoSuchEndpoint(_) => Self::NotFound("endpoint"),
-            WebhookError::NoSuchLetter(_) => Self::Conflict("This letter is not there any more.".into()),
+            WebhookError::NoSuchLetter(_) => Self::Conflict("This dead letter no longer exists.".into()),
             WebhookError::Database(error) => error.into(),
-            WebhookError::Transport(error) => Self::Away("NATS", error.to_string()),
+            WebhookError::Transport(error) => Self::Unavailable("NATS", error.to_string()),
             other => Self::Internal(other.into()),
         }
     }
@@ -302,13 +302,13 @@ impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         let request = CURRENT_REQUEST.try_with(|current| current.id.as_str().to_owned()).unwrap_or_default();
         let (status, title, text) = match self {
-            Self::Unproven => (StatusCode::FORBIDDEN, "Sign in first", pages::unproven(&request)),
+            Self::Unproven => (StatusCode::FORBIDDEN, "Sign in required", pages::unproven(&request)),
             Self::NoRole(name) => (StatusCode::FORBIDDEN, "No access", pages::no_role(&name)),
             Self::Forbidden(role, least) => (
                 StatusCode::FORBIDDEN,
                 "Not allowed",
-                pages::words(&format!(
-                    "This needs the role {}. You are signed in with the role {}. Nothing was changed.",
+                pages::paragraph(&format!(
+                    "This requires the role {}. Your role is {}. Nothing was changed.",
                     least.name(),
                     role.name()
                 )),
@@ -316,46 +316,44 @@ impl IntoResponse for PageError {
             Self::KeysUnavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Not available",
-                pages::words(
-                    "The console cannot read the signing keys of the identity provider, so it cannot verify who you are. \
-                     Try again in a minute; the log has the cause.",
+                pages::paragraph(
+                    "The console cannot read the signing keys of the identity provider, so it cannot verify your identity. \
+                     Try again in a minute. The log contains the cause.",
                 ),
             ),
             Self::WrongMethod => (
                 StatusCode::METHOD_NOT_ALLOWED,
-                "Not possible here",
-                pages::words("This page does not take this kind of request. Go back and use its form."),
+                "Method not allowed",
+                pages::paragraph("This page does not accept this kind of request. Go back and use its form."),
             ),
-            Self::Strange => (
+            Self::InvalidForm => (
                 StatusCode::FORBIDDEN,
-                "Nothing was done",
-                pages::words(
-                    "This form is too old, was made for somebody else, or came from another site. Go back, load the page again and send it once more.",
+                "Form refused",
+                pages::paragraph(
+                    "This form has expired, belongs to another operator, or came from another site. Go back, reload the page and send it again.",
                 ),
             ),
             Self::NotFound(what) => (StatusCode::NOT_FOUND, "Not found", pages::not_found(what)),
-            Self::Invalid(text) => (StatusCode::UNPROCESSABLE_ENTITY, "Nothing was done", pages::words(&text)),
-            Self::Conflict(text) => (StatusCode::CONFLICT, "Nothing was done", pages::words(&text)),
+            Self::Invalid(text) => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid input", pages::paragraph(&text)),
+            Self::Conflict(text) => (StatusCode::CONFLICT, "Nothing was changed", pages::paragraph(&text)),
             Self::Busy => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Busy",
-                pages::words(
-                    "Others are looking at the console, and it must not take more of the database. Try again shortly.",
-                ),
+                pages::paragraph("Too many console pages are loading at the same time. Try again shortly."),
             ),
-            Self::Away(part, error) => {
-                tracing::warn!(error, "a page of the console was not shown");
+            Self::Unavailable(dependency, error) => {
+                tracing::warn!(error, "console page could not be shown");
                 let text = format!(
-                    "{part} does not answer, or not in time. Try again shortly; /readyz says which parts are up."
+                    "{dependency} is unavailable or too slow. Try again shortly. /readyz shows the state of each dependency."
                 );
-                (StatusCode::SERVICE_UNAVAILABLE, "Not available", pages::words(&text))
+                (StatusCode::SERVICE_UNAVAILABLE, "Not available", pages::paragraph(&text))
             }
             Self::Internal(error) => {
-                tracing::error!(error = %format_args!("{error:#}"), "a page of the console failed");
-                let text = format!("Something went wrong on our side. The log has more under the request {request}.");
-                (StatusCode::INTERNAL_SERVER_ERROR, "Failed", pages::words(&text))
+                tracing::error!(error = %format_args!("{error:#}"), "console page failed");
+                let text = format!("An internal error occurred. The log contains the details under request {request}.");
+                (StatusCode::INTERNAL_SERVER_ERROR, "Internal error", pages::paragraph(&text))
             }
         };
-        pages::answer(status, pages::bare(title, &text))
+        pages::response(status, pages::message_page(title, &text))
     }
 }

@@ -1,4 +1,5 @@
-//! Verification of operators: a request reaches a page only with proof from the proxy in front of the console.
+//! Verification of operators: a request reaches a page only if the proxy in front of the console proves the operator's
+//! identity.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use jsonwebtoken::{Algorithm, Validation, decode, decode_header};
@@ -13,24 +14,24 @@ use super::{
     settings::Settings,
 };
 
-/// Name of the operator where development needs no proof.
+/// Name of the operator in development, where no proof of identity is required.
 pub(super) const DEVELOPER: &str = "developer";
 
-/// An operator who proved who they are.
+/// An operator whose identity is proven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verified {
     pub(super) name: String,
     pub(super) role: Role,
 }
 
-/// Reason why a request is not an operator's.
+/// Reason why the operator of a request could not be verified.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The request has no proof, or one that is not valid.
+    /// The request contains no proof of the operator's identity, or an invalid one.
     Unproven(&'static str),
     /// The operator is verified, but has no role.
     NoRole(String),
-    /// The identity provider's keys cannot be read, so that no token can be verified.
+    /// The identity provider's keys cannot be read, so no token can be verified.
     KeysUnavailable,
 }
 
@@ -40,9 +41,9 @@ pub(super) struct Verifier {
 }
 
 enum Proof {
-    /// No request is accepted: there is nothing to verify operators with.
+    /// No way to verify operators is configured, so no request is accepted.
     Impossible,
-    /// Development on a loopback address: every request is the developer's.
+    /// In development on a loopback address, every request is the developer's.
     NotNeeded,
     Secret(SecretProof),
     Token(Box<TokenProof>),
@@ -79,7 +80,7 @@ impl Verifier {
         Ok(Self { proof, roles: Roles::new(console) })
     }
 
-    /// Fails if the settings name a file of keys that cannot be read.
+    /// Fails if the settings name a key file that cannot be read.
     pub(super) async fn check(&self) -> anyhow::Result<()> {
         match &self.proof {
             Proof::Token(proof) => proof.keys.check().await,
@@ -87,10 +88,10 @@ impl Verifier {
         }
     }
 
-    /// Returns who sent a request, or why that is not known.
+    /// Returns the verified operator of a request, or the reason for a refusal.
     pub(super) async fn verify(&self, headers: &HeaderMap, now: OffsetDateTime) -> Result<Verified, Refusal> {
         let (name, groups) = match &self.proof {
-            Proof::Impossible => return Err(Refusal::Unproven("no way to verify operators is configured")),
+            Proof::Impossible => return Err(Refusal::Unproven("no verification of operators is configured")),
             Proof::NotNeeded if is_local(headers) => {
                 return Ok(Verified { name: DEVELOPER.to_owned(), role: Role::Operator });
             }
@@ -105,8 +106,8 @@ impl Verifier {
     }
 }
 
-/// Whether the browser believes to talk to this machine. A page elsewhere whose name suddenly leads to 127.0.0.1 (DNS
-/// rebinding) could otherwise read the console through the developer's browser.
+/// Whether the browser addressed this machine. Otherwise a foreign page whose name resolves to 127.0.0.1 (DNS
+/// rebinding) could read the console through the developer's browser.
 fn is_local(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(header::HOST) else { return true };
     let host = host.to_str().unwrap_or_default();
@@ -118,13 +119,13 @@ fn is_local(headers: &HeaderMap) -> bool {
     name == "localhost" || name.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// The value of a header that is there exactly once. With two of them, it is not known which one the proxy set.
+/// Returns the value of a header that occurs exactly once. If it occurs twice, the proxy may have set only one of them.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
     let mut values = headers.get_all(name).into_iter();
     values.next().filter(|_| values.next().is_none())
 }
 
-/// Settings hold names of headers only; other names were refused when they were read.
+/// Loading the settings already refused invalid header names.
 fn header_name(setting: &str) -> HeaderName {
     HeaderName::try_from(setting).unwrap_or(HeaderName::from_static("x-not-a-header"))
 }
@@ -144,15 +145,16 @@ impl SecretProof {
         if !self.secrets.contain(secret.as_bytes()) {
             return Err(Refusal::Unproven("the proxy's secret is wrong"));
         }
-        let said = headers.get_all(&self.operator_header).into_iter().map(HeaderValue::as_bytes);
-        let name = rules::operator_name(said).ok_or(Refusal::Unproven("the operator's name is missing or unclear"))?;
+        let values = headers.get_all(&self.operator_header).into_iter().map(HeaderValue::as_bytes);
+        let name =
+            rules::operator_name(values).ok_or(Refusal::Unproven("the operator's name is missing or ambiguous"))?;
         let groups = match (headers.contains_key(&self.groups_header), only(headers, &self.groups_header)) {
             (false, _) => Vec::new(),
             (true, Some(value)) => match std::str::from_utf8(value.as_bytes()) {
                 Ok(groups) => rules::groups(groups),
                 Err(_) => return Err(Refusal::Unproven("the operator's groups are not text")),
             },
-            (true, None) => return Err(Refusal::Unproven("the operator's groups are there more than once")),
+            (true, None) => return Err(Refusal::Unproven("the operator's groups are sent more than once")),
         };
         Ok((name, groups))
     }
@@ -178,12 +180,12 @@ impl TokenProof {
     async fn verify(&self, headers: &HeaderMap, now: OffsetDateTime) -> Result<(String, Vec<String>), Refusal> {
         let value = only(headers, &self.header).ok_or(Refusal::Unproven("the token is missing"))?;
         let token = bearer(value.to_str().unwrap_or_default());
-        // `none` and algorithms that are not known here fail already.
+        // Decoding already refuses `none` and unknown algorithms.
         let head = decode_header(token).map_err(|_| Refusal::Unproven("the token cannot be read"))?;
         if !self.algorithms.contains(&head.alg) {
             return Err(Refusal::Unproven("the token's algorithm is not allowed"));
         }
-        // RFC 7515, section 4.1.11: extensions that must be understood, and are not, make a token invalid.
+        // RFC 7515, section 4.1.11: a token with critical extensions that the recipient does not support is invalid.
         if head.crit.is_some() {
             return Err(Refusal::Unproven("the token has critical extensions"));
         }
@@ -195,7 +197,7 @@ impl TokenProof {
         validation.set_issuer(&[&self.issuer]);
         validation.set_audience(&self.audiences);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
-        // Checked below, by the service's own clock.
+        // Checked below with the service's clock.
         validation.validate_exp = false;
         let claims = decode::<Map<String, Value>>(token, &key, &validation).map_err(|error| {
             use jsonwebtoken::errors::ErrorKind::{
@@ -219,7 +221,7 @@ impl TokenProof {
     }
 }
 
-/// The token without the scheme before it.
+/// Removes the scheme in front of a token.
 fn bearer(value: &str) -> &str {
     match value.split_once(' ') {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),

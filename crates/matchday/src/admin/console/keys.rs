@@ -1,9 +1,9 @@
-//! Signing keys of the identity provider (JWKS), read from a URL or a file and kept in memory.
+//! Signing keys of the identity provider (JWKS), read from a URL or a file and cached in memory.
 //!
-//! - Keys are read when the first token needs one, again when they are an hour old, and when a token names an unknown key.
-//! - Reads are at least 30 seconds apart, one at a time: tokens with invented key ids cannot make the service call the
-//!   provider more often.
-//! - If a read fails, the keys before it stay in use for up to a day.
+//! - Keys are read when the first token needs one, when they are an hour old, and when a token names an unknown key.
+//! - Reads are at least 30 seconds apart, one at a time. So tokens with invented key ids cannot make the service call
+//!   the provider more often.
+//! - If a read fails, the previous keys stay in use for up to a day.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,32 +21,31 @@ use time::{Duration, OffsetDateTime};
 use tokio::sync::Mutex;
 use url::Url;
 
-/// Keys are read again after this time.
+/// Age after which keys are read again.
 const FRESH: Duration = Duration::HOUR;
-/// Keys are not used any longer after this time.
+/// Age after which keys are no longer used.
 const USABLE: Duration = Duration::DAY;
-/// Shortest time between two reads.
+/// Minimum time between two reads.
 const PAUSE: Duration = Duration::seconds(30);
-/// Longest time that one read may take. A request waits for it.
+/// Maximum duration of a read. A request waits for it.
 const TIMEOUT: StdDuration = StdDuration::from_secs(5);
-/// The largest set that is read.
+/// Maximum size of a key set.
 const MOST_BYTES: usize = 256 * 1024;
-/// The most keys of a set that are kept.
+/// Maximum number of keys that are kept from a set.
 const MOST_KEYS: usize = 100;
 
-/// Origin of the keys.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     Url(Url),
     File(PathBuf),
 }
 
-/// Reason why there is no key for a token.
+/// Reason why no key was found for a token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoKey {
-    /// The set does not have it.
+    /// The set does not contain the key.
     Unknown,
-    /// There is no set: it could never be read, or the last time was too long ago.
+    /// No set is usable: it was never read, or the last successful read is too old.
     Unavailable,
 }
 
@@ -54,7 +53,7 @@ pub(super) struct Keys {
     source: Source,
     client: reqwest::Client,
     set: RwLock<Option<Set>>,
-    /// Time of the last attempt to read. Holding the lock is the permission to read.
+    /// Time of the last attempt to read. Only the holder of the lock may read.
     tried_at: Mutex<Option<OffsetDateTime>>,
 }
 
@@ -79,7 +78,7 @@ impl Keys {
         Ok(Self { source, client, set: RwLock::default(), tried_at: Mutex::default() })
     }
 
-    /// Returns the key that a token with this header must be signed with.
+    /// Returns the key with which a token with this header must be signed.
     pub(super) async fn find(
         &self,
         id: Option<&str>,
@@ -101,7 +100,8 @@ impl Keys {
         self.set.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the keys, unless that was tried a moment ago: requests that waited for the lock use what the first one read.
+    /// Reads the keys, unless the last attempt is too recent. Requests that waited for the lock use the keys that the
+    /// first one read.
     async fn refresh(&self, now: OffsetDateTime) {
         let mut tried_at = self.tried_at.lock().await;
         if tried_at.is_some_and(|tried_at| now - tried_at < PAUSE) {
@@ -115,13 +115,17 @@ impl Keys {
                 *self.set.write().unwrap_or_else(PoisonError::into_inner) = Some(set);
             }
             Err(error) => {
-                tracing::warn!(error = %format_args!("{error:#}"), source = %self.source, "console signing keys not read");
+                tracing::warn!(
+                    error = %format_args!("{error:#}"),
+                    source = %self.source,
+                    "console signing keys could not be read"
+                );
             }
         }
     }
 
-    /// Reads a file once, so that a process with a wrong path does not start. A URL is left for later: the provider may be
-    /// down when the service starts.
+    /// Reads a key file once, because a process with a wrong path must not start. A URL is not checked, because the
+    /// provider may be down when the service starts.
     pub(super) async fn check(&self) -> anyhow::Result<()> {
         match &self.source {
             Source::File(_) => self.read().await.map(|_| ()),
@@ -142,7 +146,7 @@ impl Keys {
 
     async fn fetch(&self, url: &Url) -> anyhow::Result<Vec<u8>> {
         let mut response = self.client.get(url.clone()).send().await?.error_for_status()?;
-        anyhow::ensure!(response.status().is_success(), "the status is {}", response.status());
+        anyhow::ensure!(response.status().is_success(), "unexpected status {}", response.status());
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await? {
             bytes.extend_from_slice(&chunk);
@@ -170,8 +174,8 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Keeps the public keys that can verify signatures. Keys of types that are not known here are left out, as RFC 7517 (section
-/// 5) asks: a provider may add them at any time.
+/// Keeps the public keys that can verify signatures. Keys of unknown types are skipped, as RFC 7517 (section 5)
+/// requires: a provider may add them at any time.
 fn parse(bytes: &[u8]) -> anyhow::Result<Vec<Jwk>> {
     let document: Document = serde_json::from_slice(bytes)?;
     let keys: Vec<Jwk> = document
@@ -193,7 +197,7 @@ fn verifies(key: &Jwk) -> bool {
 }
 
 impl Set {
-    /// Without an id, the only key that fits the algorithm.
+    /// Returns the key with this id. Without an id, returns the key if exactly one fits the algorithm.
     fn key(&self, id: Option<&str>, of: Algorithm) -> Option<DecodingKey> {
         let mut fitting = self.keys.iter().filter(|key| fits(key, of));
         let key = if let Some(id) = id {
@@ -209,8 +213,8 @@ impl Set {
     }
 }
 
-/// Whether a key is made for an algorithm. The key decides, not the token: otherwise the token's sender would choose how its
-/// signature is checked.
+/// Whether a key may be used with an algorithm. The key decides, not the token: otherwise the sender of a token could
+/// choose how its signature is checked.
 fn fits(key: &Jwk, of: Algorithm) -> bool {
     let by_type = match &key.algorithm {
         AlgorithmParameters::RSA(_) => of.family() == AlgorithmFamily::Rsa,

@@ -1,7 +1,7 @@
-//! The console: pages for operators, on a listener of its own. A proxy with single sign-on in front of it proves who the
-//! operator is; the operator's role decides what they see and may do.
+//! The operator console, on a separate listener. A single sign-on proxy in front of it proves who the operator is. The
+//! operator's role decides which pages and actions are allowed.
 //!
-//! Nothing is done here that the command line does not do too, by the same services.
+//! The command line offers the same actions and uses the same services.
 
 mod extract;
 mod handlers;
@@ -26,11 +26,11 @@ use axum::{
 pub use self::rules::Role;
 pub use self::state::{ConsoleState, Services};
 
-/// A route: its method, its path, and the least role for it; none where no operator is needed. The handler's arguments
-/// enforce the role. The table states it a second time, and a test compares the two.
+/// Method, path and minimum role of a route. Routes without a role need no operator. The handler's arguments enforce
+/// the role. A test compares the table with the handlers.
 pub(crate) type Route = (&'static str, &'static str, Option<Role>);
 
-/// Declares the router and the table of its routes at once, so that no route can be missing in the table.
+/// Declares the router and the route table together, so the table always contains every route.
 macro_rules! routes {
     ($($method:ident $path:literal => $handler:ident: $role:expr;)*) => {
         pub(crate) const ROUTES: &[Route] = &[$((stringify!($method), $path, $role)),*];
@@ -58,7 +58,7 @@ routes! {
     get "/console/users/{id}" => show_user: Some(Role::Viewer);
     post "/console/users/{id}/restriction" => restrict_user: Some(Role::Moderator);
     get "/console/reports" => list_reports: Some(Role::Viewer);
-    post "/console/reports/{id}" => deal_with_report: Some(Role::Moderator);
+    post "/console/reports/{id}" => handle_report: Some(Role::Moderator);
     get "/console/sms" => show_sms: Some(Role::Viewer);
     post "/console/sms/open" => open_sms: Some(Role::Operator);
     get "/console/queues" => show_queues: Some(Role::Viewer);
@@ -68,7 +68,7 @@ routes! {
     get "/console/audit" => show_audit: Some(Role::Viewer);
 }
 
-/// Paths for the names of routes in logs and metrics.
+/// Paths for route names in logs and metrics.
 pub(crate) fn paths() -> BTreeSet<&'static str> {
     ROUTES.iter().map(|(_, path, _)| *path).collect()
 }

@@ -1,4 +1,4 @@
-//! Who an operator is and what they may do, and what proves that a form is ours; no I/O.
+//! Roles of operators, claims of tokens and CSRF tokens of forms; no I/O.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Map, Value};
@@ -8,29 +8,29 @@ use time::OffsetDateTime;
 
 use super::settings::Settings;
 
-/// The longest name of an operator.
+/// Maximum length of an operator's name in characters.
 const LONGEST_NAME: usize = 200;
-/// The longest reason.
+/// Maximum length of a reason in characters.
 const LONGEST_REASON: usize = 500;
-/// Difference between our clock and the identity provider's that is tolerated, in seconds.
+/// Tolerated difference between the service's clock and the identity provider's, in seconds.
 const CLOCK_SKEW: f64 = 60.0;
-/// Entries of role settings with this prefix name an operator, all others a group. Without it, users who can choose their own
+/// Prefix of role entries that name an operator; all other entries name a group. Without it, users who can choose their
 /// name could take the name of a group.
 const PERSON: &str = "user:";
 
-/// What an operator may do. Each role includes the ones before it.
+/// Role of an operator. Each role includes the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Look at every page.
+    /// May view every page.
     Viewer,
-    /// Handle reports, mute and ban users.
+    /// May also handle reports, and mute and ban users.
     Moderator,
-    /// Everything.
+    /// May perform every action.
     Operator,
 }
 
 impl Role {
-    /// As pages and logs show it.
+    /// Name for pages and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -40,7 +40,7 @@ impl Role {
     }
 }
 
-/// Groups and operators that have a role, from the settings.
+/// Groups and operators with a role, from the settings.
 #[derive(Clone, Debug)]
 pub(super) struct Roles(Vec<(Role, String)>);
 
@@ -54,7 +54,7 @@ impl Roles {
         Self(lists.into_iter().flat_map(|(role, list)| list.iter().map(move |entry| (role, entry.clone()))).collect())
     }
 
-    /// The highest role that an operator has by name or by group.
+    /// Returns the operator's highest role, by name or by group.
     pub(super) fn of(&self, name: &str, groups: &[String]) -> Option<Role> {
         let has = |entry: &str| match entry.strip_prefix(PERSON) {
             Some(person) => person == name,
@@ -64,7 +64,7 @@ impl Roles {
     }
 }
 
-/// Digests of the secrets that a proxy may send. Comparing digests takes the same time for every length and every secret.
+/// Digests of the accepted proxy secrets. Comparing digests takes the same time for every length and every secret.
 #[derive(Clone)]
 pub(super) struct ProxySecrets(Vec<[u8; 32]>);
 
@@ -79,12 +79,12 @@ impl ProxySecrets {
     }
 }
 
-/// Groups out of a header: names separated by commas.
+/// Parses groups separated by commas.
 pub(super) fn groups(header: &str) -> Vec<String> {
     header.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect()
 }
 
-/// Whether a token is valid at this moment. A token without an end is not.
+/// Whether a token is currently valid. A token without an expiry is never valid.
 pub(super) fn is_current(claims: &Map<String, Value>, now: OffsetDateTime) -> bool {
     #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are far below 2^53")]
     let now = now.unix_timestamp() as f64;
@@ -96,8 +96,8 @@ pub(super) fn is_current(claims: &Map<String, Value>, now: OffsetDateTime) -> bo
     ends && begins
 }
 
-/// The operator that a token names. An email address that the provider has not verified is not a name: its user may have
-/// entered another person's.
+/// Returns the operator's name from a token. An unverified email address is not accepted as a name, because a user may
+/// have entered another person's address.
 pub(super) fn named_by(claims: &Map<String, Value>, claim: &str) -> Option<String> {
     if claim == "email" && claims.get("email_verified").is_some_and(|verified| !is_true(verified)) {
         return None;
@@ -105,12 +105,12 @@ pub(super) fn named_by(claims: &Map<String, Value>, claim: &str) -> Option<Strin
     operator_name([claims.get(claim)?.as_str()?.as_bytes()])
 }
 
-/// Some providers write truth values as text.
+/// Some providers send booleans as text.
 fn is_true(value: &Value) -> bool {
     value.as_bool().unwrap_or_else(|| value.as_str() == Some("true"))
 }
 
-/// Groups that a token names: in the claim of that name, or else where its dots lead.
+/// Returns the groups in a token. The claim is looked up by its full name first, then as a path separated by dots.
 pub(super) fn groups_in(claims: &Map<String, Value>, claim: &str) -> Vec<String> {
     let at_path = || {
         let mut steps = claim.split('.');
@@ -124,26 +124,27 @@ pub(super) fn groups_in(claims: &Map<String, Value>, claim: &str) -> Vec<String>
     }
 }
 
-/// What forms are marked with. It is made from a secret that all processes share, so that any of them knows the forms of
-/// the others.
+/// Key for the CSRF tokens of forms. It is derived from a secret that all processes share, so any process accepts forms
+/// of the others.
 #[derive(Clone)]
 pub(super) struct FormKey(Hmac<Sha256>);
 
 impl FormKey {
     pub(super) fn new(secret: &str) -> Self {
-        // HMAC takes a key of any length, so it cannot fail.
+        // HMAC accepts keys of any length, so this cannot fail.
         let mut own = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("a key of any length");
         own.update(b"matchday console forms");
         Self(Hmac::new_from_slice(&own.finalize().into_bytes()).expect("a key of any length"))
     }
 
-    /// The mark of an operator's forms, today.
+    /// Returns the operator's CSRF token of this day.
     pub(super) fn mark(&self, operator: &str, now: OffsetDateTime) -> String {
         hex::encode(self.of_day(operator, day(now)).finalize().into_bytes())
     }
 
-    /// Whether a form is this operator's, of today or yesterday: who works past midnight need not begin again.
-    pub(super) fn knows(&self, mark: &str, operator: &str, now: OffsetDateTime) -> bool {
+    /// Whether a CSRF token is this operator's, of today or yesterday. Accepting yesterday's keeps forms valid past
+    /// midnight.
+    pub(super) fn accepts(&self, mark: &str, operator: &str, now: OffsetDateTime) -> bool {
         let Ok(mark) = hex::decode(mark) else { return false };
         [0, 1].into_iter().any(|ago| self.of_day(operator, day(now) - ago).verify_slice(&mark).is_ok())
     }
@@ -160,24 +161,25 @@ fn day(now: OffsetDateTime) -> i64 {
     now.unix_timestamp().div_euclid(86_400)
 }
 
-/// What a proxy calls an operator. Said twice, nobody knows which one the proxy said and which one was let through.
-pub(super) fn operator_name<'a>(said: impl IntoIterator<Item = &'a [u8]>) -> Option<String> {
-    let mut said = said.into_iter();
-    let (first, second) = (said.next()?, said.next());
+/// Returns the operator's name from the proxy's header values. If there are two values, it is unclear which one the
+/// proxy set, so both are refused.
+pub(super) fn operator_name<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<String> {
+    let mut values = values.into_iter();
+    let (first, second) = (values.next()?, values.next());
     let name = std::str::from_utf8(first).ok()?.trim();
     let fits = (1..=LONGEST_NAME).contains(&name.chars().count()) && !name.chars().any(char::is_control);
     (fits && second.is_none()).then(|| name.to_owned())
 }
 
-/// Why somebody does something: a few words on one line.
+/// Validates a reason: one line of 1 to 500 characters.
 pub(super) fn reason(text: &str) -> Option<&str> {
     let text = text.trim();
     let fits = (1..=LONGEST_REASON).contains(&text.chars().count()) && !text.chars().any(char::is_control);
     fits.then_some(text)
 }
 
-/// What a reported message says, for people: its text, or all of it where it has none.
-pub(super) fn said(content: &str) -> String {
+/// Returns the text of a reported message, or its whole content if it has no text.
+pub(super) fn message_text(content: &str) -> String {
     let value: Option<serde_json::Value> = serde_json::from_str(content).ok();
     let body = value.as_ref().and_then(|value| value["body"].as_str());
     body.unwrap_or(content).to_owned()
@@ -192,15 +194,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_is_known_by_its_operator_until_the_end_of_the_next_day() {
+    fn csrf_token_is_valid_until_next_day_ends() {
         let (key, now) = (FormKey::new("00ff"), datetime!(2026-11-20 23:59 UTC));
         let mark = key.mark("ola", now);
-        assert!(key.knows(&mark, "ola", now) && key.knows(&mark, "ola", now + Duration::minutes(2)));
-        assert!(!key.knows(&mark, "ola", now + Duration::hours(25)), "two days later");
-        assert!(!key.knows(&mark, "ida", now) && !FormKey::new("00fe").knows(&mark, "ola", now));
-        assert!(FormKey::new("00ff").knows(&mark, "ola", now), "another process");
+        assert!(key.accepts(&mark, "ola", now) && key.accepts(&mark, "ola", now + Duration::minutes(2)));
+        assert!(!key.accepts(&mark, "ola", now + Duration::hours(25)), "two days later");
+        assert!(!key.accepts(&mark, "ida", now) && !FormKey::new("00fe").accepts(&mark, "ola", now));
+        assert!(FormKey::new("00ff").accepts(&mark, "ola", now), "another process");
         for nonsense in ["", "zz", &mark[..62], &mark.replace('a', "b")] {
-            assert!(nonsense == mark || !key.knows(nonsense, "ola", now), "{nonsense}");
+            assert!(nonsense == mark || !key.accepts(nonsense, "ola", now), "{nonsense}");
         }
     }
 
@@ -232,11 +234,11 @@ mod tests {
     #[test]
     fn name_like_a_group_gives_no_role() {
         let roles = roles(&[], &[], &["sre", "user:ola"]);
-        assert_eq!(roles.of("sre", &[]), None, "an operator who calls themselves like a group");
+        assert_eq!(roles.of("sre", &[]), None, "an operator with the name of a group");
         assert_eq!(
             roles.of("eve", &["ola".to_owned(), "user:ola".to_owned()]),
             None,
-            "a group called like an operator"
+            "a group with the name of an operator"
         );
     }
 
@@ -313,20 +315,20 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_is_named_once_and_plainly() {
-        let name = |said: &[&str]| operator_name(said.iter().map(|text| text.as_bytes()));
+    fn operator_name_must_be_single_and_printable() {
+        let name = |values: &[&str]| operator_name(values.iter().map(|text| text.as_bytes()));
         assert_eq!(name(&[" ola@example.org "]).as_deref(), Some("ola@example.org"));
         assert_eq!(name(&["Żaneta"]).as_deref(), Some("Żaneta"));
-        for nobody in [&[][..], &[""], &[" "], &["ola", "ida"], &["o\u{7}la"], &["x".repeat(201).as_str()]] {
-            assert_eq!(name(nobody), None, "{nobody:?}");
+        for invalid in [&[][..], &[""], &[" "], &["ola", "ida"], &["o\u{7}la"], &["x".repeat(201).as_str()]] {
+            assert_eq!(name(invalid), None, "{invalid:?}");
         }
         assert_eq!(operator_name([&b"\xff"[..]]), None);
     }
 
     #[test]
-    fn messages_are_shown_as_people_wrote_them() {
-        assert_eq!(said(r#"{"body": "hi <b>", "msgtype": "m.text"}"#), "hi <b>");
-        assert_eq!(said(r#"{"ciphertext": "x"}"#), r#"{"ciphertext": "x"}"#);
-        assert_eq!(said("cut o"), "cut o");
+    fn reported_messages_show_their_text() {
+        assert_eq!(message_text(r#"{"body": "hi <b>", "msgtype": "m.text"}"#), "hi <b>");
+        assert_eq!(message_text(r#"{"ciphertext": "x"}"#), r#"{"ciphertext": "x"}"#);
+        assert_eq!(message_text("cut o"), "cut o");
     }
 }

@@ -1,5 +1,5 @@
-//! Looking, for operators. Every look is bounded in time and in rows, and sees one state of the database; only a few are
-//! under way at once. What operators do is done by the services of the features.
+//! Read models for operators. Every query is limited in time and rows and reads one database snapshot, and only a few
+//! run at the same time. The services of the features perform the operators' actions.
 
 use std::sync::Arc;
 
@@ -23,46 +23,44 @@ use super::{
 use crate::{
     catalogue::fixtures::service::Correction,
     identity::{
-        operators::{self, Operator, service::Deed},
+        operators::{self, Operator, service::Action},
         phone::Phone,
     },
 };
 
-/// How many pages are written at once in this process. Each takes one connection to the database.
-const AT_ONCE: usize = 3;
+/// Maximum number of pages that this process renders at the same time. Each uses one database connection.
+const MAX_CONCURRENT: usize = 3;
 
-/// How many rows a list has.
+/// Number of rows on a page of a list.
 pub(super) const PAGE: i64 = 25;
 
-/// The console.
+/// Queries and form keys of the console.
 #[derive(Clone)]
 pub struct Console {
     db: PgPool,
     clock: Arc<dyn Clock>,
     per_point: i64,
-    pub(super) places: Arc<Semaphore>,
+    pub(super) permits: Arc<Semaphore>,
     pub(super) key: FormKey,
     pub(super) verifier: Arc<Verifier>,
 }
 
-/// What waits in the database for somebody.
+/// Counts for the overview.
 pub struct Waiting {
-    /// Messages that the relay has not published.
+    /// Messages that the relay has not published yet.
     pub outbox: Backlog,
-    /// Reports that nobody has looked at.
+    /// Number of open reports.
     pub reports: i64,
 }
 
-/// Rows of a list, and whether there are more.
+/// A page of a list.
 pub struct Listed<T> {
-    /// The rows.
     pub rows: Vec<T>,
-    /// Whether there are more after them.
     pub has_more: bool,
 }
 
 impl<T> Listed<T> {
-    /// One more than a page was asked for.
+    /// Cuts the rows to one page. Queries read one row more than a page to detect whether there are more.
     fn cut(mut rows: Vec<T>) -> Self {
         let most = usize::try_from(PAGE).unwrap_or(usize::MAX);
         let has_more = rows.len() > most;
@@ -71,125 +69,120 @@ impl<T> Listed<T> {
     }
 }
 
-/// Selection of reports.
 #[derive(Clone, Debug, Default)]
 pub struct ReportFilter {
-    /// Closed ones instead of open ones.
+    /// Selects closed reports instead of open ones.
     pub is_closed: bool,
-    /// `#` and an id, or a text in the message, the reason, the resolution, or the names of sender and reporter.
+    /// `#` and an id, or a text in the message, the reason, the resolution, or the name of the sender or reporter.
     pub text: Option<String>,
-    /// Number of the page, from 0.
+    /// Page number, starting at 0.
     pub page: i64,
 }
 
-/// All of a match that an operator wants to see.
+/// Data for the page of a match.
 pub struct MatchView {
-    /// The match.
     pub row: MatchRow,
-    /// Its results, the newest first.
+    /// Results of the match, newest first.
     pub results: Vec<ResultRow>,
-    /// What was predicted.
     pub tally: Tally,
-    /// Its rooms.
     pub rooms: Vec<RoomRow>,
-    /// The feeds that its tournament comes from.
+    /// Feeds that provide the tournament.
     pub feeds: Vec<String>,
-    /// How many of how many chunks have its latest result.
+    /// Chunks with the latest result applied, and all chunks.
     pub chunks: (i64, i64),
 }
 
-/// What a correction would do.
+/// Effect of a correction.
 pub struct Preview {
-    /// Whether its result is another one, so that scores change.
+    /// Whether the correction changes the result and therefore the scores.
     pub changes_result: bool,
-    /// To points.
     pub effect: Effect,
-    /// To coins, if points are worth any.
+    /// Effect on coins, if points are worth any.
     pub coins: Option<CoinsPreview>,
-    /// Who gains most, and who loses most.
+    /// Users who gain most.
     pub gainers: Vec<Moved>,
-    /// Who loses most.
+    /// Users who lose most.
     pub losers: Vec<Moved>,
 }
 
-/// What a correction would do to coins.
+/// Effect of a correction on coins.
 pub struct CoinsPreview {
-    /// What it would do if nobody had spent any.
+    /// Change in coins if no user had spent any.
     pub at_most: i64,
-    /// What it would do to the wallets as they are; nothing where that took too long.
+    /// Effect on the current wallets; `None` if the query took too long.
     pub exactly: Option<CoinsEffect>,
 }
 
-/// All of a user that an operator wants to see.
+/// Data for the page of a user.
 pub struct UserView {
-    /// The account.
     pub row: UserRow,
-    /// How many sessions they have, and when one was last used.
+    /// Number of sessions and the time of the last use.
     pub sessions: (i64, Option<OffsetDateTime>),
-    /// Chat rooms that the user has joined.
+    /// Number of joined chat rooms.
     pub rooms: i64,
-    /// How many coins.
     pub balance: i64,
-    /// What moved last.
     pub transactions: Vec<TransactionRow>,
-    /// Points, exact scores, right outcomes and settled matches, of all time.
+    /// Points, exact scores, right outcomes and settled matches of all time.
     pub score: Option<(i32, i32, i32, i32)>,
-    /// What operators did: action, reason, operator, when.
+    /// Restrictions by operators: action, reason, operator, time.
     pub restrictions: Vec<(String, String, String, OffsetDateTime)>,
-    /// What others reported of them.
+    /// Reports about the user.
     pub about: Vec<ReportRow>,
-    /// What they reported.
+    /// Reports by the user.
     pub by: Vec<ReportRow>,
 }
 
-/// What is known of codes.
+/// Data for the SMS page.
 pub struct SmsView {
-    /// By country.
     pub countries: Vec<CountryRow>,
-    /// By provider.
     pub providers: Vec<ProviderRow>,
 }
 
 impl Console {
-    /// The console of this database.
     pub fn new(core: &Core, settings: &Settings, form_keys: &[CodeKey], per_point: u32) -> reqwest::Result<Self> {
         let Core { db, clock, .. } = core.clone();
         let verifier = Arc::new(Verifier::new(core.env, settings)?);
-        // There is a key: settings without one were refused.
+        // Loading the settings refused an empty list, so there is a key.
         let key = FormKey::new(form_keys.first().map_or("", |key| key.expose()));
-        Ok(Self { db, clock, per_point: per_point.into(), places: Arc::new(Semaphore::new(AT_ONCE)), key, verifier })
+        Ok(Self {
+            db,
+            clock,
+            per_point: per_point.into(),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT)),
+            key,
+            verifier,
+        })
     }
 
-    /// Fails if the settings name a file of signing keys that cannot be read.
+    /// Fails if the settings name a key file that cannot be read.
     pub async fn check(&self) -> anyhow::Result<()> {
         self.verifier.check().await
     }
 
-    async fn look(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
-        store::begin_to_look(&self.db).await
+    async fn begin_read(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
+        store::begin_read(&self.db).await
     }
 
-    /// What waits for somebody.
+    /// Counts unpublished messages and open reports.
     pub async fn waiting(&self) -> sqlx::Result<Waiting> {
-        let mut tx = self.look().await?;
+        let mut tx = self.begin_read().await?;
         Ok(Waiting { outbox: store::outbox(&mut tx).await?, reports: store::count_open_reports(&mut tx).await? })
     }
 
-    /// What waits in the outbox, by subject: how many and since when.
+    /// Unpublished messages by subject: count and time of the oldest.
     pub async fn outbox(&self) -> sqlx::Result<Vec<(String, i64, Option<OffsetDateTime>)>> {
-        store::outbox_by_subject(&mut *self.look().await?).await
+        store::outbox_by_subject(&mut *self.begin_read().await?).await
     }
 
-    /// Matches, by when they start.
+    /// Lists matches by start time, with the tournaments to filter by.
     pub async fn matches(&self, filter: &MatchFilter) -> sqlx::Result<(Listed<MatchRow>, Vec<TournamentRow>)> {
-        let mut tx = self.look().await?;
+        let mut tx = self.begin_read().await?;
         let rows = store::matches(&mut tx, filter, PAGE + 1).await?;
         Ok((Listed::cut(rows), store::tournaments(&mut tx).await?))
     }
 
-    /// A match.
     pub async fn find_match(&self, event: MatchId) -> sqlx::Result<Option<MatchView>> {
-        let mut tx = self.look().await?;
+        let mut tx = self.begin_read().await?;
         let Some(row) = store::find_match(&mut tx, event).await? else { return Ok(None) };
         Ok(Some(MatchView {
             results: store::results(&mut tx, event).await?,
@@ -201,12 +194,12 @@ impl Console {
         }))
     }
 
-    /// Works out what a correction would do, by the rules that scores and coins follow, and does nothing.
+    /// Computes the effect of a correction with the rules of scores and coins. Changes nothing.
     pub async fn preview(&self, event: MatchId, wanted: Correction) -> sqlx::Result<Option<Preview>> {
-        let mut tx = store::begin_to_count(&self.db).await?;
+        let mut tx = store::begin_effect(&self.db).await?;
         let Some(frame) = store::frame(&mut tx, event).await? else { return Ok(None) };
         let after = wanted.status().outcome(wanted.scores());
-        // As imports decide it: another outcome is another result.
+        // Imports decide the same way: a different outcome is a new result.
         let changes_result = frame.outcome() != after;
         let mut preview =
             Preview { changes_result, effect: Effect::default(), coins: None, gainers: Vec::new(), losers: Vec::new() };
@@ -223,7 +216,8 @@ impl Console {
         Ok(Some(preview))
     }
 
-    /// In a look of its own: it asks for every user's wallet, and if that takes too long all else is still told.
+    /// Runs in a separate transaction: it reads every user's wallet, and if that takes too long, the rest of the
+    /// preview is still shown.
     async fn coins_effect(
         &self,
         event: MatchId,
@@ -236,11 +230,11 @@ impl Console {
         if rate == 0 {
             return Ok(None);
         }
-        let mut tx = store::begin_to_pay(&self.db).await?;
+        let mut tx = store::begin_coins_effect(&self.db).await?;
         let exactly = match store::coins_effect(&mut tx, event, frame, after, rate).await {
             Ok(effect) => Some(effect),
-            Err(error) if database::is_passing(&error) => {
-                tracing::warn!(%error, "what a correction does to wallets was not worked out");
+            Err(error) if database::is_transient(&error) => {
+                tracing::warn!(%error, "effect of a correction on wallets could not be computed");
                 None
             }
             Err(error) => return Err(error),
@@ -248,19 +242,18 @@ impl Console {
         Ok(Some(CoinsPreview { at_most: worth.saturating_mul(rate), exactly }))
     }
 
-    /// The users with the greatest ids below one.
+    /// Lists the users with the greatest ids below `below`.
     pub async fn newest_users(&self, below: Option<i64>) -> sqlx::Result<Listed<UserRow>> {
-        Ok(Listed::cut(store::newest_users(&mut *self.look().await?, below, PAGE + 1).await?))
+        Ok(Listed::cut(store::newest_users(&mut *self.begin_read().await?, below, PAGE + 1).await?))
     }
 
-    /// Whose phone that is.
     pub async fn user_of_phone(&self, phone: &Phone) -> sqlx::Result<Option<UserId>> {
-        store::user_of_phone(&mut *self.look().await?, phone).await
+        store::user_of_phone(&mut *self.begin_read().await?, phone).await
     }
 
-    /// Who is meant: by id, or by what a name begins with.
+    /// Finds users by id or by the start of a username.
     pub async fn search_users(&self, text: &str) -> sqlx::Result<Listed<UserRow>> {
-        let mut tx = self.look().await?;
+        let mut tx = self.begin_read().await?;
         let name = text.to_lowercase();
         let mut rows = store::users_named_from(&mut tx, &name, PAGE + 1).await?;
         if let Ok(id) = text.parse::<UserId>() {
@@ -269,13 +262,13 @@ impl Console {
         Ok(Listed::cut(rows))
     }
 
-    /// A user. `chat_name` is what the homeserver calls somebody of a name.
+    /// Returns the data for the page of a user. `chat_name` maps a username to its Matrix id.
     pub async fn find_user(
         &self,
         user: UserId,
         chat_name: impl Fn(&str) -> Option<String>,
     ) -> sqlx::Result<Option<UserView>> {
-        let mut tx = self.look().await?;
+        let mut tx = self.begin_read().await?;
         let Some(row) = store::users_by_id(&mut tx, user).await?.pop() else { return Ok(None) };
         let sender = chat_name(&row.username);
         Ok(Some(UserView {
@@ -294,22 +287,22 @@ impl Console {
         }))
     }
 
-    /// Returns a user's whole phone number, and records which operator read it and why.
+    /// Returns a user's full phone number and records the operator and the reason.
     pub async fn reveal_phone(&self, user: UserId, operator: &Operator) -> sqlx::Result<Option<Phone>> {
         let mut tx = self.db.begin().await?;
         let phone = store::users_by_id(&mut tx, user).await?.pop().and_then(|row| row.phone);
-        let deed = Deed::new("user.phone", format!("user:{user}"));
-        operators::service::record(&mut tx, operator, &deed, self.clock.now()).await?;
+        let action = Action::new("user.phone", format!("user:{user}"));
+        operators::service::record(&mut tx, operator, &action, self.clock.now()).await?;
         tx.commit().await?;
         Ok(phone)
     }
 
-    /// Open reports, the oldest first; or closed ones, the last closed first. `server` is what stands behind the colon of our
-    /// users' chat names.
+    /// Lists open reports, oldest first, or closed reports, last closed first. `server` is the server name in the
+    /// Matrix ids of the service's users.
     pub async fn reports(&self, server: &str, filter: &ReportFilter) -> sqlx::Result<Listed<ReportRow>> {
         let offset = filter.page.saturating_mul(PAGE);
         let text = filter.text.as_ref().map(|text| text.to_lowercase());
-        let mut tx = self.look().await?;
+        let mut tx = self.begin_read().await?;
         let rows = if filter.is_closed {
             store::closed_reports(&mut tx, server, text.as_deref(), PAGE + 1, offset).await?
         } else {
@@ -318,16 +311,16 @@ impl Console {
         Ok(Listed::cut(rows))
     }
 
-    /// A report that is open, with who sent what it is about.
+    /// Returns an open report with its sender.
     pub async fn open_report(&self, server: &str, id: i64) -> sqlx::Result<Option<ReportRow>> {
-        store::open_report(&mut *self.look().await?, server, id).await
+        store::open_report(&mut *self.begin_read().await?, server, id).await
     }
 
-    /// What became of codes in the last hour and day.
+    /// Counts codes and messages of the last hour and day.
     pub async fn sms(&self) -> sqlx::Result<SmsView> {
         let now = self.clock.now();
         let (hour, day) = (now - Duration::HOUR, now - Duration::DAY);
-        let mut tx = self.look().await?;
+        let mut tx = self.begin_read().await?;
         Ok(SmsView {
             countries: store::countries(&mut tx, hour, day).await?,
             providers: store::providers(&mut tx, hour, day).await?,

@@ -1,5 +1,3 @@
-//! Settings of the console.
-
 use std::net::SocketAddr;
 
 use platform::{
@@ -10,52 +8,55 @@ use secrecy::ExposeSecret as _;
 use url::Url;
 
 section! {
-    /// The console for operators: see docs/console.md.
+    /// Operator console, see docs/console.md.
     console: Settings {
         /// Whether this process serves the console. Empty: only in `local` and `testing`.
         enabled: Option<bool> = "",
-        /// Address of the console's own listener. Only your single sign-on proxy should reach it. Without `console.token_issuer`
-        /// and `console.proxy_secrets` it must be a loopback address.
+        /// Address of the console's listener. Only your single sign-on proxy should reach it. Without
+        /// `console.token_issuer` and `console.proxy_secrets` it must be a loopback address.
         listen: SocketAddr = "127.0.0.1:9092",
-        /// Secrets with which the proxy proves that a request comes from it, 32 characters or more each. The console accepts
-        /// any of them, so that you can add a new one before you remove the old one. Set this or `console.token_issuer`.
+        /// Secrets with which the proxy proves that a request comes from it, each at least 32 characters long. The
+        /// console accepts any of them, so you can add a new one before you remove the old one. Set this or
+        /// `console.token_issuer`.
         proxy_secrets: Vec<Secret> = "",
         /// Header in which the proxy sends its secret.
         proxy_secret_header: String = "X-Console-Secret",
-        /// With `console.proxy_secrets`: header in which the proxy sends the operator's name. The proxy must replace what the
-        /// browser sent.
+        /// With `console.proxy_secrets`: header in which the proxy sends the operator's name. The proxy must replace
+        /// the browser's value.
         operator_header: String = "X-Forwarded-User",
-        /// With `console.proxy_secrets`: header in which the proxy sends the operator's groups, separated by commas. The proxy
-        /// must replace what the browser sent.
+        /// With `console.proxy_secrets`: header in which the proxy sends the operator's groups, separated by commas.
+        /// The proxy must replace the browser's value.
         groups_header: String = "X-Forwarded-Groups",
-        /// Issuer (`iss`) of the identity tokens (JWT) that the proxy passes on, like `https://login.example.org/realms/staff`.
+        /// Issuer (`iss`) of the identity tokens (JWT) that the proxy passes on, for example
+        /// `https://login.example.org/realms/staff`.
         token_issuer: Option<String> = "",
-        /// Audiences (`aud`), one of which a token must name: usually the client id of the proxy.
+        /// Accepted audiences (`aud`) of tokens, usually the client id of the proxy.
         token_audiences: Vec<String> = "",
-        /// URL of the issuer's signing keys (JWKS). The console fetches them when it needs them, every hour, and when a token
+        /// URL of the issuer's signing keys (JWKS). The console fetches them on first use, every hour, and when a token
         /// names an unknown key, at most every 30 seconds. Set this or `console.token_keys_file`.
         token_keys_url: Option<Url> = "",
-        /// File with the issuer's signing keys (JWKS), read again as often as the URL would be.
+        /// File with the issuer's signing keys (JWKS). The console reads it again at the same intervals as the URL.
         token_keys_file: Option<String> = "",
-        /// Header in which the proxy sends the token, with or without `Bearer` before it.
+        /// Header in which the proxy sends the token, with or without the prefix `Bearer`.
         token_header: String = "Authorization",
-        /// Signature algorithms that the console accepts, out of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 and `EdDSA`.
+        /// Accepted signature algorithms: any of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 and `EdDSA`.
         token_algorithms: Vec<TokenAlgorithm> = "RS256,PS256,ES256,EdDSA",
-        /// Claim that names the operator in the record of operator actions. It must be one that users cannot choose freely.
+        /// Claim with the operator's name for the audit log. Users must not be able to choose its value.
         name_claim: String = "email",
-        /// Claim with the operator's groups or roles: a text or a list. Dots lead into objects, as in `realm_access.roles`.
+        /// Claim with the operator's groups or roles, a text or a list. Dots select nested fields, for example
+        /// `realm_access.roles`.
         role_claim: String = "groups",
-        /// Groups whose members may look at every page. `user:NAME` instead of a group names one operator.
+        /// Groups whose members may view every page. An entry `user:NAME` names one operator instead of a group.
         viewers: Vec<String> = "",
-        /// The same for those who may also handle reports, and mute and ban users.
+        /// Groups whose members may also handle reports, and mute and ban users. `user:NAME` names one operator.
         moderators: Vec<String> = "",
-        /// The same for those who may do everything.
+        /// Groups whose members may perform every action. `user:NAME` names one operator.
         operators: Vec<String> = "",
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
+    /// Conditions that the settings must meet, each with the message to report if it does not hold.
     pub fn conditions(&self, env: Environment, taken: [SocketAddr; 2]) -> Conditions {
         let headers = [
             ("proxy_secret_header", &self.proxy_secret_header),
@@ -128,14 +129,13 @@ impl Settings {
 }
 
 impl Settings {
-    /// Whether operators have a console.
     pub fn is_enabled(&self, env: Environment) -> bool {
         self.enabled.unwrap_or(env.is_development())
     }
 }
 
-/// See `console.token_algorithms`. Symmetric algorithms and `none` are not among them: with those, a public key would be enough
-/// to sign a token, or nothing.
+/// An asymmetric signature algorithm, see `console.token_algorithms`. Symmetric algorithms and `none` are excluded:
+/// with them, the public key, or nothing at all, would be enough to sign a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenAlgorithm(pub jsonwebtoken::Algorithm);
 

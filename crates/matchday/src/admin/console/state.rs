@@ -1,4 +1,4 @@
-//! The console's view of the service.
+//! State of the console's router.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -14,11 +14,11 @@ use crate::{
     identity::{codes::service::Codes, operators::service::Operators},
 };
 
-/// State of the console's routes. Cheap to clone.
+/// Shared state of the routes. Cheap to clone.
 #[derive(Clone)]
 pub struct ConsoleState(Arc<Services>);
 
-/// The services that operators look at and act on.
+/// Services that the console reads and acts on.
 pub struct Services {
     pub console: Console,
     pub clock: Arc<dyn Clock>,
@@ -34,7 +34,7 @@ pub struct Services {
     pub scores: Scores,
     pub webhooks: Webhooks,
     pub has_chat: bool,
-    /// The part of Matrix ids behind the colon.
+    /// Server name in Matrix ids, the part after the colon.
     pub server_name: Option<String>,
 }
 

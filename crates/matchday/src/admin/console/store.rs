@@ -1,4 +1,4 @@
-//! The SQL of the console: read models only, each with a limit.
+//! SQL queries of the console: read models only, each with a limit.
 
 use scoring::Outcome;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
@@ -7,22 +7,22 @@ use web::ids::{MatchId, TeamId, TournamentId, UserId};
 
 use crate::{catalogue::matches::rules::Status, identity::phone::Phone};
 
-/// How many of a match's results, of a user's restrictions and the like are shown.
+/// Maximum number of rows in tables such as results or restrictions.
 const SHOWN: i64 = 20;
-/// Further ones are not counted: that there are so many is all an operator needs to know.
+/// Counts stop here, because operators do not need larger numbers exactly.
 pub(super) const COUNTED: i64 = 100_000;
-/// How many users are named who gain or lose by a correction.
+/// Number of users listed who gain or lose most by a correction.
 const NAMED: i64 = 5;
 
-/// Begins a look: it changes nothing, sees one state, and is over soon.
-pub(super) async fn begin_to_look(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+/// Begins a short read-only transaction that sees one snapshot.
+pub(super) async fn begin_read(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     db.begin_with("begin isolation level repeatable read read only; set local statement_timeout = '3s'").await
 }
 
-/// The same for what looks at every prediction of a match: a million take two seconds. Sorting them all would take
-/// longer, and the planner does not know how few different things are said. Nothing is compiled: that takes longer than it
-/// saves.
-pub(super) async fn begin_to_count(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+/// Begins a read-only transaction for queries over all predictions of a match; a million take two seconds. Sorting them
+/// would take longer, and the planner overestimates the number of different forecasts, so sorts are disabled. JIT
+/// compilation would take longer than it saves.
+pub(super) async fn begin_effect(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     db.begin_with(
         "begin isolation level repeatable read read only; set local statement_timeout = '5s'; set local jit = off;
          set local enable_sort = off; set local enable_mergejoin = off",
@@ -30,20 +30,19 @@ pub(super) async fn begin_to_count(db: &PgPool) -> sqlx::Result<Transaction<'sta
     .await
 }
 
-/// The same for what looks at all of their wallets too. It takes longer, and can be done without.
-pub(super) async fn begin_to_pay(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+/// Begins a read-only transaction for queries that also read every wallet. They take longer, and the preview works
+/// without them.
+pub(super) async fn begin_coins_effect(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     db.begin_with(
         "begin isolation level repeatable read read only; set local statement_timeout = '2500ms'; set local jit = off",
     )
     .await
 }
 
-/// What waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Backlog {
-    /// How many, up to a hundred thousand and one.
+    /// Number of messages, at most 100,001.
     pub length: i64,
-    /// Since when the oldest waits.
     pub oldest: Option<OffsetDateTime>,
 }
 
@@ -82,60 +81,43 @@ pub(super) async fn count_open_reports(connection: &mut PgConnection) -> sqlx::R
     .await
 }
 
-/// Which matches are wanted.
+/// Selects matches. An absent field matches all.
 #[derive(Clone, Copy, Debug)]
 pub struct MatchFilter {
-    /// Of this tournament.
     pub tournament: Option<TournamentId>,
-    /// That start at this moment or later.
+    /// Earliest start time, inclusive.
     pub from: Option<OffsetDateTime>,
-    /// That start before.
+    /// Latest start time, exclusive.
     pub until: Option<OffsetDateTime>,
-    /// After so many others.
     pub offset: i64,
 }
 
-/// A match.
 #[derive(Clone, Debug)]
 pub struct MatchRow {
-    /// Which.
     pub id: MatchId,
-    /// Its tournament.
     pub tournament_id: TournamentId,
-    /// What that is called.
     pub tournament: String,
-    /// What the source calls it.
+    /// Key of the match in its fixture document.
     pub key: String,
-    /// The home team.
     pub home_id: TeamId,
-    /// What it is called.
     pub home: String,
-    /// The away team.
     pub away_id: TeamId,
-    /// What it is called.
     pub away: String,
-    /// When it starts.
     pub start_time: OffsetDateTime,
-    /// Where.
     pub venue: String,
-    /// What it is.
     pub status: Status,
-    /// Goals of the home team.
     pub home_score: Option<i32>,
-    /// Goals of the away team.
     pub away_score: Option<i32>,
-    /// How many results it has had.
+    /// Number of results so far.
     pub result_revision: i64,
-    /// By which rules it is predicted.
+    /// Version of the points rules of this match.
     pub rules_version: i16,
-    /// When anything of it last changed.
     pub updated_at: OffsetDateTime,
-    /// Whether its latest result is in all scores.
+    /// Whether all scores include the latest result.
     pub is_applied: bool,
 }
 
 impl MatchRow {
-    /// How it stands.
     pub fn scores(&self) -> Option<(i32, i32)> {
         self.home_score.zip(self.away_score)
     }
@@ -189,12 +171,9 @@ pub(super) async fn find_match(connection: &mut PgConnection, event: MatchId) ->
     .await
 }
 
-/// A tournament.
 #[derive(Clone, Debug)]
 pub struct TournamentRow {
-    /// Which.
     pub id: TournamentId,
-    /// What it is called.
     pub name: String,
 }
 
@@ -207,18 +186,14 @@ pub(super) async fn tournaments(connection: &mut PgConnection) -> sqlx::Result<V
     .await
 }
 
-/// A result that a match has had.
 #[derive(Clone, Debug)]
 pub struct ResultRow {
-    /// Which.
     pub revision: i64,
-    /// Goals of the home team; none where nobody gains or loses.
+    /// Goals of the home team; `None` if the result awards no points.
     pub home_score: Option<i32>,
-    /// Goals of the away team.
     pub away_score: Option<i32>,
-    /// When it came.
     pub recorded_at: OffsetDateTime,
-    /// When it was in all scores.
+    /// Time at which all scores included the result.
     pub applied_at: Option<OffsetDateTime>,
 }
 
@@ -234,16 +209,13 @@ pub(super) async fn results(connection: &mut PgConnection, event: MatchId) -> sq
     .await
 }
 
-/// What is predicted of a match.
+/// Number of predictions of a match by outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
-    /// That the home team wins.
     pub home: i64,
-    /// That nobody does.
     pub draw: i64,
-    /// That the away team does.
     pub away: i64,
-    /// How sure they are, added up in percent.
+    /// Sum of the confidences in percent.
     pub confidence: i64,
 }
 
@@ -259,7 +231,8 @@ pub(super) async fn tally(connection: &mut PgConnection, event: MatchId) -> sqlx
     .await
 }
 
-/// How many chunks of a match have a result, in scores, boards and coins; and how many there are.
+/// Returns the number of chunks that have applied a result to scores, leaderboards and coins, and the number of all
+/// chunks.
 pub(super) async fn chunks(connection: &mut PgConnection, event: MatchId, revision: i64) -> sqlx::Result<(i64, i64)> {
     let row = sqlx::query!(
         r#"select count(*) filter (where least(revision, shown_revision, paid_revision) >= $2) as "done!", count(*) as "all!"
@@ -272,24 +245,19 @@ pub(super) async fn chunks(connection: &mut PgConnection, event: MatchId, revisi
     Ok((row.done, row.all))
 }
 
-/// A chat room.
 #[derive(Clone, Debug)]
 pub struct RoomRow {
-    /// What it is called.
     pub name: String,
-    /// What the homeserver calls it.
     pub matrix_id: Option<String>,
-    /// Which of the match's own; none for a room that somebody opened.
+    /// Number of the stand; `None` for a fan room.
     pub stand: Option<i32>,
-    /// Whether only members see it.
+    /// Whether only members can see the room.
     pub is_private: bool,
-    /// Since when it is there.
+    /// `None` while the room is being created.
     pub opened_at: Option<OffsetDateTime>,
-    /// Whether the bot tells it what happens.
+    /// Whether the bot posts announcements.
     pub announces: bool,
-    /// How many are in it.
     pub members: i64,
-    /// When something happened in it.
     pub last_activity: Option<OffsetDateTime>,
 }
 
@@ -307,36 +275,36 @@ pub(super) async fn rooms(connection: &mut PgConnection, event: MatchId) -> sqlx
     .await
 }
 
-/// The feeds that a tournament comes from.
+/// Names of the feeds that provide a tournament.
 pub(super) async fn feeds_of(connection: &mut PgConnection, tournament: TournamentId) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar!("select name from feeds where tournament_id = $1 order by name limit $2", tournament.0, SHOWN)
         .fetch_all(connection)
         .await
 }
 
-/// A match as far as its scores go.
+/// Columns of a match that determine points and coins.
 pub(super) struct Frame {
     rules_version: i16,
     status: Status,
     home_score: Option<i32>,
     away_score: Option<i32>,
-    /// The latest result with a score, and before when it counts predictions.
+    /// Latest result with a score. It counts predictions made before `counts_before`.
     result_home: Option<i32>,
     result_away: Option<i32>,
     counts_before: Option<OffsetDateTime>,
-    /// Before when a result would count them that came now.
+    /// A result recorded now would count predictions made before this time.
     would_count_before: OffsetDateTime,
-    /// What a point is worth, if that is fixed.
+    /// Coins per point, once fixed for this match.
     pub(super) rate: Option<i64>,
 }
 
 impl Frame {
-    /// What the match means for predictions now.
+    /// Outcome of the match for predictions.
     pub(super) fn outcome(&self) -> Outcome {
         self.status.outcome(self.home_score.zip(self.away_score))
     }
 
-    /// What is in the scores, or will be when all work is done.
+    /// The result that the scores include, or will include when all jobs are done.
     fn result(&self) -> Option<(i32, i32)> {
         self.result_home.zip(self.result_away)
     }
@@ -358,39 +326,37 @@ pub(super) async fn frame(connection: &mut PgConnection, event: MatchId) -> sqlx
     .await
 }
 
-/// What a correction would do to points.
+/// Effect of a correction on points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// How many predictions are counted by the result before or the one after.
+    /// Number of predictions that the old or the new result counts.
     pub users: i64,
-    /// How many have more points after it.
+    /// Number of users who gain points.
     pub gaining: i64,
-    /// How many have fewer.
+    /// Number of users who lose points.
     pub losing: i64,
-    /// All points before and after.
+    /// Sum of points before and after.
     pub points: (i64, i64),
-    /// Scores that were right to the goal, before and after.
+    /// Number of exact scores before and after.
     pub exact: (i64, i64),
-    /// Outcomes that were right, before and after.
+    /// Number of right outcomes before and after.
     pub correct: (i64, i64),
-    /// By how much the points grow that are worth coins: those above zero.
+    /// Change in the sum of positive points, which are worth coins.
     pub worth: i64,
 }
 
-/// Somebody who gains or loses by a correction.
+/// A user who gains or loses points by a correction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Who.
     pub user: UserId,
-    /// What they are called.
     pub username: String,
-    /// Their points of this match before.
+    /// Points for this match before the correction.
     pub before: i64,
-    /// And after.
+    /// Points for this match after the correction.
     pub after: i64,
 }
 
-/// What is told of everybody together (kind 0), of somebody who gains (1), or of somebody who loses (2).
+/// Row of the effect queries: the totals (kind 0), a user who gains (1) or a user who loses (2).
 struct EffectRow {
     kind: i32,
     user_id: Option<UserId>,
@@ -407,7 +373,8 @@ struct EffectRow {
     worth: i64,
 }
 
-/// What a result with this score, or none, would do to points; and who gains and who loses most.
+/// Computes the effect of a result with this score, or without one, on points. Returns the totals and the users who
+/// gain and lose most.
 pub(super) async fn effect(
     connection: &mut PgConnection,
     event: MatchId,
@@ -415,20 +382,20 @@ pub(super) async fn effect(
     after: Option<(i32, i32)>,
 ) -> sqlx::Result<(Effect, Vec<Moved>, Vec<Moved>)> {
     let before = frame.result();
-    // What counts nothing may count it whenever it likes.
-    let moments = match (before.and(frame.counts_before), after) {
+    // A result without a score counts no predictions, so its time does not matter.
+    let times = match (before.and(frame.counts_before), after) {
         (Some(then), Some(_)) => (then, frame.would_count_before),
         (Some(then), None) => (then, then),
         (None, _) => (frame.would_count_before, frame.would_count_before),
     };
     let (before, after, rules) = (before.unzip(), after.unzip(), frame.rules_version);
-    let rows = if moments.0 == moments.1 {
+    let rows = if times.0 == times.1 {
         sqlx::query_file_as!(
             EffectRow,
             "src/admin/console/effect_at_once.sql",
             event.0,
             rules,
-            moments.0,
+            times.0,
             before.0,
             before.1,
             after.0,
@@ -443,10 +410,10 @@ pub(super) async fn effect(
             "src/admin/console/effect.sql",
             event.0,
             rules,
-            moments.0,
+            times.0,
             before.0,
             before.1,
-            moments.1,
+            times.1,
             after.0,
             after.1,
             NAMED,
@@ -476,18 +443,16 @@ pub(super) async fn effect(
     Ok((effect, gainers, losers))
 }
 
-/// What a correction would do to wallets.
+/// Effect of a correction on wallets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoinsEffect {
-    /// How many coins are given.
     pub given: i64,
-    /// How many are taken back.
     pub taken: i64,
-    /// To how many users.
+    /// Number of users who receive coins.
     pub gaining: i64,
-    /// From how many.
+    /// Number of users from whom coins are taken back.
     pub losing: i64,
-    /// How many should be taken back, but were spent.
+    /// Coins that cannot be taken back because they were spent.
     pub written_off: i64,
 }
 
@@ -513,30 +478,23 @@ pub(super) async fn coins_effect(
     .await
 }
 
-/// An account, as far as operators see it.
+/// Columns of an account that operators may see.
 #[derive(Clone, Debug)]
 pub struct UserRow {
-    /// Who.
     pub id: UserId,
-    /// What they are called.
     pub username: String,
-    /// Whether the service made the username up, because the user chose none.
+    /// Whether the service generated the username because the user chose none.
     pub username_is_generated: bool,
-    /// What they say their name is.
     pub name: Option<String>,
-    /// Their phone. It is shown in part.
+    /// Pages show only a part of it.
     pub phone: Option<Phone>,
-    /// Whether they have an account on the homeserver.
     pub has_chat_account: bool,
-    /// Since when they are there.
     pub created_at: OffsetDateTime,
-    /// Since when they may not use the service.
     pub banned_at: Option<OffsetDateTime>,
-    /// When the ban ends, if it has an end.
+    /// End of the ban; `None` if it is permanent.
     pub banned_until: Option<OffsetDateTime>,
-    /// Since when they may not speak.
     pub muted_at: Option<OffsetDateTime>,
-    /// When the mute ends, if it has an end.
+    /// End of the mute; `None` if it is permanent.
     pub muted_until: Option<OffsetDateTime>,
 }
 
@@ -575,7 +533,7 @@ pub(super) async fn user_of_phone(connection: &mut PgConnection, phone: &Phone) 
         .await
 }
 
-/// Users of whom a name, also one that they had before, begins like this. Names are walked along their index from there on.
+/// Finds users by the start of a current or former username. Scans the index of usernames from there.
 pub(super) async fn users_named_from(
     connection: &mut PgConnection,
     name: &str,
@@ -595,7 +553,7 @@ pub(super) async fn users_named_from(
     .await
 }
 
-/// How many sessions a user has, and when one was last used.
+/// Returns the number of a user's sessions and the time of the last use.
 pub(super) async fn sessions(
     connection: &mut PgConnection,
     user: UserId,
@@ -628,22 +586,17 @@ pub(super) async fn balance(connection: &mut PgConnection, user: UserId) -> sqlx
     Ok(balance.unwrap_or_default())
 }
 
-/// What moved coins.
 #[derive(Clone, Debug)]
 pub struct TransactionRow {
-    /// Why.
     pub kind: String,
-    /// What the wallet gained.
+    /// Change of the balance.
     pub amount: i64,
-    /// What it held afterwards.
+    /// Balance after the transaction.
     pub balance: i64,
-    /// What it was for.
     pub reason: Option<String>,
-    /// In an operator's words.
+    /// Comment of an operator.
     pub remark: Option<String>,
-    /// Who that was.
     pub operator: Option<String>,
-    /// When.
     pub created_at: OffsetDateTime,
 }
 
@@ -658,7 +611,7 @@ pub(super) async fn transactions(connection: &mut PgConnection, user: UserId) ->
     .await
 }
 
-/// A user's points, exact scores, right outcomes and settled matches of all time.
+/// Returns a user's points, exact scores, right outcomes and settled matches of all time.
 pub(super) async fn score(connection: &mut PgConnection, user: UserId) -> sqlx::Result<Option<(i32, i32, i32, i32)>> {
     let row = sqlx::query!(
         "select points, exact, correct, settled from user_scores where user_id = $1 and scope = 'all'",
@@ -669,7 +622,7 @@ pub(super) async fn score(connection: &mut PgConnection, user: UserId) -> sqlx::
     Ok(row.map(|row| (row.points, row.exact, row.correct, row.settled)))
 }
 
-/// What operators did to an account: action, reason, operator and when.
+/// Returns the restrictions of an account: action, reason, operator and time.
 pub(super) async fn restrictions(
     connection: &mut PgConnection,
     user: UserId,
@@ -684,42 +637,33 @@ pub(super) async fn restrictions(
     Ok(rows.into_iter().map(|row| (row.action, row.reason, row.operator, row.created_at)).collect())
 }
 
-/// A message that was reported.
 #[derive(Clone, Debug)]
 pub struct ReportRow {
-    /// Which.
     pub id: i64,
-    /// Who reported it.
     pub reporter_id: UserId,
-    /// What they are called.
+    /// Username of the reporter.
     pub reporter: String,
-    /// Where it was said.
     pub room: String,
-    /// Why it was reported.
     pub reason: String,
-    /// Who said it, as the homeserver calls them.
+    /// Matrix id of the sender.
     pub sender: Option<String>,
-    /// Who that is, if it is somebody of ours.
+    /// User id of the sender, if they have an account.
     pub sender_id: Option<UserId>,
-    /// Since when they are banned.
     pub sender_banned_at: Option<OffsetDateTime>,
-    /// Since when they are muted.
     pub sender_muted_at: Option<OffsetDateTime>,
-    /// What was said.
+    /// Content of the message as JSON.
     pub content: Option<String>,
-    /// When it was said.
+    /// Time of the message.
     pub sent_at: Option<OffsetDateTime>,
-    /// When it was reported.
+    /// Time of the report.
     pub created_at: OffsetDateTime,
-    /// When it was closed.
     pub closed_at: Option<OffsetDateTime>,
-    /// And how.
     pub resolution: Option<String>,
-    /// Operator who closed it, where the query asks for that.
+    /// Operator who closed the report, if the query reads it.
     pub closed_by: Option<String>,
 }
 
-/// Open reports, the oldest first. The text of a message is searched as JSON has it: quotation marks in it are escaped.
+/// Lists open reports, oldest first. The text is searched in its JSON form, in which quotation marks are escaped.
 pub(super) async fn open_reports(
     connection: &mut PgConnection,
     server: &str,
@@ -754,7 +698,7 @@ pub(super) async fn open_reports(
     .await
 }
 
-/// Closed reports, the last closed first, with the operator who closed them.
+/// Lists closed reports, last closed first, with the operators who closed them.
 pub(super) async fn closed_reports(
     connection: &mut PgConnection,
     server: &str,
@@ -817,7 +761,7 @@ pub(super) async fn open_report(
     .await
 }
 
-/// What was reported of somebody, the newest first.
+/// Lists the reports about a sender, newest first.
 pub(super) async fn reports_about(connection: &mut PgConnection, sender: &str) -> sqlx::Result<Vec<ReportRow>> {
     sqlx::query_as!(
         ReportRow,
@@ -834,7 +778,7 @@ pub(super) async fn reports_about(connection: &mut PgConnection, sender: &str) -
     .await
 }
 
-/// What somebody reported, the newest first.
+/// Lists the reports by a user, newest first.
 pub(super) async fn reports_by(connection: &mut PgConnection, user: UserId) -> sqlx::Result<Vec<ReportRow>> {
     sqlx::query_as!(
         ReportRow,
@@ -851,26 +795,23 @@ pub(super) async fn reports_by(connection: &mut PgConnection, user: UserId) -> s
     .await
 }
 
-/// What became of the codes of a country: each in the last hour, and in the last day.
+/// Codes of a country in the last hour and day.
 #[derive(Clone, Debug)]
 pub struct CountryRow {
-    /// As in DE.
+    /// Country code, for example `DE`.
     pub country: String,
-    /// Codes that were sent.
+    /// Number of codes sent.
     pub codes_hour: i64,
-    /// The same in a day.
     pub codes_day: i64,
-    /// Phones that they were sent to.
+    /// Number of phones to which codes were sent.
     pub phones_hour: i64,
-    /// The same in a day.
     pub phones_day: i64,
-    /// Phones that sent one back.
+    /// Number of phones that verified a code.
     pub verified_hour: i64,
-    /// The same in a day.
     pub verified_day: i64,
-    /// Messages that were handed to providers for them: more than codes, where one failed and another was asked.
+    /// Number of messages handed to providers. It exceeds the number of codes if a provider failed and another was
+    /// tried.
     pub messages_hour: i64,
-    /// The same in a day.
     pub messages_day: i64,
 }
 
@@ -900,22 +841,18 @@ pub(super) async fn countries(
     .await
 }
 
-/// What a provider did with messages: each in the last hour, and in the last day.
+/// Messages of a provider in the last hour and day.
 #[derive(Clone, Debug)]
 pub struct ProviderRow {
-    /// Who.
     pub provider: String,
-    /// Messages that it took.
+    /// Number of messages that the provider accepted.
     pub sent_hour: i64,
-    /// The same in a day.
     pub sent_day: i64,
-    /// Messages that it did not take, or that did not arrive.
+    /// Number of messages that the provider refused or could not deliver.
     pub failed_hour: i64,
-    /// The same in a day.
     pub failed_day: i64,
-    /// Messages of which it reported that they arrived.
+    /// Number of messages that the provider reported as delivered.
     pub delivered_hour: i64,
-    /// The same in a day.
     pub delivered_day: i64,
 }
 

@@ -26,16 +26,16 @@ use crate::{
     testing::{Answer, MatchBuilder, TestApp, TestFixtures},
 };
 
-/// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
+/// Start time of matches that must be open. The database clock decides that, and these tests cannot move it.
 const FAR: Duration = Duration::days(365 * 75);
 
-/// Outside development, where the console is off unless it is enabled.
+/// Settings outside development, where the console is off by default.
 const STAGING: [(&str, &str); 2] = [("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "US")];
 
-/// The secret of the proxy in these tests.
+/// Secret of the proxy in these tests.
 const SECRET: &str = "5f2c1d0e9b8a7f6e5d4c3b2a19080706";
 
-/// A console behind a proxy that proves itself by its secret.
+/// Settings of a console behind a proxy with a shared secret.
 const BEHIND_PROXY: [(&str, &str); 7] = [
     STAGING[0],
     STAGING[1],
@@ -57,10 +57,10 @@ const PAGES: [&str; 8] = [
     "/console/audit",
 ];
 
-/// What everybody writes who wants to break a page.
+/// Text that breaks pages that do not escape it.
 const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;";
 
-/// Headers of a proxy that has verified an operator of these groups.
+/// Headers of a proxy that verified an operator with these groups.
 fn proxied<'a>(operator: &'a str, groups: &'a str) -> [(&'static str, &'a str); 3] {
     [("x-console-secret", SECRET), ("x-forwarded-user", operator), ("x-forwarded-groups", groups)]
 }
@@ -78,7 +78,7 @@ fn text(answer: &Answer) -> String {
     String::from_utf8(answer.bytes.clone()).expect("text")
 }
 
-/// A page as a developer sees it.
+/// Returns a page as the developer sees it.
 async fn page(app: &TestApp, path: &str) -> String {
     let answer = get(app, path).await;
     let html = text(&answer);
@@ -86,7 +86,7 @@ async fn page(app: &TestApp, path: &str) -> String {
     html
 }
 
-/// The mark of the forms on a page.
+/// Returns the CSRF token on a page.
 fn mark_on(html: &str) -> String {
     let (_, rest) = html.split_once("name=\"mark\" value=\"").expect("a form");
     rest.split_once('"').expect("a value").0.to_owned()
@@ -101,15 +101,15 @@ async fn post(app: &TestApp, path: &str, fields: &[(&str, &str)], headers: &[(&s
     app.send_to_console(request.body(Body::from(body)).expect("a request")).await
 }
 
-/// Sends a form that stands on a page, as a developer; returns where the browser is sent on to.
+/// Sends the form of a page as the developer. Returns the address to which the response redirects.
 async fn send(app: &TestApp, on: &str, to: &str, fields: &[(&str, &str)]) -> String {
     let mark = mark_on(&page(app, on).await);
     let fields: Vec<(&str, &str)> = fields.iter().copied().chain([("mark", mark.as_str())]).collect();
     let answer = post(app, to, &fields, &[("sec-fetch-site", "same-origin"), ("x-request-id", "req-7")]).await;
     assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", text(&answer));
-    let place = answer.header("location").expect("a place").to_owned();
-    page(app, &place).await;
-    place
+    let location = answer.header("location").expect("a location").to_owned();
+    page(app, &location).await;
+    location
 }
 
 async fn recorded(app: &TestApp) -> Vec<Recorded> {
@@ -125,8 +125,8 @@ async fn rename(app: &TestApp, user: UserId, name: &str) {
         .expect("renamed");
 }
 
-/// A room with a report in it of something that the sender said.
-async fn report(app: &TestApp, reporter: UserId, sender: &str, said: &str, reason: &str) -> i64 {
+/// Creates a room and a report about a message of the sender in it.
+async fn report(app: &TestApp, reporter: UserId, sender: &str, message: &str, reason: &str) -> i64 {
     let room: i64 = sqlx::query_scalar(
         "insert into rooms (alias, name, creator_id, created_at, made_until, opened_at)
          values (md5(random()::text), $1, $2, now(), now(), now()) returning id",
@@ -144,7 +144,7 @@ async fn report(app: &TestApp, reporter: UserId, sender: &str, said: &str, reaso
     .bind(room)
     .bind(reason)
     .bind(sender)
-    .bind(json!({"msgtype": "m.text", "body": said}).to_string())
+    .bind(json!({"msgtype": "m.text", "body": message}).to_string())
     .bind(app.clock.now())
     .fetch_one(&app.app.core.db)
     .await
@@ -171,7 +171,7 @@ fn forecast(goals: (i64, i64), with_score: bool, confidence: i64) -> Forecast {
 }
 
 #[tokio::test]
-async fn every_page_is_shown_and_safe() {
+async fn every_page_renders_with_safe_headers() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = fixtures.a_match("m").starting_in(Duration::ZERO).at("finished", 2, 1).put().await;
@@ -190,11 +190,11 @@ async fn every_page_is_shown_and_safe() {
             assert_eq!(answer.header("cache-control"), Some("no-store"));
             let policy = answer.header("content-security-policy").expect("a policy");
             assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
-            assert!(html.contains("developer"), "{path} says who looks");
+            assert!(html.contains("developer"), "{path} shows the operator");
             for never in ["<script", " style=\"", "http://", "https://", " onclick"] {
                 assert!(!html.contains(never), "{path} has {never}");
             }
-            // Every field has a label.
+            // Every visible field has a label.
             for field in html.split("<input ").skip(1).filter(|field| !field.starts_with("type=\"hidden\"")) {
                 let id = field.split_once("id=\"").and_then(|(_, rest)| rest.split_once('"')).expect("an id").0;
                 assert!(html.contains(&format!("<label for=\"{id}\">")), "{path}: {id}");
@@ -212,7 +212,7 @@ async fn every_page_is_shown_and_safe() {
 }
 
 #[tokio::test]
-async fn the_public_listener_has_no_console() {
+async fn public_listener_has_no_console() {
     TestApp::run(async |app| {
         for path in PAGES.into_iter().chain(["/console/style.css"]) {
             assert_eq!(app.anonymous(Method::GET, path).await.expect(404)["code"], "unknown_route", "{path}");
@@ -264,7 +264,7 @@ async fn unknown_paths_and_methods_get_pages() {
 }
 
 #[tokio::test]
-async fn a_form_that_is_not_ours_does_nothing() {
+async fn forged_and_expired_forms_are_refused() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let (on, to) = (format!("/console/users/{}", user.id), format!("/console/users/{}/restriction", user.id));
@@ -274,27 +274,27 @@ async fn a_form_that_is_not_ours_does_nothing() {
             assert_eq!(post(app, &to, fields, &[]).await.status, StatusCode::FORBIDDEN);
         }
         let good = [("reason", "spam"), ("action", "ban"), ("mark", mark.as_str())];
-        // A form that another site has the browser send.
+        // Another site made the browser send the form.
         for site in ["cross-site", "same-site", "none"] {
             let answer = post(app, &to, &good, &[("sec-fetch-site", site)]).await;
             assert_eq!(answer.status, StatusCode::FORBIDDEN, "{site}");
         }
-        // No reason, or no action.
+        // The reason or a valid action is missing.
         for fields in [[("reason", "  "), good[1], good[2]], [good[0], ("action", "praise"), good[2]]] {
             assert_eq!(post(app, &to, &fields, &[]).await.status, StatusCode::UNPROCESSABLE_ENTITY);
         }
-        // And what only looks changes nothing.
+        // A GET request changes nothing.
         assert_eq!(get(app, &format!("{to}?action=ban&reason=x&mark={mark}")).await.status, 405);
         assert_eq!(recorded(app).await.len(), 0);
         app.clock.advance(Duration::days(2));
-        assert_eq!(post(app, &to, &good, &[]).await.status, StatusCode::FORBIDDEN, "an old one");
+        assert_eq!(post(app, &to, &good, &[]).await.status, StatusCode::FORBIDDEN, "an expired form");
         assert!(app.app.accounts.find(user.id).await.expect("read").expect("a user").banned_at.is_none());
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_people_wrote_stays_text() {
+async fn pages_escape_user_input() {
     TestApp::run(async |app| {
         let (user, other) = (app.user().await, app.user().await);
         rename(app, user.id, HOSTILE).await;
@@ -305,7 +305,7 @@ async fn what_people_wrote_stays_text() {
         }
         sqlx::query("insert into feeds (name, tournament_id, polled_at, next_poll_at, failed_at, error, failures) select $1, id, now(), now(), now(), $1, 3 from tournaments")
             .bind(HOSTILE).execute(&app.app.core.db).await.expect("a feed");
-        // Not even who may choose names can have such a one; but a page must not depend on that.
+        // Usernames cannot contain these characters, but pages must not depend on that.
         sqlx::query("with u as (select user_id from users where user_id = $1) update users set username = $2 where user_id in (select user_id from u)")
             .bind(other.id).bind(HOSTILE).execute(&app.app.core.db).await.expect("renamed");
         report(app, other.id, &format!("@{HOSTILE}:matchday.localhost"), HOSTILE, HOSTILE).await;
@@ -328,10 +328,10 @@ async fn what_people_wrote_stays_text() {
             }
             seen += usize::from(html.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
         }
-        assert!(seen >= 11, "it was on {seen} pages");
-        // Nor as the word for what was done.
-        assert!(!page(app, "/console?told=%3Cb%3E").await.contains("<b>"));
-        app.told().await;
+        assert!(seen >= 11, "the text was on {seen} pages");
+        // The key of the notice in the URL is not shown either.
+        assert!(!page(app, "/console?notice=%3Cb%3E").await.contains("<b>"));
+        app.published().await;
     })
     .await;
     TestApp::run_with(&BEHIND_PROXY, async |app| {
@@ -344,25 +344,25 @@ async fn what_people_wrote_stays_text() {
 }
 
 #[tokio::test]
-async fn users_are_found_by_name_id_and_whole_phone_only() {
+async fn users_are_found_by_name_id_or_full_phone() {
     TestApp::run(async |app| {
         let (user, _) = app.log_in("+491701234589").await;
         let name = username(app, user.id).await;
         let link = format!("href=\"/console/users/{}\"", user.id);
-        for (asked, is_found) in [
+        for (text, is_found) in [
             (name.clone(), true),
             (name[..3].to_owned(), true),
             (name.to_uppercase(), true),
             (user.id.to_string(), true),
             ("1234589".to_owned(), false),
-            ("nobody at all".to_owned(), false),
+            ("unknown name".to_owned(), false),
         ] {
-            let place = send(app, "/console/users", "/console/users", &[("q", &asked)]).await;
-            assert_eq!(page(app, &place).await.contains(&link), is_found, "{asked}");
+            let location = send(app, "/console/users", "/console/users", &[("q", &text)]).await;
+            assert_eq!(page(app, &location).await.contains(&link), is_found, "{text}");
         }
-        // No phone stands in an address, which browsers and proxies keep.
-        let place = send(app, "/console/users", "/console/users", &[("q", "+49 170 1234589")]).await;
-        assert_eq!(place, format!("/console/users/{}", user.id));
+        // A phone number never appears in a URL, because browsers and proxies store URLs.
+        let location = send(app, "/console/users", "/console/users", &[("q", "+49 170 1234589")]).await;
+        assert_eq!(location, format!("/console/users/{}", user.id));
         let mark = mark_on(&page(app, "/console/users").await);
         for (part, status) in [("+4917012345", 404), ("+49", 422)] {
             let answer = post(app, "/console/users", &[("q", part), ("mark", &mark)], &[]).await;
@@ -372,27 +372,27 @@ async fn users_are_found_by_name_id_and_whole_phone_only() {
             let html = page(app, &path).await;
             assert!(html.contains("+49…89") && !html.contains("1701234589"), "{path}");
         }
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn restricting_somebody_is_done_recorded_and_shown() {
+async fn restrictions_are_applied_recorded_and_shown() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let (on, to) = (format!("/console/users/{}", user.id), format!("/console/users/{}/restriction", user.id));
         for (action, word) in [("mute", "muted"), ("ban", "banned"), ("unmute", "unmute"), ("unban", "unban")] {
-            let place = send(app, &on, &to, &[("reason", "insults"), ("action", action)]).await;
-            assert_eq!(place, format!("{on}?told={action}"));
-            let html = page(app, &place).await;
+            let location = send(app, &on, &to, &[("reason", "insults"), ("action", action)]).await;
+            assert_eq!(location, format!("{on}?notice={action}"));
+            let html = page(app, &location).await;
             assert!(html.contains(word) && html.contains("insults") && html.contains("req-7"), "{html}");
         }
         let actions: Vec<_> =
             recorded(app).await.into_iter().map(|row| (row.action, row.operator, row.request_id)).collect();
         let done = |action: &str| (action.to_owned(), "developer".to_owned(), Some("req-7".to_owned()));
         assert_eq!(actions, [done("user.unban"), done("user.unmute"), done("user.ban"), done("user.mute")]);
-        // The record that the command line reads says the same.
+        // The table that the command line reads contains the same.
         let kept: Vec<(String, String)> = sqlx::query_as("select action, operator from restrictions order by id")
             .fetch_all(&app.app.core.db)
             .await
@@ -401,8 +401,8 @@ async fn restricting_somebody_is_done_recorded_and_shown() {
         let mark = mark_on(&page(app, &on).await);
         let again = post(app, &to, &[("reason", "x"), ("action", "unban"), ("mark", &mark)], &[]).await;
         assert_eq!(again.status, StatusCode::CONFLICT);
-        assert_eq!(recorded(app).await.len(), 4, "what was not done is not recorded");
-        // With an end.
+        assert_eq!(recorded(app).await.len(), 4, "a refused action is not recorded");
+        // The ban has a duration.
         let fields = [("reason", "insults"), ("action", "ban"), ("for", "7d")];
         let html = page(app, &send(app, &on, &to, &fields).await).await;
         assert!(html.contains("2026-11-27 15:00:00"), "{html}");
@@ -411,13 +411,13 @@ async fn restricting_somebody_is_done_recorded_and_shown() {
         let mark = mark_on(&page(app, &on).await);
         let fields = [("reason", "x"), ("action", "ban"), ("for", "soon"), ("mark", mark.as_str())];
         assert_eq!(post(app, &to, &fields, &[]).await.status, StatusCode::UNPROCESSABLE_ENTITY);
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn reports_are_dealt_with() {
+async fn reports_are_closed_with_restrictions() {
     TestApp::run_with(&[("MATCHDAY_MATRIX__SERVER_NAME", "matchday.localhost")], async |app| {
         let (reporter, rude) = (app.user().await, app.user().await);
         let sender = format!("@{}:matchday.localhost", username(app, rude.id).await);
@@ -425,10 +425,10 @@ async fn reports_are_dealt_with() {
         let second = report(app, reporter.id, &sender, "you bigger fool", "insults again").await;
         let third = report(app, reporter.id, "@somebody:elsewhere.example", "spam", "spam").await;
         let html = page(app, "/console/reports").await;
-        for shown in ["you fool", "insults again", &sender, "@somebody:elsewhere.example", "no account here"] {
+        for shown in ["you fool", "insults again", &sender, "@somebody:elsewhere.example", "no local account"] {
             assert!(html.contains(shown), "{shown}");
         }
-        let deal = async |id: i64, action: &str| {
+        let handle = async |id: i64, action: &str| {
             send(
                 app,
                 "/console/reports",
@@ -437,8 +437,8 @@ async fn reports_are_dealt_with() {
             )
             .await
         };
-        assert_eq!(deal(first, "ban").await, "/console/reports?told=dealt");
-        assert_eq!(deal(second, "ban").await, "/console/reports?told=dealt", "they are banned already");
+        assert_eq!(handle(first, "ban").await, "/console/reports?notice=handled");
+        assert_eq!(handle(second, "ban").await, "/console/reports?notice=handled", "the sender is already banned");
         let mark = mark_on(&page(app, "/console/reports").await);
         let stranger = post(
             app,
@@ -448,8 +448,8 @@ async fn reports_are_dealt_with() {
         )
         .await;
         assert_eq!(stranger.status, StatusCode::CONFLICT);
-        assert_eq!(deal(third, "close").await, "/console/reports?told=closed");
-        assert!(page(app, "/console/reports").await.contains("no open reports"));
+        assert_eq!(handle(third, "close").await, "/console/reports?notice=closed");
+        assert!(page(app, "/console/reports").await.contains("No open reports"));
         let actions: Vec<_> = recorded(app).await.into_iter().map(|row| (row.action, row.target)).collect();
         let done = |action: &str, target: String| (action.to_owned(), target);
         assert_eq!(
@@ -463,7 +463,7 @@ async fn reports_are_dealt_with() {
         );
         let about = page(app, &format!("/console/users/{}", rude.id)).await;
         assert!(about.contains("you bigger fool") && about.contains("warned before"));
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
@@ -489,10 +489,10 @@ async fn closed_reports_are_listed_and_found() {
                 ids.iter().chain([&open]).copied().filter(|id| html.contains(&heading(*id))).collect();
             (html, found)
         };
-        assert_eq!(shown("").await.1, [open], "open ones by default");
+        assert_eq!(shown("").await.1, [open], "open reports by default");
         let (html, first) = shown("?state=closed").await;
-        assert_eq!(first, ids[5..], "the last closed ones");
-        assert!(html.find(&heading(ids[29])) < html.find(&heading(ids[28])), "the last closed first");
+        assert_eq!(first, ids[5..], "last closed reports");
+        assert!(html.find(&heading(ids[29])) < html.find(&heading(ids[28])), "last closed first");
         assert!(
             html.contains("Closed by <strong>ola@example.org</strong>") && html.contains("Warned, case 29."),
             "{html}"
@@ -523,7 +523,7 @@ async fn closed_reports_are_listed_and_found() {
 }
 
 #[tokio::test]
-async fn reading_a_whole_phone_number_is_recorded() {
+async fn reading_a_full_phone_number_is_recorded() {
     TestApp::run(async |app| {
         let (user, _) = app.log_in("+491701234589").await;
         let ola = Operator::new("ola", "the carrier asks");
@@ -533,13 +533,13 @@ async fn reading_a_whole_phone_number_is_recorded() {
         let expected = ("user.phone", format!("user:{}", user.id), "the carrier asks", "ola");
         assert_eq!((last.action.as_str(), last.target, last.reason.as_str(), last.operator.as_str()), expected);
         assert!(!last.details.to_string().contains("1701234589"));
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_closed_for_codes_is_opened() {
+async fn sms_limits_are_shown_and_removed() {
     TestApp::run(async |app| {
         sqlx::query("insert into sms_closures values ('GB', now(), '2999-01-01T00:00:00Z', 40, 3, 1, 5)")
             .execute(&app.app.core.db)
@@ -548,7 +548,7 @@ async fn what_is_closed_for_codes_is_opened() {
         app.log_in("+14155550100").await;
         let html = page(app, "/console/sms").await;
         assert!(
-            html.contains("GB is limited") && html.contains("<th scope=\"row\">US") && html.contains("100 %"),
+            html.contains("GB is limited") && html.contains("<th scope=\"row\">US") && html.contains("100%"),
             "{html}"
         );
         send(app, "/console/sms", "/console/sms/open", &[("reason", "a slow carrier"), ("prefix", "GB")]).await;
@@ -558,13 +558,13 @@ async fn what_is_closed_for_codes_is_opened() {
             (last.action.as_str(), last.target.as_str(), last.reason.as_str()),
             ("sms.open", "sms:GB", "a slow carrier")
         );
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn queues_show_what_waits_and_what_was_given_up() {
+async fn queues_page_shows_outbox_and_dead_letters() {
     TestApp::run(async |app| {
         app.app.streams.ensure().await.expect("streams");
         let letter = async_nats::jetstream::message::PublishMessage::build().payload("{}".into());
@@ -575,20 +575,20 @@ async fn queues_show_what_waits_and_what_was_given_up() {
             .expect("waits");
         let html = page(app, "/console/queues").await;
         assert!(html.contains("fact.event.changed") && html.contains("work.score.lane"), "{html}");
-        assert!(!html.contains("/console/queues/replay"), "only webhooks can be sent again");
+        assert!(!html.contains("/console/queues/replay"), "only webhook messages can be sent again");
         assert!(page(app, "/console").await.contains("1 dead letter<"));
         let mark = mark_on(&page(app, &format!("/console/users/{}", app.user().await.id)).await);
         let mine = post(app, "/console/queues/replay", &[("reason", "x"), ("letter", "1"), ("mark", &mark)], &[]).await;
-        assert_eq!(mine.status, StatusCode::CONFLICT, "not a webhook's");
+        assert_eq!(mine.status, StatusCode::CONFLICT, "not a webhook message");
         assert_eq!(recorded(app).await[0].outcome, "failed");
         app.app.streams.remove().await;
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn webhooks_that_were_given_up_are_sent_again() {
+async fn dead_webhook_messages_are_sent_again() {
     TestApp::run(async |app| {
         app.app.streams.ensure().await.expect("streams");
         let endpoint: i64 = sqlx::query_scalar(
@@ -623,10 +623,9 @@ async fn webhooks_that_were_given_up_are_sent_again() {
     .await;
 }
 
-/// Points, exact scores and right outcomes of all time, and coins.
+/// Points, exact scores, right outcomes of all time, and coins.
 type Standing = (i32, i32, i32, i64);
 
-/// How everybody stands.
 async fn standing(app: &TestApp, users: &[UserId]) -> Vec<Standing> {
     let mut standing = Vec::new();
     for user in users {
@@ -643,12 +642,12 @@ async fn standing(app: &TestApp, users: &[UserId]) -> Vec<Standing> {
     standing
 }
 
-/// Goals, whether they are said or only who wins, and how sure somebody is.
-type Said = ((i64, i64), bool, i64);
-/// What a match becomes.
+/// Goals, whether the forecast includes them or only the outcome, and the confidence.
+type Prediction = ((i64, i64), bool, i64);
+/// Status and score of a match.
 type Outcome = (Status, Option<(i32, i32)>);
 
-/// Has a match begun two hours ago, and everybody said before that what they say of it.
+/// Moves the start of a match to two hours ago, and its predictions to three hours ago.
 async fn begin(app: &TestApp, event: i64) {
     for statement in [
         "update predictions set created_at = now() - interval '3 hours', updated_at = now() - interval '3 hours' where event_id = $1",
@@ -658,7 +657,7 @@ async fn begin(app: &TestApp, event: i64) {
     }
 }
 
-/// Corrects a match as an operator does: looks what it would do, and confirms; twice, which does it once.
+/// Corrects a match like an operator: opens the preview and confirms it. Confirms twice, which must correct it once.
 async fn correct(app: &TestApp, event: i64, status: Status, scores: Option<(i32, i32)>) {
     let (home, away) = scores.map(|(home, away)| (home.to_string(), away.to_string())).unwrap_or_default();
     let path = format!("/console/matches/{event}/correction");
@@ -668,19 +667,24 @@ async fn correct(app: &TestApp, event: i64, status: Status, scores: Option<(i32,
         rest.split_once('"').expect("a value").0.to_owned()
     };
     let (seen, mark) = (hidden("seen"), hidden("mark"));
-    let asked = [("status", status.name()), ("home", &home), ("away", &away)];
+    let correction = [("status", status.name()), ("home", &home), ("away", &away)];
     let fields: Vec<(&str, &str)> =
-        asked.into_iter().chain([("seen", seen.as_str()), ("mark", &mark), ("reason", "a late goal")]).collect();
+        correction.into_iter().chain([("seen", seen.as_str()), ("mark", &mark), ("reason", "a late goal")]).collect();
     let answer = post(app, &path, &fields, &[]).await;
     assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", text(&answer));
     let again = post(app, &path, &fields, &[]).await;
-    assert_eq!(again.status, StatusCode::CONFLICT, "sent twice it is done once");
-    app.told().await;
+    assert_eq!(again.status, StatusCode::CONFLICT, "the second confirmation is refused");
+    app.published().await;
     app.settle().await;
 }
 
-/// Holds what was said of a correction against what came of it.
-fn hold(preview: &Preview, users: &[UserId], before: &[Standing], after: &[Standing]) -> Result<(), TestCaseError> {
+/// Compares the preview of a correction with its actual effect.
+fn assert_preview(
+    preview: &Preview,
+    users: &[UserId],
+    before: &[Standing],
+    after: &[Standing],
+) -> Result<(), TestCaseError> {
     let changes: Vec<i64> = before.iter().zip(after).map(|(before, after)| i64::from(after.0 - before.0)).collect();
     let wallets: Vec<i64> = before.iter().zip(after).map(|(before, after)| after.3 - before.3).collect();
     let of = |sign: i64| i64::try_from(changes.iter().filter(|change| change.signum() == sign).count()).unwrap();
@@ -696,7 +700,7 @@ fn hold(preview: &Preview, users: &[UserId], before: &[Standing], after: &[Stand
     prop_assert_eq!(first(&preview.gainers), changes.iter().copied().max().filter(|&most| most > 0));
     prop_assert_eq!(first(&preview.losers), changes.iter().copied().min().filter(|&least| least < 0));
     for moved in preview.gainers.iter().chain(&preview.losers) {
-        let at = users.iter().position(|&user| user == moved.user).expect("one of ours");
+        let at = users.iter().position(|&user| user == moved.user).expect("a user of this test");
         prop_assert_eq!(moved.after - moved.before, changes[at]);
     }
     let coins = preview.coins.as_ref().and_then(|coins| coins.exactly);
@@ -706,9 +710,8 @@ fn hold(preview: &Preview, users: &[UserId], before: &[Standing], after: &[Stand
     Ok(())
 }
 
-/// Whatever a correction is said to do to points and coins is what it does.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_correction_would_do_is_what_it_does() {
+async fn preview_matches_effect_of_correction() {
     let settings =
         [("MATCHDAY_COINS__PER_POINT", "3"), ("MATCHDAY_SCORES__LANE_SIZE", "3"), ("MATCHDAY_COINS__WELCOME", "10")];
     TestApp::run_with(&settings, async |app| {
@@ -716,22 +719,23 @@ async fn what_a_correction_would_do_is_what_it_does() {
         for _ in 0..7 {
             users.push(app.app.accounts.make_without_phone().await.expect("a user"));
         }
-        // Goals small enough that some are right to the goal.
-        let said = vec(((0..4_i64, 0..4_i64), any::<bool>(), 0..=100_i64), users.len());
+        // Small numbers of goals make some forecasts exact.
+        let predictions = vec(((0..4_i64, 0..4_i64), any::<bool>(), 0..=100_i64), users.len());
         let result = prop_oneof![
             6 => (Just(Status::Finished), (0..4_i32, 0..4_i32).prop_map(Some)),
             1 => (Just(Status::Abandoned), Just(None)),
             1 => (Just(Status::Live), (0..2_i32, 0..2_i32).prop_map(Some)),
         ];
-        // Real matches have begun when they have a result; those that have not count predictions until it came.
-        let round = (said, vec(result, 2..5), any::<prop::sample::Index>(), any::<bool>());
+        // A match usually has started when it has a result. Otherwise the result counts predictions until it is
+        // recorded.
+        let round = (predictions, vec(result, 2..5), any::<prop::sample::Index>(), any::<bool>());
         let mut runner =
             TestRunner::new(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() });
         let corrected = std::cell::Cell::new(0);
-        let one = async |said: Vec<Said>, results: Vec<Outcome>, spender: UserId, has_begun: bool| {
+        let one = async |predictions: Vec<Prediction>, results: Vec<Outcome>, spender: UserId, has_begun: bool| {
             let fixtures = app.fixtures();
             let event = far(&fixtures).put().await;
-            for (&user, &(goals, with_score, confidence)) in users.iter().zip(&said) {
+            for (&user, &(goals, with_score, confidence)) in users.iter().zip(&predictions) {
                 let forecast = forecast(goals, with_score, confidence);
                 app.app.predictions.save(user, MatchId(event), forecast).await.expect("saved");
             }
@@ -748,8 +752,8 @@ async fn what_a_correction_would_do_is_what_it_does() {
                 corrected.set(corrected.get() + 1);
                 let before = standing(app, &users).await;
                 correct(app, event, status, scores).await;
-                hold(&preview, &users, &before, &standing(app, &users).await)?;
-                // Somebody spends all they have: it cannot be taken back.
+                assert_preview(&preview, &users, &before, &standing(app, &users).await)?;
+                // A user spends all coins, which then cannot be taken back.
                 let balance = standing(app, &[spender]).await[0].3;
                 if balance > 0 {
                     let body = json!({"amount": balance, "reason": "purchase"});
@@ -758,38 +762,38 @@ async fn what_a_correction_would_do_is_what_it_does() {
             }
             Ok(())
         };
-        let outcome = runner.run(&round, |(said, results, spender, has_begun)| {
+        let outcome = runner.run(&round, |(predictions, results, spender, has_begun)| {
             let spender = users[spender.index(users.len())];
-            block_in_place(|| Handle::current().block_on(one(said, results, spender, has_begun)))
+            block_in_place(|| Handle::current().block_on(one(predictions, results, spender, has_begun)))
         });
-        outcome.expect("what was said is what was done");
+        outcome.expect("previews match their corrections");
         assert!(corrected.get() > 10, "{} corrections were made", corrected.get());
         assert!(recorded(app).await.iter().all(|row| row.action == "event.correct"));
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_correction_is_what_an_import_would_do() {
+async fn correction_has_same_effect_as_import() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = fixtures.a_match("m").starting_in(Duration::ZERO).at("finished", 2, 1).put().await;
         let on = format!("/console/matches/{event}/correction?status=finished&home=1&away=1");
         let html = page(app, &on).await;
-        assert!(html.contains("Nothing is done yet") && html.contains("becomes"), "{html}");
-        assert_eq!(app.told().await.len(), 0, "looking tells nobody anything");
-        let (_, rest) = html.split_once("name=\"seen\" value=\"").expect("what was seen");
+        assert!(html.contains("Nothing has changed yet") && html.contains("becomes"), "{html}");
+        assert_eq!(app.published().await.len(), 0, "a preview publishes nothing");
+        let (_, rest) = html.split_once("name=\"seen\" value=\"").expect("a fingerprint");
         let seen = rest.split_once('"').expect("a value").0.to_owned();
         let fields = [("status", "finished"), ("home", "1"), ("away", "1"), ("reason", "a late goal"), ("seen", &seen)];
         send(app, &on, &format!("/console/matches/{event}/correction"), &fields).await;
-        let by_console = app.told().await;
-        // The same by a document, from the same state.
+        let by_console = app.published().await;
+        // The same change by an import, from the same state.
         let other = app.fixtures();
         let again = other.a_match("m").starting_in(Duration::ZERO).at("finished", 2, 1).put().await;
         other.write(&[other.a_match("m").starting_in(Duration::ZERO).at("finished", 1, 1).json()]).await;
-        let by_import = app.told().await;
-        let subjects = |told: &[(String, serde_json::Value)]| told.iter().map(|(subject, _)| subject.clone()).collect::<Vec<_>>();
+        let by_import = app.published().await;
+        let subjects = |messages: &[(String, serde_json::Value)]| messages.iter().map(|(subject, _)| subject.clone()).collect::<Vec<_>>();
         assert_eq!(subjects(&by_console), subjects(&by_import));
         let state = async |event: i64| -> (String, Option<i32>, Option<i32>, i64, i64) {
             sqlx::query_as("select status, home_score, away_score, result_revision, (select count(*) from event_results r where r.event_id = e.id) from events e where id = $1")
@@ -799,12 +803,12 @@ async fn a_correction_is_what_an_import_would_do() {
         let last = recorded(app).await.remove(0);
         assert_eq!((last.action.as_str(), last.target, last.reason.as_str()), ("event.correct", format!("event:{event}"), "a late goal"));
         assert!(last.details["changes"][0].as_str().is_some_and(|change| change.contains("score 2:1 → 1:1")), "{}", last.details);
-        // Who looked before it changed does not change it back.
+        // A preview from before the last change cannot be confirmed.
         let mark = mark_on(&page(app, &on.replace("home=1", "home=7")).await);
         let late = [("status", "finished"), ("home", "5"), ("away", "1"), ("reason", "x"), ("seen", &*seen), ("mark", &mark)];
         let refused = post(app, &format!("/console/matches/{event}/correction"), &late, &[]).await;
         assert_eq!(refused.status, StatusCode::CONFLICT);
-        // Nor does anybody make a match what it cannot be.
+        // Invalid combinations of status and score are refused.
         for nonsense in ["status=finished", "status=scheduled&home=1&away=0", "status=finished&home=1", "status=won&home=1&away=1", "status=finished&home=-1&away=1", "status=finished&home=1000&away=1"] {
             let path = format!("/console/matches/{event}/correction?{nonsense}");
             assert_eq!(get(app, &path).await.status, StatusCode::UNPROCESSABLE_ENTITY, "{nonsense}");
@@ -815,24 +819,24 @@ async fn a_correction_is_what_an_import_would_do() {
 }
 
 #[tokio::test]
-async fn only_a_few_look_at_once() {
+async fn concurrent_pages_are_limited() {
     TestApp::run(async |app| {
-        let places = app.app.console.places.clone();
-        let all = places.acquire_many_owned(3).await.expect("places");
+        let permits = app.app.console.permits.clone();
+        let all = permits.acquire_many_owned(3).await.expect("permits");
         let refused = get(app, "/console/feeds").await;
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
-        assert!(text(&refused).contains("Others are looking"));
+        assert!(text(&refused).contains("Too many console pages"));
         drop(all);
         page(app, "/console/feeds").await;
-        assert_eq!(app.app.console.places.available_permits(), 3, "a place is given back");
+        assert_eq!(app.app.console.permits.available_permits(), 3, "the permit is released");
     })
     .await;
 }
 
 #[tokio::test]
-async fn with_a_homeserver_chat_is_shown_and_rooms_are_compared() {
+async fn queues_page_compares_rooms_with_homeserver() {
     TestApp::run_with_chat(&[], async |app| {
-        assert!(page(app, "/console").await.contains("chat events set aside"));
+        assert!(page(app, "/console").await.contains("Chat events set aside"));
         let room = "!room:matchday.localhost";
         let nonsense = json!({
             "event_id": "$nonsense", "room_id": room, "type": "m.room.member", "sender": HOSTILE, "state_key": HOSTILE,
@@ -846,17 +850,17 @@ async fn with_a_homeserver_chat_is_shown_and_rooms_are_compared() {
         app.push(&[nonsense]).await;
         let queues = page(app, "/console/queues").await;
         assert!(queues.contains("$nonsense") && !queues.contains("<script"), "{queues}");
-        let asked = "select at from mirror_marks where name = 'compare'";
+        let query = "select at from mirror_marks where name = 'compare'";
         let before: Option<time::OffsetDateTime> =
-            sqlx::query_scalar(asked).fetch_optional(&app.app.core.db).await.expect("read");
+            sqlx::query_scalar(query).fetch_optional(&app.app.core.db).await.expect("read");
         assert_eq!(before, None);
         let to = "/console/queues/compare";
         send(app, "/console/queues", to, &[("reason", "the homeserver was restored")]).await;
         let after: Option<time::OffsetDateTime> =
-            sqlx::query_scalar(asked).fetch_optional(&app.app.core.db).await.expect("read");
+            sqlx::query_scalar(query).fetch_optional(&app.app.core.db).await.expect("read");
         assert_eq!(after, Some(app.clock.now()));
         let actions: Vec<_> = recorded(app).await.into_iter().map(|row| (row.action, row.outcome)).collect();
-        assert_eq!(actions, [("mirror.compare".to_owned(), "done".to_owned())]);
+        assert_eq!(actions, [("memberships.compare".to_owned(), "done".to_owned())]);
     })
     .await;
 }

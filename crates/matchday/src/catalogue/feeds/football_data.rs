@@ -1,16 +1,16 @@
-//! Documents of football-data.org, version 4: `GET /v4/competitions/{code}/matches`.
+//! Adapter for football-data.org, version 4: `GET /v4/competitions/{code}/matches`.
 
 use std::collections::HashMap;
 
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::reading::{self, Field, MatchSeen, Reading, TeamSeen};
+use super::reading::{self, Field, ProviderMatch, ProviderTeam, Reading};
 use crate::catalogue::{
     fixtures::document::{Fault, TournamentEntry},
     matches::rules::Status,
 };
 
-/// Understands a document about the competition with this code; `None` if no match is announced.
+/// Parses the document of the competition with this code; `None` if it has no matches yet.
 pub(super) fn read(body: &[u8], code: &str) -> Result<Option<Reading>, Vec<Fault>> {
     let value = reading::json(body)?;
     let root = Field::root(&value);
@@ -36,15 +36,15 @@ pub(super) fn read(body: &[u8], code: &str) -> Result<Option<Reading>, Vec<Fault
     let (Some(name), true) = (name, faults.is_empty()) else { return Err(faults) };
     let Some(season) = season else { return Ok(None) };
     if unknown > 0 {
-        notes.push(format!("left out until their teams or times are known: {unknown} of the matches"));
+        notes.push(format!("matches left out until their teams or times are known: {unknown}"));
     }
-    // The code names a competition wherever it is played; many countries have a "Premier League".
+    // The code is unique to a competition; many countries have a "Premier League".
     let slug = reading::slug(&format!("{code} {season}"));
     let tournament = TournamentEntry { slug, name: format!("{name} {season}"), logo: emblem };
     Ok(Some(Reading { tournament, teams: teams.list, matches, notes }))
 }
 
-/// The season that all matches are of, as in `2025/26` or `2026`. `None` without matches.
+/// Returns the season of all matches, as in `2025/26` or `2026`; `None` without matches.
 fn season(fields: &[Field<'_>], faults: &mut Vec<Fault>) -> Option<String> {
     let mut found: Option<(String, &str)> = None;
     for field in fields {
@@ -62,7 +62,7 @@ fn season(fields: &[Field<'_>], faults: &mut Vec<Fault>) -> Option<String> {
         match &found {
             None => found = Some((season, &field.place)),
             Some((other, first)) if *other != season => {
-                field.get("season").fault(format!("is {season}, but that of {first} is {other}"), faults);
+                field.get("season").fault(format!("is {season}, but the season of {first} is {other}"), faults);
             }
             Some(_) => {}
         }
@@ -74,15 +74,15 @@ fn is_year(text: &str) -> bool {
     text.len() == 4 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The teams of a document, each once.
+/// The distinct teams of a document.
 #[derive(Default)]
 struct Teams {
-    list: Vec<TeamSeen>,
+    list: Vec<ProviderTeam>,
     places: HashMap<i64, usize>,
 }
 
 impl Teams {
-    /// The team's place in the list; `None` if it is not known yet, or has a fault.
+    /// Returns the index of the team in the list; `None` if it is not known yet or has a fault.
     fn place(&mut self, field: &Field<'_>, faults: &mut Vec<Fault>) -> Option<usize> {
         if field.value.is_null() {
             return None;
@@ -101,15 +101,20 @@ impl Teams {
         let list = &mut self.list;
         let place = *self.places.entry(number).or_insert_with(|| {
             let (id, slug) = (Some(number.to_string()), reading::team_slug(name));
-            list.push(TeamSeen { id, slug, name: name.to_owned(), logo: crest });
+            list.push(ProviderTeam { id, slug, name: name.to_owned(), logo: crest });
             list.len() - 1
         });
         Some(place)
     }
 }
 
-/// A match; `None` if it cannot be shown yet, or has a fault.
-fn entry(field: &Field<'_>, teams: &mut Teams, notes: &mut Vec<String>, faults: &mut Vec<Fault>) -> Option<MatchSeen> {
+/// Parses a match; `None` if it lacks teams or a start time, or has a fault.
+fn entry(
+    field: &Field<'_>,
+    teams: &mut Teams,
+    notes: &mut Vec<String>,
+    faults: &mut Vec<Fault>,
+) -> Option<ProviderMatch> {
     if !field.value.is_object() {
         field.fault("must be an object", faults);
         return None;
@@ -119,34 +124,34 @@ fn entry(field: &Field<'_>, teams: &mut Teams, notes: &mut Vec<String>, faults: 
         id.fault(if id.value.is_null() { "is missing" } else { "must be a number" }, faults);
     }
     let start_time = moment(&field.get("utcDate"), faults);
-    let told = field.get("status").required_text(faults);
-    let scores = told.and_then(|told| after_90(&field.get("score"), told, faults));
+    let reported = field.get("status").required_text(faults);
+    let scores = reported.and_then(|status| after_90(&field.get("score"), status, faults));
     let venue = field.get("venue").text(faults).and_then(reading::venue);
-    // Both, so that a team is known although the other is not.
+    // Read both teams: a known team is recorded even if its opponent is not known.
     let (home, away) = (teams.place(&field.get("homeTeam"), faults), teams.place(&field.get("awayTeam"), faults));
-    let (id, start_time, told, home, away) = (id.value.as_i64()?, start_time?, told?, home?, away?);
-    let status = status_of(told);
+    let (id, start_time, reported, home, away) = (id.value.as_i64()?, start_time?, reported?, home?, away?);
+    let status = status_of(reported);
     if status.is_none() {
-        let told = reading::quoted(told);
-        notes.push(format!("match {id}: the status {told} means nothing here; the match stays as it is"));
+        let reported = reading::quoted(reported);
+        notes.push(format!("match {id}: unknown status {reported}; the match is left unchanged"));
     }
-    Some(MatchSeen { key: id.to_string(), home, away, start_time, venue, status, scores })
+    Some(ProviderMatch { key: id.to_string(), home, away, start_time, venue, status, scores })
 }
 
-/// When a match begins; one that nobody knows is no fault.
+/// Reads the start time. An absent one is not a fault.
 fn moment(field: &Field<'_>, faults: &mut Vec<Fault>) -> Option<OffsetDateTime> {
     let text = field.text(faults)?;
     let moment = OffsetDateTime::parse(text, &Rfc3339).ok();
     if moment.is_none() {
-        field.fault(format!("must be a moment like 2026-11-20T15:00:00Z, not {}", reading::quoted(text)), faults);
+        field.fault(format!("must be a timestamp like 2026-11-20T15:00:00Z, not {}", reading::quoted(text)), faults);
     }
     moment
 }
 
-/// What a status means here. Nothing is ever abandoned there: such a match stays suspended until it is played again,
-/// cancelled or awarded.
-fn status_of(told: &str) -> Option<Status> {
-    Some(match told {
+/// Maps a status of football-data.org. It has no status for abandoned matches: an abandoned match stays suspended until
+/// it is replayed, cancelled or awarded.
+fn status_of(reported: &str) -> Option<Status> {
+    Some(match reported {
         "SCHEDULED" | "TIMED" => Status::Scheduled,
         "IN_PLAY" | "PAUSED" | "EXTRA_TIME" | "PENALTY_SHOOTOUT" | "LIVE" => Status::Live,
         "FINISHED" => Status::Finished,
@@ -158,8 +163,8 @@ fn status_of(told: &str) -> Option<Status> {
     })
 }
 
-/// The score after 90 minutes, or as far as it was played. `fullTime` runs on through extra time and counts penalties
-/// too, so it says that only of a match that had neither.
+/// Returns the score after 90 minutes, or so far. `fullTime` includes extra time and penalties, so it is used only for
+/// matches without them.
 fn after_90(score: &Field<'_>, status: &str, faults: &mut Vec<Fault>) -> Option<(i64, i64)> {
     let regular = matches!(score.get("duration").text(faults), None | Some("REGULAR"))
         && !matches!(status, "EXTRA_TIME" | "PENALTY_SHOOTOUT");
@@ -213,7 +218,7 @@ mod tests {
         read(document(matches).to_string().as_bytes(), "HL").expect("no faults").expect("matches")
     }
 
-    fn told(value: &Value) -> Vec<String> {
+    fn fault_lines(value: &Value) -> Vec<String> {
         read(value.to_string().as_bytes(), "HL").expect_err("faults").iter().map(ToString::to_string).collect()
     }
 
@@ -231,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn a_season_is_a_tournament() {
+    fn season_becomes_tournament() {
         let reading = understood(&json!([a_match("TIMED", &nothing())]));
         assert_eq!(reading.tournament.slug, "hl_2026_27");
         assert_eq!(reading.tournament.name, "Harbour League 2026/27");
         assert_eq!(reading.tournament.logo.as_deref(), Some("https://crests.example.org/HL.png"));
         assert_eq!(
             reading.teams[0],
-            TeamSeen {
+            ProviderTeam {
                 id: Some("57".to_owned()),
                 slug: "harbour_rovers".to_owned(),
                 name: "Harbour Rovers FC".to_owned(),
@@ -251,11 +256,11 @@ mod tests {
         cup["season"]["endDate"] = json!("2026-12-19");
         assert_eq!(understood(&json!([cup])).tournament.slug, "hl_2026");
         let empty = read(document(&json!([])).to_string().as_bytes(), "HL").expect("no faults");
-        assert_eq!(empty, None, "a season that has no matches yet is no fault");
+        assert_eq!(empty, None, "a season without matches is valid");
     }
 
     #[test]
-    fn every_status_has_its_meaning_and_its_score() {
+    fn statuses_map_to_status_and_score() {
         let after_extra = json!({"home": 1, "away": 1});
         for (status, score, expected) in [
             ("SCHEDULED", nothing(), (Status::Scheduled, None)),
@@ -263,15 +268,15 @@ mod tests {
             ("IN_PLAY", running(0, 0), (Status::Live, Some((0, 0)))),
             ("PAUSED", running(1, 0), (Status::Live, Some((1, 0)))),
             ("EXTRA_TIME", longer("EXTRA_TIME", [2, 1], &after_extra), (Status::Live, Some((1, 1)))),
-            // The status came before the duration.
+            // The status arrives before the duration.
             ("EXTRA_TIME", longer("REGULAR", [2, 1], &after_extra), (Status::Live, Some((1, 1)))),
-            // And the duration before the rest.
+            // The duration arrives before the regular-time score.
             ("IN_PLAY", longer("EXTRA_TIME", [2, 1], &json!({"home": null, "away": null})), (Status::Live, None)),
             ("PENALTY_SHOOTOUT", longer("PENALTY_SHOOTOUT", [4, 3], &after_extra), (Status::Live, Some((1, 1)))),
             ("FINISHED", running(3, 2), (Status::Finished, Some((3, 2)))),
             ("FINISHED", longer("EXTRA_TIME", [2, 1], &after_extra), (Status::Finished, Some((1, 1)))),
             ("FINISHED", longer("PENALTY_SHOOTOUT", [6, 5], &after_extra), (Status::Finished, Some((1, 1)))),
-            // What counts is not known, and is not guessed.
+            // The relevant score is unknown and must not be guessed.
             ("FINISHED", longer("PENALTY_SHOOTOUT", [6, 5], &json!(null)), (Status::Finished, None)),
             ("FINISHED", nothing(), (Status::Finished, None)),
             ("SUSPENDED", running(1, 0), (Status::Suspended, Some((1, 0)))),
@@ -286,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_says_what_becomes_of_each_status() {
+    fn docs_list_every_status_mapping() {
         let rows = table_in("feeds.md", "### football-data.org");
         let mut documented = 0;
         for row in &rows {
@@ -296,36 +301,33 @@ mod tests {
                 documented += 1;
             }
         }
-        assert_eq!(documented, 13, "all that there are");
+        assert_eq!(documented, 13, "all statuses are documented");
     }
 
     #[test]
-    fn a_status_that_means_nothing_is_told() {
+    fn unknown_status_is_reported() {
         let reading = understood(&json!([a_match("WALKED_OFF", &running(1, 1))]));
         assert_eq!(reading.matches[0].status, None);
-        assert_eq!(
-            reading.notes,
-            ["match 540001: the status `WALKED_OFF` means nothing here; the match stays as it is"]
-        );
+        assert_eq!(reading.notes, ["match 540001: unknown status `WALKED_OFF`; the match is left unchanged"]);
     }
 
     #[test]
-    fn matches_whose_teams_or_times_are_not_known_are_left_out() {
-        let mut nobody = a_match("TIMED", &nothing());
-        nobody["homeTeam"] = json!({"id": null, "name": null, "shortName": null, "tla": null, "crest": null});
+    fn matches_without_teams_or_times_are_left_out() {
+        let mut unknown_team = a_match("TIMED", &nothing());
+        unknown_team["homeTeam"] = json!({"id": null, "name": null, "shortName": null, "tla": null, "crest": null});
         let mut open = a_match("TIMED", &nothing());
         open["awayTeam"] = json!(null);
         let mut timeless = a_match("SCHEDULED", &nothing());
         timeless["utcDate"] = json!(null);
         let mut known = a_match("TIMED", &nothing());
         known["id"] = json!(540_002);
-        let reading = understood(&json!([nobody, open, timeless, known]));
+        let reading = understood(&json!([unknown_team, open, timeless, known]));
         assert_eq!(reading.matches.len(), 1);
-        assert_eq!(reading.notes, ["left out until their teams or times are known: 3 of the matches"]);
+        assert_eq!(reading.notes, ["matches left out until their teams or times are known: 3"]);
     }
 
     #[test]
-    fn small_things_missing_harm_nobody() {
+    fn minor_missing_data_is_accepted() {
         let mut entry = a_match("FINISHED", &running(1, 0));
         entry["venue"] = json!("Harbour\u{7} Park");
         entry["homeTeam"]["crest"] = json!("");
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_has_its_place() {
+    fn every_fault_has_its_path() {
         let mut odd = a_match("FINISHED", &running(1, 0));
         odd["id"] = json!("540001");
         odd["utcDate"] = json!("tomorrow");
@@ -352,35 +354,38 @@ mod tests {
         bare["status"] = json!(null);
         let mut bad = document(&json!([odd, other, bare, 3]));
         bad["competition"]["name"] = json!(null);
-        insta::assert_snapshot!(told(&bad).join("\n"), @r#"
+        insta::assert_snapshot!(fault_lines(&bad).join("\n"), @r#"
         competition.name: is missing
-        matches[1].season: is 2025/26, but that of matches[0] is 2026/27
+        matches[1].season: is 2025/26, but the season of matches[0] is 2026/27
         matches[2].season.startDate: is missing
         matches[2].season.endDate: is missing
         matches[3].season.startDate: is missing
         matches[3].season.endDate: is missing
         matches[0].id: must be a number
-        matches[0].utcDate: must be a moment like 2026-11-20T15:00:00Z, not `tomorrow`
+        matches[0].utcDate: must be a timestamp like 2026-11-20T15:00:00Z, not `tomorrow`
         matches[0].score.fullTime.home: must be a number of goals or null, not `"1"`
         matches[0].homeTeam.id: must be a number
         matches[2].status: is missing
         matches[3]: must be an object
         "#);
-        assert_eq!(told(&json!({"message": "welcome"})), ["competition.name: is missing", "matches: is missing"]);
-        assert_eq!(told(&json!([])), ["must be an object"]);
-        let html = read(b"<html>", "HL").expect_err("no JSON");
+        assert_eq!(
+            fault_lines(&json!({"message": "welcome"})),
+            ["competition.name: is missing", "matches: is missing"]
+        );
+        assert_eq!(fault_lines(&json!([])), ["must be an object"]);
+        let html = read(b"<html>", "HL").expect_err("invalid JSON");
         assert_eq!(html[0].to_string(), "the document is not JSON: expected value at line 1 column 1");
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn parser_never_panics_on_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&bytes, "HL");
         }
 
-        /// Any one value of a good document replaced by another: understood or refused, never a panic.
+        /// A valid document with one value replaced by another. It parses or is refused; it never panics.
         #[test]
-        fn no_value_makes_the_reader_panic(pointer in proptest::sample::select(vec![
+        fn parser_never_panics_on_any_value(pointer in proptest::sample::select(vec![
             "/competition", "/competition/name", "/competition/emblem", "/matches", "/matches/0", "/matches/0/id",
             "/matches/0/utcDate", "/matches/0/status", "/matches/0/season", "/matches/0/season/startDate",
             "/matches/0/homeTeam", "/matches/0/homeTeam/id", "/matches/0/homeTeam/name", "/matches/0/homeTeam/crest",

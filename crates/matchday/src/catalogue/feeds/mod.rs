@@ -1,5 +1,5 @@
-//! Feeds: matches that come in by themselves. Providers are looked at as often as their matches make it worth; what
-//! changed there is imported as a document of ours would be, and what did not is not even read.
+//! Feeds: matches imported automatically from providers. A feed is polled more often around and during its matches. A
+//! changed document is imported like any fixture document; an unchanged one is not even parsed.
 
 mod football_data;
 mod openfootball;
@@ -13,5 +13,5 @@ mod store;
 mod tests;
 pub mod zone;
 
-/// What the one process that looks at feeds holds.
+/// Lease held by the one process that polls feeds.
 pub const LEASE: &str = "feeds";

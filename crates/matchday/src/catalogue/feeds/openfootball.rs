@@ -1,6 +1,8 @@
-//! Documents of openfootball (`football.json`, `worldcup.json`): a season's matches in a file, written by volunteers.
+//! Adapter for openfootball (`football.json`, `worldcup.json`): files with the matches of a season, maintained by
+//! volunteers.
 //!
-//! They have no ids. A match is known by its group, or without one by its round, and by its teams; a team by its name.
+//! The files have no ids. A match is identified by its teams and its group, or its round if it has no group. A team is
+//! identified by its name.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,18 +13,19 @@ use time::{
     macros::{format_description, time},
 };
 
-use super::reading::{self, Field, MatchSeen, Reading, TeamSeen};
+use super::reading::{self, Field, ProviderMatch, ProviderTeam, Reading};
 use crate::catalogue::{
     feeds::zone::{self, Zone},
     fixtures::document::{Fault, TournamentEntry},
     matches::rules::Status,
 };
 
-/// What a match without a time gets, in the document's zone. Most begin later: nobody can predict one that is on.
+/// Start of a match without a time, in the document's zone. Most matches start later, so predictions close before the
+/// kick-off.
 const NOON: Time = time!(12:00);
 const DAY: &[FormatItem<'_>] = format_description!("[year]-[month]-[day]");
 
-/// Understands a document. Times in it that name no zone are those of `zone`.
+/// Parses a document. Times without a zone are in `zone`.
 pub(super) fn read(body: &[u8], zone: &Zone) -> Result<Reading, Vec<Fault>> {
     let value = reading::json(body)?;
     let root = Field::root(&value);
@@ -44,7 +47,7 @@ pub(super) fn read(body: &[u8], zone: &Zone) -> Result<Reading, Vec<Fault>> {
     let teams = teams(&entries, &mut notes, &mut faults);
     let (Some(name), true) = (name, faults.is_empty()) else { return Err(faults) };
     if unknown > 0 {
-        notes.push(format!("left out until their teams or days are known: {unknown} of the matches"));
+        notes.push(format!("matches left out until their teams or days are known: {unknown}"));
     }
     let keys = keys(&entries);
     let places: HashMap<&str, usize> = teams.iter().enumerate().map(|(at, team)| (team.slug.as_str(), at)).collect();
@@ -52,7 +55,7 @@ pub(super) fn read(body: &[u8], zone: &Zone) -> Result<Reading, Vec<Fault>> {
     let matches = entries
         .iter()
         .zip(keys)
-        .map(|(entry, key)| MatchSeen {
+        .map(|(entry, key)| ProviderMatch {
             key,
             home: place(entry.home),
             away: place(entry.away),
@@ -66,7 +69,7 @@ pub(super) fn read(body: &[u8], zone: &Zone) -> Result<Reading, Vec<Fault>> {
     Ok(Reading { tournament, teams, matches, notes })
 }
 
-/// A match, before its teams and its key are known.
+/// A match before its teams and key are resolved.
 struct Entry<'a> {
     round: &'a str,
     group: Option<&'a str>,
@@ -79,7 +82,7 @@ struct Entry<'a> {
     scores: Option<(i64, i64)>,
 }
 
-/// A match; `None` if it cannot be shown yet, or has a fault.
+/// Parses a match; `None` if it lacks teams or a day, or has a fault.
 fn entry<'a>(field: &Field<'a>, zone: &Zone, notes: &mut Vec<String>, faults: &mut Vec<Fault>) -> Option<Entry<'a>> {
     if !field.value.is_object() {
         field.fault("must be an object", faults);
@@ -99,7 +102,7 @@ fn entry<'a>(field: &Field<'a>, zone: &Zone, notes: &mut Vec<String>, faults: &m
         None => zone.moment(date, time),
     };
     let Some(start_time) = start_time else {
-        field.get("date").fault("is no day that clocks know", faults);
+        field.get("date").fault("is not a valid day in this time zone", faults);
         return None;
     };
     let played = if score.over { Status::Finished } else { Status::Scheduled };
@@ -108,7 +111,7 @@ fn entry<'a>(field: &Field<'a>, zone: &Zone, notes: &mut Vec<String>, faults: &m
         Some((_, Some(status))) => status,
         Some((unknown, None)) => {
             let unknown = reading::quoted(unknown);
-            notes.push(format!("{}.status: {unknown} means nothing here; the match is {played}", field.place));
+            notes.push(format!("{}.status: unknown status {unknown}; the match is treated as {played}", field.place));
             played
         }
     };
@@ -127,20 +130,20 @@ fn entry<'a>(field: &Field<'a>, zone: &Zone, notes: &mut Vec<String>, faults: &m
 
 fn other_kind(value: &Value) -> &'static str {
     if value.get("rounds").is_some() {
-        "is missing: the older form, with matches inside `rounds`, is not read"
+        "is missing: the older format with matches inside `rounds` is not supported"
     } else {
-        "is missing: only files of matches are read, not those of teams, clubs, groups, stadiums or squads"
+        "is missing: only match files are supported, not files of teams, clubs, groups, stadiums or squads"
     }
 }
 
-/// A team that is known by now.
+/// Returns the name of a team; `None` for a placeholder.
 fn team<'a>(field: &Field<'a>, faults: &mut Vec<Fault>) -> Option<&'a str> {
     let name = if field.value.is_object() { field.get("name").text(faults) } else { field.text(faults) };
     name.filter(|name| !is_placeholder(name))
 }
 
-/// Whether a name stands for a team that is not known yet: the second of group A is `2A`, one of several thirds
-/// `3A/B/C`, the winner of match 74 `W74`.
+/// Returns true if the name is a placeholder for a team that is not known yet: `2A` is the runner-up of group A,
+/// `3A/B/C` one of several third-placed teams, `W74` the winner of match 74.
 fn is_placeholder(name: &str) -> bool {
     let group_place = || {
         let letters = name.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -159,7 +162,7 @@ fn is_placeholder(name: &str) -> bool {
         || of_match()
 }
 
-/// The day. One that is not known yet is no fault.
+/// Reads the day. An absent one is not a fault.
 fn date(field: &Field<'_>, faults: &mut Vec<Fault>) -> Option<Date> {
     let text = field.text(faults)?;
     let date = Date::parse(text, DAY).ok().filter(|date| (1900..=2999).contains(&date.year()));
@@ -169,7 +172,7 @@ fn date(field: &Field<'_>, faults: &mut Vec<Fault>) -> Option<Date> {
     date
 }
 
-/// The time of day, and its zone if it names one.
+/// Reads the time of day, with its offset if it has one.
 fn time_of_day(field: &Field<'_>, faults: &mut Vec<Fault>) -> Option<(Time, Option<UtcOffset>)> {
     let before = faults.len();
     let Some(text) = field.text(faults) else {
@@ -193,7 +196,7 @@ fn time_of_day(field: &Field<'_>, faults: &mut Vec<Fault>) -> Option<(Time, Opti
     time
 }
 
-/// The few names of zones that these documents use, and offsets.
+/// Parses offsets, and the few zone abbreviations that these documents use.
 fn named_offset(name: &str) -> Option<UtcOffset> {
     let hours = match name {
         "WET" => 0,
@@ -206,12 +209,12 @@ fn named_offset(name: &str) -> Option<UtcOffset> {
 }
 
 struct Score {
-    /// Whether anybody wrote down how it ended.
+    /// Whether any final score is recorded.
     over: bool,
     after_90: Option<(i64, i64)>,
 }
 
-/// The score: `ft` is that after 90 minutes. A plain pair is the same of a match that had no more than these.
+/// Reads the score. `ft` is the score after 90 minutes, and so is a plain pair.
 fn score(field: &Field<'_>, faults: &mut Vec<Fault>) -> Option<Score> {
     match field.value {
         Value::Null => Some(Score { over: false, after_90: None }),
@@ -219,18 +222,18 @@ fn score(field: &Field<'_>, faults: &mut Vec<Fault>) -> Option<Score> {
         Value::Object(_) => {
             let [after_90, extra, penalties] = ["ft", "et", "p"].map(|name| pair(&field.get(name), faults));
             let (after_90, extra, penalties) = (after_90?, extra?, penalties?);
-            // Extra time without the score before it: played, but nobody knows what a prediction is worth.
+            // A score after extra time or penalties alone: the match was played, but predictions cannot be scored.
             let over = after_90.or(extra).or(penalties).is_some();
             Some(Score { over, after_90 })
         }
         _ => {
-            field.fault("must be like {\"ft\": [2, 1]}", faults);
+            field.fault("must have the form {\"ft\": [2, 1]}", faults);
             None
         }
     }
 }
 
-#[expect(clippy::option_option, reason = "the outer is a fault, the inner a score that nobody knows")]
+#[expect(clippy::option_option, reason = "the outer level is a fault, the inner an unknown score")]
 fn pair(field: &Field<'_>, faults: &mut Vec<Fault>) -> Option<Option<(i64, i64)>> {
     match field.value {
         Value::Null => return Some(None),
@@ -262,9 +265,9 @@ fn status_of(text: &str) -> Option<Status> {
     })
 }
 
-/// The teams. Names with the same slug are one team if they can be: it has the name that is used most, and an operator is
-/// told. Two that play on the same day cannot, and nobody could tell them apart here.
-fn teams(entries: &[Entry<'_>], notes: &mut Vec<String>, faults: &mut Vec<Fault>) -> Vec<TeamSeen> {
+/// Returns the teams. Names with the same slug are one team, under the most frequent name, and a note reports it. It is
+/// a fault if two of these names play on the same day: they are different teams that cannot be distinguished.
+fn teams(entries: &[Entry<'_>], notes: &mut Vec<String>, faults: &mut Vec<Fault>) -> Vec<ProviderTeam> {
     let mut slugs: Vec<String> = Vec::new();
     let mut names: HashMap<String, BTreeMap<&str, Vec<Date>>> = HashMap::new();
     for entry in entries {
@@ -285,7 +288,7 @@ fn teams(entries: &[Entry<'_>], notes: &mut Vec<String>, faults: &mut Vec<Fault>
             let shared = |other: &[Date]| days.iter().find(|day| other.contains(day)).copied();
             if let Some((other, day)) = known[..at].iter().find_map(|(other, on)| Some((*other, shared(on)?))) {
                 let problem = format!(
-                    "{} and {} both play on {day}, so they are two teams, but both would be `{slug}` here",
+                    "{} and {} both play on {day}, so they are two teams, but both have the slug `{slug}`",
                     reading::quoted(other),
                     reading::quoted(name),
                 );
@@ -295,15 +298,15 @@ fn teams(entries: &[Entry<'_>], notes: &mut Vec<String>, faults: &mut Vec<Fault>
         let Some((&(name, _), others)) = known.split_first() else { continue };
         if !others.is_empty() {
             let others: Vec<String> = others.iter().map(|(name, _)| reading::quoted(name)).collect();
-            notes.push(format!("{} is taken for the same team as {}", others.join(", "), reading::quoted(name)));
+            notes.push(format!("{} is treated as the same team as {}", others.join(", "), reading::quoted(name)));
         }
-        teams.push(TeamSeen { id: None, slug, name: name.to_owned(), logo: None });
+        teams.push(ProviderTeam { id: None, slug, name: name.to_owned(), logo: None });
     }
     teams
 }
 
-/// What each match is known by. A kick-off that moves must not change it. A round may be a mere count of days (that of a
-/// world cup's group matches is), so it counts only where there is no group.
+/// Returns the keys of the matches. A moved kick-off must not change a key. The round is used only if the match has no
+/// group: for the group matches of a world cup, the round is a count of days.
 fn keys(entries: &[Entry<'_>]) -> Vec<String> {
     let mut alike: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (at, entry) in entries.iter().enumerate() {
@@ -313,7 +316,7 @@ fn keys(entries: &[Entry<'_>]) -> Vec<String> {
     }
     let mut keys = vec![String::new(); entries.len()];
     for (base, mut places) in alike {
-        // By their rounds and not by their days, so that the same pairing keeps its numbers when one of them is moved.
+        // Sort by round instead of day: repeated pairings keep their numbers when one of them moves.
         places.sort_by_key(|&at| (numbers(entries[at].round), entries[at].round, at));
         for (number, at) in places.into_iter().enumerate() {
             keys[at] = if number == 0 { base.clone() } else { reading::key(&[&base, &(number + 1).to_string()]) };
@@ -322,7 +325,7 @@ fn keys(entries: &[Entry<'_>]) -> Vec<String> {
     keys
 }
 
-/// The numbers in a round's name: `Matchday 10` comes after `Matchday 9`.
+/// Returns the numbers in a round's name. They sort `Matchday 10` after `Matchday 9`.
 fn numbers(round: &str) -> Vec<u64> {
     round.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
@@ -343,7 +346,7 @@ mod tests {
         read(document(matches).to_string().as_bytes(), &Zone::utc()).expect("no faults")
     }
 
-    fn told(value: &Value) -> Vec<String> {
+    fn fault_lines(value: &Value) -> Vec<String> {
         let faults = read(value.to_string().as_bytes(), &Zone::utc()).expect_err("faults");
         faults.iter().map(ToString::to_string).collect()
     }
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_is_scheduled_until_it_has_a_score() {
+    fn match_is_scheduled_until_it_has_score() {
         let mut played = a_match("Rovers FC", "City");
         played["score"] = json!({"ht": [1, 0], "ft": [2, 1]});
         played["ground"] = json!(" Rovers Park\n");
@@ -365,7 +368,7 @@ mod tests {
         assert_eq!(
             reading.matches,
             [
-                MatchSeen {
+                ProviderMatch {
                     key: "matchday_1-rovers-city".to_owned(),
                     home: 0,
                     away: 1,
@@ -374,7 +377,7 @@ mod tests {
                     status: Some(Status::Finished),
                     scores: Some((2, 1)),
                 },
-                MatchSeen {
+                ProviderMatch {
                     key: "matchday_1-city-rovers".to_owned(),
                     home: 1,
                     away: 0,
@@ -389,14 +392,14 @@ mod tests {
     }
 
     #[test]
-    fn the_score_is_that_after_90_minutes() {
+    fn score_is_taken_after_90_minutes() {
         for (score, status, expected) in [
             (json!({}), Status::Scheduled, None),
             (json!(null), Status::Scheduled, None),
             (json!([2, 0]), Status::Finished, Some((2, 0))),
             (json!({"ft": [1, 1], "et": [2, 1]}), Status::Finished, Some((1, 1))),
             (json!({"p": [3, 4], "et": [1, 1], "ft": [1, 1], "ht": [0, 1]}), Status::Finished, Some((1, 1))),
-            // Played, but what counts is not known.
+            // The match was played, but the relevant score is unknown.
             (json!({"p": [2, 4], "et": [1, 1]}), Status::Finished, None),
             (json!({"ft": [null, null]}), Status::Scheduled, None),
             (json!({"ft": []}), Status::Scheduled, None),
@@ -409,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn every_odd_status_has_a_meaning() {
+    fn every_explicit_status_is_mapped() {
         for (status, ft, expected) in [
             ("awarded", json!([0, 2]), Status::Awarded),
             ("postponed", json!(null), Status::Postponed),
@@ -427,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_in_the_zone_that_is_named() {
+    fn times_use_configured_or_named_zone() {
         let london = Zone::parse("Europe/London").expect("a zone");
         for (time, expected) in [
             (json!("13:00 UTC-6"), datetime!(2026-08-15 19:00 UTC)),
@@ -444,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_of_teams_not_known_yet_are_left_out() {
+    fn matches_with_placeholder_teams_are_left_out() {
         let unknown = ["1A", "2L", "3A/B/C/D/F", "W74", "L101", "TBD", "?", "Winner Match 3", ""];
         let mut entries: Vec<Value> = unknown.iter().map(|name| a_match("Rovers", name)).collect();
         let mut without = a_match("Rovers", "City");
@@ -458,18 +461,18 @@ mod tests {
         let keys: Vec<&str> = reading.matches.iter().map(|seen| seen.key.as_str()).collect();
         assert_eq!(keys, ["matchday_1-b36-1860_munchen"]);
         assert_eq!(reading.teams.len(), 2);
-        assert_eq!(reading.notes, ["left out until their teams or days are known: 11 of the matches"]);
+        assert_eq!(reading.notes, ["matches left out until their teams or days are known: 11"]);
     }
 
     #[test]
-    fn a_team_may_be_an_object() {
+    fn team_may_be_an_object() {
         let mut entry = a_match("", "City");
         entry["team1"] = json!({"name": "Rovers", "code": "ROV"});
         assert_eq!(understood(&json!([entry])).teams[0].name, "Rovers");
     }
 
     #[test]
-    fn a_team_under_two_names_is_one_team_and_told() {
+    fn team_with_two_names_is_merged_and_reported() {
         let mut later = a_match("City", "Rovers");
         later["date"] = json!("2026-08-22");
         let mut last = a_match("Albion", "Rovers FC");
@@ -477,25 +480,24 @@ mod tests {
         let reading = understood(&json!([a_match("Rovers FC", "City"), later, last]));
         let names: Vec<&str> = reading.teams.iter().map(|team| team.name.as_str()).collect();
         assert_eq!(names, ["Rovers FC", "City", "Albion"]);
-        assert_eq!(reading.notes, ["`Rovers` is taken for the same team as `Rovers FC`"]);
+        assert_eq!(reading.notes, ["`Rovers` is treated as the same team as `Rovers FC`"]);
     }
 
     #[test]
-    fn two_teams_with_one_slug_are_a_fault() {
+    fn two_teams_with_one_slug_are_refused() {
         let same_day = document(&json!([a_match("América", "City"), a_match("Rovers", "America")]));
         assert_eq!(
-            told(&same_day),
-            [
-                "matches: `América` and `America` both play on 2026-08-15, so they are two teams, but both would be `america` here"
-            ]
+            fault_lines(&same_day),
+            ["matches: `América` and `America` both play on 2026-08-15, so they are two teams, \
+                 but both have the slug `america`"]
         );
-        assert_eq!(told(&document(&json!([a_match("Rovers", "FC Rovers")]))).len(), 1);
+        assert_eq!(fault_lines(&document(&json!([a_match("Rovers", "FC Rovers")]))).len(), 1);
     }
 
-    /// A group's matches keep their keys although a round is a count of days there; a pairing that comes twice keeps its
-    /// numbers although the second was moved before the first.
+    /// Group matches keep their keys although their round is a count of days. A repeated pairing keeps its numbers
+    /// although the second match moved before the first.
     #[test]
-    fn keys_stay_when_a_kick_off_moves() {
+    fn moved_kick_off_keeps_match_key() {
         let group = |round: &str, date: &str| {
             let mut entry = a_match("Rovers", "City");
             (entry["round"], entry["date"], entry["group"]) = (json!(round), json!(date), json!("Group A"));
@@ -516,18 +518,18 @@ mod tests {
         let names = |keys: &[(String, OffsetDateTime)]| keys.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
         assert_eq!(names(&twice), ["group_a-rovers-city", "group_a-rovers-city-2"]);
         assert_eq!(names(&twice), names(&moved));
-        assert_eq!(twice[0].1, moved[0].1, "the first is still the first");
+        assert_eq!(twice[0].1, moved[0].1, "the first match keeps its key");
     }
 
     #[test]
-    fn every_fault_has_its_place() {
+    fn every_fault_has_its_path() {
         let bad = json!({"matches": [
             3,
             {"team1": 7, "team2": "City", "date": "tomorrow", "time": "8pm"},
             {"team1": "Rovers", "team2": "City", "date": "2026-08-15", "time": "20:30 XYZ", "score": {"ft": [1]}},
             {"team1": "Rovers", "team2": "City", "date": "2026-13-15", "score": "2:1", "round": 4},
         ]});
-        insta::assert_snapshot!(told(&bad).join("\n"), @r#"
+        insta::assert_snapshot!(fault_lines(&bad).join("\n"), @r#"
         name: is missing
         matches[0]: must be an object
         matches[1].team1: must be a text
@@ -536,31 +538,30 @@ mod tests {
         matches[2].time: must be a time like 20:30 or 13:00 UTC-6, not `20:30 XYZ`
         matches[2].score.ft: must be two numbers like [2, 1]
         matches[3].date: must be a day like 2026-06-11, not `2026-13-15`
-        matches[3].score: must be like {"ft": [2, 1]}
+        matches[3].score: must have the form {"ft": [2, 1]}
         matches[3].round: must be a text
         "#);
         assert_eq!(
-            told(&json!([{"name": "Mexico"}])),
-            [
-                "matches: is missing: only files of matches are read, not those of teams, clubs, groups, stadiums or squads"
-            ]
+            fault_lines(&json!([{"name": "Mexico"}])),
+            ["matches: is missing: only match files are supported, \
+                 not files of teams, clubs, groups, stadiums or squads"]
         );
         assert_eq!(
-            told(&json!({"name": "Cup", "rounds": []})),
-            ["matches: is missing: the older form, with matches inside `rounds`, is not read"]
+            fault_lines(&json!({"name": "Cup", "rounds": []})),
+            ["matches: is missing: the older format with matches inside `rounds` is not supported"]
         );
-        assert_eq!(told(&json!({"name": "Cup", "matches": {}})), ["matches: must be a list"]);
+        assert_eq!(fault_lines(&json!({"name": "Cup", "matches": {}})), ["matches: must be a list"]);
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn parser_never_panics_on_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&bytes, &Zone::utc());
         }
 
-        /// Any one value of a good document replaced by another: understood or refused, never a panic.
+        /// A valid document with one value replaced by another. It parses or is refused; it never panics.
         #[test]
-        fn no_value_makes_the_reader_panic(pointer in proptest::sample::select(vec![
+        fn parser_never_panics_on_any_value(pointer in proptest::sample::select(vec![
             "/name", "/matches", "/matches/0", "/matches/0/team1", "/matches/0/date", "/matches/0/time", "/matches/0/round",
             "/matches/0/score", "/matches/0/score/ft", "/matches/0/group", "/matches/0/ground", "/matches/0/status",
         ]), value in proptest::sample::select(vec![

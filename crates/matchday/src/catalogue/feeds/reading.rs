@@ -1,7 +1,8 @@
-//! What a provider's document says, and how that becomes a document of ours; no I/O.
+//! Turns a provider's document into a fixture document; no I/O.
 //!
-//! A provider knows less than a document of ours can say, and sometimes less than it did before. What it does not say
-//! stays as it is here: a team's country, a venue, the score of a match that it calls finished without one.
+//! A provider supplies less data than a fixture document can hold, and sometimes less than before. Data that the
+//! provider omits stays as stored: the country of a team, a venue, the score of a match that is reported as finished
+//! without one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,7 +17,7 @@ use crate::catalogue::{
     matches::rules::Status,
 };
 
-/// All that providers know here is football.
+/// All supported providers cover football only.
 pub(super) const SPORT: (&str, &str) = ("football", "Football");
 
 const LONGEST_SLUG: usize = 63;
@@ -24,42 +25,42 @@ const LONGEST_KEY: usize = 100;
 const LONGEST_VENUE: usize = 200;
 const LONGEST_URL: usize = 500;
 
-/// A provider's document, understood.
+/// The parsed document of a provider.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Reading {
     pub(super) tournament: TournamentEntry,
-    pub(super) teams: Vec<TeamSeen>,
-    pub(super) matches: Vec<MatchSeen>,
-    /// What an operator should know, and does no harm.
+    pub(super) teams: Vec<ProviderTeam>,
+    pub(super) matches: Vec<ProviderMatch>,
+    /// Harmless remarks for operators.
     pub(super) notes: Vec<String>,
 }
 
-/// A team, as a provider names it.
+/// A team as a provider reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TeamSeen {
-    /// The provider's own name for it, if it has one that stays.
+pub(super) struct ProviderTeam {
+    /// Stable id that the provider uses, if it has one.
     pub(super) id: Option<String>,
     pub(super) slug: String,
     pub(super) name: String,
     pub(super) logo: Option<String>,
 }
 
-/// A match, as a provider shows it.
+/// A match as a provider reports it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct MatchSeen {
+pub(super) struct ProviderMatch {
     pub(super) key: String,
-    /// Places in `Reading::teams`.
+    /// Indices of both teams in `Reading::teams`.
     pub(super) home: usize,
     pub(super) away: usize,
     pub(super) start_time: OffsetDateTime,
     pub(super) venue: Option<String>,
-    /// `None` if the provider says something that means nothing here.
+    /// `None` if the provider reports an unknown status.
     pub(super) status: Option<Status>,
-    /// After 90 minutes, or as far as it was played.
+    /// Score after 90 minutes, or so far.
     pub(super) scores: Option<(i64, i64)>,
 }
 
-/// What is here already of what a reading speaks of.
+/// Stored data for the teams and matches of a reading, by slug and key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     pub(super) sport: Option<String>,
@@ -68,7 +69,6 @@ pub(super) struct Known {
     pub(super) matches: HashMap<String, KnownMatch>,
 }
 
-/// A team that is here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KnownTeam {
     pub(super) sport: String,
@@ -78,7 +78,6 @@ pub(super) struct KnownTeam {
     pub(super) logo: Option<String>,
 }
 
-/// A match that is here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KnownMatch {
     pub(super) venue: String,
@@ -86,21 +85,21 @@ pub(super) struct KnownMatch {
     pub(super) scores: Option<(i32, i32)>,
 }
 
-/// A document to be imported, and how many matches were left out of it until more is known of them.
+/// A document to import, and the number of matches left out until more is known about them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Composed {
     pub(super) document: Document,
     pub(super) left_out: usize,
 }
 
-/// Makes a document of ours, through the checks that every imported document passes.
+/// Builds a fixture document, with the same validation as every imported document.
 pub(super) fn compose(reading: &Reading, known: &Known) -> Result<Composed, Vec<Fault>> {
     let teams: Vec<Value> = reading
         .teams
         .iter()
         .map(|team| {
             let known = known.teams.get(&team.slug);
-            // Without an id a name only finds a team. It must not rename one that others, who know it by more, call otherwise.
+            // Without an id, the name only serves to find the team. It must not overwrite a name from a better source.
             let name = known.filter(|_| team.id.is_none()).map_or(&team.name, |known| &known.name);
             json!({
                 "slug": team.slug,
@@ -144,14 +143,14 @@ pub(super) fn compose(reading: &Reading, known: &Known) -> Result<Composed, Vec<
     Ok(Composed { document, left_out })
 }
 
-/// What a match is to become; `None` if it is to be left out.
-fn state(seen: &MatchSeen, known: Option<&KnownMatch>) -> Option<(Status, Option<(i64, i64)>)> {
+/// Returns the status and score to import; `None` if the match must be left out.
+fn state(seen: &ProviderMatch, known: Option<&KnownMatch>) -> Option<(Status, Option<(i64, i64)>)> {
     let kept = known.map(|known| (known.status, known.scores.map(|(home, away)| (home.into(), away.into()))));
     match (seen.status, seen.scores) {
         (None, _) => kept,
         (Some(status), None) if status.needs_scores() => kept,
         (Some(status), _) if status.precedes_scores() => Some((status, None)),
-        // A match that is still on does not lose its score because nobody told it.
+        // A live match keeps its score when the provider omits it.
         (Some(status @ (Status::Live | Status::Suspended)), None) => {
             let scores = kept.filter(|(before, _)| matches!(before, Status::Live | Status::Suspended));
             Some((status, scores.and_then(|(_, scores)| scores)))
@@ -160,7 +159,7 @@ fn state(seen: &MatchSeen, known: Option<&KnownMatch>) -> Option<(Status, Option
     }
 }
 
-/// The same faults, saying by key which match they mean: its place among ours is not its place among the provider's.
+/// Identifies matches in faults by key, because their indices differ from those in the provider's document.
 fn named(faults: Vec<Fault>, keys: &[&str]) -> Vec<Fault> {
     let name = |fault: Fault| {
         let number = fault.place.strip_prefix("matches[").and_then(|rest| rest.split_once(']'));
@@ -172,11 +171,11 @@ fn named(faults: Vec<Fault>, keys: &[&str]) -> Vec<Fault> {
     faults.into_iter().map(name).collect()
 }
 
-/// Gives a provider's teams the slugs that they have here, and returns those that are new, as (id, slug).
+/// Replaces the slugs of the provider's teams with the stored ones. Returns the new slugs as (id, slug).
 ///
-/// A team keeps its slug whatever it is called later. A new one gets that of its name, and is thereby the team that is here
-/// under it already; unless that is another team of the same provider, or plays another sport. Then the provider's id is
-/// part of the slug.
+/// A team keeps its slug when its name changes. A new team gets the slug of its name, and is thereby matched to an
+/// existing team with that slug. If that slug belongs to another team of the provider or to a team of another sport,
+/// the provider's id becomes part of the slug.
 pub(super) fn name_teams(
     reading: &mut Reading,
     given: &HashMap<String, String>,
@@ -194,11 +193,11 @@ pub(super) fn name_teams(
         if taken.contains(&team.slug) || known.is_some_and(|known| known.sport != SPORT.0) {
             let own = slug(&format!("{} {id}", team.slug));
             let other = std::mem::replace(&mut team.slug, own);
-            let note = format!("`{}` is called `{}` here, because `{other}` is another team", team.name, team.slug);
+            let note = format!("`{}` gets the slug `{}`, because `{other}` is another team", team.name, team.slug);
             reading.notes.push(note);
         } else if let Some(known) = known.filter(|known| known.name != team.name) {
             let note =
-                format!("`{}` is taken for the team `{}` that is here as `{}`", team.name, team.slug, known.name);
+                format!("`{}` is matched to the existing team `{}`, named `{}`", team.name, team.slug, known.name);
             reading.notes.push(note);
         }
         taken.insert(team.slug.clone());
@@ -207,7 +206,7 @@ pub(super) fn name_teams(
     claims
 }
 
-/// A slug made of a name: its letters in ASCII, and nothing else.
+/// Converts a name to a slug of lower-case ASCII letters, digits and underscores.
 pub(super) fn slug(name: &str) -> String {
     let mut slug = String::new();
     for letter in name.chars() {
@@ -223,7 +222,7 @@ pub(super) fn slug(name: &str) -> String {
     if slug.is_empty() { format!("x{}", digest(name)) } else { shortened(slug, LONGEST_SLUG) }
 }
 
-/// The slug of a club. Sources write `FC` or leave it out, in the same document too; it distinguishes nobody.
+/// Converts the name of a club to a slug. Sources write or omit `FC`, even within one document, so it is dropped.
 pub(super) fn team_slug(name: &str) -> String {
     let whole = slug(name);
     let is_club = |word: &&str| matches!(*word, "fc" | "afc");
@@ -237,12 +236,12 @@ pub(super) fn team_slug(name: &str) -> String {
     words.join("_")
 }
 
-/// The key of a match, made of what tells it from all others.
+/// Builds the key of a match from the parts that identify it.
 pub(super) fn key(parts: &[&str]) -> String {
     shortened(&parts.join("-"), LONGEST_KEY)
 }
 
-/// What is too long is cut, and ends in a digest of the whole, so that it still differs from what is like it.
+/// Cuts a long text and appends a digest of the whole, which keeps similar long texts different.
 pub(super) fn shortened(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -256,21 +255,22 @@ fn digest(text: &str) -> String {
     hex::encode(&Sha256::digest(text)[..4])
 }
 
-/// A venue as far as it can be shown; whatever else is wrong with it, the match matters more.
+/// Removes control characters from a venue and shortens it. An unusable venue is not a fault, because it must not block
+/// the import of the match.
 pub(super) fn venue(text: &str) -> Option<String> {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_VENUE).collect();
     let plain = plain.trim();
     (!plain.is_empty()).then(|| plain.to_owned())
 }
 
-/// A picture's address, if it can be one.
+/// Returns the URL of an image if it is valid.
 pub(super) fn logo(text: &str) -> Option<String> {
     let fits = (1..=LONGEST_URL).contains(&text.chars().count()) && !text.chars().any(char::is_control);
     let url = Url::parse(text).ok().filter(|url| fits && matches!(url.scheme(), "http" | "https"))?;
     url.has_host().then(|| text.to_owned())
 }
 
-/// A value of a provider's document, and where it stands. What is not there is null.
+/// A value in a provider's document, with its path. An absent value is null.
 #[derive(Clone, Debug)]
 pub(super) struct Field<'a> {
     pub(super) place: String,
@@ -278,12 +278,10 @@ pub(super) struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The whole document.
     pub(super) fn root(value: &'a Value) -> Self {
         Self { place: String::new(), value }
     }
 
-    /// A field of it.
     pub(super) fn get(&self, name: &str) -> Self {
         let place = if self.place.is_empty() { name.to_owned() } else { format!("{}.{name}", self.place) };
         Self { place, value: self.value.get(name).unwrap_or(&Value::Null) }
@@ -293,7 +291,6 @@ impl<'a> Field<'a> {
         faults.push(Fault { place: self.place.clone(), problem: problem.into() });
     }
 
-    /// Its items.
     pub(super) fn list(&self, faults: &mut Vec<Fault>) -> Vec<Self> {
         let Some(items) = self.value.as_array() else {
             self.fault(if self.value.is_null() { "is missing" } else { "must be a list" }, faults);
@@ -302,7 +299,7 @@ impl<'a> Field<'a> {
         items.iter().enumerate().map(|(at, value)| Self { place: format!("{}[{at}]", self.place), value }).collect()
     }
 
-    /// A text; `None` if it is empty, null or not there.
+    /// Returns the text; `None` if it is empty, null or absent.
     pub(super) fn text(&self, faults: &mut Vec<Fault>) -> Option<&'a str> {
         match self.value {
             Value::String(text) => Some(text.trim()).filter(|text| !text.is_empty()),
@@ -314,7 +311,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A text that must be there.
+    /// Returns the text, and reports a fault if it is missing.
     pub(super) fn required_text(&self, faults: &mut Vec<Fault>) -> Option<&'a str> {
         let before = faults.len();
         let text = self.text(faults);
@@ -325,13 +322,12 @@ impl<'a> Field<'a> {
     }
 }
 
-/// As much of what a provider wrote as a line can hold.
+/// Quotes the start of a provider's text for a one-line message.
 pub(super) fn quoted(text: &str) -> String {
     let short: String = text.chars().take(40).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(40).is_some() { format!("`{short}…`") } else { format!("`{short}`") }
 }
 
-/// The body as JSON.
 pub(super) fn json(body: &[u8]) -> Result<Value, Vec<Fault>> {
     serde_json::from_slice(body)
         .map_err(|error| vec![Fault { place: String::new(), problem: format!("the document is not JSON: {error}") }])
@@ -345,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slugs_are_made_of_names() {
+    fn slugs_are_derived_from_names() {
         for (name, expected) in [
             ("Liverpool FC", "liverpool"),
             ("AFC Bournemouth", "bournemouth"),
@@ -361,12 +357,12 @@ mod tests {
         ] {
             assert_eq!(team_slug(name), expected, "{name}");
         }
-        assert_ne!(slug("!"), slug("?"), "what has no letters still differs");
+        assert_ne!(slug("!"), slug("?"), "names without letters get different slugs");
         assert_ne!(slug(&"long ".repeat(30)), slug(&"long ".repeat(31)));
     }
 
-    fn seen(status: Option<Status>, scores: Option<(i64, i64)>) -> MatchSeen {
-        MatchSeen {
+    fn seen(status: Option<Status>, scores: Option<(i64, i64)>) -> ProviderMatch {
+        ProviderMatch {
             key: "m".to_owned(),
             home: 0,
             away: 1,
@@ -378,28 +374,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_leaves_a_match_as_it_was() {
+    fn missing_data_leaves_match_unchanged() {
         use Status::{Awarded, Cancelled, Finished, Live, Postponed, Scheduled, Suspended};
         let known = |status, scores| Some(KnownMatch { venue: String::new(), status, scores });
         let (live, over) = (known(Live, Some((1, 0))), known(Finished, Some((2, 1))));
         for (status, scores, known, expected) in [
-            // Finished without a score.
+            // Finished without a score: unchanged, or left out if new.
             (Some(Finished), None, live.as_ref(), Some((Live, Some((1, 0))))),
             (Some(Finished), None, over.as_ref(), Some((Finished, Some((2, 1))))),
             (Some(Awarded), None, None, None),
             (Some(Finished), None, None, None),
-            // A status that means nothing here.
+            // Unknown status: unchanged, or left out if new.
             (None, Some((4, 4)), live.as_ref(), Some((Live, Some((1, 0))))),
             (None, None, None, None),
-            // A score that cannot be.
+            // A score that the status does not allow.
             (Some(Scheduled), Some((0, 0)), None, Some((Scheduled, None))),
             (Some(Postponed), Some((1, 0)), live.as_ref(), Some((Postponed, None))),
-            // A score that nobody told.
+            // A live match without a score.
             (Some(Live), None, live.as_ref(), Some((Live, Some((1, 0))))),
             (Some(Suspended), None, live.as_ref(), Some((Suspended, Some((1, 0))))),
             (Some(Live), None, over.as_ref(), Some((Live, None))),
             (Some(Live), None, None, Some((Live, None))),
-            // As it was told.
+            // Complete reports are applied.
             (Some(Live), Some((1, 1)), live.as_ref(), Some((Live, Some((1, 1))))),
             (Some(Finished), Some((3, 1)), over.as_ref(), Some((Finished, Some((3, 1))))),
             (Some(Cancelled), None, over.as_ref(), Some((Cancelled, None))),
@@ -409,7 +405,7 @@ mod tests {
     }
 
     fn reading() -> Reading {
-        let team = |slug: &str| TeamSeen { id: None, slug: slug.to_owned(), name: slug.to_owned(), logo: None };
+        let team = |slug: &str| ProviderTeam { id: None, slug: slug.to_owned(), name: slug.to_owned(), logo: None };
         Reading {
             tournament: TournamentEntry { slug: "cup".to_owned(), name: "Cup".to_owned(), logo: None },
             teams: vec![team("rovers"), team("city")],
@@ -419,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_provider_does_not_say_stays() {
+    fn data_omitted_by_provider_is_kept() {
         let team = KnownTeam {
             sport: "football".to_owned(),
             name: "Rovers".to_owned(),
@@ -448,12 +444,12 @@ mod tests {
         assert_eq!((document.matches[0].venue.as_str(), document.matches[0].status), ("Park", Status::Live));
         reading.teams[0].id = Some("57".to_owned());
         let Composed { document, .. } = compose(&reading, &known).expect("no faults");
-        assert_eq!(document.teams[0].name, "rovers", "by its id, a team is called what its provider calls it");
+        assert_eq!(document.teams[0].name, "rovers", "a team with an id gets the provider's name");
     }
 
     #[test]
-    fn teams_keep_their_slugs_and_share_none() {
-        let team = |id: &str, name: &str| TeamSeen {
+    fn team_slugs_are_stable_and_unique() {
+        let team = |id: &str, name: &str| ProviderTeam {
             id: Some(id.to_owned()),
             slug: team_slug(name),
             name: name.to_owned(),
@@ -487,24 +483,23 @@ mod tests {
         let claimed: Vec<(&str, &str)> = claims.iter().map(|(id, slug)| (id.as_str(), slug.as_str())).collect();
         assert_eq!(claimed, [("2", "city"), ("3", "rovers_3"), ("4", "city_4"), ("5", "albion"), ("6", "giants_6")]);
         insta::assert_snapshot!(reading.notes.join("\n"), @r"
-        `Rovers` is called `rovers_3` here, because `rovers` is another team
-        `FC City` is called `city_4` here, because `city` is another team
-        `Albion FC` is taken for the team `albion` that is here as `Albion`
-        `Giants` is called `giants_6` here, because `giants` is another team
+        `Rovers` gets the slug `rovers_3`, because `rovers` is another team
+        `FC City` gets the slug `city_4`, because `city` is another team
+        `Albion FC` is matched to the existing team `albion`, named `Albion`
+        `Giants` gets the slug `giants_6`, because `giants` is another team
         ");
     }
 
     #[test]
-    fn a_fault_names_its_match() {
+    fn fault_names_match_by_key() {
         let faults = compose(&reading(), &Known::default()).expect_err("a thousand goals");
-        let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        assert_eq!(told, ["match m.away_score: must be a number of goals or null, not 1000"]);
+        let messages: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, ["match m.away_score: must be a number of goals or null, not 1000"]);
     }
 
     proptest! {
-        /// Whatever a name has in it, its slug is one that a document may have.
         #[test]
-        fn every_name_has_a_slug(name in "\\PC{1,120}") {
+        fn every_name_has_valid_slug(name in "\\PC{1,120}") {
             for slug in [slug(&name), team_slug(&name)] {
                 prop_assert!((1..=LONGEST_SLUG).contains(&slug.len()), "{slug}");
                 prop_assert!(slug.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'), "{slug}");
@@ -513,14 +508,14 @@ mod tests {
         }
 
         #[test]
-        fn every_key_fits_and_long_ones_differ(round in "[a-z_]{1,80}", home in "[a-z_]{60,63}", away in "[a-z_]{60,63}") {
+        fn keys_fit_and_long_keys_differ(round in "[a-z_]{1,80}", home in "[a-z_]{60,63}", away in "[a-z_]{60,63}") {
             let one = key(&[&round, &home, &away]);
             prop_assert!(one.len() <= LONGEST_KEY);
             prop_assert_ne!(one, key(&[&round, &home, &format!("{away}x")]));
         }
 
         #[test]
-        fn venues_and_logos_are_as_documents_want_them(text in ".{0,600}") {
+        fn venues_are_valid_in_documents(text in ".{0,600}") {
             if let Some(venue) = venue(&text) {
                 prop_assert!((1..=LONGEST_VENUE).contains(&venue.chars().count()));
                 prop_assert!(!venue.chars().any(char::is_control));

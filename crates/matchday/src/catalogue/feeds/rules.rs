@@ -1,4 +1,4 @@
-//! When to look again; no I/O. Moments come from whoever calls.
+//! When to poll a feed next; no I/O. The caller supplies the current time.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -6,59 +6,59 @@ use time::OffsetDateTime;
 
 use crate::catalogue::matches::rules::Status;
 
-/// How long before a kick-off a feed is looked at often: line-ups, delays and late postponements come then.
+/// Time before a kick-off from which a feed is polled often: line-ups, delays and late postponements appear then.
 pub(super) const NEAR: Duration = Duration::from_mins(10);
-/// How long a match that should have begun is waited for.
+/// How long after its kick-off a match that has not started is still expected to start.
 const LATE: Duration = Duration::from_hours(3);
-/// When a match may end: 90 minutes and a break at the earliest, extra time and penalties at the latest.
+/// When a match may end: after 90 minutes and a break at the earliest, after extra time and penalties at the latest.
 const ENDING: std::ops::Range<Duration> = Duration::from_mins(100)..Duration::from_hours(3);
-/// How long results are corrected more often than later.
+/// Time after kick-off during which corrections of a result are likely.
 const FRESH: Duration = Duration::from_hours(3);
-/// How often a fresh result is looked at.
+/// Poll interval while corrections of a result are likely.
 const SETTLING: Duration = Duration::from_mins(5);
-/// How long a match can be under way. One that still is has been forgotten by its source.
+/// Longest time that a match can be live. A match that is live for longer was forgotten by its source.
 pub(super) const LONGEST: Duration = Duration::from_hours(6);
-/// The first pause after a failure, and the longest after many.
+/// Pause after the first failure, and the longest pause after many.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(30), Duration::from_mins(15));
-/// What a provider may tell us to wait at most; more would be a mistake of somebody's.
+/// Longest wait that a provider may request. A longer one is assumed to be a mistake.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
-/// What a provider counts as a minute, with a second for the way there.
+/// One minute as the provider counts it, plus a second for network latency.
 const WINDOW: Duration = Duration::from_secs(61);
 
-/// How often a feed is looked at.
+/// Poll intervals of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pace {
-    /// When nothing is near.
+    /// While no match is near.
     pub(super) idle: Duration,
     /// Around a kick-off and during a match.
     pub(super) live: Duration,
     /// When a match may end.
     pub(super) closing: Duration,
-    /// Never more often than this.
+    /// Lower bound for all intervals.
     pub(super) least: Duration,
 }
 
-/// A match, as far as it says when to look again.
+/// The fields of a match that determine the next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fixture {
     pub(super) start_time: OffsetDateTime,
     pub(super) status: Status,
 }
 
-/// When to look again after a look that went well.
+/// Returns the time of the next poll after a successful one.
 pub(super) fn next_poll(now: OffsetDateTime, fixtures: &[Fixture], pace: Pace) -> OffsetDateTime {
-    let soonest = fixtures.iter().filter_map(|fixture| wanted(now, *fixture, pace)).min();
+    let soonest = fixtures.iter().filter_map(|fixture| next_poll_for(now, *fixture, pace)).min();
     let idle = now + pace.idle;
     soonest.map_or(idle, |soonest| soonest.min(idle)).max(now + pace.least)
 }
 
-/// When a match wants to be looked at, if it does not leave that to the idle pace.
-fn wanted(now: OffsetDateTime, fixture: Fixture, pace: Pace) -> Option<OffsetDateTime> {
+/// Returns when a match needs the next poll; `None` if the idle interval is enough.
+fn next_poll_for(now: OffsetDateTime, fixture: Fixture, pace: Pace) -> Option<OffsetDateTime> {
     let since = now - fixture.start_time;
     match fixture.status {
         Status::Scheduled if fixture.start_time - NEAR > now => Some(fixture.start_time - NEAR),
         Status::Scheduled if since < LATE => Some(now + pace.live),
-        // It is over when the source says so, whatever time was announced.
+        // A live match ends when the source reports it, regardless of the announced times.
         Status::Live if since >= ENDING.start && since < ENDING.end => Some(now + pace.closing),
         Status::Live | Status::Suspended if since < LONGEST => Some(now + pace.live),
         Status::Finished | Status::Awarded | Status::Abandoned if since < FRESH => Some(now + SETTLING.max(pace.live)),
@@ -66,18 +66,19 @@ fn wanted(now: OffsetDateTime, fixture: Fixture, pace: Pace) -> Option<OffsetDat
     }
 }
 
-/// When to try again after a failure, the `failures`th in a row; `told` is what the provider asked for.
-pub(super) fn next_try(now: OffsetDateTime, failures: u32, told: Option<Duration>, pace: Pace) -> OffsetDateTime {
+/// Returns the time of the next attempt after `failures` failures in a row. `requested` is the wait that the provider
+/// requested.
+pub(super) fn next_try(now: OffsetDateTime, failures: u32, requested: Option<Duration>, pace: Pace) -> OffsetDateTime {
     let grown = || PAUSES.0.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(PAUSES.1);
-    let pause = told.map_or_else(grown, |told| told.clamp(Duration::from_secs(1), LONGEST_WAIT));
+    let pause = requested.map_or_else(grown, |wait| wait.clamp(Duration::from_secs(1), LONGEST_WAIT));
     now + pause.max(pace.least)
 }
 
-/// What a provider allows to all feeds of a process together.
+/// Request budget that all feeds of one provider share in this process.
 #[derive(Debug)]
 pub(super) struct Budget {
     per_minute: usize,
-    /// When the requests of the last minute were sent, oldest first.
+    /// Times of the requests of the last minute, oldest first.
     sent: VecDeque<OffsetDateTime>,
     closed_until: Option<OffsetDateTime>,
 }
@@ -87,10 +88,10 @@ impl Budget {
         Self { per_minute: per_minute.max(1) as usize, sent: VecDeque::new(), closed_until: None }
     }
 
-    /// When the next request may be sent; `now` or earlier if at once.
+    /// Returns when the next request may be sent; `now` if it may be sent immediately.
     pub(super) fn free_at(&self, now: OffsetDateTime) -> OffsetDateTime {
         let closed = self.closed_until.filter(|&until| until > now).unwrap_or(now);
-        // Moments after now are those of a clock that was put back since.
+        // Ignore times after `now`: the clock has been set back since.
         let mut recent = self.sent.iter().filter(|&&sent| sent <= now && now - sent < WINDOW);
         let count = recent.clone().count();
         match count.checked_sub(self.per_minute).and_then(|over| recent.nth(over)) {
@@ -99,13 +100,13 @@ impl Budget {
         }
     }
 
-    /// A request is sent.
+    /// Counts a request that is being sent.
     pub(super) fn spend(&mut self, now: OffsetDateTime) {
         self.sent.retain(|&sent| sent <= now && now - sent < WINDOW);
         self.sent.push_back(now);
     }
 
-    /// A request was sent then, by whoever did this before; unless it was counted already.
+    /// Counts a request that another process sent, unless it is counted already.
     pub(super) fn remember(&mut self, now: OffsetDateTime, sent: OffsetDateTime) {
         if sent <= now
             && now - sent < WINDOW
@@ -115,14 +116,14 @@ impl Budget {
         }
     }
 
-    /// The provider said how many requests it still takes, and when it begins to count anew.
-    pub(super) fn told(&mut self, now: OffsetDateTime, left: u32, anew_in: Duration) {
+    /// Closes the budget until the provider's counter resets, if no requests remain.
+    pub(super) fn observe(&mut self, now: OffsetDateTime, left: u32, resets_in: Duration) {
         if left == 0 {
-            self.pause(now, anew_in);
+            self.pause(now, resets_in);
         }
     }
 
-    /// The provider wants to be left alone for this long.
+    /// Closes the budget for this long. A longer pause that is already in effect remains.
     pub(super) fn pause(&mut self, now: OffsetDateTime, wait: Duration) {
         let until = now + wait.clamp(Duration::from_secs(1), LONGEST_WAIT);
         self.closed_until = Some(self.closed_until.map_or(until, |before| before.max(until)));
@@ -149,11 +150,11 @@ mod tests {
     }
 
     #[test]
-    fn a_match_decides_when_to_look_again() {
+    fn match_state_determines_next_poll() {
         use Status::{Abandoned, Awarded, Cancelled, Finished, Live, Postponed, Scheduled, Suspended};
         for (status, minutes_ago, seconds) in [
             (Scheduled, -600, 3_600),
-            // An hour from now it would be too late for the ten minutes before the kick-off.
+            // A poll in one hour would miss the ten minutes before the kick-off.
             (Scheduled, -65, 55 * 60),
             (Scheduled, -11, 60),
             (Scheduled, -9, 60),
@@ -184,22 +185,22 @@ mod tests {
     }
 
     #[test]
-    fn pauses_after_failures_grow_to_a_bound() {
+    fn failure_pauses_grow_up_to_limit() {
         let pauses: Vec<i64> =
             (1..=8).map(|failures| (next_try(NOW, failures, None, PACE) - NOW).whole_seconds()).collect();
         assert_eq!(pauses, [30, 60, 120, 240, 480, 900, 900, 900]);
-        let told = |seconds| (next_try(NOW, 7, Some(Duration::from_secs(seconds)), PACE) - NOW).whole_seconds();
-        assert_eq!((told(0), told(41), told(1_000_000)), (1, 41, 3_600));
+        let pause = |seconds| (next_try(NOW, 7, Some(Duration::from_secs(seconds)), PACE) - NOW).whole_seconds();
+        assert_eq!((pause(0), pause(41), pause(1_000_000)), (1, 41, 3_600));
         let rare = Pace { least: Duration::from_mins(5), ..PACE };
         assert_eq!(next_try(NOW, 1, None, rare), NOW + rare.least);
     }
 
     #[test]
-    fn what_the_provider_says_closes_the_budget() {
+    fn provider_response_closes_budget() {
         let mut budget = Budget::new(10);
-        budget.told(NOW, 3, Duration::from_secs(40));
+        budget.observe(NOW, 3, Duration::from_secs(40));
         assert_eq!(budget.free_at(NOW), NOW);
-        budget.told(NOW, 0, Duration::from_secs(40));
+        budget.observe(NOW, 0, Duration::from_secs(40));
         budget.pause(NOW, Duration::from_secs(20));
         assert_eq!(budget.free_at(NOW), NOW + Duration::from_secs(40), "a shorter wait does not end a longer one");
         let later = NOW + Duration::from_secs(41);
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_counts_once() {
+    fn earlier_requests_count_once() {
         let mut budget = Budget::new(2);
         let before = NOW - Duration::from_secs(30);
         budget.remember(NOW, before);
@@ -239,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_looks_again_neither_too_soon_nor_too_late(fixtures in fixtures(), pace in pace()) {
+        fn next_poll_stays_within_bounds(fixtures in fixtures(), pace in pace()) {
             let pause = next_poll(NOW, &fixtures, pace) - NOW;
             prop_assert!(pause >= pace.least);
             prop_assert!(pause <= pace.idle.max(pace.least));
@@ -248,9 +249,9 @@ mod tests {
             prop_assert!(kick_off || pause >= soonest.min(SETTLING));
         }
 
-        /// A match that is near or on is looked at as often as it should be, whatever else is on.
+        /// A match that is near or live keeps the feed at the live interval, regardless of its other matches.
         #[test]
-        fn a_match_that_is_on_keeps_its_pace(mut fixtures in fixtures(), pace in pace(), minutes in -9_i64..99) {
+        fn live_match_keeps_live_interval(mut fixtures in fixtures(), pace in pace(), minutes in -9_i64..99) {
             for status in [Status::Scheduled, Status::Live] {
                 fixtures.push(fixture(status, minutes));
                 prop_assert!(next_poll(NOW, &fixtures, pace) - NOW <= pace.live.max(pace.least));
@@ -258,9 +259,10 @@ mod tests {
             }
         }
 
-        /// No kick-off is slept through: the look before it is at most ten minutes ahead, or follows at that time.
+        /// The next poll is never later than ten minutes before a kick-off, unless the lower bound for intervals delays
+        /// it.
         #[test]
-        fn no_kick_off_is_slept_through(fixtures in fixtures(), pace in pace()) {
+        fn no_kick_off_is_missed(fixtures in fixtures(), pace in pace()) {
             let next = next_poll(NOW, &fixtures, pace);
             for fixture in fixtures.iter().filter(|fixture| fixture.status == Status::Scheduled) {
                 let from = fixture.start_time - NEAR;
@@ -269,20 +271,21 @@ mod tests {
         }
 
         #[test]
-        fn more_matches_never_make_it_later(fixtures in fixtures(), further in fixtures(), pace in pace()) {
+        fn more_matches_never_delay_the_poll(fixtures in fixtures(), further in fixtures(), pace in pace()) {
             let both: Vec<Fixture> = fixtures.iter().chain(&further).copied().collect();
             prop_assert!(next_poll(NOW, &both, pace) <= next_poll(NOW, &fixtures, pace));
         }
 
         #[test]
-        fn pauses_never_shrink(failures in 1_u32..u32::MAX, pace in pace()) {
+        fn failure_pauses_never_shrink(failures in 1_u32..u32::MAX, pace in pace()) {
             prop_assert!(next_try(NOW, failures, None, pace) <= next_try(NOW, failures + 1, None, pace));
             prop_assert!(next_try(NOW, failures, None, pace) - NOW <= PAUSES.1.max(pace.least));
         }
 
-        /// Whoever asks whenever it is free never sends more than allowed in any minute, and is let on again.
+        /// A caller that sends whenever the budget is free never exceeds the limit in any minute, and is never blocked
+        /// for longer than the window or a requested pause.
         #[test]
-        fn no_minute_has_more_than_allowed(
+        fn budget_is_never_exceeded_in_a_minute(
             allowed in 1_u32..20,
             waits in proptest::collection::vec(0_u64..30, 1..100),
             pauses in proptest::collection::vec((0_usize..100, 0_u64..200), 0..3),
@@ -291,14 +294,14 @@ mod tests {
             for (at, wait) in waits.into_iter().enumerate() {
                 now += Duration::from_secs(wait);
                 let free = budget.free_at(now);
-                let told = pauses.iter().map(|(_, seconds)| *seconds).max().unwrap_or_default();
-                prop_assert!(free - now <= WINDOW.max(Duration::from_secs(told)));
+                let longest = pauses.iter().map(|(_, seconds)| *seconds).max().unwrap_or_default();
+                prop_assert!(free - now <= WINDOW.max(Duration::from_secs(longest)));
                 now = now.max(free);
                 prop_assert_eq!(budget.free_at(now), now);
                 budget.spend(now);
                 sent.push(now);
                 for (_, seconds) in pauses.iter().filter(|(when, _)| *when == at) {
-                    budget.told(now, 0, Duration::from_secs(*seconds));
+                    budget.observe(now, 0, Duration::from_secs(*seconds));
                 }
             }
             for (at, first) in sent.iter().enumerate() {

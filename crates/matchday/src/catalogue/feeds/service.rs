@@ -1,4 +1,4 @@
-//! Looking at feeds, and importing what is new in them.
+//! Polls feeds and imports their changes.
 
 use std::{
     collections::HashMap,
@@ -28,69 +28,63 @@ use crate::catalogue::fixtures::{
     service::{Fixtures, ImportError, Mode, Report},
 };
 
-/// How long a process waits that cannot reach the database.
-const DATABASE_AWAY: Duration = Duration::from_secs(5);
-/// As much of what is wrong as an operator is shown at once.
+/// Pause after a database failure.
+const DATABASE_PAUSE: Duration = Duration::from_secs(5);
+/// Maximum number of faults shown to an operator.
 const SHOWN: usize = 5;
 
-/// Matches that come in by themselves. Cheap to clone.
+/// Polls the configured feeds. Cheap to clone.
 #[derive(Clone)]
-pub struct Feeds(Arc<Parts>);
+pub struct Feeds(Arc<Inner>);
 
-struct Parts {
+struct Inner {
     db: PgPool,
     clock: Arc<dyn Clock>,
     fixtures: Fixtures,
     web: reqwest::Client,
     token: Option<SecretString>,
     sources: Vec<Source>,
-    /// What football-data.org allows to all of its feeds.
+    /// Request budget of all football-data.org feeds.
     budget: Mutex<Budget>,
-    /// When to look again at feeds of which the database does not know it, because it was away.
-    unwritten: Mutex<HashMap<String, OffsetDateTime>>,
+    /// Next poll of each feed whose state could not be saved because the database was unavailable.
+    unsaved: Mutex<HashMap<String, OffsetDateTime>>,
 }
 
-/// What became of one look at a feed.
+/// Outcome of one poll.
 #[derive(Debug)]
 pub struct Polled {
-    /// The feed's name.
     pub feed: String,
-    /// What came of it.
     pub outcome: Result<Outcome, PollError>,
-    /// When it is looked at again.
     pub next_poll_at: OffsetDateTime,
 }
 
-/// A look that went well.
+/// Outcome of a successful poll.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The document is the same as the last time.
+    /// The document is the same as in the last poll.
     Unchanged,
-    /// There are no matches to import yet.
+    /// The document has no matches to import yet.
     Empty,
-    /// The document was imported.
     Imported {
-        /// What that changed.
         report: Box<Report>,
-        /// What an operator should know of the document.
+        /// Remarks about the document for operators.
         notes: Vec<String>,
     },
 }
 
-/// A look that failed; nothing was imported.
+/// Error from a poll. Nothing was imported.
 #[derive(Debug, thiserror::Error)]
 pub enum PollError {
-    /// There was no document.
+    /// The document could not be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// The document is not what it should be.
+    /// The document is not valid.
     #[error("the document has faults: {}", listed(.0))]
     Faults(Vec<Fault>),
     /// The document could not be imported.
     #[error(transparent)]
     Import(ImportError),
-    /// The database failed.
-    #[error("the database: {0}")]
+    #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),
 }
 
@@ -112,7 +106,7 @@ fn listed(faults: &[Fault]) -> String {
     shown.join("; ")
 }
 
-/// A moment as people read it.
+/// Formats a time for operators, without fractions of a second.
 fn shown(moment: OffsetDateTime) -> String {
     moment.replace_nanosecond(0).unwrap_or(moment).format(&Rfc3339).unwrap_or_default()
 }
@@ -125,7 +119,7 @@ impl fmt::Display for Polled {
             Ok(Outcome::Empty) => write!(f, "{}: no matches yet; next poll {next}", self.feed),
             Ok(Outcome::Imported { report, .. }) => write!(
                 f,
-                "{}: {}: teams {} new, {} changed; matches {} new, {} changed, {} as they were; {} {}; next poll {next}",
+                "{}: {}: teams {} new, {} changed; matches {} new, {} changed, {} unchanged; {} {}; next poll {next}",
                 self.feed,
                 report.tournament,
                 report.teams.new,
@@ -141,14 +135,13 @@ impl fmt::Display for Polled {
     }
 }
 
-/// How a feed goes, for operators.
+/// Health of a feed, for operators.
 #[derive(Clone, Debug)]
 pub struct Health {
-    /// Its name.
     pub feed: String,
-    /// Whether the settings name it.
+    /// Whether the settings still list the feed.
     pub is_configured: bool,
-    /// What is known of it, if it was ever looked at.
+    /// `None` if the feed was never polled.
     pub state: Option<State>,
 }
 
@@ -166,8 +159,8 @@ impl fmt::Display for Health {
                 .and_then(|state| state.failed_at.zip(state.error.as_deref()))
                 .map_or_else(|| "none".to_owned(), |(at, error)| format!("{} ({error})", shown(at))),
             match (self.is_configured, state) {
-                (false, _) => "never: it is not in the settings any more".to_owned(),
-                (true, None) => "at once".to_owned(),
+                (false, _) => "never: removed from the settings".to_owned(),
+                (true, None) => "now".to_owned(),
                 (true, Some(state)) => shown(state.next_poll_at),
             },
         )
@@ -175,16 +168,16 @@ impl fmt::Display for Health {
 }
 
 impl Feeds {
-    /// The feeds that the settings name.
+    /// Creates the feeds listed in the settings.
     pub fn new(core: &Core, config: &Settings, fixtures: Fixtures) -> reqwest::Result<Self> {
         let Core { db, clock, .. } = core.clone();
         let web = reqwest::Client::builder()
             .timeout(config.timeout)
             .user_agent(concat!("matchday/", env!("CARGO_PKG_VERSION")))
-            // A redirect would carry our token to somebody else.
+            // A redirect would send the token to another host.
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
-        Ok(Self(Arc::new(Parts {
+        Ok(Self(Arc::new(Inner {
             db,
             clock,
             fixtures,
@@ -192,16 +185,16 @@ impl Feeds {
             token: config.football_data_token.as_ref().map(|token| token.inner().clone()),
             sources: source::sources(config),
             budget: Mutex::new(Budget::new(config.football_data_per_minute)),
-            unwritten: Mutex::default(),
+            unsaved: Mutex::default(),
         })))
     }
 
-    /// Whether there is anything to look at.
+    /// Returns true if the settings list at least one feed.
     pub fn is_configured(&self) -> bool {
         !self.0.sources.is_empty()
     }
 
-    /// How all feeds go: those that are configured in their order, then those that were once.
+    /// Returns the health of all feeds: configured feeds in their order, then feeds that were configured before.
     pub async fn status(&self) -> sqlx::Result<Vec<Health>> {
         let mut states = store::states(&self.0.db).await?;
         let mut all: Vec<Health> = self
@@ -210,9 +203,9 @@ impl Feeds {
             .iter()
             .map(|source| Health { feed: source.name.clone(), is_configured: true, state: states.remove(&source.name) })
             .collect();
-        let mut gone: Vec<State> = states.into_values().collect();
-        gone.sort_by(|one, other| one.name.cmp(&other.name));
-        all.extend(gone.into_iter().map(|state| Health {
+        let mut removed: Vec<State> = states.into_values().collect();
+        removed.sort_by(|one, other| one.name.cmp(&other.name));
+        all.extend(removed.into_iter().map(|state| Health {
             feed: state.name.clone(),
             is_configured: false,
             state: Some(state),
@@ -220,8 +213,8 @@ impl Feeds {
         Ok(all)
     }
 
-    /// Looks at each feed once, whether or not it is due, and tells of each.
-    pub async fn poll_once(&self, mut tell: impl FnMut(&Polled)) -> sqlx::Result<()> {
+    /// Polls each feed once, whether or not it is due, and passes each outcome to `report`.
+    pub async fn poll_once(&self, mut report: impl FnMut(&Polled)) -> sqlx::Result<()> {
         self.remember(&store::states(&self.0.db).await?);
         for source in &self.0.sources {
             loop {
@@ -230,42 +223,42 @@ impl Feeds {
                 if free <= now {
                     break;
                 }
-                tracing::info!(feed = source.name, "waiting for what the provider allows");
+                tracing::info!(feed = source.name, "feed waits for the provider's rate limit");
                 tokio::time::sleep((free - now).unsigned_abs().min(Duration::from_secs(5))).await;
             }
             let state = store::states(&self.0.db).await?.remove(&source.name);
-            tell(&self.poll(source, state).await);
+            report(&self.poll(source, state).await);
         }
         Ok(())
     }
 
-    /// Looks at feeds when they are due, as long as no other process does, until shutdown. `standby` is how often whoever
-    /// has nothing to do looks whether that is still so; shorter than the lease.
+    /// Polls feeds when they are due, until shutdown, while this process holds the lease. `standby` is the longest
+    /// pause between two checks of the lease; it must be shorter than the lease.
     pub async fn run(
         &self,
         lease: Lease,
         standby: Duration,
         closing: CancellationToken,
-        tell: impl Fn(&Polled) + Send + Sync,
+        report: impl Fn(&Polled) + Send + Sync,
     ) {
         for source in &self.0.sources {
-            // Counted from nothing, so that the first failure is seen as one.
+            // Start the counters at zero. Otherwise the first failure would not show as an increase.
             metrics::counter!("matchday_feed_failures_total", "feed" => source.name.clone()).increment(0);
             metrics::counter!("matchday_feed_changes_total", "feed" => source.name.clone()).increment(0);
         }
         let mut is_ours = false;
         while !closing.is_cancelled() {
-            // What shutdown cuts short is done again by the next process: an import is whole or nothing.
+            // Shutdown may cut a poll short. An import is atomic, and the next process repeats the poll.
             let turn = tokio::select! {
                 () = closing.cancelled() => break,
-                turn = self.turn(&lease, &mut is_ours, &tell) => turn,
+                turn = self.turn(&lease, &mut is_ours, &report) => turn,
             };
             let pause = match turn {
                 Ok(None) => standby,
                 Ok(Some(pause)) => pause.min(standby),
                 Err(error) => {
-                    tracing::warn!(%error, "feeds are not looked at");
-                    DATABASE_AWAY.min(standby)
+                    tracing::warn!(%error, "feed lease or states could not be accessed; retrying");
+                    DATABASE_PAUSE.min(standby)
                 }
             };
             tokio::select! {
@@ -275,17 +268,17 @@ impl Feeds {
         }
         let released = tokio::time::timeout(Duration::from_secs(2), lease.release(&self.0.db)).await;
         if !matches!(released, Ok(Ok(()))) {
-            tracing::debug!("the lease of feeds runs out by itself");
+            tracing::debug!("feed lease was not released and will expire");
         }
     }
 
-    /// Looks at the feed that is due, if one is. Returns how long there is nothing to do; `None` if that is another
-    /// process's business.
+    /// Polls the feed that is due, if there is one. Returns the time until the next one is due; `None` if another
+    /// process holds the lease.
     pub(super) async fn turn(
         &self,
         lease: &Lease,
         is_ours: &mut bool,
-        tell: &(impl Fn(&Polled) + Send + Sync),
+        report: &(impl Fn(&Polled) + Send + Sync),
     ) -> sqlx::Result<Option<Duration>> {
         let was_ours = std::mem::replace(is_ours, lease.hold(&self.0.db).await?);
         if !*is_ours {
@@ -293,7 +286,7 @@ impl Feeds {
         }
         let mut states = store::states(&self.0.db).await?;
         if !was_ours {
-            tracing::info!("this process looks at feeds");
+            tracing::info!("feed lease acquired");
             self.remember(&states);
         }
         let now = self.0.clock.now();
@@ -302,19 +295,19 @@ impl Feeds {
         match next {
             Some((due, source)) if due <= now => {
                 let state = states.remove(&source.name);
-                tell(&self.poll(source, state).await);
+                report(&self.poll(source, state).await);
                 Ok(Some(Duration::ZERO))
             }
             Some((due, _)) => Ok(Some((due - now).unsigned_abs())),
-            None => Ok(Some(DATABASE_AWAY)),
+            None => Ok(Some(DATABASE_PAUSE)),
         }
     }
 
-    /// When a feed may be looked at: when it is due, and its provider allows it.
+    /// Returns when a feed may be polled: when it is due and the provider's limit allows it.
     fn due_at(&self, source: &Source, state: Option<&State>, now: OffsetDateTime) -> OffsetDateTime {
-        let unwritten = locked(&self.0.unwritten).get(&source.name).copied();
-        let due = unwritten.or_else(|| state.and_then(|state| written(source, state))).unwrap_or(now);
-        // Whoever is overdue the longest comes first.
+        let unsaved = locked(&self.0.unsaved).get(&source.name).copied();
+        let due = unsaved.or_else(|| state.and_then(|state| stored_due_time(source, state))).unwrap_or(now);
+        // Keep due times in the past: the feed that is overdue the longest comes first.
         let free = self.free_at(source, now);
         if free > now { due.max(free) } else { due }
     }
@@ -333,7 +326,7 @@ impl Feeds {
         }
     }
 
-    /// Looks at a feed, and writes down how that went.
+    /// Polls a feed and saves the outcome.
     async fn poll(&self, source: &Source, state: Option<State>) -> Polled {
         let now = self.0.clock.now();
         let basis = source.basis();
@@ -355,45 +348,45 @@ impl Feeds {
             (state.etag, state.digest, state.basis) = (None, None, basis);
         }
         state.polled_at = now;
-        let outcome = self.look(source, &mut state).await;
-        // Later than the look began: what a provider tells us to wait begins with its answer.
+        let outcome = self.fetch_and_import(source, &mut state).await;
+        // Read the clock again: a wait that the provider requests starts with its response.
         let now = self.0.clock.now();
         match &outcome {
             Ok(outcome) => {
                 state.succeeded_at = Some(now);
                 state.failures = 0;
                 state.next_poll_at = self.next_poll(source, &state, now).await;
-                tell_success(source, outcome, now, &mut state);
+                record_success(source, outcome, now, &mut state);
             }
             Err(error) => {
-                let told = match error {
+                let requested = match error {
                     PollError::Fetch(FetchError::Throttled { wait }) => Some(*wait),
                     _ => None,
                 };
-                // Being told to wait is no failure that grows.
-                state.failures = if told.is_some() { state.failures } else { state.failures.saturating_add(1) };
+                // A requested wait does not count as a failure, so it does not lengthen later pauses.
+                state.failures = if requested.is_some() { state.failures } else { state.failures.saturating_add(1) };
                 state.failed_at = Some(now);
                 state.error = Some(error.to_string());
                 let failures = u32::try_from(state.failures).unwrap_or_default();
-                state.next_poll_at = rules::next_try(now, failures, told, source.pace);
+                state.next_poll_at = rules::next_try(now, failures, requested, source.pace);
                 metrics::counter!("matchday_feed_failures_total", "feed" => source.name.clone()).increment(1);
-                tracing::warn!(feed = source.name, %error, "a feed failed; nothing was imported");
+                tracing::warn!(feed = source.name, %error, "feed poll failed; nothing was imported");
             }
         }
         let next_poll_at = state.next_poll_at;
         let saved = store::save(&self.0.db, &state).await;
-        let mut unwritten = locked(&self.0.unwritten);
+        let mut unsaved = locked(&self.0.unsaved);
         if let Err(error) = saved {
-            tracing::warn!(feed = source.name, %error, "how a feed went was not written down");
-            unwritten.insert(source.name.clone(), next_poll_at);
+            tracing::warn!(feed = source.name, %error, "feed state was not saved");
+            unsaved.insert(source.name.clone(), next_poll_at);
         } else {
-            unwritten.remove(&source.name);
+            unsaved.remove(&source.name);
         }
         Polled { feed: source.name.clone(), outcome, next_poll_at }
     }
 
-    /// Fetches the document, and imports it if it is another one than the last time.
-    async fn look(&self, source: &Source, state: &mut State) -> Result<Outcome, PollError> {
+    /// Fetches the document and imports it if it has changed.
+    async fn fetch_and_import(&self, source: &Source, state: &mut State) -> Result<Outcome, PollError> {
         if source.is_limited() {
             locked(&self.0.budget).spend(state.polled_at);
         }
@@ -402,9 +395,9 @@ impl Feeds {
         if source.is_limited() {
             let (now, mut budget) = (self.0.clock.now(), locked(&self.0.budget));
             if let Some(allowance) = allowance {
-                budget.told(now, allowance.left, allowance.anew_in);
+                budget.observe(now, allowance.left, allowance.resets_in);
             }
-            // It means all of its feeds, whichever asked.
+            // The limit applies to all feeds of the provider, whichever sent the request.
             if let Err(FetchError::Throttled { wait }) = &fetched {
                 budget.pause(now, *wait);
             }
@@ -437,15 +430,15 @@ impl Feeds {
         let Composed { document, left_out } = reading::compose(&reading, &known).map_err(PollError::Faults)?;
         let mut notes = reading.notes;
         if left_out > 0 {
-            notes.push(format!("left out until their results are known: {left_out} of the matches"));
+            notes.push(format!("matches left out until their results are known: {left_out}"));
         }
         let report = self.0.fixtures.import(&document, Mode::Write, |_| {}).await?;
         state.tournament_id = report.tournament_id;
         Ok(Outcome::Imported { report: Box::new(report), notes })
     }
 
-    /// Gives the provider's teams the slugs that they have here, and keeps those that are new. Committed before the import:
-    /// a slug that was kept for a team that never came harms nobody, a team whose slug was forgotten could become two.
+    /// Replaces the slugs of the provider's teams with the stored ones, and saves new slugs. This commits before the
+    /// import: a slug without a team is harmless, but a team without its slug could be created twice.
     async fn name_teams(&self, reading: &mut Reading) -> sqlx::Result<()> {
         let mut tx = self.0.db.begin().await?;
         store::lock_teams(&mut tx, FOOTBALL_DATA).await?;
@@ -458,13 +451,17 @@ impl Feeds {
         tx.commit().await
     }
 
-    /// When to look again. If the database does not say what is on, as if nothing were.
+    /// Returns the time of the next poll. If the database cannot be read, uses the idle interval.
     async fn next_poll(&self, source: &Source, state: &State, now: OffsetDateTime) -> OffsetDateTime {
         let fixtures = match state.tournament_id {
             Some(tournament) => {
                 let (from, to) = (now - LONGEST, now + source.pace.idle + NEAR);
                 store::fixtures(&self.0.db, tournament, from, to).await.unwrap_or_else(|error| {
-                    tracing::warn!(feed = source.name, %error, "nobody knows which matches are on");
+                    tracing::warn!(
+                        feed = source.name,
+                        %error,
+                        "matches could not be read; polling at the idle interval"
+                    );
                     Vec::new()
                 })
             }
@@ -474,20 +471,20 @@ impl Feeds {
     }
 }
 
-/// Tells of a look that went well, in logs and metrics, and notes when it brought something new.
-fn tell_success(source: &Source, outcome: &Outcome, now: OffsetDateTime, state: &mut State) {
+/// Records a successful poll in logs and metrics, and the time of a change in `state`.
+fn record_success(source: &Source, outcome: &Outcome, now: OffsetDateTime, state: &mut State) {
     let feed = &source.name;
-    #[expect(clippy::cast_precision_loss, reason = "seconds fit until long after all leagues are gone")]
+    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit into 52 bits for millions of years")]
     let seconds = now.unix_timestamp() as f64;
     metrics::gauge!("matchday_feed_last_success_timestamp_seconds", "feed" => feed.clone()).set(seconds);
     let Outcome::Imported { report, notes } = outcome else {
-        return tracing::debug!(feed, "nothing is new");
+        return tracing::debug!(feed, "feed has no changes");
     };
     for note in notes {
-        tracing::info!(feed, "{note}");
+        tracing::info!(feed, note, "feed document has a remark");
     }
     for change in &report.changes {
-        tracing::info!(feed, "{change}");
+        tracing::info!(feed, change, "match changed by feed");
     }
     let (teams, matches) = (report.teams, report.matches);
     let changes = teams.new + teams.changed + matches.new + matches.changed + usize::from(report.renamed);
@@ -502,17 +499,17 @@ fn tell_success(source: &Source, outcome: &Outcome, now: OffsetDateTime, state: 
             new_matches = matches.new,
             changed_matches = matches.changed,
             results = report.results,
-            "a feed brought something new"
+            "feed changes imported"
         );
     }
 }
 
-/// When a feed is due by what was written down; `None` if that was of another place or way of reading. Settings may have
-/// become shorter since. What a failure made it wait stays.
-fn written(source: &Source, state: &State) -> Option<OffsetDateTime> {
+/// Returns when a feed is due by its stored state; `None` if the source, time zone or adapter version has changed
+/// since. A shorter `idle` setting takes effect immediately. A pause after a failure remains in effect.
+fn stored_due_time(source: &Source, state: &State) -> Option<OffsetDateTime> {
     let idle = source.pace.idle.max(source.pace.least);
-    let went_well = state.failed_at.is_none_or(|failed_at| failed_at < state.polled_at);
-    let due = if went_well { state.next_poll_at.min(state.polled_at + idle) } else { state.next_poll_at };
+    let succeeded = state.failed_at.is_none_or(|failed_at| failed_at < state.polled_at);
+    let due = if succeeded { state.next_poll_at.min(state.polled_at + idle) } else { state.next_poll_at };
     (state.basis == source.basis()).then_some(due)
 }
 

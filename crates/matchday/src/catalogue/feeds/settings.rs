@@ -1,5 +1,3 @@
-//! Settings of feeds.
-
 use std::time::Duration;
 
 use platform::{
@@ -11,34 +9,35 @@ use url::Url;
 use super::zone::ZonedPlace;
 
 section! {
-    /// Where matches come from by themselves. Nothing named: nowhere.
+    /// Feeds that matches are imported from automatically. By default there are none.
     feeds: Settings {
-        /// The token that football-data.org gave you.
+        /// API token issued by football-data.org.
         football_data_token: Option<Secret> = "",
-        /// Where football-data.org is.
+        /// Base URL of football-data.org.
         football_data_url: Url = "https://api.football-data.org",
-        /// The competitions to follow there, by their codes, like `PL,CL`.
+        /// Codes of the football-data.org competitions to follow, like `PL,CL`.
         football_data_competitions: Vec<String> = "",
-        /// How many requests a minute your plan allows, all competitions together.
+        /// Number of requests a minute that your plan allows, for all competitions together.
         football_data_per_minute: u32 = "10",
-        /// Documents of openfootball to follow: files or URLs, each perhaps with the time zone of its times after a space, as
-        /// in `https://example.org/2026-27/en.1.json Europe/London`. Without one, times are UTC unless they name theirs.
+        /// openfootball documents to follow: files or URLs, each optionally followed by a space and the time zone of
+        /// its times, as in `https://example.org/2026-27/en.1.json Europe/London`. Without a time zone, times are UTC
+        /// unless they name their own.
         openfootball: Vec<ZonedPlace> = "",
-        /// How often a feed is looked at when none of its matches is near.
+        /// Poll interval while no match of the feed is near.
         idle: Duration = "1h",
-        /// How often shortly before a kick-off and during a match.
+        /// Poll interval shortly before a kick-off and during a match.
         live: Duration = "1m",
-        /// How often when a match may end.
+        /// Poll interval when a match may end.
         closing: Duration = "20s",
-        /// How long one answer may take.
+        /// Maximum time for one response.
         timeout: Duration = "10s",
-        /// How long a process that fell silent keeps others from looking at feeds.
+        /// Time after which another process takes over polling when the lease holder stops renewing its lease.
         lease: Duration = "30s",
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
+    /// Conditions across settings, each with the message to report if it does not hold.
     pub fn conditions(&self) -> Conditions {
         let token = (
             self.football_data_competitions.is_empty() || self.football_data_token.is_some(),
@@ -49,17 +48,16 @@ impl Settings {
         let mut conditions: Conditions = std::iter::once(token).chain(pauses).collect();
         conditions.push((
             self.lease > self.timeout,
-            "feeds.lease is not longer than feeds.timeout: while one process waits for an answer, another would ask again"
-                .to_owned(),
+            "feeds.lease is not longer than feeds.timeout: while one process waits, another would poll too".to_owned(),
         ));
         conditions.push((
             self.football_data_per_minute > 0,
-            "feeds.football_data_per_minute is 0: nothing could ever be asked".to_owned(),
+            "feeds.football_data_per_minute is 0: no request could ever be sent".to_owned(),
         ));
         conditions.extend(self.football_data_competitions.iter().map(|code| {
             let is_code = (1..=10).contains(&code.len())
                 && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
-            (is_code, format!("feeds.football_data_competitions: `{code}` is no code like PL or BL1"))
+            (is_code, format!("feeds.football_data_competitions: `{code}` is not a competition code like PL or BL1"))
         }));
         let places = self.openfootball.iter().map(|zoned| &zoned.place);
         let named: Vec<&String> = places.chain(&self.football_data_competitions).collect();
@@ -67,7 +65,7 @@ impl Settings {
             named
                 .iter()
                 .enumerate()
-                .map(|(at, name)| (!named[..at].contains(name), format!("feeds: `{name}` is named twice"))),
+                .map(|(at, name)| (!named[..at].contains(name), format!("feeds: `{name}` is listed twice"))),
         );
         conditions
     }

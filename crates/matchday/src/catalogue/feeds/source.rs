@@ -1,5 +1,5 @@
-//! Where documents come from, and fetching them: over HTTP never redirected, never longer than allowed and never more
-//! than a document can have; or from a file.
+//! Document sources and fetching. HTTP requests have a timeout and a size limit, and do not follow redirects. Other
+//! documents are read from files.
 
 use std::{collections::HashMap, io::Read as _, path::PathBuf, time::Duration};
 
@@ -12,38 +12,42 @@ use url::Url;
 
 use super::{rules::Pace, settings::Settings, zone::Zone};
 
-/// A season with all its line-ups has less than one megabyte.
+/// Upper bound for a document. A season with all line-ups is smaller than one megabyte.
 const LONGEST_DOCUMENT: usize = 20_000_000;
-/// What a refusal may say.
+/// Upper bound for the body of an error response.
 const LONGEST_REFUSAL: usize = 64 * 1024;
-/// As much of what a provider says as an operator is shown.
+/// Maximum length of a provider's message shown to operators.
 const LONGEST_MESSAGE: usize = 200;
-/// What football-data.org counts again after, when it says nothing else.
+/// Reset time of football-data.org's request counter, if a response does not state it.
 const MINUTE: Duration = Duration::from_mins(1);
-/// Volunteers write these files, and what serves them keeps them for five minutes.
+/// Shortest poll interval for openfootball URLs: volunteers maintain the files, and their host caches them this long.
 const OPENFOOTBALL_LEAST: Duration = Duration::from_mins(5);
-/// A file costs nobody anything.
+/// Shortest poll interval for local files, which put no load on a provider.
 const FILE_LEAST: Duration = Duration::from_secs(5);
 
-/// All feeds of football-data.org share its limits, and mean the same teams by the same ids.
+/// Name of football-data.org. All of its feeds share its limits and its team ids.
 pub(super) const FOOTBALL_DATA: &str = "football_data";
 
-/// A feed.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
-    /// As in `football_data:PL`; in logs, metrics and the database.
+    /// Name in logs, metrics and the database, as in `football_data:PL`.
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) pace: Pace,
 }
 
-/// Where its documents are, and how they are read.
+/// Provider of a feed, which determines where and how documents are read.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     /// A competition of football-data.org.
-    FootballData { url: Url, code: String },
-    /// A file of openfootball.
-    OpenFootball { place: Place, zone: Zone },
+    FootballData {
+        url: Url,
+        code: String,
+    },
+    OpenFootball {
+        place: Place,
+        zone: Zone,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -53,13 +57,13 @@ pub(super) enum Place {
 }
 
 impl Source {
-    /// Whether it shares the limits of football-data.org.
+    /// Returns true if the feed shares the limits of football-data.org.
     pub(super) fn is_limited(&self) -> bool {
         matches!(self.kind, Kind::FootballData { .. })
     }
 
-    /// How its documents are read. What was remembered of a document means nothing once this is another: a new version
-    /// of an adapter has a new number.
+    /// Describes how documents are read. A change invalidates the stored `ETag` and digest. A new version of an adapter
+    /// gets a new number.
     pub(super) fn basis(&self) -> String {
         match &self.kind {
             Kind::FootballData { url, .. } => format!("football-data 1 {url}"),
@@ -71,7 +75,6 @@ impl Source {
     }
 }
 
-/// The feeds that are configured.
 pub(super) fn sources(config: &Settings) -> Vec<Source> {
     let pace = Pace { idle: config.idle, live: config.live, closing: config.closing, least: Duration::ZERO };
     let mut sources = Vec::new();
@@ -100,7 +103,7 @@ pub(super) fn sources(config: &Settings) -> Vec<Source> {
             None => (Place::File(PathBuf::from(&zoned.place)), FILE_LEAST),
         };
         let short = short(&zoned.place);
-        // Two that end alike are told apart by the whole.
+        // Places with the same short name are named by their full path or URL.
         let name = if alike.get(&short) == Some(&1) { short } else { zoned.place.clone() };
         let kind = Kind::OpenFootball { place: found_at, zone: zoned.zone.clone() };
         sources.push(Source { name: format!("openfootball:{name}"), kind, pace: Pace { least, ..pace } });
@@ -108,68 +111,62 @@ pub(super) fn sources(config: &Settings) -> Vec<Source> {
     sources
 }
 
-/// What was fetched.
 #[derive(Debug)]
 pub(super) enum Fetched {
-    /// The same document as the last time, says whoever has it.
+    /// The server reports that the document has not changed.
     Unchanged,
-    /// A document.
-    Document { body: Vec<u8>, etag: Option<String> },
+    Document {
+        body: Vec<u8>,
+        etag: Option<String>,
+    },
 }
 
-/// How many requests a provider still takes, and when it begins to count anew.
+/// Number of requests that a provider still accepts, and the time until its counter resets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Allowance {
     pub(super) left: u32,
-    pub(super) anew_in: Duration,
+    pub(super) resets_in: Duration,
 }
 
-/// Why nothing was fetched. The texts are for operators, and hold no token.
+/// Error from fetching a document. The messages are for operators and contain no token.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// Nobody answered.
-    #[error("no answer: {0}")]
+    /// The connection failed. Contains the root cause.
+    #[error("no response: {0}")]
     Unreachable(String),
-    /// The answer did not come in time.
-    #[error("no answer in time")]
+    /// The response did not arrive in time.
+    #[error("no response in time")]
     TimedOut,
-    /// The provider refuses us: the token is wrong, or the competition is not in its plan.
+    /// The provider refused the request: the token is wrong, or the plan lacks the competition.
     #[error("refused ({status}): {message}")]
     Refused {
-        /// The HTTP status.
         status: u16,
-        /// What it said.
+        /// Reason that the provider gave.
         message: String,
     },
-    /// We ask more often than we may.
-    #[error("asked too often; told to wait {} s", .wait.as_secs())]
+    /// The provider's rate limit was exceeded.
+    #[error("rate limited; retry in {} s", .wait.as_secs())]
     Throttled {
-        /// For how long to leave it alone.
+        /// Time to wait before the next request.
         wait: Duration,
     },
-    /// The provider is not well, or something in front of it.
-    #[error("the provider is not well ({status})")]
-    Unavailable {
-        /// The HTTP status.
-        status: u16,
-    },
-    /// It is elsewhere now. Redirects are not followed: they would carry the token to somebody else.
-    #[error("it is elsewhere now ({status}){}", .location.as_ref().map(|to| format!(": {to}")).unwrap_or_default())]
+    /// The provider, or a proxy in front of it, failed.
+    #[error("the provider is unavailable ({status})")]
+    Unavailable { status: u16 },
+    /// The document has moved. Redirects are not followed, because they would send the token to another host.
+    #[error("the document has moved ({status}){}", .location.as_ref().map(|to| format!(": {to}")).unwrap_or_default())]
     Moved {
-        /// The HTTP status.
         status: u16,
-        /// Where it is said to be.
+        /// Target of the redirect.
         location: Option<String>,
     },
-    /// More than a document can have.
-    #[error("the document has more than {LONGEST_DOCUMENT} bytes")]
+    #[error("the document is larger than {LONGEST_DOCUMENT} bytes")]
     TooLarge,
-    /// The file cannot be read.
     #[error("the file cannot be read: {0}")]
     File(#[from] std::io::Error),
 }
 
-/// Fetches the document, unless it is still the one with this `ETag`. Also says what the provider told of its limits.
+/// Fetches the document unless it still has this `ETag`. Also returns the limits that the provider reported.
 pub(super) async fn fetch(
     web: &Client,
     source: &Source,
@@ -178,14 +175,14 @@ pub(super) async fn fetch(
 ) -> (Result<Fetched, FetchError>, Option<Allowance>) {
     match &source.kind {
         Kind::OpenFootball { place: Place::File(path), .. } => (read_file(path.clone()).await, None),
-        Kind::OpenFootball { place: Place::Web(url), .. } => ask(web.get(url.clone()), etag, None).await,
+        Kind::OpenFootball { place: Place::Web(url), .. } => send(web.get(url.clone()), etag, None).await,
         Kind::FootballData { url, .. } => {
             let mut request = web.get(url.clone());
             if let Some(Ok(mut value)) = token.map(|token| HeaderValue::from_str(token.expose_secret())) {
                 value.set_sensitive(true);
                 request = request.header("X-Auth-Token", value);
             }
-            ask(request, etag, token).await
+            send(request, etag, token).await
         }
     }
 }
@@ -200,7 +197,7 @@ async fn read_file(path: PathBuf) -> Result<Fetched, FetchError> {
     Ok(Fetched::Document { body, etag: None })
 }
 
-async fn ask(
+async fn send(
     request: RequestBuilder,
     etag: Option<&str>,
     token: Option<&SecretString>,
@@ -212,13 +209,13 @@ async fn ask(
     match request.send().await {
         Ok(response) => {
             let allowance = allowance(response.headers());
-            (answered(response, token).await, allowance)
+            (read_response(response, token).await, allowance)
         }
-        Err(error) => (Err(unanswered(error)), None),
+        Err(error) => (Err(request_error(error)), None),
     }
 }
 
-async fn answered(response: Response, token: Option<&SecretString>) -> Result<Fetched, FetchError> {
+async fn read_response(response: Response, token: Option<&SecretString>) -> Result<Fetched, FetchError> {
     let (status, headers) = (response.status(), response.headers().clone());
     if status == StatusCode::NOT_MODIFIED {
         return Ok(Fetched::Unchanged);
@@ -234,7 +231,7 @@ async fn answered(response: Response, token: Option<&SecretString>) -> Result<Fe
     if status.is_server_error() {
         return Err(FetchError::Unavailable { status: status.as_u16() });
     }
-    // What it says is for people; that it cannot be read changes nothing.
+    // The message is informational, so a body that cannot be read is ignored.
     let message = read(response, LONGEST_REFUSAL).await.unwrap_or_default();
     let message = serde_json::from_slice::<serde_json::Value>(&message)
         .ok()
@@ -246,15 +243,15 @@ async fn answered(response: Response, token: Option<&SecretString>) -> Result<Fe
             .unwrap_or(MINUTE);
         return Err(FetchError::Throttled { wait });
     }
-    let message = message.unwrap_or_else(|| "it did not say why".to_owned());
+    let message = message.unwrap_or_else(|| "no reason given".to_owned());
     Err(FetchError::Refused { status: status.as_u16(), message })
 }
 
-fn unanswered(error: reqwest::Error) -> FetchError {
+fn request_error(error: reqwest::Error) -> FetchError {
     if error.is_timeout() {
         return FetchError::TimedOut;
     }
-    // The cause says more than "error sending request".
+    // The root cause is more specific than "error sending request".
     let error = error.without_url();
     let mut cause: &dyn std::error::Error = &error;
     while let Some(source) = cause.source() {
@@ -270,30 +267,31 @@ async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, FetchError
             Ok(Some(chunk)) if body.len() + chunk.len() <= most => body.extend_from_slice(&chunk),
             Ok(Some(_)) => return Err(FetchError::TooLarge),
             Ok(None) => return Ok(body),
-            Err(error) => return Err(unanswered(error)),
+            Err(error) => return Err(request_error(error)),
         }
     }
 }
 
-/// football-data.org counts the requests of a minute.
+/// Reads the headers in which football-data.org reports the remaining requests and the reset time.
 fn allowance(headers: &HeaderMap) -> Option<Allowance> {
     let left = headers.get("X-Requests-Available-Minute")?.to_str().ok()?.trim().parse().ok()?;
-    Some(Allowance { left, anew_in: seconds(headers, "X-RequestCounter-Reset").unwrap_or(MINUTE) })
+    Some(Allowance { left, resets_in: seconds(headers, "X-RequestCounter-Reset").unwrap_or(MINUTE) })
 }
 
-/// Only in its form of seconds: a date would need a clock that agrees with theirs.
+/// Reads a header that contains a number of seconds. HTTP dates are not supported, because they would require both
+/// clocks to agree.
 fn seconds(headers: &HeaderMap, name: &str) -> Option<Duration> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// The wait in `You reached your request limit. Wait 41 seconds.`
+/// Reads the wait from a message like `You reached your request limit. Wait 41 seconds.`
 fn wait_in(message: &str) -> Option<Duration> {
     let (_, after) = message.split_once("Wait ")?;
     let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok().map(Duration::from_secs)
 }
 
-/// What a provider says, as far as it can stand in a log: short, on one line, and without our token.
+/// Makes a provider's text safe for a log: short, on one line and without the token.
 fn plain(text: &str, token: Option<&SecretString>) -> String {
     let text = match token.map(SecretString::expose_secret).filter(|token| !token.is_empty()) {
         Some(token) => text.replace(token, "…"),
@@ -308,7 +306,7 @@ mod tests {
     use crate::testing::test_config;
 
     #[test]
-    fn feeds_have_short_names_that_differ() {
+    fn feed_names_are_short_and_unique() {
         let config = test_config(&[
             ("MATCHDAY_FEEDS__FOOTBALL_DATA_TOKEN", "secret"),
             ("MATCHDAY_FEEDS__FOOTBALL_DATA_COMPETITIONS", "PL,CL"),
@@ -339,18 +337,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_configured_is_no_feed() {
+    fn empty_settings_have_no_feeds() {
         assert!(sources(&test_config(&[]).feeds).is_empty());
     }
 
     #[test]
-    fn the_wait_is_read_from_what_is_said() {
+    fn wait_is_read_from_message() {
         assert_eq!(wait_in("You reached your request limit. Wait 41 seconds."), Some(Duration::from_secs(41)));
         assert_eq!(wait_in("Wait a moment"), None);
     }
 
     #[test]
-    fn what_a_provider_says_is_shown_without_the_token() {
+    fn provider_message_is_shown_without_token() {
         let token = SecretString::from("hunter2");
         assert_eq!(plain("no\n hunter2 here", Some(&token)), "no  … here");
         assert_eq!(plain(&"x".repeat(500), None).len(), LONGEST_MESSAGE);

@@ -1,4 +1,4 @@
-//! The SQL of feeds.
+//! SQL queries for feeds.
 
 use std::collections::HashMap;
 
@@ -12,36 +12,34 @@ use super::{
 };
 use crate::catalogue::matches::rules::Status;
 
-/// How a feed goes.
+/// Stored state of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Its name.
     pub name: String,
-    /// The tournament of its latest document.
+    /// Tournament of the latest document.
     pub tournament_id: Option<TournamentId>,
-    /// How that document was read.
+    /// How the latest document was read; see `Source::basis`.
     pub basis: String,
-    /// What its source called that document.
+    /// `ETag` of the latest document.
     pub etag: Option<String>,
-    /// SHA-256 of that document.
+    /// SHA-256 of the latest document.
     pub digest: Option<Vec<u8>>,
-    /// When it was last looked at.
+    /// Time of the last poll.
     pub polled_at: OffsetDateTime,
-    /// When that last went well.
+    /// Time of the last successful poll.
     pub succeeded_at: Option<OffsetDateTime>,
-    /// When that last brought something new.
+    /// Time of the last poll that imported a change.
     pub changed_at: Option<OffsetDateTime>,
-    /// When it last failed.
+    /// Time of the last failed poll.
     pub failed_at: Option<OffsetDateTime>,
-    /// Why.
+    /// Message of the last failure.
     pub error: Option<String>,
-    /// How many times in a row it failed.
+    /// Number of failures in a row.
     pub failures: i32,
-    /// When it is looked at again.
     pub next_poll_at: OffsetDateTime,
 }
 
-/// All feeds that were ever looked at, by name.
+/// Returns the states of all feeds that were ever polled, by name.
 pub(super) async fn states(executor: impl PgExecutor<'_>) -> sqlx::Result<HashMap<String, State>> {
     let states = sqlx::query_as!(
         State,
@@ -54,7 +52,6 @@ pub(super) async fn states(executor: impl PgExecutor<'_>) -> sqlx::Result<HashMa
     Ok(states.into_iter().map(|state| (state.name.clone(), state)).collect())
 }
 
-/// Writes down how a feed goes.
 pub(super) async fn save(executor: impl PgExecutor<'_>, state: &State) -> sqlx::Result<()> {
     sqlx::query!(
         "insert into feeds (name, tournament_id, basis, etag, digest, polled_at, succeeded_at, changed_at, failed_at, error,
@@ -83,7 +80,7 @@ pub(super) async fn save(executor: impl PgExecutor<'_>, state: &State) -> sqlx::
     Ok(())
 }
 
-/// The matches of a tournament that start between these moments.
+/// Returns the matches of a tournament that start between these times.
 pub(super) async fn fixtures(
     executor: impl PgExecutor<'_>,
     tournament: TournamentId,
@@ -102,7 +99,7 @@ pub(super) async fn fixtures(
     rows.into_iter().map(|row| Ok(Fixture { start_time: row.start_time, status: status(row.status)? })).collect()
 }
 
-/// One process at a time gives slugs to a provider's teams, until it commits.
+/// Serialises the assignment of slugs to a provider's teams, until the transaction ends.
 pub(super) async fn lock_teams(connection: &mut PgConnection, provider: &str) -> sqlx::Result<()> {
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday feed teams ' || $1, 0))", provider)
         .fetch_one(connection)
@@ -110,7 +107,7 @@ pub(super) async fn lock_teams(connection: &mut PgConnection, provider: &str) ->
     Ok(())
 }
 
-/// The slugs that a provider's teams have, by the provider's ids.
+/// Returns the slugs of a provider's teams, by the provider's ids.
 pub(super) async fn slugs(connection: &mut PgConnection, provider: &str) -> sqlx::Result<HashMap<String, String>> {
     let rows = sqlx::query!("select external_id, slug from feed_teams where provider = $1", provider)
         .fetch_all(connection)
@@ -118,7 +115,7 @@ pub(super) async fn slugs(connection: &mut PgConnection, provider: &str) -> sqlx
     Ok(rows.into_iter().map(|row| (row.external_id, row.slug)).collect())
 }
 
-/// Gives teams their slugs, as (id, slug).
+/// Saves the slugs of teams, as (id, slug).
 pub(super) async fn claim_slugs(
     connection: &mut PgConnection,
     provider: &str,
@@ -138,7 +135,7 @@ pub(super) async fn claim_slugs(
     Ok(())
 }
 
-/// The teams with these slugs, whatever their sport.
+/// Returns the teams with these slugs, of any sport.
 pub(super) async fn teams(executor: impl PgExecutor<'_>, slugs: &[&str]) -> sqlx::Result<HashMap<String, KnownTeam>> {
     let rows = sqlx::query!(
         "select t.slug, s.slug as sport, t.name, t.country, t.founded, t.logo
@@ -156,7 +153,7 @@ pub(super) async fn teams(executor: impl PgExecutor<'_>, slugs: &[&str]) -> sqlx
         .collect())
 }
 
-/// What is here already of what a reading speaks of.
+/// Returns the stored data for the sport, tournament, teams and matches of a reading.
 pub(super) async fn known(connection: &mut PgConnection, reading: &Reading) -> sqlx::Result<Known> {
     let sport = sqlx::query_scalar!("select name from sports where slug = $1", SPORT.0)
         .fetch_optional(&mut *connection)

@@ -12,7 +12,7 @@ use crate::{
     testing::{TestApp, unique},
 };
 
-/// A match as football-data.org shows it.
+/// A match as football-data.org reports it.
 fn a_match(id: i64, status: &str, score: Option<(i64, i64)>) -> Value {
     let goals = json!({"home": score.map(|(home, _)| home), "away": score.map(|(_, away)| away)});
     json!({
@@ -35,13 +35,13 @@ fn document(matches: &[Value]) -> Value {
     })
 }
 
-/// The settings of a competition that this server tells of.
+/// Settings for one competition served by this provider.
 fn settings(provider: &Provider) -> Vec<(&'static str, String)> {
     vec![
         ("MATCHDAY_FEEDS__FOOTBALL_DATA_URL", provider.url.clone()),
         ("MATCHDAY_FEEDS__FOOTBALL_DATA_TOKEN", TOKEN.to_owned()),
         ("MATCHDAY_FEEDS__FOOTBALL_DATA_COMPETITIONS", "HL".to_owned()),
-        // The clock stands still: a test has one minute.
+        // The clock does not advance, so the whole test falls into one minute.
         ("MATCHDAY_FEEDS__FOOTBALL_DATA_PER_MINUTE", "1000".to_owned()),
     ]
 }
@@ -51,15 +51,16 @@ async fn run_with(settings: &[(&'static str, String)], test: impl AsyncFnOnce(&T
     TestApp::run_with(&settings, test).await;
 }
 
-/// Looks at all feeds once.
+/// Polls all feeds once.
 async fn poll(app: &TestApp) -> Vec<Polled> {
     let mut all = Vec::new();
-    app.app.feeds.poll_once(|polled| all.push(told(polled))).await.expect("the database is there");
+    app.app.feeds.poll_once(|polled| all.push(copy_of(polled))).await.expect("the database is available");
     all
 }
 
-/// What a test keeps of a look: it is only lent.
-fn told(polled: &Polled) -> Polled {
+/// Copies an outcome, because `poll_once` passes it by reference. Errors that cannot be cloned become
+/// `FetchError::Unreachable`.
+fn copy_of(polled: &Polled) -> Polled {
     let outcome = match &polled.outcome {
         Ok(Outcome::Unchanged) => Ok(Outcome::Unchanged),
         Ok(Outcome::Empty) => Ok(Outcome::Empty),
@@ -75,7 +76,7 @@ fn told(polled: &Polled) -> Polled {
     Polled { feed: polled.feed.clone(), outcome, next_poll_at: polled.next_poll_at }
 }
 
-/// What the only feed's look changed.
+/// Polls the only feed and returns the reported changes.
 async fn changes(app: &TestApp) -> Vec<String> {
     let polled = poll(app).await.remove(0);
     match polled.outcome {
@@ -84,7 +85,7 @@ async fn changes(app: &TestApp) -> Vec<String> {
     }
 }
 
-/// What the only feed's look failed with.
+/// Polls the only feed and returns the error.
 async fn failure(app: &TestApp) -> String {
     let polled = poll(app).await.remove(0);
     polled.outcome.expect_err("it fails").to_string()
@@ -96,7 +97,7 @@ async fn rows(app: &TestApp, table: &'static str) -> i64 {
 }
 
 #[tokio::test]
-async fn a_document_is_imported_once_and_then_only_what_changed() {
+async fn document_is_imported_once_then_only_changes() {
     let provider = Provider::start().await;
     let matches = [a_match(1, "TIMED", None), a_match(2, "FINISHED", Some((2, 1))), a_match(3, "TIMED", None)];
     provider.says(Answer::ok(&document(&matches)));
@@ -104,24 +105,24 @@ async fn a_document_is_imported_once_and_then_only_what_changed() {
         let first = poll(app).await.remove(0);
         assert_eq!(
             first.to_string(),
-            "football_data:HL: Harbour League 2026/27: teams 2 new, 0 changed; matches 3 new, 0 changed, 0 as they were; \
+            "football_data:HL: Harbour League 2026/27: teams 2 new, 0 changed; matches 3 new, 0 changed, 0 unchanged; \
              1 result; next poll 2026-11-20T15:01:00Z"
         );
-        app.told().await;
+        app.published().await;
         let request = provider.seen().remove(0);
         assert_eq!((request.path.as_str(), request.token.as_deref()), ("/v4/competitions/HL/matches", Some(TOKEN)));
 
-        // The same bytes do not reach the importer, and tell nobody.
+        // The same bytes are not imported, and nothing is published.
         let second = poll(app).await.remove(0);
         assert!(matches!(second.outcome, Ok(Outcome::Unchanged)), "{second}");
-        // Other bytes that say the same do, and change nothing.
+        // Different bytes with the same content are imported without a change.
         let mut spaced = document(&matches);
         spaced["resultSet"] = json!({"count": 3});
         provider.says(Answer::ok(&spaced));
         let third = poll(app).await.remove(0);
         let Ok(Outcome::Imported { report, .. }) = third.outcome else { panic!("{third}") };
         assert_eq!(report.matches, Counts { new: 0, changed: 0, unchanged: 3 });
-        assert_eq!(app.told().await, []);
+        assert_eq!(app.published().await, []);
 
         let mut moved = matches.clone();
         moved[0]["utcDate"] = json!("2026-11-21T17:30:00Z");
@@ -131,11 +132,11 @@ async fn a_document_is_imported_once_and_then_only_what_changed() {
             changes(app).await,
             ["1: start time 2026-11-20T15:00:00Z → 2026-11-21T17:30:00Z", "2: score 2:1 → 2:2"]
         );
-        let told: Vec<String> = app.told().await.into_iter().map(|(subject, _)| subject).collect();
+        let published: Vec<String> = app.published().await.into_iter().map(|(subject, _)| subject).collect();
         assert_eq!(
-            told,
+            published,
             ["fact.event.changed", "fact.event.changed", "fact.event.result", "work.score.planned"],
-            "of the two matches, and of nothing else"
+            "only for the two matches"
         );
         provider.says(Answer::ok(&document(&moved)));
         assert!(matches!(poll(app).await.remove(0).outcome, Ok(Outcome::Unchanged)));
@@ -144,12 +145,12 @@ async fn a_document_is_imported_once_and_then_only_what_changed() {
 }
 
 #[tokio::test]
-async fn a_document_with_an_etag_is_asked_for_only_if_it_changed() {
+async fn document_with_etag_is_requested_conditionally() {
     let provider = Provider::start().await;
     provider.says(Answer::ok(&document(&[a_match(1, "TIMED", None)])).with("ETag", "W/\"one\""));
     run_with(&settings(&provider), async |app| {
         poll(app).await;
-        app.told().await;
+        app.published().await;
         let again = poll(app).await.remove(0);
         assert!(matches!(again.outcome, Ok(Outcome::Unchanged)), "{again}");
         let seen = provider.seen();
@@ -157,16 +158,16 @@ async fn a_document_with_an_etag_is_asked_for_only_if_it_changed() {
         assert_eq!(seen[1].status, 304);
         provider.says(Answer::ok(&document(&[a_match(1, "IN_PLAY", Some((0, 0)))])).with("ETag", "W/\"two\""));
         assert_eq!(changes(app).await, ["1: status scheduled → live, score none → 0:0"]);
-        app.told().await;
+        app.published().await;
         poll(app).await;
         assert_eq!(provider.seen().last().expect("asked").etag.as_deref(), Some("W/\"two\""));
     })
     .await;
 }
 
-/// One match through all that football-data.org may say of it.
+/// One match in every state that football-data.org may report.
 #[tokio::test]
-async fn a_match_goes_through_every_status() {
+async fn match_passes_through_every_status() {
     let provider = Provider::start().await;
     provider.says(Answer::ok(&document(&[a_match(1, "SCHEDULED", None)])));
     run_with(&settings(&provider), async |app| {
@@ -185,10 +186,10 @@ async fn a_match_goes_through_every_status() {
             (a_match(1, "PAUSED", Some((1, 0))), Some("score 0:0 → 1:0")),
             (a_match(1, "SUSPENDED", None), Some("status live → suspended")),
             (a_match(1, "IN_PLAY", Some((1, 1))), Some("status suspended → live, score 1:0 → 1:1")),
-            // What a prediction is worth does not change any more.
+            // The score that predictions are scored against no longer changes.
             (longer("EXTRA_TIME", (2, 1)), None),
             (longer("PENALTY_SHOOTOUT", (4, 3)), None),
-            // Over, but nobody says how: as it was.
+            // Finished without a score: the match stays unchanged.
             (a_match(1, "FINISHED", None), None),
             (over, Some("status live → finished")),
             (a_match(1, "WALKED_OFF", None), None),
@@ -196,18 +197,18 @@ async fn a_match_goes_through_every_status() {
             (a_match(1, "POSTPONED", Some((3, 0))), Some("status awarded → postponed, score 3:0 → none")),
             (a_match(1, "CANCELLED", None), Some("status postponed → cancelled")),
         ] {
-            let told = format!("{} {}", entry["status"], entry["score"]);
+            let reported = format!("{} {}", entry["status"], entry["score"]);
             provider.says(Answer::ok(&document(&[entry])));
             let expected: Vec<String> = expected.iter().map(|change| format!("1: {change}")).collect();
-            assert_eq!(changes(app).await, expected, "{told}");
+            assert_eq!(changes(app).await, expected, "{reported}");
         }
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_finished_match_without_a_score_is_left_out_until_it_has_one() {
+async fn finished_match_without_score_is_left_out() {
     let provider = Provider::start().await;
     let mut other = a_match(2, "TIMED", None);
     other["homeTeam"]["id"] = json!(null);
@@ -219,21 +220,21 @@ async fn a_finished_match_without_a_score_is_left_out_until_it_has_one() {
         assert_eq!(
             notes,
             [
-                "left out until their teams or times are known: 1 of the matches",
-                "left out until their results are known: 1 of the matches"
+                "matches left out until their teams or times are known: 1",
+                "matches left out until their results are known: 1"
             ]
         );
         provider.says(Answer::ok(&document(&[a_match(1, "FINISHED", Some((1, 0))), a_match(3, "TIMED", None)])));
         let polled = poll(app).await.remove(0);
         let Ok(Outcome::Imported { report, .. }) = polled.outcome else { panic!("{polled}") };
         assert_eq!(report.matches, Counts { new: 1, changed: 0, unchanged: 1 });
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_team_keeps_its_slug_and_what_only_operators_know() {
+async fn team_keeps_slug_and_operator_data() {
     let provider = Provider::start().await;
     provider.says(Answer::ok(&document(&[a_match(1, "TIMED", None)])));
     run_with(&settings(&provider), async |app| {
@@ -258,11 +259,11 @@ async fn a_team_keeps_its_slug_and_what_only_operators_know() {
         sqlx::query("update events set venue = 'Rovers Park'").execute(&app.app.core.db).await.expect("written");
         let mut renamed = a_match(1, "TIMED", None);
         renamed["homeTeam"]["name"] = json!("Rovers of the Harbour");
-        // Another club of that name, by its id.
+        // A different club with the same name, distinguished by its id.
         let mut second = a_match(2, "TIMED", None);
         second["awayTeam"] = json!({"id": 99, "name": "FC Harbour City", "crest": null});
         provider.says(Answer::ok(&document(&[renamed, second])));
-        assert_eq!(changes(app).await, Vec::<String>::new(), "the venue stays");
+        assert_eq!(changes(app).await, Vec::<String>::new(), "the venue is kept");
         assert_eq!(
             slugs().await,
             [
@@ -271,44 +272,44 @@ async fn a_team_keeps_its_slug_and_what_only_operators_know() {
                 team("harbour_city_99", "FC Harbour City", None),
             ]
         );
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_faulty_document_imports_nothing_and_is_named() {
+async fn faulty_document_is_reported_and_not_imported() {
     let provider = Provider::start().await;
     let mut bad = a_match(2, "FINISHED", Some((1, 1_000)));
     bad["awayTeam"]["name"] = json!("x".repeat(101));
     bad["awayTeam"]["id"] = json!(77);
     provider.says(Answer::ok(&document(&[a_match(1, "TIMED", None), bad])));
     run_with(&settings(&provider), async |app| {
-        let told = failure(app).await;
+        let message = failure(app).await;
         assert!(
-            told.starts_with("the document has faults: teams[2].name: must be a text of 1 to 100 characters"),
-            "{told}"
+            message.starts_with("the document has faults: teams[2].name: must be a string of 1 to 100 characters"),
+            "{message}"
         );
-        assert!(told.contains("match 2.away_score: must be a number of goals or null, not 1000"), "{told}");
+        assert!(message.contains("match 2.away_score: must be a number of goals or null, not 1000"), "{message}");
         assert_eq!((rows(app, "events").await, rows(app, "teams").await), (0, 0));
-        // The same document again is not taken for one that was imported.
+        // The same document is not mistaken for an imported one.
         failure(app).await;
         provider.says(Answer::ok(&document(&[a_match(1, "TIMED", None)])));
         poll(app).await;
         assert_eq!(rows(app, "events").await, 1);
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn every_failure_is_named_and_pauses_grow() {
+async fn every_failure_is_reported_and_pauses_grow() {
     let provider = Provider::start().await;
     let garbage = "<html>come back later</html>";
     run_with(&settings(&provider), async |app| {
         let answers = [
-            (Answer::new(500, "down"), "the provider is not well (500)"),
-            (Answer::new(503, "down"), "the provider is not well (503)"),
+            (Answer::new(500, "down"), "the provider is unavailable (500)"),
+            (Answer::new(503, "down"), "the provider is unavailable (503)"),
             (
                 Answer::new(200, garbage),
                 "the document has faults: the document is not JSON: expected value at line 1 column 1",
@@ -318,23 +319,23 @@ async fn every_failure_is_named_and_pauses_grow() {
                 Answer::new(404, "{\"message\": \"The resource you are looking for does not exist.\"}"),
                 "refused (404): The resource you are looking for does not exist.",
             ),
-            (Answer::new(302, "").with("Location", "/elsewhere"), "it is elsewhere now (302): /elsewhere"),
-            (Answer::new(200, &"x".repeat(20_000_001)), "the document has more than 20000000 bytes"),
+            (Answer::new(302, "").with("Location", "/elsewhere"), "the document has moved (302): /elsewhere"),
+            (Answer::new(200, &"x".repeat(20_000_001)), "the document is larger than 20000000 bytes"),
         ];
         let mut pauses = Vec::new();
         for (answer, expected) in answers {
             provider.says(answer);
             let polled = poll(app).await.remove(0);
             assert_eq!(
-                polled.outcome.as_ref().expect_err("it fails").to_string().trim_start_matches("no answer: "),
+                polled.outcome.as_ref().expect_err("it fails").to_string().trim_start_matches("no response: "),
                 expected
             );
             pauses.push((polled.next_poll_at - app.clock.now()).whole_seconds());
         }
         assert_eq!(pauses, [30, 60, 120, 240, 480, 900, 900]);
-        assert_eq!(provider.seen().len(), 7, "a redirect is not followed, and nothing is tried twice at once");
+        assert_eq!(provider.seen().len(), 7, "redirects are not followed, and no request is retried immediately");
         assert_eq!(rows(app, "events").await, 0);
-        // One that goes well ends it.
+        // A successful poll resets the pause.
         provider.says(Answer::ok(&document(&[])));
         let polled = poll(app).await.remove(0);
         assert_eq!(polled.to_string(), "football_data:HL: no matches yet; next poll 2026-11-20T16:00:00Z");
@@ -346,14 +347,14 @@ async fn every_failure_is_named_and_pauses_grow() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_refused_and_shown_nowhere() {
+async fn wrong_token_is_refused_and_never_shown() {
     let provider = Provider::start().await;
     provider.says(Answer::ok(&document(&[a_match(1, "TIMED", None)])));
     let mut settings = settings(&provider);
     settings[1].1 = "another-token".to_owned();
     run_with(&settings, async |app| {
-        let told = failure(app).await;
-        assert_eq!(told, "no answer: refused (403): The token … is not one of ours.");
+        let message = failure(app).await;
+        assert_eq!(message, "no response: refused (403): The token … is not one of ours.");
         let status = app.app.feeds.status().await.expect("read").remove(0).to_string();
         assert_eq!(
             status,
@@ -367,7 +368,7 @@ async fn a_wrong_token_is_refused_and_shown_nowhere() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_slow_provider() {
+async fn slow_provider_times_out() {
     let url = Provider::stuck().await;
     let settings = [
         ("MATCHDAY_FEEDS__FOOTBALL_DATA_URL", url),
@@ -376,23 +377,23 @@ async fn nobody_waits_for_a_slow_provider() {
         ("MATCHDAY_FEEDS__TIMEOUT", "200ms".to_owned()),
     ];
     run_with(&settings, async |app| {
-        assert_eq!(failure(app).await, "no answer: no answer in time");
+        assert_eq!(failure(app).await, "no response: no response in time");
     })
     .await;
-    let nobody = [
+    let unreachable = [
         ("MATCHDAY_FEEDS__FOOTBALL_DATA_URL", "http://127.0.0.1:1".to_owned()),
         ("MATCHDAY_FEEDS__FOOTBALL_DATA_TOKEN", TOKEN.to_owned()),
         ("MATCHDAY_FEEDS__FOOTBALL_DATA_COMPETITIONS", "HL".to_owned()),
     ];
-    run_with(&nobody, async |app| {
-        let told = failure(app).await;
-        assert!(told.contains("refused"), "{told}");
+    run_with(&unreachable, async |app| {
+        let message = failure(app).await;
+        assert!(message.contains("refused"), "{message}");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_wait_that_is_told_is_kept() {
+async fn requested_wait_is_honoured() {
     for (answer, seconds) in [
         (Answer::new(429, "{}").with("Retry-After", "41"), 41),
         (Answer::new(429, "{}").with("X-RequestCounter-Reset", "17"), 17),
@@ -419,7 +420,7 @@ fn openfootball(matches: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_file_is_followed() {
+async fn file_changes_are_imported() {
     let path = std::env::temp_dir().join(format!("{}.json", unique("openfootball")));
     let entry = |round: &str, time: &str, score: Value| json!({"round": round, "date": "2026-11-21", "time": time, "team1": "Rovers", "team2": "City", "score": score, "ground": "Park"});
     let write = |value: &Value| std::fs::write(&path, value.to_string()).expect("written");
@@ -445,41 +446,41 @@ async fn a_file_is_followed() {
             ]
         );
         std::fs::remove_file(&path).expect("removed");
-        let told = failure(app).await;
-        assert!(told.contains("the file cannot be read"), "{told}");
-        app.told().await;
+        let message = failure(app).await;
+        assert!(message.contains("the file cannot be read"), "{message}");
+        app.published().await;
     })
     .await;
 }
 
-/// What is remembered of a document is forgotten when it would be read in another way.
+/// A changed time zone discards the stored `ETag` and digest.
 #[tokio::test]
-async fn another_time_zone_reads_the_same_document_again() {
+async fn new_time_zone_rereads_same_document() {
     let path = std::env::temp_dir().join(format!("{}.json", unique("openfootball")));
     let entry = json!({"round": "Final", "date": "2026-11-21", "time": "15:00", "team1": "Rovers", "team2": "City"});
     std::fs::write(&path, openfootball(&json!([entry])).to_string()).expect("written");
     let settings = [("MATCHDAY_FEEDS__OPENFOOTBALL", path.display().to_string())];
     run_with(&settings, async |app| {
         poll(app).await;
-        app.told().await;
+        app.published().await;
         let mut config = app.app.config.feeds.clone();
         config.openfootball[0].zone = crate::catalogue::feeds::zone::Zone::parse("Europe/Madrid").expect("a zone");
         let clock = app.clock.clone();
         let feeds = super::service::Feeds::new(&app.app.core.with_clock(clock), &config, app.app.fixtures.clone())
             .expect("feeds");
         let mut seen = Vec::new();
-        feeds.poll_once(|polled| seen.push(told(polled))).await.expect("the database is there");
+        feeds.poll_once(|polled| seen.push(copy_of(polled))).await.expect("the database is available");
         let Ok(Outcome::Imported { report, .. }) = &seen[0].outcome else { panic!("{}", seen[0]) };
         assert_eq!(report.changes, ["final-rovers-city: start time 2026-11-21T15:00:00Z → 2026-11-21T14:00:00Z"]);
-        app.told().await;
+        app.published().await;
     })
     .await;
     std::fs::remove_file(&path).expect("removed");
 }
 
-/// A source that was polled and is not configured any more is still shown; one that was never polled too.
+/// Feeds that are no longer configured are still shown, and so are feeds that were never polled.
 #[tokio::test]
-async fn operators_see_how_each_feed_goes() {
+async fn status_shows_every_feed() {
     let provider = Provider::start().await;
     provider.says(Answer::ok(&document(&[a_match(1, "TIMED", None)])));
     run_with(&settings(&provider), async |app| {
@@ -488,10 +489,10 @@ async fn operators_see_how_each_feed_goes() {
         };
         assert_eq!(
             lines(&app.app.feeds).await,
-            ["football_data:HL: last success never, last change never, last error none, next poll at once"]
+            ["football_data:HL: last success never, last change never, last error none, next poll now"]
         );
         poll(app).await;
-        app.told().await;
+        app.published().await;
         app.clock.advance(Duration::minutes(5));
         poll(app).await;
         assert_eq!(
@@ -505,7 +506,7 @@ async fn operators_see_how_each_feed_goes() {
             super::service::Feeds::new(&app.app.core, &config, app.app.fixtures.clone()).expect("feeds");
         let lines = lines(&other).await;
         assert!(lines[0].starts_with("football_data:HC: last success never"), "{lines:?}");
-        assert!(lines[1].ends_with("next poll never: it is not in the settings any more"), "{lines:?}");
+        assert!(lines[1].ends_with("next poll never: removed from the settings"), "{lines:?}");
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! Time zones, for documents that say local times. Everything else in the service is UTC.
+//! Time zones, for documents with local times. The rest of the service uses UTC.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use jiff::{civil, tz::TimeZone};
 use platform::settings::Setting;
 use time::{Date, OffsetDateTime, Time, UtcOffset};
 
-/// A time zone: a name of the IANA database like `Europe/London`, or an offset that never changes.
+/// A time zone: a name from the IANA database like `Europe/London`, or a fixed offset.
 #[derive(Clone, Debug)]
 pub struct Zone {
     name: String,
@@ -20,28 +20,27 @@ enum Rules {
 }
 
 impl Zone {
-    /// UTC.
     pub fn utc() -> Self {
         Self { name: "UTC".to_owned(), rules: Rules::Fixed(UtcOffset::UTC) }
     }
 
-    /// Reads `Europe/London`, `UTC`, `+02:00` or `UTC-6`.
+    /// Parses `Europe/London`, `UTC`, `+02:00` or `UTC-6`.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(offset) = offset(text) {
             return Some(Self { name: text.to_owned(), rules: Rules::Fixed(offset) });
         }
-        // Without a slash it would be one of the many short names that mean something else elsewhere, like `IST`.
+        // Names without a slash include abbreviations that are ambiguous, like `IST`.
         let zone = TimeZone::get(text).ok().filter(|_| text.contains('/'))?;
         Some(Self { name: zone.iana_name().unwrap_or(text).to_owned(), rules: Rules::Named(zone) })
     }
 
-    /// As it was named.
+    /// Returns the IANA name, or the offset as configured.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The moment at which clocks there show this. Of an hour that comes twice in autumn the first is meant; one that is
-    /// skipped in spring is taken as the hour after it.
+    /// Converts a local time to UTC. A time that occurs twice in autumn means the first occurrence; a time that is
+    /// skipped in spring means one hour later.
     pub fn moment(&self, date: Date, time: Time) -> Option<OffsetDateTime> {
         match &self.rules {
             Rules::Fixed(offset) => Some(date.with_time(time).assume_offset(*offset).to_offset(UtcOffset::UTC)),
@@ -64,7 +63,7 @@ impl fmt::Display for Zone {
     }
 }
 
-/// Reads an offset: `UTC`, `UTC-6`, `UTC+5:30`, `UTC±0` or `+02:00`.
+/// Parses an offset: `UTC`, `UTC-6`, `UTC+5:30`, `UTC±0` or `+02:00`.
 pub fn offset(text: &str) -> Option<UtcOffset> {
     let rest = text.strip_prefix("UTC").or_else(|| text.strip_prefix("GMT"));
     let rest = rest.or_else(|| text.starts_with(['+', '-', '−']).then_some(text))?;
@@ -86,21 +85,22 @@ pub fn offset(text: &str) -> Option<UtcOffset> {
     UtcOffset::from_hms(sign * hours, sign * minutes, 0).ok()
 }
 
-/// A document in a file or at a URL, and the time zone of the times in it that name none.
+/// A document in a file or at a URL, and the time zone for times in it that name none.
 #[derive(Clone, Debug)]
 pub struct ZonedPlace {
     /// A path, or an http or https URL.
     pub place: String,
-    /// The zone; UTC unless it was named.
+    /// UTC unless configured otherwise.
     pub zone: Zone,
 }
 
 impl Setting for ZonedPlace {
-    const EXPECTED: &'static str = "a file or URL, perhaps with a time zone after it, as in en.1.json Europe/London";
-    const LISTED: &'static str = "a list separated by commas, each a file or URL, perhaps with a time zone after it, as in en.1.json Europe/London";
+    const EXPECTED: &'static str = "a file or URL, optionally followed by a time zone, as in en.1.json Europe/London";
+    const LISTED: &'static str = "a list separated by commas, each a file or URL, optionally followed by a time zone, \
+                                  as in en.1.json Europe/London";
     fn parse(text: &str) -> Option<Self> {
         let (place, zone) = match text.rsplit_once(char::is_whitespace) {
-            // What looks like a zone and is none must not become part of a file's name.
+            // A misspelt time zone must not become part of the file name.
             Some((place, zone)) => (place.trim_end(), Zone::parse(zone)?),
             None => (text, Zone::utc()),
         };
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_go_forward_and_back() {
+    fn local_times_follow_daylight_saving() {
         let london = Zone::parse("Europe/London").expect("a zone");
         let at = |date| london.moment(date, time!(15:00)).expect("a moment");
         assert_eq!(at(date!(2026 - 01 - 10)), datetime!(2026-01-10 15:00 UTC));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_are_names_or_offsets() {
+    fn zones_parse_from_names_and_offsets() {
         for (text, hours) in
             [("UTC", 0), ("UTC-6", -6), ("UTC+14", 14), ("+02:00", 2), ("-3", -3), ("UTC±0", 0), ("GMT", 0)]
         {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_may_name_its_zone() {
+    fn place_with_zone_round_trips() {
         for text in ["https://example.org/en.1.json Europe/London", "/srv/a match.json UTC-3", "cup.json"] {
             assert_eq!(ZonedPlace::parse(text).expect("a place").show(), text);
         }
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_a_zone_panic(text in ".*", day in 0_i32..60_000) {
+        fn zone_parser_never_panics(text in ".*", day in 0_i32..60_000) {
             if let Some(zone) = Zone::parse(&text) {
                 let date = Date::from_julian_day(2_400_000 + day).expect("a day");
                 let _ = zone.moment(date, time!(12:00));

@@ -1,35 +1,37 @@
-//! The gates of matches: predictions hold them open, and whoever changes when a match starts, whether it has, or what
-//! came of it closes them.
+//! Gates: advisory locks that order predictions against changes of a match.
 //!
-//! A gate is an advisory lock, shared by those who predict. Locking the match's row instead would do the same, but a row
-//! that is always held by somebody is never given to who waits to write it, and writes each holder down on the hottest
-//! page of the evening; a lock of this kind queues.
+//! A transaction that writes predictions holds the gates of their matches open with a shared lock. A transaction that
+//! changes the start, status or result of a match closes its gate with an exclusive lock.
+//!
+//! A row lock on the match would have the same effect, with two drawbacks. A row that always has shared holders starves
+//! the writer that waits for it; advisory locks queue waiters instead. PostgreSQL also records each holder in the row,
+//! on the most contended page of a match evening.
 
 use sqlx::PgConnection;
 use web::ids::MatchId;
 
-/// The first half of the key, so that nobody else's locks are met: `gate` in ASCII.
+/// First half of the lock key, which keeps gates apart from all other advisory locks: `gate` in ASCII.
 pub const CLASS: i32 = 0x6761_7465;
 
-/// How many gates there are: an import of a whole season takes no more locks than this. While a gate is closed, whatever
-/// is in a batch with one of its matches waits too, so imports close gates as late as they can.
+/// Number of gates, which bounds the locks that an import of a whole season takes. While a gate is closed, every
+/// prediction batch that contains one of its matches waits, so imports close gates as late as possible.
 const GATES: i64 = 1_024;
 
-/// The second half: the gate of a match.
+/// Returns the second half of the lock key: the gate of a match.
 pub fn gate(event: MatchId) -> i32 {
     i32::try_from(event.0.rem_euclid(GATES)).unwrap_or_default()
 }
 
 fn gates(events: impl Iterator<Item = MatchId>) -> Vec<i32> {
     let mut gates: Vec<i32> = events.map(gate).collect();
-    // Everybody takes them in the same order.
+    // All transactions lock gates in the same order, which prevents deadlocks.
     gates.sort_unstable();
     gates.dedup();
     gates
 }
 
-/// The statement that holds the gates of these matches open until the transaction ends. It goes where nothing can be
-/// bound, and holds numbers only.
+/// Returns the statement that holds the gates of these matches open until the transaction ends. It is sent with
+/// `begin`, where parameters cannot be bound, and contains only numbers.
 pub fn hold_open(events: &[MatchId]) -> String {
     let gates: Vec<String> = gates(events.iter().copied()).iter().map(i32::to_string).collect();
     format!(
@@ -38,8 +40,8 @@ pub fn hold_open(events: &[MatchId]) -> String {
     )
 }
 
-/// Closes the gates of these matches until the transaction ends. Everything that was written while they were open is
-/// committed when this returns, and shows an earlier time than any statement that follows.
+/// Closes the gates of these matches until the transaction ends. When this returns, every write made behind an open
+/// gate is committed, with an earlier timestamp than any following statement.
 pub async fn close(connection: &mut PgConnection, events: impl Iterator<Item = MatchId>) -> sqlx::Result<()> {
     sqlx::query!(
         "select pg_advisory_xact_lock($1, gate) from unnest($2::integer[]) as g (gate)",

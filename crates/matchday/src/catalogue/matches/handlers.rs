@@ -1,4 +1,4 @@
-//! HTTP for the catalogue.
+//! HTTP handlers for matches, tournaments and sports.
 
 use std::sync::Arc;
 
@@ -74,11 +74,11 @@ pub(super) struct MatchList {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = EventAnswer)]
-pub(super) struct MatchAnswer {
+pub(super) struct MatchResponse {
     data: MatchItem,
 }
 
-/// A match.
+/// A match with its tournament, teams and score.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Event)]
 struct MatchItem {
@@ -91,7 +91,7 @@ struct MatchItem {
     #[schema(example = "2026-11-20T15:00:00Z")]
     start_time: OffsetDateTime,
     status: PublicStatus,
-    /// What lies behind the status, as in `postponed`, which is shown as `scheduled`.
+    /// Detailed state behind `status`. For example, `postponed` is shown as `scheduled`.
     status_detail: Status,
     #[schema(example = "Park")]
     venue: String,
@@ -99,7 +99,7 @@ struct MatchItem {
     home_score: Option<i32>,
     #[schema(required, example = 1)]
     away_score: Option<i32>,
-    /// The match's chat room; null until it has one.
+    /// Matrix id of the match's chat room; null until the room is open.
     #[schema(required)]
     chat_room_id: Option<String>,
     #[schema(example = 1204)]
@@ -160,15 +160,17 @@ impl From<Match> for MatchItem {
 
 /// List matches.
 ///
-/// Live matches come first, the latest start first. Matches that can still be played follow, the earliest start first:
-/// scheduled and postponed ones that start later than three hours ago. All others come last, the latest start first. Matches
-/// with the same start are ordered by id. The list may lag a change by up to two seconds. It carries an `ETag`, so a request
-/// with `If-None-Match` costs a 304.
+/// Live matches come first, with the latest start first. Matches that can still be played follow, with the earliest
+/// start first: scheduled and postponed matches that start later than three hours ago. All others come last, with the
+/// latest start first. Matches with the same start are ordered by id.
+///
+/// The list may lag behind a change by up to two seconds. The response carries an `ETag`; a request with a matching
+/// `If-None-Match` gets a 304.
 #[utoipa::path(get, path = "/api/auth/events", tag = "Events", security(("token" = [])),
     params(EventParameters, Paging),
     responses(
-        (status = 200, body = MatchList, headers(("ETag" = String, description = "A weak validator of the page"))),
-        (status = 304, description = "The page is as the `If-None-Match` says"),
+        (status = 200, body = MatchList, headers(("ETag" = String, description = "Weak validator of the page"))),
+        (status = 304, description = "The page has not changed since the one with this `ETag`"),
     ))]
 pub(super) async fn list_events(
     State(events): State<Arc<Matches>>,
@@ -184,20 +186,20 @@ pub(super) async fn list_events(
     Ok(page_response(&page, &wanted))
 }
 
-/// Show one match.
+/// Show a single match.
 #[utoipa::path(get, path = "/api/auth/events/{event}", tag = "Events", security(("token" = [])),
-    params(("event" = MatchId, Path, description = "As listed")),
+    params(("event" = MatchId, Path, description = "Id of the match, as returned by the list")),
     responses(
-        (status = 200, body = MatchAnswer),
-        (status = 404, description = "There is no such match", body = ErrorBody),
+        (status = 200, body = MatchResponse),
+        (status = 404, description = "The match does not exist", body = ErrorBody),
     ))]
 pub(super) async fn get_event(
     State(events): State<Arc<Matches>>,
     _: CurrentUser,
     Path(id): Path<MatchId>,
-) -> Result<Json<MatchAnswer>, ApiError> {
+) -> Result<Json<MatchResponse>, ApiError> {
     let event = events.find(id).await?.ok_or_else(|| ApiError::not_found("The event"))?;
-    Ok(Json(MatchAnswer { data: event.into() }))
+    Ok(Json(MatchResponse { data: event.into() }))
 }
 
 #[derive(Serialize, ToSchema)]
@@ -206,7 +208,7 @@ pub(super) struct TournamentList {
     meta: PageMeta,
 }
 
-/// A tournament.
+/// A tournament of one sport.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Tournament)]
 struct TournamentItem {
@@ -220,7 +222,7 @@ struct TournamentItem {
     logo: Option<String>,
 }
 
-/// List tournaments by name.
+/// List tournaments, sorted by name.
 #[utoipa::path(get, path = "/api/auth/tournaments", tag = "Events", security(("token" = [])),
     params(Paging), responses((status = 200, body = TournamentList)))]
 pub(super) async fn list_tournaments(
@@ -239,7 +241,7 @@ pub(super) struct SportList {
     meta: PageMeta,
 }
 
-/// A sport.
+/// A sport that tournaments and teams belong to.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Sport)]
 struct SportItem {
@@ -250,7 +252,7 @@ struct SportItem {
     slug: String,
 }
 
-/// List sports by name.
+/// List sports, sorted by name.
 #[utoipa::path(get, path = "/api/auth/sports", tag = "Events", security(("token" = [])),
     params(Paging), responses((status = 200, body = SportList)))]
 pub(super) async fn list_sports(

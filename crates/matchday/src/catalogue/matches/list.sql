@@ -1,7 +1,6 @@
--- A page of the event list. $1 to $5 are the runs of `rules::runs`: matches of one status in one span of time, which
--- stand together in the list. Each run is read from an index in the order of the list, and no further than the page
--- reaches ($10). Only these rows are sorted, so the cost depends on the page and not on the number of matches. The joins come
--- after the page is cut.
+-- Reads a page of the event list. $1 to $5 are the runs of `rules::runs`: matches of one status in one period, adjacent
+-- in the list. Each run is read from an index in list order, only as far as the page reaches ($10). Only these rows are
+-- sorted, so the cost depends on the page and not on the number of matches. The joins follow after the page is cut.
 select e.id as "id: MatchId", e.start_time, e.venue, e.status, e.home_score, e.away_score,
        t.id as "tournament_id: TournamentId", t.name as tournament_name, t.logo as tournament_logo,
        h.id as "home_id: TeamId", h.name as home_name, h.logo as home_logo,

@@ -1,5 +1,5 @@
-//! Matches, their tournaments and sports, as everybody reads them. Lists are the same for all and served from a cache
-//! of pages; writing is the business of [`fixtures`](crate::catalogue::fixtures).
+//! Read access to matches, tournaments and sports. Lists are the same for all users and served from a page cache. The
+//! [`fixtures`](crate::catalogue::fixtures) module writes the data.
 
 pub mod facts;
 pub mod gates;

@@ -1,4 +1,4 @@
-//! Results of matches, as they are recorded for scores to follow.
+//! Match results, recorded for the score jobs.
 
 use platform::outbox::Message;
 use scoring::Outcome;
@@ -9,7 +9,7 @@ use web::ids::MatchId;
 
 use super::store;
 
-/// A match's scores are to be planned.
+/// Work subject that requests planning the score job of a match.
 pub const PLANNED: &str = "work.score.planned";
 
 #[derive(Serialize, Deserialize)]
@@ -20,19 +20,16 @@ pub struct Planned {
 /// A result that was just written to its match.
 #[derive(Clone, Copy, Debug)]
 pub struct NewResult {
-    /// The match.
     pub event: MatchId,
-    /// Its revision.
     pub revision: i64,
-    /// What came of the match.
     pub outcome: Outcome,
-    /// When it began, or is to begin.
+    /// Scheduled or actual kick-off.
     pub start_time: OffsetDateTime,
-    /// Whether anybody can have predicted it.
+    /// False if no prediction of the match can exist.
     pub may_be_predicted: bool,
 }
 
-/// Takes note of results, in the transaction that wrote them and behind the closed gates of their matches.
+/// Records results, in the transaction that wrote them and while the gates of their matches are closed.
 pub async fn record(connection: &mut PgConnection, results: &[NewResult]) -> sqlx::Result<()> {
     if results.is_empty() {
         return Ok(());
@@ -40,7 +37,7 @@ pub async fn record(connection: &mut PgConnection, results: &[NewResult]) -> sql
     store::insert_results(connection, results).await
 }
 
-/// What is told of a result that may have been predicted.
+/// Returns the message that requests a score job for a result that may have predictions.
 pub fn planned(event: MatchId) -> serde_json::Result<Message> {
     Message::new(PLANNED, format!("event:{event}"), &Planned { event_id: event })
 }

@@ -1,4 +1,4 @@
-//! The states of a match; no I/O.
+//! Match states and the order of the match list; no I/O.
 
 use std::{fmt, str::FromStr};
 
@@ -7,44 +7,42 @@ use serde::{Deserialize, Serialize};
 use time::{Date, Duration, OffsetDateTime, Time, macros::datetime};
 use utoipa::ToSchema;
 
-/// What a match really is. The interface shows three states; this is the additive `status_detail`.
+/// Detailed state of a match. The API shows three states as `status` and adds this one as `status_detail`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum Status {
-    /// To be played at its time.
+    /// Will be played at the announced time.
     Scheduled,
-    /// Being played.
     Live,
-    /// Played to its end.
+    /// Played to the end.
     Finished,
-    /// To be played at a time not known yet.
+    /// Will be played at a time that is not known yet.
     Postponed,
-    /// Interrupted, to be resumed.
+    /// Interrupted and expected to resume.
     Suspended,
-    /// Broken off for good.
+    /// Stopped and will not resume.
     Abandoned,
     /// Will not be played.
     Cancelled,
-    /// Decided without being played to its end.
+    /// Decided without being played to the end.
     Awarded,
 }
 
-/// The three states of the interface, in the order in which lists show them.
+/// The three states that the API shows, in list order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = EventStatus)]
 pub enum PublicStatus {
-    /// Being played, or interrupted.
+    /// In play or interrupted.
     Live,
-    /// To come, or called off.
+    /// Upcoming, postponed or cancelled.
     Scheduled,
-    /// Over.
+    /// Finished, abandoned or awarded.
     Finished,
 }
 
 impl Status {
-    /// All of them.
     pub const ALL: [Self; 8] = [
         Self::Scheduled,
         Self::Live,
@@ -56,7 +54,7 @@ impl Status {
         Self::Awarded,
     ];
 
-    /// As it is stored and shown.
+    /// Name used in the database and in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scheduled => "scheduled",
@@ -70,7 +68,7 @@ impl Status {
         }
     }
 
-    /// What the interface shows.
+    /// Returns the state that the API shows.
     pub fn public(self) -> PublicStatus {
         match self {
             Self::Live | Self::Suspended => PublicStatus::Live,
@@ -79,17 +77,17 @@ impl Status {
         }
     }
 
-    /// Whether both scores must be known.
+    /// Returns true if both scores are required.
     pub fn needs_scores(self) -> bool {
         matches!(self, Self::Finished | Self::Awarded)
     }
 
-    /// Whether a score would be nonsense.
+    /// Returns true if a score is not allowed yet.
     pub fn precedes_scores(self) -> bool {
         matches!(self, Self::Scheduled | Self::Postponed)
     }
 
-    /// What the match means for predictions.
+    /// Returns the outcome that predictions are scored against.
     pub fn outcome(self, scores: Option<(i32, i32)>) -> Outcome {
         match (self, scores) {
             (Self::Finished, Some((home, away))) => Outcome::Result { home, away },
@@ -105,9 +103,9 @@ impl fmt::Display for Status {
     }
 }
 
-/// A stored or given status that is none of the eight.
+/// Error for a name that is none of the eight states.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no status of a match")]
+#[error("`{0}` is not a match status")]
 pub struct UnknownStatus(String);
 
 impl FromStr for Status {
@@ -127,7 +125,7 @@ impl TryFrom<String> for Status {
 }
 
 impl PublicStatus {
-    /// The column `events.phase`.
+    /// Value of the column `events.phase`.
     pub fn phase(self) -> i16 {
         match self {
             Self::Live => 0,
@@ -137,26 +135,26 @@ impl PublicStatus {
     }
 }
 
-/// A match that did not start within this time after its kick-off is no longer upcoming.
+/// A match that has not started this long after its kick-off is no longer upcoming.
 const LATE_START: Duration = Duration::hours(3);
 
-/// Every start time lies between these two.
+/// All start times are between `FIRST` and `LAST`.
 const FIRST: OffsetDateTime = datetime!(0001-01-01 00:00 UTC);
 const LAST: OffsetDateTime = datetime!(9999-12-31 23:59:59.999999 UTC);
 
-/// The sections of the event list, in their order.
+/// Sections of the match list, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
-    /// Live matches, the latest start first.
+    /// Live matches, latest start first.
     Live,
-    /// Matches that can still be played, the earliest start first.
+    /// Matches that can still be played, earliest start first.
     Upcoming,
-    /// Finished, cancelled, long postponed and never started matches, the latest start first.
+    /// Finished, cancelled, long-postponed and never-started matches, latest start first.
     Rest,
 }
 
 impl Section {
-    /// Position in the list.
+    /// Position of the section in the list.
     pub fn rank(self) -> i16 {
         match self {
             Self::Live => 0,
@@ -165,7 +163,7 @@ impl Section {
         }
     }
 
-    /// Whether the earliest start comes first.
+    /// Returns true if the earliest start comes first.
     pub fn is_ascending(self) -> bool {
         self == Self::Upcoming
     }
@@ -174,17 +172,17 @@ impl Section {
 /// Matches of one status that start in `since..until`. A section of the list is a merge of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Decides its place in the list, and its direction.
+    /// Determines the position and the sort direction of the run.
     pub section: Section,
-    /// Of all its matches.
     pub status: Status,
-    /// The first start time that belongs to it.
+    /// First start time in the run.
     pub since: OffsetDateTime,
-    /// The first one after it.
+    /// First start time after the run.
     pub until: OffsetDateTime,
 }
 
-/// The runs that make up the event list at this moment: every match that passes the filters is in exactly one of them.
+/// Returns the runs that make up the match list at this moment. Every match that passes the filters is in exactly one
+/// run.
 pub fn runs(now: OffsetDateTime, status: Option<PublicStatus>, date: Option<Date>) -> Vec<Run> {
     let (first, last) = match date {
         Some(date) => day(date),
@@ -207,7 +205,7 @@ pub fn runs(now: OffsetDateTime, status: Option<PublicStatus>, date: Option<Date
         .collect()
 }
 
-/// The first moment of a UTC day, and the first one after it.
+/// Returns the first moment of a UTC day, and the first moment after it.
 pub fn day(date: Date) -> (OffsetDateTime, OffsetDateTime) {
     let begins = date.with_time(Time::MIDNIGHT).assume_utc();
     (begins, begins.checked_add(Duration::DAY).unwrap_or(LAST))
@@ -234,7 +232,7 @@ mod tests {
             offset in prop_oneof![-4_i64..=4, -2_000_000_000_000..=2_000_000_000_000_i64],
         ) {
             let now = datetime!(2026-11-20 15:00 UTC);
-            // Around the boundary, and a month to either side of it.
+            // Around the boundary, and 23 days to either side of it.
             let start = now - LATE_START + Duration::microseconds(offset);
             let date = by_date.then(|| start.date());
             let found: Vec<Section> = runs(now, filter, date)
@@ -257,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_cope_with_the_ends_of_time() {
+    fn runs_handle_first_and_last_possible_time() {
         for now in [FIRST, LAST] {
             assert!(runs(now, None, None).iter().all(|run| FIRST <= run.since && run.until <= LAST));
         }
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_reads_back() {
+    fn status_names_round_trip() {
         for status in Status::ALL {
             assert_eq!(status.name().parse::<Status>().expect("a status"), status);
             assert_eq!(serde_json::to_value(status).expect("JSON"), status.name());
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_finished_match_has_a_result() {
+    fn only_finished_match_has_result() {
         let score = Some((2, 1));
         for status in Status::ALL {
             let expected = match status {

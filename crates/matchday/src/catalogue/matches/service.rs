@@ -1,4 +1,4 @@
-//! Reading the catalogue.
+//! Reads matches, tournaments and sports.
 
 use std::sync::Arc;
 
@@ -21,84 +21,70 @@ use super::{
     store,
 };
 
-/// The subjects on which changes of matches are told.
+/// Subjects of all match facts.
 pub const FACTS: &str = "fact.event.*";
-/// A match is new.
+/// Published when a match is created.
 pub const CREATED: &str = "fact.event.created";
-/// Something about a match is different.
+/// Published when a match changes.
 pub const CHANGED: &str = "fact.event.changed";
-/// A sport, a tournament or a team has another name or look.
+/// Published when the name, logo or other details of a sport, tournament or team change.
 pub const CATALOGUE: &str = "fact.catalogue.changed";
-/// A match has a result, another one, or none any more.
+/// Published when a match gets a result, or its result is corrected or withdrawn.
 pub const RESULT: &str = "fact.event.result";
 
-/// The matches.
 pub struct Matches {
     db: PgPool,
     clock: Arc<dyn Clock>,
     pages: PageCache<(MatchFilter, Paging), PageError>,
 }
 
-/// A tournament.
 #[derive(Clone, Debug)]
 pub struct Tournament {
-    /// The tournament.
     pub id: TournamentId,
-    /// Its sport.
     pub sport_id: SportId,
-    /// For programs.
     pub slug: String,
-    /// For people.
     pub name: String,
-    /// Where its logo is.
+    /// URL of the logo.
     pub logo: Option<String>,
 }
 
-/// A sport.
 #[derive(Clone, Debug)]
 pub struct Sport {
-    /// The sport.
     pub id: SportId,
-    /// For programs.
     pub slug: String,
-    /// For people.
     pub name: String,
 }
 
-/// Which matches are wanted; all of them by default.
+/// Filter for the match list. The default selects all matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MatchFilter {
-    /// Of this tournament.
     pub tournament_id: Option<TournamentId>,
-    /// Of this team, at home or away.
+    /// Matches of this team, at home or away.
     pub team_id: Option<TeamId>,
-    /// Starting on this UTC day.
+    /// Matches that start on this UTC day.
     pub date: Option<Date>,
-    /// In this state.
     pub status: Option<PublicStatus>,
 }
 
-/// Why a page could not be built.
+/// Error from building a page.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// What was read could not be written.
+    /// The page could not be serialised.
     #[error(transparent)]
     Render(#[from] serde_json::Error),
 }
 
 impl Matches {
-    /// Matches in this database.
     pub fn new(core: &Core, pages: &page_cache::Settings) -> Self {
         Self { db: core.db.clone(), clock: core.clock.clone(), pages: PageCache::new(pages.keep, pages.cache_entries) }
     }
 
-    /// A page of matches in the bytes that `render` makes of it: live, upcoming, then the rest. See [`rules::Section`].
+    /// Returns a page of the match list, in the bytes that `render` produces. See [`rules::Section`] for the order.
     ///
-    /// A match leaves the upcoming ones as time passes, which no fact announces. Pages follow when they are rebuilt, after
-    /// `pages.keep` at the latest.
+    /// As time passes, matches leave the upcoming section without a fact being published. A cached page shows this once
+    /// it is rebuilt, after `pages.keep` at the latest.
     pub async fn page(
         &self,
         filter: MatchFilter,
@@ -117,22 +103,21 @@ impl Matches {
             .await
     }
 
-    /// One match.
     pub async fn find(&self, id: MatchId) -> sqlx::Result<Option<Match>> {
         store::find(&self.db, id).await
     }
 
-    /// A page of tournaments by name, and how many there are.
+    /// Returns a page of tournaments sorted by name, and the total count.
     pub async fn tournaments(&self, paging: Paging) -> sqlx::Result<(Vec<Tournament>, i64)> {
         Ok((store::tournaments(&self.db, paging).await?, store::count_tournaments(&self.db).await?))
     }
 
-    /// A page of sports by name, and how many there are.
+    /// Returns a page of sports sorted by name, and the total count.
     pub async fn sports(&self, paging: Paging) -> sqlx::Result<(Vec<Sport>, i64)> {
         Ok((store::sports(&self.db, paging).await?, store::count_sports(&self.db).await?))
     }
 
-    /// The catalogue changed, here or elsewhere: pages built before may be wrong.
+    /// Marks all cached pages as stale, after a catalogue change in this or another process.
     pub fn mark_stale(&self) {
         self.pages.mark_stale();
     }

@@ -1,4 +1,4 @@
-//! The SQL of matches, tournaments and sports.
+//! SQL queries for matches, tournaments and sports.
 
 use scoring::Outcome;
 use sqlx::{PgConnection, PgExecutor};
@@ -14,38 +14,29 @@ use super::{
     service::{MatchFilter, Sport, Tournament},
 };
 
-/// A match with what lists show of its tournament and teams.
+/// A match with the details of its tournament and teams that lists show.
 #[derive(Clone, Debug)]
 pub struct Match {
-    /// The match.
     pub id: MatchId,
-    /// Its tournament.
     pub tournament_id: TournamentId,
-    /// The tournament's name.
     pub tournament_name: String,
-    /// Where the tournament's logo is.
+    /// URL of the tournament's logo.
     pub tournament_logo: Option<String>,
-    /// Id, name and logo.
+    /// Id, name and logo URL.
     pub home_team: (TeamId, String, Option<String>),
-    /// Id, name and logo.
+    /// Id, name and logo URL.
     pub away_team: (TeamId, String, Option<String>),
-    /// When it starts.
     pub start_time: OffsetDateTime,
-    /// Where it is played.
     pub venue: String,
-    /// What it really is.
     pub status: Status,
-    /// Goals of the home team.
     pub home_score: Option<i32>,
-    /// Goals of the away team.
     pub away_score: Option<i32>,
-    /// How many predictions it has.
     pub predictions_count: i64,
-    /// Its first chat room, once it is open.
+    /// Matrix id of the first chat room, once it is open.
     pub chat_room_id: Option<String>,
 }
 
-/// A match as it is read; the status is still text.
+/// Database row of a match, with the status as text.
 struct Row {
     id: MatchId,
     tournament_id: TournamentId,
@@ -89,12 +80,12 @@ impl TryFrom<Row> for Match {
     }
 }
 
-/// Begins a transaction for a page and its total, which then agree. `list.sql` is planned for its parameters each time:
-/// a plan for all of them cannot know that most filters are unset, and would sort whole tables.
+/// Begins a transaction in which a page and its total count are consistent. `list.sql` is planned for its parameters
+/// each time: a generic plan cannot assume that most filters are unset, and would sort whole tables.
 pub(super) const SNAPSHOT: &str =
     "begin isolation level repeatable read read only; set local plan_cache_mode = force_custom_plan";
 
-/// A page of the list. See `list.sql`.
+/// Returns a page of the match list; see `list.sql`.
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
     filter: &MatchFilter,
@@ -196,7 +187,7 @@ pub(super) async fn count_sports(executor: impl PgExecutor<'_>) -> sqlx::Result<
     sqlx::query_scalar!(r#"select count(*) as "count!" from sports"#).fetch_one(executor).await
 }
 
-/// How long a result may take before somebody looks whether its work was lost.
+/// Time after which a result that is still not applied is checked again, in case its score job was lost.
 const PATIENCE_SECONDS: f64 = 120.0;
 
 pub(super) async fn insert_results(connection: &mut PgConnection, results: &[NewResult]) -> sqlx::Result<()> {

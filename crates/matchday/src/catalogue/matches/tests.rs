@@ -16,7 +16,7 @@ fn ids(events: &[Value]) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn an_event_shows_its_fields() {
+async fn event_shows_all_fields() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let id = fixtures.a_match("m").put().await;
@@ -39,7 +39,7 @@ async fn an_event_shows_its_fields() {
 }
 
 #[tokio::test]
-async fn a_logo_that_is_not_known_is_left_out() {
+async fn unknown_logo_is_omitted() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let mut document = fixtures.document(&[fixtures.a_match("m").json()]);
@@ -51,7 +51,7 @@ async fn a_logo_that_is_not_known_is_left_out() {
             .import(&document, crate::catalogue::fixtures::service::Mode::Write, |_| {})
             .await
             .expect("imported");
-        app.told().await;
+        app.published().await;
         let user = app.user().await;
         let event = &events(&user, "").await[0];
         assert!(event["tournament"].get("logo").is_none() && event["home_team"].get("logo").is_none(), "{event}");
@@ -62,7 +62,7 @@ async fn a_logo_that_is_not_known_is_left_out() {
 }
 
 #[tokio::test]
-async fn live_first_then_upcoming_then_finished() {
+async fn list_shows_live_then_upcoming_then_finished() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let days = Duration::days;
@@ -91,7 +91,7 @@ async fn live_first_then_upcoming_then_finished() {
             .at("live", 0, 0)
             .put()
             .await;
-        // At the same time, the id decides.
+        // Matches with the same start are ordered by id.
         let twin = fixtures.a_match("twin").between("city", "albion").starting_in(days(3)).put().await;
         let user = app.user().await;
         assert_eq!(ids(&events(&user, "").await), [on, ending, sooner, later, twin, over, long_over]);
@@ -100,7 +100,7 @@ async fn live_first_then_upcoming_then_finished() {
 }
 
 #[tokio::test]
-async fn matches_that_will_not_be_played_come_last() {
+async fn unplayable_matches_are_listed_last() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let (days, hours) = (Duration::days, Duration::hours);
@@ -151,7 +151,7 @@ async fn matches_that_will_not_be_played_come_last() {
         ] {
             assert_eq!(ids(&events(&user, &query).await), expected, "{query}");
         }
-        // Whatever the size of a page, the pages make up the list.
+        // For every page size, the pages together make up the list.
         for size in [1, 2, 4, 7] {
             let mut paged = Vec::new();
             for page in 1..=all.len().div_ceil(size) {
@@ -159,7 +159,7 @@ async fn matches_that_will_not_be_played_come_last() {
                 assert_eq!(body["meta"]["total"], all.len());
                 paged.extend(ids(body["data"].as_array().expect("a list")));
             }
-            assert_eq!(paged, all, "{size} a page");
+            assert_eq!(paged, all, "{size} per page");
         }
     })
     .await;
@@ -175,17 +175,17 @@ async fn cached_page_follows_the_clock_within_two_seconds() {
         assert_eq!(ids(&events(&user, "").await), [missed, next]);
         app.clock.advance(Duration::hours(1));
         let began = std::time::Instant::now();
-        eventually("the match has left the upcoming ones", async || ids(&events(&user, "").await) == [next, missed])
+        eventually("the match has left the upcoming section", async || ids(&events(&user, "").await) == [next, missed])
             .await;
         let lag = app.app.config.pages.keep;
         assert!(lag <= std::time::Duration::from_secs(2), "{lag:?}");
-        // The build itself may be slow on a busy machine.
+        // Building the page may be slow on a busy machine.
         assert!(began.elapsed() < lag + std::time::Duration::from_secs(2), "{:?}", began.elapsed());
     })
     .await;
 }
 
-/// Ten thousand matches, as a season of many leagues has them.
+/// Inserts ten thousand matches, about one season of many leagues.
 async fn many_matches(owner: &PgPool) {
     for statement in [
         "insert into sports (slug, name) values ('football', 'Football')",
@@ -207,7 +207,7 @@ async fn many_matches(owner: &PgPool) {
     }
 }
 
-/// The plan of a page of the list, as it ran.
+/// Executes the list query and returns its plan with actual row counts.
 async fn plan(db: &PgPool, now: OffsetDateTime, tournament: Option<i64>, limit: i64, offset: i64) -> Value {
     let runs = rules::runs(now, None, None);
     let statement = format!("explain (analyze, format json) {}", include_str!("list.sql"));
@@ -229,7 +229,7 @@ async fn plan(db: &PgPool, now: OffsetDateTime, tournament: Option<i64>, limit: 
     plan[0]["Plan"].clone()
 }
 
-/// The nodes of a plan with how many rows each produced in all its loops.
+/// Returns the nodes of a plan with the rows that each one read in all its loops.
 fn nodes(plan: &Value) -> Vec<(String, &Value, f64)> {
     let number = |name: &str| plan[name].as_f64().unwrap_or_default();
     let rows = (number("Actual Rows") + number("Rows Removed by Filter")) * number("Actual Loops");
@@ -240,7 +240,7 @@ fn nodes(plan: &Value) -> Vec<(String, &Value, f64)> {
 }
 
 #[tokio::test]
-async fn page_reads_and_sorts_only_as_many_matches_as_it_reaches() {
+async fn page_reads_and_sorts_only_rows_it_reaches() {
     TestApp::run(async |app| {
         many_matches(app.owner()).await;
         let now = datetime!(2026-11-20 15:00 UTC);
@@ -252,7 +252,7 @@ async fn page_reads_and_sorts_only_as_many_matches_as_it_reaches() {
             let runs = 10.0;
             for (kind, node, rows) in nodes(&plan) {
                 if node["Relation Name"] == "events" {
-                    // Each run is read in order, as far as the page reaches; then the page's own rows.
+                    // Each run is read in order, as far as the page reaches. The rows of the page itself follow.
                     assert!(kind.starts_with("Index"), "{kind} of events in {plan:#}");
                     assert!(rows <= runs * reach, "{rows} rows read by {node:#}");
                 }
@@ -263,7 +263,7 @@ async fn page_reads_and_sorts_only_as_many_matches_as_it_reaches() {
                 }
             }
         }
-        // The plan is that of the query that is served.
+        // The served list has the same order as an independent query.
         let user = app.user().await;
         let listed = events(&user, "").await;
         let expected: Vec<i64> = sqlx::query_scalar(
@@ -319,7 +319,7 @@ async fn filters_narrow_the_list() {
 }
 
 #[tokio::test]
-async fn a_date_is_a_utc_day_from_midnight_to_midnight() {
+async fn date_filter_covers_one_utc_day() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let now = datetime!(2026-11-20 15:00 UTC);
@@ -334,7 +334,7 @@ async fn a_date_is_a_utc_day_from_midnight_to_midnight() {
 }
 
 #[tokio::test]
-async fn a_result_reaches_the_list_at_once() {
+async fn result_appears_in_list_immediately() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let user = app.user().await;
@@ -351,7 +351,7 @@ async fn a_result_reaches_the_list_at_once() {
 }
 
 #[tokio::test]
-async fn the_interface_shows_three_states() {
+async fn api_shows_three_states() {
     TestApp::run(async |app| {
         let user = app.user().await;
         for (inside, shown) in [
@@ -368,7 +368,7 @@ async fn the_interface_shows_three_states() {
             assert_eq!((&event["status"], &event["status_detail"]), (&json!(shown), &json!(inside)));
             assert!(
                 ids(&events(&user, &format!("status={shown}")).await).contains(&id),
-                "{inside} is found as {shown}"
+                "{inside} is listed as {shown}"
             );
         }
     })
@@ -376,7 +376,7 @@ async fn the_interface_shows_three_states() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_an_event_is_404() {
+async fn invalid_event_id_is_404() {
     TestApp::run(async |app| {
         let user = app.user().await;
         for unknown in ["2147483647", "x", "-1", "0", "+1", "1.0", "99999999999999999999", "%00"] {
@@ -388,7 +388,7 @@ async fn what_cannot_be_an_event_is_404() {
 }
 
 #[tokio::test]
-async fn the_list_has_pages() {
+async fn event_list_paginates() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         for day in 1..=3 {
@@ -409,7 +409,7 @@ async fn the_list_has_pages() {
 }
 
 #[tokio::test]
-async fn queries_of_the_wrong_kind_are_422() {
+async fn invalid_event_query_is_422() {
     TestApp::run(async |app| {
         let user = app.user().await;
         for (query, field) in [
@@ -431,7 +431,7 @@ async fn queries_of_the_wrong_kind_are_422() {
 }
 
 #[tokio::test]
-async fn a_page_that_did_not_change_costs_a_304() {
+async fn unchanged_page_returns_304() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         fixtures.a_match("m").put().await;
@@ -450,7 +450,7 @@ async fn a_page_that_did_not_change_costs_a_304() {
 }
 
 #[tokio::test]
-async fn a_page_is_compressed_for_those_who_want_it() {
+async fn page_is_compressed_on_request() {
     TestApp::run(async |app| {
         app.fixtures().a_match("m").put().await;
         let user = app.user().await;
@@ -468,7 +468,7 @@ async fn a_page_is_compressed_for_those_who_want_it() {
 }
 
 #[tokio::test]
-async fn tournaments_and_sports_are_what_the_filters_take() {
+async fn tournaments_and_sports_are_listed() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let id = fixtures.a_match("m").put().await;

@@ -1,4 +1,4 @@
-//! HTTP for teams.
+//! HTTP handlers for teams.
 
 use axum::{Json, extract::State};
 use serde::Serialize;
@@ -20,7 +20,7 @@ pub(super) struct TeamParameters {
     /// Only teams of this sport.
     #[param(value_type = Option<i64>, minimum = 1)]
     sport_id: Option<SportId>,
-    /// Only teams with this in their name, in any case.
+    /// Only teams whose name contains this text, ignoring case.
     #[param(value_type = Option<String>, max_length = 100, pattern = r"^[^\x00]*$", example = "rovers")]
     search: Option<Search>,
 }
@@ -39,7 +39,7 @@ pub(super) struct TeamList {
     meta: PageMeta,
 }
 
-/// A team.
+/// A team and its sport.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Team)]
 struct TeamItem {
@@ -83,7 +83,7 @@ impl From<Team> for TeamItem {
     }
 }
 
-/// A team as a favourite.
+/// A team that a user marked as a favourite.
 #[derive(Serialize, ToSchema)]
 #[schema(as = FavouriteTeam)]
 pub(crate) struct FavouriteItem {
@@ -133,7 +133,7 @@ from_body!(PrimaryChoice { team_id });
 
 #[derive(ToSchema)]
 pub(super) struct OtherChoice {
-    /// At most five different teams, the dearest first; empty clears the selection.
+    /// At most five different teams, in order of preference. An empty list clears the selection.
     #[schema(value_type = std::collections::BTreeSet<TeamId>, max_items = 5, example = json!([3, 1, 2]))]
     team_ids: TeamIds,
 }
@@ -163,7 +163,7 @@ impl From<SaveError> for ApiError {
     }
 }
 
-/// List teams by name.
+/// List teams, sorted by name.
 #[utoipa::path(get, path = "/api/auth/teams", tag = "Teams", security(("token" = [])),
     params(TeamParameters, Paging), responses((status = 200, body = TeamList)))]
 pub(super) async fn list_teams(
@@ -180,7 +180,7 @@ pub(super) async fn list_teams(
     request_body = PrimaryChoice,
     responses(
         (status = 200, body = PrimarySaved),
-        (status = 404, description = "There is no such team", body = ErrorBody),
+        (status = 404, description = "The team does not exist", body = ErrorBody),
     ))]
 pub(super) async fn save_primary_team(
     State(teams): State<Teams>,
@@ -191,7 +191,7 @@ pub(super) async fn save_primary_team(
     Ok(Json(PrimarySaved { message: "Primary team saved.", data: PrimaryTeam { team: team.into() } }))
 }
 
-/// Save the caller's other favourite teams, in place of those before.
+/// Replace the caller's other favourite teams.
 #[utoipa::path(post, path = "/api/auth/teams/other", tag = "Teams", security(("token" = [])),
     request_body = OtherChoice, responses((status = 200, body = OthersSaved)))]
 pub(super) async fn save_other_teams(

@@ -1,4 +1,4 @@
-//! Teams, and which of them a user calls their own: one primary team and up to five others.
+//! Teams and each user's favourites: one primary team and up to five others.
 
 mod handlers;
 pub mod service;

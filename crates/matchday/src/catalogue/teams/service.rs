@@ -1,4 +1,4 @@
-//! Listing teams and saving favourites.
+//! Lists teams and saves favourites.
 
 use platform::Core;
 use sqlx::PgPool;
@@ -11,10 +11,9 @@ use web::{
 use super::store;
 use crate::identity::accounts;
 
-/// How many favourites there may be besides the primary team.
+/// Maximum number of favourites besides the primary team.
 pub const MOST_OTHERS: usize = 5;
 
-/// The teams.
 #[derive(Clone)]
 pub struct Teams {
     db: PgPool,
@@ -23,74 +22,61 @@ pub struct Teams {
 /// A team with its sport.
 #[derive(Clone, Debug)]
 pub struct Team {
-    /// The team.
     pub id: TeamId,
-    /// For people.
     pub name: String,
-    /// For programs, unique.
+    /// Unique key by which fixture documents refer to the team.
     pub slug: String,
-    /// Where its logo is.
+    /// URL of the logo.
     pub logo: Option<String>,
-    /// Where it plays.
     pub country: Option<String>,
-    /// In which year it was founded.
     pub founded: Option<i32>,
-    /// Its sport.
     pub sport_id: SportId,
-    /// The sport's name.
     pub sport_name: String,
-    /// The sport's slug.
     pub sport_slug: String,
 }
 
-/// Which teams are wanted.
+/// Filter for the team list.
 #[derive(Clone, Debug)]
 pub struct TeamFilter {
-    /// Of this sport.
     pub sport_id: Option<SportId>,
-    /// With this in their name.
     pub search: Option<Search>,
 }
 
-/// A team as a favourite.
+/// A user's favourite team, without its sport.
 #[derive(Clone, Debug)]
 pub struct Favourite {
-    /// The team.
     pub id: TeamId,
-    /// Its name.
     pub name: String,
-    /// Where its logo is.
+    /// URL of the logo.
     pub logo: Option<String>,
 }
 
-/// Why favourites were not saved.
+/// Error from saving favourites.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
-    /// The one team does not exist.
-    #[error("there is no such team")]
+    /// The primary team does not exist.
+    #[error("the team does not exist")]
     NoSuchTeam,
-    /// Some of the teams do not exist.
+    /// At least one of the other teams does not exist.
     #[error("some teams do not exist")]
     NoSuchTeams,
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
 
 impl Teams {
-    /// Teams in this database.
     pub fn new(core: &Core) -> Self {
         Self { db: core.db.clone() }
     }
 
-    /// A page of teams by name, and how many there are in all.
+    /// Returns a page of teams sorted by name, and the total count.
     pub async fn list(&self, filter: &TeamFilter, paging: Paging) -> sqlx::Result<(Vec<Team>, i64)> {
         let teams = store::list(&self.db, filter, paging).await?;
         let total = store::count(&self.db, filter).await?;
         Ok((teams, total))
     }
 
-    /// The user's primary team, and the others in their order.
+    /// Returns the user's primary team, and the others in rank order.
     pub async fn favourites(&self, user: UserId) -> sqlx::Result<(Option<Favourite>, Vec<Favourite>)> {
         let (primary, others): (Vec<_>, Vec<_>) =
             store::favourites(&self.db, user).await?.into_iter().partition(|(rank, _)| *rank == 0);
@@ -98,20 +84,20 @@ impl Teams {
         Ok((primary.into_iter().map(team).next(), others.into_iter().map(team).collect()))
     }
 
-    /// Makes this the user's primary team.
+    /// Sets the user's primary team.
     pub async fn save_primary(&self, user: UserId, team: TeamId) -> Result<Favourite, SaveError> {
         let mut saved = self.save(user, 0, 0, &[team]).await?;
         saved.pop().ok_or(SaveError::NoSuchTeam)
     }
 
-    /// Makes these the user's other teams, in this order, in place of those before.
+    /// Replaces the user's other teams with these, in this order.
     pub async fn save_others(&self, user: UserId, teams: &[TeamId]) -> Result<Vec<Favourite>, SaveError> {
         let last = i16::try_from(MOST_OTHERS).unwrap_or(i16::MAX);
         let saved = self.save(user, 1, last, teams).await?;
         if saved.len() == teams.len() { Ok(saved) } else { Err(SaveError::NoSuchTeams) }
     }
 
-    /// Replaces the favourites ranked `first` to `last`, if every team exists; returns those that do.
+    /// Replaces the favourites ranked `first` to `last` if every team exists. Returns the teams that exist.
     async fn save(&self, user: UserId, first: i16, last: i16, teams: &[TeamId]) -> Result<Vec<Favourite>, SaveError> {
         let ids: Vec<i64> = teams.iter().map(|team| team.0).collect();
         let mut tx = self.db.begin().await?;

@@ -1,4 +1,4 @@
-//! The SQL of teams.
+//! SQL queries for teams and favourites.
 
 use sqlx::{PgConnection, PgExecutor};
 use web::{
@@ -43,7 +43,7 @@ pub(super) async fn count(executor: impl PgExecutor<'_>, filter: &TeamFilter) ->
     .await
 }
 
-/// Those of the teams that exist, as (id, name, logo).
+/// Returns the teams among `ids` that exist, as (id, name, logo).
 pub(super) async fn known(
     executor: impl PgExecutor<'_>,
     ids: &[i64],
@@ -54,7 +54,7 @@ pub(super) async fn known(
     Ok(rows.into_iter().map(|row| (row.id, row.name, row.logo)).collect())
 }
 
-/// A user's favourites with their ranks, in their order.
+/// Returns a user's favourites with their ranks, in rank order.
 pub(super) async fn favourites(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<(i16, Favourite)>> {
     let rows = sqlx::query!(
         r#"select u.rank, t.id as "id: TeamId", t.name, t.logo
@@ -78,7 +78,7 @@ pub(super) async fn delete_favourites(
     Ok(())
 }
 
-/// Saves favourites with ranks from `first` on.
+/// Saves favourites with consecutive ranks, starting at `first`.
 pub(super) async fn insert_favourites(
     connection: &mut PgConnection,
     user: UserId,

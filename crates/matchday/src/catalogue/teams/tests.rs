@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use crate::testing::TestApp;
 
 #[tokio::test]
-async fn a_team_shows_its_fields_and_lists_have_pages() {
+async fn team_list_shows_fields_and_paginates() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
@@ -35,7 +35,7 @@ async fn a_team_shows_its_fields_and_lists_have_pages() {
 }
 
 #[tokio::test]
-async fn a_page_has_twenty_and_never_more_than_a_hundred() {
+async fn page_size_defaults_to_20_and_is_capped_at_100() {
     TestApp::run(async |app| {
         let user = app.user().await;
         assert_eq!(user.get("/api/auth/teams").await.expect(200)["meta"]["per_page"], 20);
@@ -45,7 +45,7 @@ async fn a_page_has_twenty_and_never_more_than_a_hundred() {
 }
 
 #[tokio::test]
-async fn search_ignores_case_and_takes_wildcards_literally() {
+async fn search_ignores_case_and_escapes_wildcards() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
@@ -60,7 +60,7 @@ async fn search_ignores_case_and_takes_wildcards_literally() {
         assert_eq!(total("").await, Some(4));
         let greek = "update teams set name = '\u{391}\u{3a1}\u{397}\u{3a3} Thessaloniki' where slug = $1";
         sqlx::query(greek).bind(fixtures.slug("albion")).execute(&app.app.core.db).await.expect("renamed");
-        assert_eq!(total("%CE%B1%CF%81%CE%B7%CF%83").await, Some(1), "the last sigma of a word too");
+        assert_eq!(total("%CE%B1%CF%81%CE%B7%CF%83").await, Some(1), "the final sigma matches too");
         assert_eq!(total("%CE%91%CE%A1%CE%97%CE%A3").await, Some(1));
     })
     .await;
@@ -82,7 +82,7 @@ async fn teams_are_filtered_by_sport() {
 }
 
 #[tokio::test]
-async fn queries_of_the_wrong_kind_name_every_fault() {
+async fn invalid_query_reports_every_field() {
     TestApp::run(async |app| {
         let user = app.user().await;
         for (query, field) in [
@@ -102,7 +102,7 @@ async fn queries_of_the_wrong_kind_name_every_fault() {
 }
 
 #[tokio::test]
-async fn the_primary_team_is_saved() {
+async fn primary_team_is_saved() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
@@ -119,13 +119,13 @@ async fn the_primary_team_is_saved() {
             .fetch_all(&app.app.core.db)
             .await
             .expect("read");
-        assert_eq!(saved, [fixtures.team_id("city").await], "the last one counts");
+        assert_eq!(saved, [fixtures.team_id("city").await], "the last choice replaces the first");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_primary_team_must_exist_and_be_an_id() {
+async fn primary_team_must_be_existing_id() {
     TestApp::run(async |app| {
         let user = app.user().await;
         user.post("/api/auth/teams/primary", json!({"team_id": 2_147_483_647})).await.expect(404);
@@ -150,7 +150,7 @@ async fn a_primary_team_must_exist_and_be_an_id() {
 }
 
 #[tokio::test]
-async fn other_teams_replace_those_before_and_keep_their_order() {
+async fn other_teams_are_replaced_and_keep_order() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
@@ -170,7 +170,7 @@ async fn other_teams_replace_those_before_and_keep_their_order() {
 }
 
 #[tokio::test]
-async fn other_teams_are_at_most_five_known_and_different_ones() {
+async fn refuses_invalid_selection_of_other_teams() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
@@ -203,7 +203,7 @@ async fn other_teams_are_at_most_five_known_and_different_ones() {
 }
 
 #[tokio::test]
-async fn racing_selections_of_one_user_leave_one_of_them_whole() {
+async fn concurrent_selections_store_exactly_one() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;

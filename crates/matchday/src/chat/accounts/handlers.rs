@@ -1,4 +1,4 @@
-//! HTTP for chat.
+//! HTTP handlers for chat credentials.
 
 use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderValue, StatusCode, header};
@@ -9,12 +9,12 @@ use web::{ApiError, ErrorBody, NO_STORE, permitted};
 use super::service::{Chat, ChatError};
 use crate::identity::{accounts::service::Accounts, login::CredentialsItem, sessions::CurrentUser};
 
-/// Sooner than that, chat is hardly back.
+/// Chat rarely recovers sooner.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct NewCredentials {
-    #[schema(example = "These are your chat credentials.")]
+    #[schema(example = "Chat credentials created.")]
     message: &'static str,
     data: CredentialsData,
 }
@@ -24,7 +24,7 @@ struct CredentialsData {
     matrix_credentials: CredentialsItem,
 }
 
-/// As Matrix clients look for it.
+/// Client discovery document of the Matrix specification.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ClientDiscovery {
     #[serde(rename = "m.homeserver")]
@@ -41,34 +41,32 @@ struct HomeserverItem {
 impl From<ChatError> for ApiError {
     fn from(error: ChatError) -> Self {
         match error {
-            ChatError::SessionOver => Self::unauthenticated(),
+            ChatError::SessionEnded => Self::unauthenticated(),
             ChatError::Session(error) => error.into(),
-            ChatError::Muted => {
-                Self::new(StatusCode::FORBIDDEN, "muted", "You may not take part in chat at the moment.")
-            }
-            ChatError::NotOurs => Self::new(
+            ChatError::Muted => Self::new(StatusCode::FORBIDDEN, "muted", "You are muted in chat."),
+            ChatError::ForeignAccount => Self::new(
                 StatusCode::CONFLICT,
                 "chat_name_taken",
                 "Your username is already in use on the chat server. Choose another username.",
             ),
             ChatError::None | ChatError::Unavailable | ChatError::Replaced | ChatError::Homeserver(_) => {
-                Self::unavailable("chat_unavailable", "Chat does not answer. Try again shortly.").after(RETRY_AFTER)
+                Self::unavailable("chat_unavailable", "Chat is unavailable. Try again shortly.").after(RETRY_AFTER)
             }
         }
     }
 }
 
-/// Get new chat credentials for this session.
+/// Create new chat credentials for this session.
 ///
-/// For an app that logged in while chat was away, or lost what it had. The session's chat token before is not good any
-/// more.
+/// Use it if chat was unavailable at login or the app lost its credentials. The session's previous chat token is
+/// revoked.
 #[utoipa::path(post, path = "/api/auth/matrix-credentials", tag = "Chat", security(("token" = [])),
     responses(
         (status = 200, body = NewCredentials),
-        (status = 403, description = "The caller is muted (`muted`), where the homeserver cannot keep them silent by itself", body = ErrorBody),
-        (status = 409, description = "The chat server has another account with the caller's username (`chat_name_taken`); it can be replaced with `POST /api/auth/update-user-info`", body = ErrorBody),
-        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
-        (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
+        (status = 403, description = "The caller is muted (`muted`), and the homeserver cannot enforce the mute", body = ErrorBody),
+        (status = 409, description = "The chat server has another account with the caller's username (`chat_name_taken`); choose another username with `POST /api/auth/update-user-info`", body = ErrorBody),
+        (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
+        (status = 503, description = "Chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds", body = ErrorBody),
     ))]
 pub(super) async fn get_matrix_credentials(
     State(chat): State<Chat>,
@@ -82,19 +80,19 @@ pub(super) async fn get_matrix_credentials(
         chat.return_renewal(user.id).await;
     }
     let data = CredentialsData { matrix_credentials: renewed?.into() };
-    Ok(([NO_STORE], Json(NewCredentials { message: "These are your chat credentials.", data })))
+    Ok(([NO_STORE], Json(NewCredentials { message: "Chat credentials created.", data })))
 }
 
-/// Where is the homeserver?
+/// Get the address of the Matrix homeserver.
 #[utoipa::path(get, path = "/.well-known/matrix/client", tag = "Chat",
     responses(
         (status = 200, body = ClientDiscovery),
-        (status = 404, description = "There is no chat here", body = ErrorBody),
+        (status = 404, description = "Chat is disabled in this deployment", body = ErrorBody),
     ))]
 pub(super) async fn get_client_discovery(State(chat): State<Chat>) -> Result<impl IntoResponse, ApiError> {
-    let url = chat.public_url().ok_or_else(|| ApiError::not_found("A homeserver"))?;
+    let url = chat.public_url().ok_or_else(|| ApiError::not_found("The homeserver"))?;
     let homeserver = HomeserverItem { base_url: url.as_str().trim_end_matches('/').to_owned() };
-    // Clients in browsers come from anywhere.
-    let anywhere = [(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"))];
-    Ok((anywhere, Json(ClientDiscovery { homeserver })))
+    // Browser clients on any origin may read this.
+    let any_origin = [(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"))];
+    Ok((any_origin, Json(ClientDiscovery { homeserver })))
 }

@@ -1,5 +1,5 @@
-//! Chat: the accounts and devices that users have on the Matrix homeserver. Chat itself is the homeserver's; here is
-//! only how people get in, and that their devices end with their sessions.
+//! Users' accounts and devices on the Matrix homeserver. The homeserver provides chat; this module issues its
+//! credentials and deletes a user's devices when their sessions end.
 
 mod handlers;
 pub mod service;

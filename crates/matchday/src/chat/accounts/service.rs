@@ -1,4 +1,4 @@
-//! Giving sessions their chat devices, and doing on the homeserver what happened here.
+//! Issues chat devices to sessions and creates chat accounts on the homeserver.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,14 +21,14 @@ use crate::identity::{
 };
 pub use matrix_appservice::Credentials;
 
-/// How many logins this process sends to the homeserver at once. It works on few at a time; the rest would wait there
-/// longer than anybody here waits for them.
+/// Limit for concurrent logins that this process sends to the homeserver. The homeserver handles few at a time; more
+/// would wait there longer than our callers wait.
 const LOGINS_AT_ONCE: usize = 16;
 
-/// How often a user may ask for new credentials.
+/// Rate limit for new credentials per user.
 const RENEWALS: Limit = Limit { name: "chat_credentials", burst: 10, every: Duration::from_secs(30) };
 
-/// Chat.
+/// Service for chat accounts and credentials.
 #[derive(Clone)]
 pub struct Chat {
     homeserver: Option<Homeserver>,
@@ -37,35 +37,34 @@ pub struct Chat {
     accounts: Accounts,
     limiter: RateLimiter,
     patience: Duration,
-    /// Whether users can be kept from speaking and still have devices.
+    /// Whether users can be suspended, and so keep their devices while they are muted.
     can_suspend: bool,
     logins: Arc<Semaphore>,
 }
 
-/// Why there are no credentials.
+/// Reason why no credentials were issued.
 #[derive(Debug, thiserror::Error)]
 pub enum ChatError {
-    /// This deployment has no chat.
-    #[error("there is no chat here")]
+    #[error("chat is disabled")]
     None,
-    /// The homeserver does not answer, or not in time.
-    #[error("the homeserver does not answer")]
+    /// The homeserver did not respond in time.
+    #[error("the homeserver is unavailable")]
     Unavailable,
-    /// The homeserver refused.
+    /// A call to the homeserver failed.
     #[error(transparent)]
     Homeserver(#[from] matrix_appservice::Error),
-    /// The homeserver's account of that name is somebody else's.
-    #[error("the chat account is not ours")]
-    NotOurs,
-    /// They may not speak, and with credentials they could.
+    /// The homeserver's account with this username was not created by this service.
+    #[error("the chat account was not created by this service")]
+    ForeignAccount,
+    /// The user is muted, and the credentials would let them write.
     #[error("the user is muted")]
     Muted,
-    /// Newer credentials were asked for meanwhile.
+    /// A concurrent request obtained newer credentials.
     #[error("the session has newer credentials")]
     Replaced,
-    /// The session ended meanwhile.
-    #[error("the session is over")]
-    SessionOver,
+    /// The session ended during the request.
+    #[error("the session has ended")]
+    SessionEnded,
     /// The session could not be read or written.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -77,13 +76,13 @@ impl From<sqlx::Error> for ChatError {
     }
 }
 
-/// The homeserver that the configuration names, if it names one.
+/// Creates the client for the configured homeserver. Returns `None` if chat is disabled.
 pub fn homeserver(config: &Matrix, web: reqwest::Client) -> anyhow::Result<Option<Homeserver>> {
     let (Some(url), Some(name), Some(token)) = (&config.homeserver_url, &config.server_name, &config.as_token) else {
         return Ok(None);
     };
     let name = OwnedServerName::try_from(name.as_str()).context("matrix.server_name")?;
-    // A little shorter than a caller's patience, so that the circuit breaker counts a call that takes too long.
+    // A call ends before its caller stops waiting. Otherwise the circuit breaker would not count slow calls.
     let settings = Settings {
         deadline: config.timeout * 3 / 4,
         bot: config.bot.clone(),
@@ -105,7 +104,7 @@ impl ChatAccess for Chat {
 }
 
 impl Chat {
-    /// Chat on this homeserver, which is the one of [`homeserver`].
+    /// Creates the service with a client from [`homeserver`].
     pub fn new(
         core: &Core,
         config: &Matrix,
@@ -125,17 +124,17 @@ impl Chat {
         }
     }
 
-    /// The homeserver, where there is one.
+    /// Returns the client, or `None` if chat is disabled.
     pub fn homeserver(&self) -> Option<&Homeserver> {
         self.homeserver.as_ref()
     }
 
-    /// An account that has a chat account, made first if it has none yet.
+    /// Returns the user's account, after creating its chat account if it has none yet.
     pub async fn account(&self, user: UserId) -> Result<Account, ChatError> {
         let homeserver = self.homeserver.as_ref().ok_or(ChatError::None)?;
-        let account = self.accounts.find(user).await?.ok_or(ChatError::SessionOver)?;
+        let account = self.accounts.find(user).await?.ok_or(ChatError::SessionEnded)?;
         if !account.has_chat_account {
-            if homeserver.is_resting() {
+            if homeserver.is_breaker_open() {
                 return Err(ChatError::Unavailable);
             }
             self.make_account(homeserver, &account).await?;
@@ -143,44 +142,43 @@ impl Chat {
         Ok(account)
     }
 
-    /// Where chat clients find the homeserver.
+    /// URL at which chat clients reach the homeserver.
     pub fn public_url(&self) -> Option<&Url> {
         self.public_url.as_ref()
     }
 
-    /// The credentials of a session that was just issued. What goes wrong is logged and counted here: a login without
-    /// chat is still a login.
+    /// Creates credentials for a new session. Errors are only logged and counted, because a login succeeds without
+    /// chat.
     async fn admit_session(&self, account: &Account, session: &Issued, client: &str) -> Option<Credentials> {
         let device_id = session.device_id.as_deref().filter(|_| self.may_have_device(account))?;
         self.log_in(account, session.id, device_id, client).await.ok()
     }
 
-    /// New credentials for a session; those before are not good any more.
+    /// Creates new credentials for a session and revokes the previous ones.
     pub async fn renew(&self, account: &Account, session: SessionId) -> Result<Credentials, ChatError> {
         let Some(homeserver) = &self.homeserver else { return Err(ChatError::None) };
         if !self.may_have_device(account) {
             return Err(ChatError::Muted);
         }
-        // Before anything is written: while chat is away, apps ask again and again.
-        if homeserver.is_resting() {
+        // Checked before any write, because apps retry often while chat is unavailable.
+        if homeserver.is_breaker_open() {
             return Err(ChatError::Unavailable);
         }
-        let device_id = self.sessions.renew_device(account.id, session).await?.ok_or(ChatError::SessionOver)?;
+        let device_id = self.sessions.renew_device(account.id, session).await?.ok_or(ChatError::SessionEnded)?;
         self.log_in(account, session, &device_id, "").await
     }
 
-    /// Where nobody can be suspended, whoever may not speak has no device.
+    /// If users cannot be suspended, a muted user must not have a device.
     fn may_have_device(&self, account: &Account) -> bool {
         self.can_suspend || !account.is_silenced()
     }
 
-    /// Takes from how often a user may ask for credentials: every time makes a device, and there are places for few
-    /// logins at once.
+    /// Charges one renewal to the user's rate limit. Each renewal creates a device, and concurrent logins are limited.
     pub async fn permit_renewal(&self, user: UserId) -> Decision {
         self.limiter.take(RENEWALS, &user.to_string()).await
     }
 
-    /// Gives back what was taken for credentials that there are none of: while chat is away, asking costs nothing.
+    /// Refunds a renewal that failed, so that retries while chat is unavailable are free.
     pub async fn return_renewal(&self, user: UserId) {
         self.limiter.untake(RENEWALS, &user.to_string()).await;
     }
@@ -194,7 +192,7 @@ impl Chat {
     ) -> Result<Credentials, ChatError> {
         let Some(homeserver) = &self.homeserver else { return Err(ChatError::None) };
         let began = std::time::Instant::now();
-        let outcome = self.get_in(homeserver, account, device_id, client).await;
+        let outcome = self.create_device(homeserver, account, device_id, client).await;
         metrics::histogram!("matchday_chat_login_seconds").record(began.elapsed().as_secs_f64());
         let outcome = match outcome {
             Ok(credentials) => self.settle(homeserver, account, session, device_id).await.map(|()| credentials),
@@ -202,16 +200,16 @@ impl Chat {
         };
         let label = match &outcome {
             Ok(_) => "ok",
-            Err(ChatError::NotOurs) => {
+            Err(ChatError::ForeignAccount) => {
                 tracing::error!(
                     user = account.id.0,
-                    "chat account of this username is not ours: user must choose another"
+                    "chat account was not created by this service; the user must choose another username"
                 );
                 self.accounts.allow_another_username(account.id, &account.username).await?;
                 "not_ours"
             }
             Err(error) => {
-                tracing::warn!(%error, user = account.id.0, "no chat credentials");
+                tracing::warn!(%error, user = account.id.0, "chat login failed");
                 "failed"
             }
         };
@@ -219,8 +217,8 @@ impl Chat {
         outcome
     }
 
-    /// Logs in with a device, in time, making the account first where we have not made it yet.
-    async fn get_in(
+    /// Logs in with a device within the time limit, and creates the chat account first if necessary.
+    async fn create_device(
         &self,
         homeserver: &Homeserver,
         account: &Account,
@@ -228,15 +226,15 @@ impl Chat {
         client: &str,
     ) -> Result<Credentials, ChatError> {
         let (name, shown) = (account.username.as_str(), if client.is_empty() { "Matchday" } else { client });
-        // Who waits long for a place would have no time left to use it.
-        let place = tokio::time::timeout(self.patience / 2, self.logins.acquire()).await;
-        let Ok(Ok(_place)) = place else { return Err(ChatError::Unavailable) };
+        // A caller that waits longer for a slot would have no time left to use it.
+        let slot = tokio::time::timeout(self.patience / 2, self.logins.acquire()).await;
+        let Ok(Ok(_slot)) = slot else { return Err(ChatError::Unavailable) };
         let attempt = async {
             if !account.has_chat_account {
                 self.make_account(homeserver, account).await?;
             }
             match homeserver.log_in(name, device_id, shown).await {
-                // The homeserver was set up anew.
+                // The homeserver was recreated and has lost the account.
                 Err(matrix_appservice::Error::NoSuchUser(_)) => {
                     self.make_account(homeserver, account).await?;
                     Ok(homeserver.log_in(name, device_id, shown).await?)
@@ -247,30 +245,32 @@ impl Chat {
         tokio::time::timeout(self.patience, attempt).await.unwrap_or(Err(ChatError::Unavailable))
     }
 
-    /// Makes the chat account. One that is there already is this account's only if it has no devices: then it was made
-    /// by a call whose answer was lost, since no device is made before that answer. One with devices is somebody's who
-    /// was there before us, or whom a restored database does not remember.
+    /// Creates the chat account. An existing account is ours only if it has no devices: an earlier call then created it
+    /// and lost the response, since no device is created before that response. An account with devices existed before
+    /// this service, or belongs to a user that a restored database has lost.
     pub(super) async fn make_account(&self, homeserver: &Homeserver, account: &Account) -> Result<(), ChatError> {
         let name = account.username.as_str();
         if homeserver.bot().is_ok_and(|bot| bot.localpart() == name) {
-            return Err(ChatError::NotOurs);
+            return Err(ChatError::ForeignAccount);
         }
-        if homeserver.register(name).await? == Registered::AlreadyThere && !homeserver.devices(name).await?.is_empty() {
-            // Or somebody else here made it a moment ago. They noted that before they made a device.
+        if homeserver.register(name).await? == Registered::AlreadyExists && !homeserver.devices(name).await?.is_empty()
+        {
+            // A concurrent call may have created the account. It records that before it creates a device.
             let now = self.accounts.find(account.id).await?;
             let is_ours = now.is_some_and(|now| now.username == account.username && now.has_chat_account);
-            return if is_ours { Ok(()) } else { Err(ChatError::NotOurs) };
+            return if is_ours { Ok(()) } else { Err(ChatError::ForeignAccount) };
         }
         self.silence(homeserver, account).await?;
         self.accounts.note_chat_account(account.id, &account.username).await?;
-        // Once more: workers pass by whoever has no chat account yet.
+        // Check again: workers skip users without a chat account, so a restriction since the first check was not
+        // applied.
         match self.accounts.find(account.id).await? {
             Some(now) if now.is_silenced() && !account.is_silenced() => self.silence(homeserver, &now).await,
             _ => Ok(()),
         }
     }
 
-    /// Suspends the chat account of somebody who may not speak.
+    /// Suspends the chat account if the user is banned or muted.
     async fn silence(&self, homeserver: &Homeserver, account: &Account) -> Result<(), ChatError> {
         if self.can_suspend && account.is_silenced() {
             homeserver.set_suspended(account.username.as_str(), true).await?;
@@ -278,8 +278,8 @@ impl Chat {
         Ok(())
     }
 
-    /// Looks once more after a device was made: one whose session ended, or whose user has another name by now, would
-    /// be left behind.
+    /// Checks the session and the username again after a device was created. If the session ended or the user was
+    /// renamed in the meantime, the device would remain, so it is deleted.
     async fn settle(
         &self,
         homeserver: &Homeserver,
@@ -290,7 +290,7 @@ impl Chat {
         let renamed = self.accounts.find(account.id).await?.is_none_or(|now| now.username != account.username);
         let verdict = match self.sessions.device_state(account.id, session, device_id).await? {
             DeviceState::Current if !renamed => return Ok(()),
-            DeviceState::SessionOver => ChatError::SessionOver,
+            DeviceState::SessionEnded => ChatError::SessionEnded,
             DeviceState::Current | DeviceState::Replaced => ChatError::Replaced,
         };
         homeserver.delete_device(account.username.as_str(), device_id).await?;

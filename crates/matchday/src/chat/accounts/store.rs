@@ -1,18 +1,16 @@
-//! The SQL of chat.
-
 use sqlx::PgConnection;
 use web::ids::UserId;
 
-/// What is done to one user on the homeserver is done by one worker at a time, until the transaction ends: whoever reads
-/// what is to be so and then makes it so must not be overtaken by somebody who read it later.
-pub(super) async fn take_turns(connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
+/// Locks a user's chat account until the transaction ends, so that one worker at a time changes it on the homeserver.
+/// Without the lock, a worker with an older read of the wanted state could overwrite the result of a newer one.
+pub(super) async fn lock_user(connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday chat user', $1))", user.0)
         .fetch_one(connection)
         .await?;
     Ok(())
 }
 
-/// Everybody between whom and a user there is a block, as (who blocks, whom).
+/// All blocks that involve a user, as (blocking user, blocked user).
 pub(super) async fn blocks_around(connection: &mut PgConnection, user: UserId) -> sqlx::Result<Vec<(UserId, UserId)>> {
     let theirs = sqlx::query_scalar!(r#"select blocked_id as "id: UserId" from blocks where user_id = $1"#, user.0)
         .fetch_all(&mut *connection)

@@ -1,4 +1,4 @@
-//! With the real homeserver.
+//! Tests of chat accounts and credentials against a real homeserver.
 
 use http::Method;
 use platform::stream::{Delivery, Failure};
@@ -15,21 +15,22 @@ use crate::{
     testing::{TestApp, unique},
 };
 
-/// A phone that no other test logs in with. The homeserver does not know it, but names are made from it here.
+/// Returns a phone number that no other test logs in with. Generated usernames depend on it.
 fn phone(n: u32) -> String {
     format!("+1415555{n:04}")
 }
 
-/// Who the homeserver says a chat token belongs to, as (status, body).
+/// Owner of a chat token according to the homeserver, as (status, body).
 async fn whoami(app: &TestApp, token: &Value) -> (u16, Value) {
     let base = app.app.config.matrix.homeserver_url.as_ref().expect("a homeserver");
     let url = base.join("_matrix/client/v3/account/whoami").expect("a URL");
-    let answer = app.web.get(url).bearer_auth(token.as_str().expect("a token")).send().await.expect("an answer");
-    (answer.status().as_u16(), answer.json().await.expect("JSON"))
+    let response = app.web.get(url).bearer_auth(token.as_str().expect("a token")).send().await.expect("a response");
+    (response.status().as_u16(), response.json().await.expect("JSON"))
 }
 
-/// Names that are made up may be taken on a homeserver that many tests share, so tests choose theirs.
-async fn as_if_made_up(app: &TestApp, user: UserId) {
+/// Marks the username as generated. Tests choose their usernames, because generated ones may be taken on the shared
+/// homeserver.
+async fn mark_username_generated(app: &TestApp, user: UserId) {
     sqlx::query("update users set username_is_generated = true where user_id = $1")
         .bind(user)
         .execute(&app.app.core.db)
@@ -37,13 +38,13 @@ async fn as_if_made_up(app: &TestApp, user: UserId) {
         .expect("written");
 }
 
-/// Does the chat work that was told, as a worker would; returns the other messages.
+/// Handles the published chat messages like a worker, and returns the subjects of the others.
 async fn work(app: &TestApp) -> Vec<String> {
     let mut others = Vec::new();
-    for (subject, payload) in app.told().await {
+    for (subject, payload) in app.published().await {
         if subject.starts_with("work.chat.") {
             perform(&app.app.chat_work, &subject, &payload).await.expect("done");
-            // Work may come twice.
+            // Messages may be redelivered.
             perform(&app.app.chat_work, &subject, &payload).await.expect("done again");
         } else {
             others.push(subject);
@@ -63,7 +64,7 @@ async fn perform(chat: &ChatWork, subject: &str, payload: &Value) -> Result<(), 
 }
 
 #[tokio::test]
-async fn a_login_brings_a_device_of_its_own_that_ends_with_the_session() {
+async fn login_creates_device_that_ends_with_session() {
     TestApp::run_with_chat(&[], async |app| {
         let (first, one) = app.log_in(&phone(1)).await;
         let (second, two) = app.log_in(&phone(1)).await;
@@ -84,7 +85,7 @@ async fn a_login_brings_a_device_of_its_own_that_ends_with_the_session() {
         second.get("/api/auth/teams").await.expect(200);
         assert_eq!(whoami(app, &two["access_token"]).await.0, 200);
 
-        // Expired sessions take their devices along too.
+        // Expiry of a session also deletes its device.
         app.clock.advance(time::Duration::days(31));
         assert_eq!(app.app.sessions.sweep().await.expect("swept"), 1);
         assert!(work(app).await.is_empty());
@@ -94,7 +95,7 @@ async fn a_login_brings_a_device_of_its_own_that_ends_with_the_session() {
 }
 
 #[tokio::test]
-async fn without_the_homeserver_a_login_succeeds_and_credentials_come_later() {
+async fn login_succeeds_while_homeserver_is_down() {
     let away = [("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1")];
     TestApp::run_with_chat(&away, async |app| {
         let (user, login) = app.log_in(&phone(2)).await;
@@ -103,11 +104,18 @@ async fn without_the_homeserver_a_login_succeeds_and_credentials_come_later() {
         let refused = user.send(Method::POST, "/api/auth/matrix-credentials", None).await;
         assert_eq!(refused.header("retry-after"), Some("5"));
         assert_eq!(refused.expect(503)["code"], "chat_unavailable");
-        let told = app.told().await;
-        assert_eq!((told.len(), told[0].0.as_str()), (1, DEVICE_ENDED), "the device that never was is cleaned up too");
-        assert!(matches!(perform(&app.app.chat_work, &told[0].0, &told[0].1).await, Err(Failure::Retry { .. })));
+        let published = app.published().await;
+        assert_eq!(
+            (published.len(), published[0].0.as_str()),
+            (1, DEVICE_ENDED),
+            "cleans up the device that was never created"
+        );
+        assert!(matches!(
+            perform(&app.app.chat_work, &published[0].0, &published[0].1).await,
+            Err(Failure::Retry { .. })
+        ));
 
-        // The same account, once the homeserver is there.
+        // Same account, after the homeserver has recovered.
         let config = crate::testing::test_config(&[]);
         let homeserver = super::service::homeserver(&config.matrix, app.web.clone()).expect("a homeserver");
         let (sessions, accounts) = (app.app.sessions.clone(), app.app.accounts.clone());
@@ -118,20 +126,20 @@ async fn without_the_homeserver_a_login_succeeds_and_credentials_come_later() {
         let whoami = app
             .web
             .get(config.matrix.homeserver_url.expect("a URL").join("_matrix/client/v3/account/whoami").expect("a URL"));
-        let answer = whoami.bearer_auth(credentials.access_token.expose_secret()).send().await.expect("an answer");
-        assert_eq!(answer.status(), 200);
-        app.told().await;
+        let response = whoami.bearer_auth(credentials.access_token.expose_secret()).send().await.expect("a response");
+        assert_eq!(response.status(), 200);
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn new_credentials_end_the_ones_before() {
+async fn new_credentials_revoke_previous_ones() {
     TestApp::run_with_chat(&[], async |app| {
         let (user, login) = app.log_in(&phone(3)).await;
         let old = login["matrix_credentials"].clone();
-        let answer = user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(200);
-        let new = &answer["data"]["matrix_credentials"];
+        let response = user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(200);
+        let new = &response["data"]["matrix_credentials"];
         assert_eq!(new["user_id"], old["user_id"]);
         assert_ne!(new["device_id"], old["device_id"]);
         work(app).await;
@@ -142,25 +150,25 @@ async fn new_credentials_end_the_ones_before() {
 }
 
 #[tokio::test]
-async fn another_username_is_another_chat_account_and_the_old_one_is_gone() {
+async fn new_username_replaces_chat_account() {
     TestApp::run_with_chat(&[], async |app| {
         let (user, login) = app.log_in(&phone(4)).await;
-        as_if_made_up(app, user.id).await;
+        mark_username_generated(app, user.id).await;
         let wanted = unique("ada");
         let body = json!({"username": wanted, "name": "Ada Obi"});
         let saved = user.post("/api/auth/update-user-info", body).await.expect(200);
         let new = &saved["data"]["matrix_credentials"];
         assert!(new["user_id"].as_str().is_some_and(|id| id.starts_with(&format!("@{wanted}:"))), "{new}");
         work(app).await;
-        assert_eq!(whoami(app, &new["access_token"]).await.0, 200, "the work that followed did not harm the new one");
+        assert_eq!(whoami(app, &new["access_token"]).await.0, 200, "the follow-up work keeps the new token valid");
         assert_eq!(whoami(app, &login["matrix_credentials"]["access_token"]).await.0, 401);
         let base = app.app.config.matrix.homeserver_url.as_ref().expect("a homeserver");
         let profile = base
             .join(&format!("_matrix/client/v3/profile/{}", new["user_id"].as_str().expect("an id")))
             .expect("a URL");
-        let profile: Value = app.web.get(profile).send().await.expect("an answer").json().await.expect("JSON");
+        let profile: Value = app.web.get(profile).send().await.expect("a response").json().await.expect("JSON");
         assert_eq!(profile["displayname"], "Ada Obi");
-        // A later login is the new account.
+        // A later login uses the new account.
         let (_, again) = app.log_in(&phone(4)).await;
         assert_eq!(again["matrix_credentials"]["user_id"], new["user_id"]);
     })
@@ -168,12 +176,12 @@ async fn another_username_is_another_chat_account_and_the_old_one_is_gone() {
 }
 
 #[tokio::test]
-async fn a_session_that_ends_while_its_device_is_made_leaves_none_behind() {
+async fn session_ended_during_login_leaves_no_device() {
     TestApp::run_with_chat(&[], async |app| {
         let (user, login) = app.log_in(&phone(5)).await;
         let account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
         let session = app.app.sessions.check(&user.token).await.expect("checked").expect("a session").id;
-        // As if the answer of the homeserver had taken until after the end: the device is made, the session is not there.
+        // Simulates a slow homeserver: the device is created after the session ended.
         let issued = app.app.sessions.issue(user.id, "late").await.expect("a session");
         app.app.sessions.end(user.id, issued.id).await.expect("ended");
         work(app).await;
@@ -189,27 +197,27 @@ async fn a_session_that_ends_while_its_device_is_made_leaves_none_behind() {
 async fn devices(app: &TestApp, token: &Value) -> Vec<String> {
     let base = app.app.config.matrix.homeserver_url.as_ref().expect("a homeserver");
     let url = base.join("_matrix/client/v3/devices").expect("a URL");
-    let answer = app.web.get(url).bearer_auth(token.as_str().expect("a token")).send().await.expect("an answer");
-    let body: Value = answer.json().await.expect("JSON");
+    let response = app.web.get(url).bearer_auth(token.as_str().expect("a token")).send().await.expect("a response");
+    let body: Value = response.json().await.expect("JSON");
     let list = body["devices"].as_array().expect("a list").iter();
     list.map(|device| device["device_id"].as_str().expect("an id").to_owned()).collect()
 }
 
 #[tokio::test]
-async fn while_chat_is_away_asking_again_writes_nothing() {
+async fn retries_while_chat_is_down_write_nothing() {
     let away = [("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1")];
     TestApp::run_with_chat(&away, async |app| {
         let (user, _) = app.log_in(&phone(7)).await;
         for _ in 0..2 {
             user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(503);
         }
-        // By now the homeserver was missed three times and is left alone.
-        app.told().await;
+        // Three failures have opened the circuit breaker.
+        app.published().await;
         for _ in 0..5 {
             user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(503);
         }
-        assert!(app.told().await.is_empty());
-        // Nor does asking cost anything, however often.
+        assert!(app.published().await.is_empty());
+        // Failed requests do not count towards the rate limit.
         for _ in 0..20 {
             user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(503);
         }
@@ -218,42 +226,42 @@ async fn while_chat_is_away_asking_again_writes_nothing() {
 }
 
 #[tokio::test]
-async fn credentials_are_given_ten_times_at_once_and_then_twice_a_minute() {
+async fn credential_renewal_is_rate_limited() {
     TestApp::run_with_chat(&[], async |app| {
         let (user, _) = app.log_in(&phone(9)).await;
-        let ask = async || user.send(Method::POST, "/api/auth/matrix-credentials", None).await.status.as_u16();
+        let renew = async || user.send(Method::POST, "/api/auth/matrix-credentials", None).await.status.as_u16();
         for _ in 0..10 {
-            assert_eq!(ask().await, 200);
+            assert_eq!(renew().await, 200);
         }
-        assert_eq!(ask().await, 429);
+        assert_eq!(renew().await, 429);
         app.clock.advance(time::Duration::seconds(30));
-        assert_eq!([ask().await, ask().await], [200, 429]);
-        app.told().await;
+        assert_eq!([renew().await, renew().await], [200, 429]);
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn of_two_who_ask_at_once_nobody_is_logged_out_and_one_device_is_left() {
+async fn concurrent_renewals_leave_one_device() {
     TestApp::run_with_chat(&[], async |app| {
         let (user, _) = app.log_in(&phone(8)).await;
-        let ask = || user.send(Method::POST, "/api/auth/matrix-credentials", None);
-        let (one, two) = tokio::join!(ask(), ask());
+        let renew = || user.send(Method::POST, "/api/auth/matrix-credentials", None);
+        let (one, two) = tokio::join!(renew(), renew());
         let statuses = [one.status.as_u16(), two.status.as_u16()];
         assert!(statuses.contains(&200) && statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
         work(app).await;
         user.get("/api/auth/teams").await.expect(200);
-        let answer = user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(200);
+        let response = user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(200);
         work(app).await;
-        let current = &answer["data"]["matrix_credentials"];
+        let current = &response["data"]["matrix_credentials"];
         assert_eq!(devices(app, &current["access_token"]).await, [current["device_id"].as_str().expect("an id")]);
     })
     .await;
 }
 
-/// Somebody who was on the homeserver before this service came.
+/// Covers users who were on the homeserver before this service.
 #[tokio::test]
-async fn an_account_that_we_did_not_make_is_given_to_nobody() {
+async fn foreign_chat_account_is_never_taken_over() {
     TestApp::run_with_chat(&[], async |app| {
         let matrix = &app.app.config.matrix;
         let settings = matrix_appservice::Settings::new(
@@ -269,7 +277,7 @@ async fn an_account_that_we_did_not_make_is_given_to_nobody() {
         for name in [&theirs, &later] {
             homeserver.log_in(name, "PHONEOFJANE", "Jane's phone").await.expect("in");
         }
-        // One of this service, whom its database lost.
+        // A user of this service that the database has lost.
         homeserver.log_in(&forgotten, "MD0123456789A", "an app").await.expect("in");
         let attempt = async |number: u32, username: &str| {
             let phone = phone(number);
@@ -281,17 +289,17 @@ async fn an_account_that_we_did_not_make_is_given_to_nobody() {
             let asked = app.post("/api/auth/username/check", &json!({"username": name})).await.expect(200);
             assert_eq!(asked["available"], false, "{name}");
             let taken = attempt(10, name).await;
-            assert_eq!(taken.invalid_fields(), ["username"], "and it is said at once");
+            assert_eq!(taken.invalid_fields(), ["username"], "the conflict is reported at login");
         }
-        // One without devices was made by a call whose answer was lost.
+        // An account without devices was created by a call that lost its response.
         assert!(attempt(11, &lost).await.expect(200)["data"]["matrix_credentials"]["access_token"].is_string());
 
         let (user, _) = app.log_in(&phone(12)).await;
-        as_if_made_up(app, user.id).await;
+        mark_username_generated(app, user.id).await;
         let taken = user.post("/api/auth/update-user-info", json!({"username": later})).await;
-        assert_eq!(taken.invalid_fields(), ["username"], "nor by taking the name later");
+        assert_eq!(taken.invalid_fields(), ["username"], "the conflict is reported on rename");
 
-        // As if the homeserver had been unavailable when the name was chosen: it can be replaced.
+        // Simulates a homeserver that was unavailable when the name was chosen. The user can choose another name.
         sqlx::query("update users set username = $2, has_chat_account = false, username_is_generated = false where user_id = $1")
             .bind(user.id)
             .bind(&later)
@@ -302,17 +310,17 @@ async fn an_account_that_we_did_not_make_is_given_to_nobody() {
         assert_eq!(refused.expect(409)["code"], "chat_name_taken");
         let saved = user.post("/api/auth/update-user-info", json!({"username": unique("fresh")})).await.expect(200);
         assert!(saved["data"]["matrix_credentials"]["access_token"].is_string());
-        assert_eq!(homeserver.devices(&later).await.expect("a list"), ["PHONEOFJANE"], "and she is left alone");
-        app.told().await;
+        assert_eq!(homeserver.devices(&later).await.expect("a list"), ["PHONEOFJANE"], "her device is kept");
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn an_account_that_somebody_else_here_made_meanwhile_is_ours() {
+async fn concurrently_created_chat_account_is_accepted() {
     TestApp::run_with_chat(&[], async |app| {
         let (user, _) = app.log_in(&phone(1)).await;
-        // As a worker read it before the login made the chat account and a device.
+        // Account as a worker read it before the login created the chat account and a device.
         let mut account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
         account.has_chat_account = false;
         let homeserver = app.app.chat.homeserver().expect("a homeserver");
@@ -322,44 +330,44 @@ async fn an_account_that_somebody_else_here_made_meanwhile_is_ours() {
 }
 
 #[tokio::test]
-async fn clients_find_the_homeserver() {
+async fn client_discovery_returns_homeserver() {
     let changes = [
         ("MATCHDAY_MATRIX__PUBLIC_URL", "https://chat.example.org/"),
         ("MATCHDAY_HTTP__CORS_ORIGINS", "https://app.example.org"),
     ];
     TestApp::run_with_chat(&changes, async |app| {
         let request = http::Request::get("/.well-known/matrix/client").header("origin", "https://element.example");
-        let answer = app.send(request.body(axum::body::Body::empty()).expect("a request")).await;
-        let origins: Vec<_> = answer.headers.get_all("access-control-allow-origin").iter().collect();
-        assert_eq!(origins, ["*"], "any web client may ask");
+        let response = app.send(request.body(axum::body::Body::empty()).expect("a request")).await;
+        let origins: Vec<_> = response.headers.get_all("access-control-allow-origin").iter().collect();
+        assert_eq!(origins, ["*"], "any web client may read it");
         let request = http::Request::get("/.well-known/matrix/client").header("origin", "https://app.example.org");
         let own = app.send(request.body(axum::body::Body::empty()).expect("a request")).await;
         assert_eq!(own.headers.get_all("access-control-allow-origin").iter().count(), 1, "browsers refuse two");
-        assert_eq!(answer.expect(200), json!({"m.homeserver": {"base_url": "https://chat.example.org"}}));
+        assert_eq!(response.expect(200), json!({"m.homeserver": {"base_url": "https://chat.example.org"}}));
     })
     .await;
     TestApp::run(async |app| {
         app.anonymous(Method::GET, "/.well-known/matrix/client").await.expect(404);
         let (user, _) = app.log_in(&phone(6)).await;
-        let answer = user.send(Method::POST, "/api/auth/matrix-credentials", None).await;
-        assert_eq!(answer.expect(503)["code"], "chat_unavailable");
+        let response = user.send(Method::POST, "/api/auth/matrix-credentials", None).await;
+        assert_eq!(response.expect(503)["code"], "chat_unavailable");
     })
     .await;
 }
 
 #[tokio::test]
-async fn work_that_nobody_understands_is_set_aside_and_work_for_nobody_is_done() {
+async fn unknown_work_fails_and_unknown_user_is_skipped() {
     TestApp::run(async |app| {
         let nothing = json!({"user_id": 1, "device_id": "MDx"});
-        perform(&app.app.chat_work, DEVICE_ENDED, &nothing).await.expect("without chat there is nothing to do");
+        perform(&app.app.chat_work, DEVICE_ENDED, &nothing).await.expect("no work if chat is disabled");
     })
     .await;
     TestApp::run_with_chat(&[], async |app| {
         let chat = &app.app.chat_work;
-        assert!(matches!(perform(chat, "work.chat.unheard_of", &json!({})).await, Err(Failure::GiveUp(_))));
+        assert!(matches!(perform(chat, "work.chat.unknown", &json!({})).await, Err(Failure::GiveUp(_))));
         assert!(matches!(perform(chat, DEVICE_ENDED, &json!({"user_id": "x"})).await, Err(Failure::GiveUp(_))));
         let gone = json!({"user_id": UserId(999_999), "device_id": "MDx"});
-        perform(chat, DEVICE_ENDED, &gone).await.expect("there is nothing to do");
+        perform(chat, DEVICE_ENDED, &gone).await.expect("no work for an unknown user");
     })
     .await;
 }

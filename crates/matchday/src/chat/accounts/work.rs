@@ -1,4 +1,4 @@
-//! What other features leave to be done in chat, by a worker.
+//! Worker that applies account changes from other features to the homeserver.
 
 use std::time::Duration;
 
@@ -27,33 +27,28 @@ use crate::{
     },
 };
 
-/// Does that work.
 #[derive(Clone)]
 pub struct ChatWork {
-    /// Where it stands what is to be so.
     pub db: PgPool,
-    /// The way in.
     pub chat: Chat,
-    /// Where everybody is.
     pub rooms: Rooms,
-    /// Who everybody is.
     pub accounts: Accounts,
 }
 
 impl ChatWork {
-    /// Which work it is, and how patiently it is done.
+    /// Consumer settings for the `work.chat.>` subjects.
     pub fn spec() -> WorkSpec {
         WorkSpec {
-            // A homeserver may be away for a day, and all of this must be done when it is back.
+            // The homeserver may be down for a day, and this work must still be done afterwards.
             attempts: 10_000,
             longest_pause: Duration::from_mins(1),
             ..WorkSpec::new("chat", Stream::Work, "work.chat.>")
         }
     }
 
-    /// Does a piece of it. Doing it twice changes nothing.
+    /// Handles one message. Idempotent.
     pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
-        // Without chat there is nothing to be done in it.
+        // Without a homeserver, chat is disabled.
         let Some(homeserver) = self.chat.homeserver() else { return Ok(()) };
         match delivery.subject.as_str() {
             DEVICE_ENDED => {
@@ -71,20 +66,21 @@ impl ChatWork {
                 self.restrict(homeserver, restricted.user_id).await
             }
             IGNORED => self.ignore(homeserver, &read(&delivery)?).await,
-            other => Err(Failure::GiveUp(anyhow::anyhow!("nobody knows how to do {other}"))),
+            other => Err(Failure::GiveUp(anyhow::anyhow!("unknown subject {other}"))),
         }
     }
 
-    /// Moves somebody to the chat account of their new name: it is made, joins the rooms, and the old one ends.
+    /// Moves a user to a chat account with the new username: creates it, joins it to the user's rooms, and deactivates
+    /// the old account.
     async fn rename(&self, homeserver: &Homeserver, renamed: &Renamed) -> Result<(), Failure> {
-        // First there must be somewhere to go. Where there can be none, the old devices must end all the same.
+        // Create the new account first. If that is impossible, the old account must still be deactivated.
         match self.chat.account(renamed.user_id).await {
             Ok(account) => {
                 let mut followed = Ok(());
-                // Whoever is banned is in no room, by whatever name.
+                // A banned user is in no room.
                 if account.banned_at.is_none() {
                     if account.muted_at.is_some() {
-                        // Whoever is suspended joins nothing.
+                        // A suspended user cannot join rooms.
                         self.suspend(homeserver, account.username.as_str(), false).await?;
                     }
                     followed = self.rooms.follow(renamed.user_id, &renamed.from).await;
@@ -94,7 +90,7 @@ impl ChatWork {
                 }
                 followed.map_err(room_failure)?;
             }
-            Err(ChatError::NotOurs | ChatError::SessionOver) => {}
+            Err(ChatError::ForeignAccount | ChatError::SessionEnded) => {}
             Err(error) => return Err(chat_failure(error)),
         }
         let around = {
@@ -108,7 +104,7 @@ impl ChatWork {
         self.show_name(homeserver, renamed.user_id).await
     }
 
-    /// Shows the person's name in chat, or the username where there is none.
+    /// Sets the display name in chat to the user's name, or to the username if there is none.
     async fn show_name(&self, homeserver: &Homeserver, user: UserId) -> Result<(), Failure> {
         let Some(account) = self.account(user).await? else { return Ok(()) };
         if !account.has_chat_account {
@@ -116,20 +112,20 @@ impl ChatWork {
         }
         let shown = account.name.as_deref().unwrap_or(account.username.as_str());
         match homeserver.set_display_name(account.username.as_str(), shown).await {
-            // It is shown when they may speak again.
+            // The name is set again when the suspension ends.
             Ok(()) | Err(MatrixError::Suspended(_)) => Ok(()),
             Err(error) => Err(failure(error)),
         }
     }
 
-    /// Lets somebody do in chat what they may do here. What they may is read now: of several changes the last one counts,
-    /// in whatever order they are told.
+    /// Applies a user's restrictions to their chat account. It reads the current restrictions, so the result is correct
+    /// for any order of messages.
     async fn restrict(&self, homeserver: &Homeserver, user: UserId) -> Result<(), Failure> {
         let mut tx = self.db.begin().await.map_err(Failure::retry)?;
-        store::take_turns(&mut tx, user).await.map_err(Failure::retry)?;
+        store::lock_user(&mut tx, user).await.map_err(Failure::retry)?;
         let Some(account) = self.account(user).await?.filter(|account| account.has_chat_account) else { return Ok(()) };
-        // First, or they would be back in the first room before they are out of the last. Where that fails, as by a token
-        // of an administrator who is none any more, they must be out of the rooms all the same.
+        // Suspend first; otherwise the user could rejoin a room during the removal. If suspending fails, for example
+        // because the admin token lost its rights, the user must still be removed from the rooms.
         let suspended = self.suspend(homeserver, account.username.as_str(), account.is_silenced()).await;
         if account.banned_at.is_some() {
             self.rooms.expel(user, "suspended").await.map_err(room_failure)?;
@@ -143,7 +139,7 @@ impl ChatWork {
 
     async fn suspend(&self, homeserver: &Homeserver, name: &str, suspended: bool) -> Result<(), Failure> {
         match homeserver.set_suspended(name, suspended).await {
-            // Nobody here can suspend: whoever has no device can say nothing.
+            // Without an admin token, users cannot be suspended. A user without devices cannot write either.
             Err(MatrixError::NoAdmin) if suspended => {
                 for device in homeserver.devices(name).await.map_err(failure)? {
                     homeserver.delete_device(name, device.as_str()).await.map_err(failure)?;
@@ -155,10 +151,11 @@ impl ChatWork {
         }
     }
 
-    /// Hides, or shows again, what somebody says in chat to whoever blocked them; as it is now, not as it was told.
+    /// Adds a user to another user's ignore list or removes them from it. The stored block decides, not the message, so
+    /// the order of messages does not matter.
     async fn ignore(&self, homeserver: &Homeserver, ignored: &Ignored) -> Result<(), Failure> {
         let mut tx = self.db.begin().await.map_err(Failure::retry)?;
-        store::take_turns(&mut tx, ignored.user_id).await.map_err(Failure::retry)?;
+        store::lock_user(&mut tx, ignored.user_id).await.map_err(Failure::retry)?;
         let is_ignored =
             blocks::has_blocked(&mut *tx, ignored.user_id, ignored.other_id).await.map_err(Failure::retry)?;
         let Some(account) = self.account(ignored.user_id).await?.filter(|account| account.has_chat_account) else {
@@ -182,8 +179,8 @@ fn read<T: DeserializeOwned>(delivery: &Delivery) -> Result<T, Failure> {
 fn chat_failure(error: ChatError) -> Failure {
     match error {
         ChatError::Homeserver(error) => failure(error),
-        // An operator has to see to it.
-        ChatError::NotOurs => Failure::GiveUp(error.into()),
+        // An operator must resolve the conflict.
+        ChatError::ForeignAccount => Failure::GiveUp(error.into()),
         other => Failure::retry(other),
     }
 }

@@ -1,4 +1,4 @@
-//! What the homeserver calls. It expects JSON, also where there is nothing to say: an empty answer counts as a failure.
+//! Endpoints for the homeserver. Every response is JSON, because Synapse treats an empty response as a failure.
 
 use axum::{
     Json,
@@ -12,7 +12,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{rules::Pushed, service::MembershipSync};
 
-/// A hundred events of 64 KiB each, and what the homeserver wraps them in, with room to spare.
+/// Fits a hundred events of 64 KiB each with their envelope, with a margin.
 const BODY_BYTES: usize = 32 * 1024 * 1024;
 
 #[derive(Deserialize)]
@@ -21,7 +21,7 @@ struct Transaction<'a> {
     events: Vec<&'a RawValue>,
 }
 
-/// An error as Matrix says it.
+/// An error in the Matrix format.
 pub(super) struct MatrixError {
     status: StatusCode,
     errcode: &'static str,
@@ -36,63 +36,63 @@ impl IntoResponse for MatrixError {
 
 type Answer = Result<Json<Value>, MatrixError>;
 
-/// Keeps the events and answers; they are applied afterwards. The transaction's own id does not matter: events are known
-/// by theirs, and after a restart the homeserver may well use an id again for other events.
-pub(super) async fn take_transaction(State(mirror): State<MembershipSync>, request: Request<Body>) -> Answer {
-    known_caller(&mirror, request.headers())?;
+/// Stores the events and responds; they are applied afterwards. The transaction id is ignored: event ids identify
+/// events, and after a restart the homeserver may reuse a transaction id for other events.
+pub(super) async fn take_transaction(State(sync): State<MembershipSync>, request: Request<Body>) -> Answer {
+    authenticate(&sync, request.headers())?;
     let body = axum::body::to_bytes(request.into_body(), BODY_BYTES).await.map_err(|_| MatrixError {
         status: StatusCode::PAYLOAD_TOO_LARGE,
         errcode: "M_TOO_LARGE",
-        message: "The body is too large or broke off.",
+        message: "The body is too large or incomplete.",
     })?;
     let transaction = serde_json::from_slice::<Transaction<'_>>(&body).map_err(|cause| {
-        tracing::error!(%cause, "the homeserver pushed something that is no transaction");
-        MatrixError { status: StatusCode::BAD_REQUEST, errcode: "M_BAD_JSON", message: "This is no transaction." }
+        tracing::error!(error = %cause, "invalid transaction received from the homeserver");
+        MatrixError { status: StatusCode::BAD_REQUEST, errcode: "M_BAD_JSON", message: "Not a valid transaction." }
     })?;
     let events: Vec<Pushed> = transaction.events.iter().map(|raw| Pushed::read(raw.get())).collect();
-    mirror.receive(&events).await.map_err(|cause| {
-        tracing::error!(%cause, "what the homeserver pushed could not be kept; it will push it again");
+    sync.receive(&events).await.map_err(|cause| {
+        tracing::warn!(error = %cause, "pushed events were not stored; the homeserver will push them again");
         MatrixError {
             status: StatusCode::SERVICE_UNAVAILABLE,
             errcode: "M_UNKNOWN",
-            message: "It could not be kept. Push it again.",
+            message: "The events could not be stored. Push them again.",
         }
     })?;
     Ok(Json(json!({})))
 }
 
-/// The homeserver asks whether we are there, because we asked it to.
-pub(super) async fn answer_ping(State(mirror): State<MembershipSync>, headers: HeaderMap) -> Answer {
-    known_caller(&mirror, &headers)?;
+/// Responds to the ping that the homeserver sends on our request.
+pub(super) async fn handle_ping(State(sync): State<MembershipSync>, headers: HeaderMap) -> Answer {
+    authenticate(&sync, &headers)?;
     Ok(Json(json!({})))
 }
 
-/// Users and rooms are there before anybody asks for them.
-pub(super) async fn look_nothing_up(State(mirror): State<MembershipSync>, headers: HeaderMap) -> Answer {
-    known_caller(&mirror, &headers)?;
+/// The service creates users and rooms before they are queried, so a query never has a result.
+pub(super) async fn reject_query(State(sync): State<MembershipSync>, headers: HeaderMap) -> Answer {
+    authenticate(&sync, &headers)?;
     Err(MatrixError {
         status: StatusCode::NOT_FOUND,
         errcode: "M_NOT_FOUND",
-        message: "There is no such user or room.",
+        message: "The user or room does not exist.",
     })
 }
 
 /// Refuses callers other than the homeserver.
-fn known_caller(mirror: &MembershipSync, headers: &HeaderMap) -> Result<(), MatrixError> {
-    let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-    let Some(shown) = shown else {
+fn authenticate(sync: &MembershipSync, headers: &HeaderMap) -> Result<(), MatrixError> {
+    let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let Some(token) = token else {
         return Err(MatrixError {
             status: StatusCode::UNAUTHORIZED,
             errcode: "M_UNAUTHORIZED",
-            message: "A token is needed.",
+            message: "A token is required.",
         });
     };
-    if mirror.is_homeserver(shown) {
+    if sync.is_homeserver(token) {
         return Ok(());
     }
     Err(MatrixError {
         status: StatusCode::FORBIDDEN,
         errcode: "M_FORBIDDEN",
-        message: "This is not the homeserver's token.",
+        message: "The token is not the homeserver's token.",
     })
 }

@@ -1,6 +1,6 @@
-//! The mirror: who is in which room, and when somebody last spoke there, whichever client they used. The homeserver
-//! pushes what happens; it is kept in an inbox, applied in order, and compared with the homeserver after a gap and every
-//! night.
+//! Membership sync: keeps the membership tables and each room's last activity equal to the homeserver's state, for
+//! changes from any client. The homeserver pushes Matrix events; the service stores them in an inbox and applies them
+//! in order. It compares all rooms with the homeserver after a gap and every night.
 
 mod handlers;
 mod rules;
@@ -18,18 +18,18 @@ use web::WebState;
 pub use self::rules::Membership;
 use self::service::MembershipSync;
 
-/// What the homeserver calls, on the listener that the internet does not reach. It is no part of the description:
-/// nobody else may call it.
-pub(crate) fn private_routes<S: WebState>(mirror: MembershipSync) -> Router<S> {
+/// Endpoints for the homeserver, on the listener that is not reachable from the internet. They are not part of the
+/// OpenAPI description, because only the homeserver may call them.
+pub(crate) fn private_routes<S: WebState>(sync: MembershipSync) -> Router<S> {
     Router::new()
         .route("/_matrix/app/v1/transactions/{id}", put(handlers::take_transaction))
-        .route("/_matrix/app/v1/ping", post(handlers::answer_ping))
-        .route("/_matrix/app/v1/users/{id}", get(handlers::look_nothing_up))
-        .route("/_matrix/app/v1/rooms/{alias}", get(handlers::look_nothing_up))
-        .with_state(mirror)
+        .route("/_matrix/app/v1/ping", post(handlers::handle_ping))
+        .route("/_matrix/app/v1/users/{id}", get(handlers::reject_query))
+        .route("/_matrix/app/v1/rooms/{alias}", get(handlers::reject_query))
+        .with_state(sync)
 }
 
-/// Their paths, for metrics.
+/// Paths of the private routes, for metrics.
 pub(crate) const PRIVATE_PATHS: [&str; 4] = [
     "/_matrix/app/v1/transactions/{id}",
     "/_matrix/app/v1/ping",

@@ -1,4 +1,4 @@
-//! What a pushed event says; no I/O.
+//! Parsing of pushed Matrix events.
 
 use std::{fmt, str::FromStr};
 
@@ -6,27 +6,27 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use time::{Duration, OffsetDateTime};
 
-/// The longest id and name of a type that is kept; the specification allows 255 bytes.
+/// Limit for ids and type names; the specification allows 255 bytes.
 const NAME_BYTES: usize = 255;
 
-/// How much of an event that nobody understands is kept for whoever looks at it.
+/// Number of characters kept of an unreadable event, for investigation.
 const EVIDENCE_LENGTH: usize = 2_000;
 
-/// What somebody is to a room.
+/// Membership of a user in a room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Membership {
-    /// In it.
+    /// The user is in the room.
     Join,
-    /// Asked to come.
+    /// The user is invited.
     Invite,
-    /// Not in it, or not any more.
+    /// The user is not, or no longer, in the room.
     Leave,
-    /// Kept out.
+    /// The user may not join.
     Ban,
 }
 
 impl Membership {
-    /// As it is stored, and as Matrix says it.
+    /// Name in the database and in Matrix.
     pub fn name(self) -> &'static str {
         match self {
             Self::Join => "join",
@@ -43,9 +43,8 @@ impl fmt::Display for Membership {
     }
 }
 
-/// A membership that is none.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no membership")]
+#[error("`{0}` is not a membership")]
 pub struct UnknownMembership(String);
 
 impl FromStr for Membership {
@@ -55,7 +54,7 @@ impl FromStr for Membership {
         match name {
             "join" => Ok(Self::Join),
             "invite" => Ok(Self::Invite),
-            // Whoever knocks stands outside.
+            // A user who knocks is not in the room.
             "leave" | "knock" => Ok(Self::Leave),
             "ban" => Ok(Self::Ban),
             other => Err(UnknownMembership(other.chars().take(40).collect())),
@@ -71,7 +70,7 @@ impl TryFrom<String> for Membership {
     }
 }
 
-/// An event as it goes into the inbox.
+/// An event to store in the inbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pushed {
     pub(super) event_id: String,
@@ -80,15 +79,15 @@ pub(super) struct Pushed {
     pub(super) sender: String,
     pub(super) state_key: Option<String>,
     pub(super) sent_at: OffsetDateTime,
-    /// Of what the mirror reads, and no more.
+    /// Only the content fields that the membership sync uses.
     pub(super) content: Option<String>,
-    /// Why it cannot even be read.
+    /// Reason why the event is unreadable.
     pub(super) fault: Option<String>,
 }
 
 impl Pushed {
-    /// Reads what came. Whatever it is, something comes out: what cannot be read has a fault, and a name made from its
-    /// bytes, so that it is recognised when it comes again.
+    /// Parses a pushed event. Never fails: an unreadable event gets a fault, and an id derived from its bytes, so that
+    /// it is recognised when it is pushed again.
     pub(super) fn read(raw: &str) -> Self {
         let value: Value = serde_json::from_str(raw).unwrap_or_default();
         match read(&value) {
@@ -113,8 +112,8 @@ fn read(value: &Value) -> Result<Pushed, String> {
         None => None,
         Some(_) => Some(text(value, "state_key")?),
     };
-    // A clock of another server may say anything.
-    let millis = value.get("origin_server_ts").and_then(Value::as_i64).ok_or("origin_server_ts is no number")?;
+    // The clock of another server may be arbitrarily wrong.
+    let millis = value.get("origin_server_ts").and_then(Value::as_i64).ok_or("origin_server_ts is not a number")?;
     let sent_at = OffsetDateTime::UNIX_EPOCH
         .checked_add(Duration::milliseconds(millis.max(0)))
         .unwrap_or(OffsetDateTime::UNIX_EPOCH);
@@ -131,14 +130,14 @@ fn read(value: &Value) -> Result<Pushed, String> {
 }
 
 fn text(value: &Value, field: &str) -> Result<String, String> {
-    let text = value.get(field).and_then(Value::as_str).ok_or_else(|| format!("{field} is no text"))?;
+    let text = value.get(field).and_then(Value::as_str).ok_or_else(|| format!("{field} is not a string"))?;
     if text.len() > NAME_BYTES || text.contains('\0') || (text.is_empty() && field != "state_key") {
-        return Err(format!("{field} is empty, too long or has characters that no name has"));
+        return Err(format!("{field} is empty, too long or contains invalid characters"));
     }
     Ok(text.to_owned())
 }
 
-/// The fields of the content that the mirror reads. What people say is not among them.
+/// Content fields that the membership sync uses. Message text is not among them.
 fn excerpt(kind: &str, content: &Value) -> Option<String> {
     let field = match kind {
         "m.room.member" => "membership",
@@ -153,7 +152,7 @@ fn excerpt(kind: &str, content: &Value) -> Option<String> {
     Some(Value::Object(kept).to_string())
 }
 
-/// An unreadable event without what may have been said in it.
+/// An unreadable event, without fields that may contain message text.
 fn evidence(mut value: Value) -> String {
     if let Some(event) = value.as_object_mut() {
         for field in ["content", "unsigned", "prev_content"] {
@@ -169,46 +168,47 @@ fn unnamed(raw: &str) -> String {
     format!("unnamed:{}", hex::encode(Sha256::digest(raw)))
 }
 
-/// What an event means to the mirror.
+/// Effect of an event on the membership sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// Somebody is something to the room.
+    /// A user's membership in the room.
     Member { who: String, membership: Membership },
-    /// It is called something else.
+    /// A new room name.
     Name(String),
-    /// It is about something else.
+    /// A new room topic.
     Topic(String),
-    /// Somebody said or showed something.
+    /// A message, sticker or reaction.
     Spoken,
-    /// Nothing.
+    /// The event has no effect.
     Nothing,
 }
 
 impl Meaning {
-    /// What an event of this type with this content means, or what is wrong with it.
+    /// Returns the effect of an event with this type and content, or the reason why the event is invalid.
     pub(super) fn of(kind: &str, state_key: Option<&str>, content: Option<&str>) -> Result<Self, String> {
         let content: Value =
-            content.map_or(Ok(Value::Null), serde_json::from_str).map_err(|_| "the content is no JSON".to_owned())?;
-        let said = |field: &str, most: usize| -> Result<String, String> {
+            content.map_or(Ok(Value::Null), serde_json::from_str).map_err(|_| "the content is not JSON".to_owned())?;
+        let field_text = |field: &str, most: usize| -> Result<String, String> {
             match content.get(field) {
-                // A name may be taken away.
+                // A name may be removed.
                 None | Some(Value::Null) => Ok(String::new()),
                 Some(Value::String(text)) => Ok(text.chars().filter(|c| !c.is_control()).take(most).collect()),
-                Some(_) => Err(format!("{field} is no text")),
+                Some(_) => Err(format!("{field} is not a string")),
             }
         };
         match (kind, state_key) {
             ("m.room.member", Some(who)) => {
-                let membership = content.get("membership").and_then(Value::as_str).ok_or("membership is no text")?;
+                let membership =
+                    content.get("membership").and_then(Value::as_str).ok_or("membership is not a string")?;
                 if !is_user_id(who) {
-                    return Err("the state key is no user".to_owned());
+                    return Err("the state key is not a user id".to_owned());
                 }
                 let membership = membership.parse().map_err(|error: UnknownMembership| error.to_string())?;
                 Ok(Self::Member { who: who.to_owned(), membership })
             }
-            ("m.room.member", None) => Err("a membership without a state key".to_owned()),
-            ("m.room.name", Some("")) => said("name", 255).map(Self::Name),
-            ("m.room.topic", Some("")) => said("topic", 1_000).map(Self::Topic),
+            ("m.room.member", None) => Err("a member event without a state key".to_owned()),
+            ("m.room.name", Some("")) => field_text("name", 255).map(Self::Name),
+            ("m.room.topic", Some("")) => field_text("topic", 1_000).map(Self::Topic),
             ("m.room.message" | "m.room.encrypted" | "m.sticker" | "m.reaction", None) => Ok(Self::Spoken),
             _ => Ok(Self::Nothing),
         }
@@ -219,7 +219,7 @@ fn is_user_id(text: &str) -> bool {
     text.strip_prefix('@').and_then(|rest| rest.split_once(':')).is_some_and(|(_, server)| !server.is_empty())
 }
 
-/// The username of a chat user of this homeserver.
+/// Username of a chat user of this homeserver. `None` for users of other servers.
 pub(super) fn localpart<'a>(matrix_user: &'a str, server_name: &str) -> Option<&'a str> {
     let (localpart, server) = matrix_user.strip_prefix('@')?.split_once(':')?;
     (server == server_name).then_some(localpart)
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_mirror_reads_is_kept() {
+    fn keeps_only_required_content() {
         let member = Pushed::read(&event(&json!({})));
         assert_eq!(member.content.as_deref(), Some(r#"{"membership":"join"}"#));
         assert_eq!(member.sent_at.unix_timestamp(), 1_700_000_000);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_has_a_fault_and_keeps_its_name() {
+    fn unreadable_event_has_fault_and_keeps_its_id() {
         for change in [
             json!({"room_id": null}),
             json!({"sender": ""}),
@@ -271,12 +271,12 @@ mod tests {
         for nameless in [event(&json!({"event_id": 5})), "[]".to_owned(), "5".to_owned(), "null".to_owned()] {
             let pushed = Pushed::read(&nameless);
             assert!(pushed.fault.is_some() && pushed.event_id.starts_with("unnamed:"), "{nameless}");
-            assert_eq!(Pushed::read(&nameless).event_id, pushed.event_id, "the same when it comes again");
+            assert_eq!(Pushed::read(&nameless).event_id, pushed.event_id, "stable across pushes");
         }
     }
 
     #[test]
-    fn what_events_mean() {
+    fn event_effect_depends_on_type_and_content() {
         let of = |kind, key, content: Value| Meaning::of(kind, key, Some(&content.to_string()));
         let member = |membership| of("m.room.member", Some("@b:s"), json!({"membership": membership}));
         let is = |membership| Ok(Meaning::Member { who: "@b:s".to_owned(), membership });
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn only_users_of_this_homeserver_have_accounts() {
+    fn localpart_requires_this_homeserver() {
         assert_eq!(localpart("@ada:example.org", "example.org"), Some("ada"));
         assert_eq!(localpart("@ada:example.org.evil", "example.org"), None);
         assert_eq!(localpart("@ada:example.org:8448", "example.org"), None);
@@ -309,14 +309,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_event_makes_the_mirror_panic(raw in ".*", kind in ".*", key in proptest::option::of(".*"), content in ".*") {
+        fn no_event_causes_panic(raw in ".*", kind in ".*", key in proptest::option::of(".*"), content in ".*") {
             let pushed = Pushed::read(&raw);
             prop_assert!(!pushed.event_id.is_empty());
             let _ = Meaning::of(&kind, key.as_deref(), Some(&content));
         }
 
         #[test]
-        fn what_is_read_can_be_stored(event_id in any::<String>(), kind in any::<String>(), millis in any::<i64>()) {
+        fn parsed_event_can_be_stored(event_id in any::<String>(), kind in any::<String>(), millis in any::<i64>()) {
             let raw = event(&json!({"event_id": event_id, "type": kind, "origin_server_ts": millis}));
             let pushed = Pushed::read(&raw);
             for text in [&pushed.event_id, &pushed.kind, &pushed.matrix_room, &pushed.sender] {

@@ -1,4 +1,4 @@
-//! Keeping what the homeserver pushes, applying it, and comparing the result with the homeserver.
+//! Stores pushed events, applies them, and compares the result with the homeserver.
 
 use std::{
     collections::HashMap,
@@ -33,45 +33,46 @@ use crate::{
     },
     identity::{
         account_deletion::hooks::Memberships,
-        accounts::{self, Behind},
-        operators::{self, Operator, service::Deed},
+        accounts::{self, UsernameOwners},
+        operators::{self, Operator, service::Action},
     },
 };
 
-/// How many events are applied in one transaction.
+/// Number of events applied in one transaction.
 const AT_ONCE: i64 = 500;
 
-/// How long what the service was told by an answer outweighs what is pushed. By then the push of it has come, or was lost.
+/// Time for which a membership confirmed by a response takes precedence over pushes. By then, its own push has arrived
+/// or was lost.
 const AWAITED_FOR: time::Duration = time::Duration::seconds(60);
 
-/// How many rooms are compared at once. The homeserver has other things to do.
+/// Number of rooms compared concurrently, which limits the load on the homeserver.
 const COMPARED_AT_ONCE: usize = 4;
 
-/// How many in a row, before it is asked again who is to do it.
+/// Number of rooms compared in one call, before the lease of the worker is checked again.
 const COMPARED_IN_A_ROW: i64 = 16;
 
-/// How often the homeserver is looked at. Often enough to see it away during the quickest restart, which takes it more
-/// than a second.
-const LOOKED_AT_EVERY: Duration = Duration::from_millis(400);
+/// Interval between checks of the homeserver. Short enough to detect the fastest restart, which takes more than a
+/// second.
+const CHECKED_EVERY: Duration = Duration::from_millis(400);
 
-/// How often in a row it must not answer to have been away.
+/// Number of failed checks in a row that count as an outage.
 const MISSED: u32 = 2;
 
-/// Longer than that without a look at the homeserver, and nobody knows what it went through: it may have been restarted.
+/// Longest normal time between recorded checks. After a longer gap, the homeserver may have restarted unnoticed.
 const GAP: time::Duration = time::Duration::seconds(15);
 
-/// How often a look at it is noted.
-const NOTED_EVERY: Duration = Duration::from_secs(5);
+/// Interval at which a successful check is recorded.
+const RECORDED_EVERY: Duration = Duration::from_secs(5);
 
-/// When rooms are compared every day, by UTC.
+/// Time of the daily comparison, in UTC.
 const NIGHTLY_AT: time::Time = time::macros::time!(03:30);
 
-/// The mark under which a comparison is asked for.
+/// Name of the mark with the time of the latest requested comparison.
 const COMPARE: &str = "compare";
-/// The mark under which the homeserver was last seen.
+/// Name of the mark with the time of the latest successful check.
 const SEEN: &str = "seen";
 
-/// What is known of the rooms.
+/// Service that keeps memberships equal to the homeserver's state.
 #[derive(Clone)]
 pub struct MembershipSync {
     inner: Arc<Inner>,
@@ -81,79 +82,71 @@ struct Inner {
     db: PgPool,
     chat: Chat,
     config: Matrix,
-    /// The service's own chat user, who is no member.
+    /// Matrix id of the bot, which does not count as a member.
     bot: String,
     clock: Arc<dyn Clock>,
     outbox_written: Arc<Notify>,
-    /// Notified when something came in here.
+    /// Notified when this process has stored events.
     arrived: Notify,
 }
 
-/// A membership that the service was told of by the homeserver's answer.
+/// A membership that the homeserver confirmed in a response.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfirmedMembership<'a> {
-    /// Where.
     pub room: RoomId,
-    /// Who.
     pub user: UserId,
-    /// What they are to it.
     pub membership: Membership,
-    /// The event that says so; none where there was nothing to say.
+    /// Member event of the change; `None` if the user was not in the room.
     pub event_id: Option<&'a str>,
-    /// Whose invitation it is.
+    /// Sender of the invitation.
     pub invited_by: Option<UserId>,
 }
 
-/// How the mirror stands.
+/// State of the membership sync.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// How many events wait.
+    /// Number of events that are not applied yet.
     pub waiting: i64,
-    /// Since when the oldest does.
+    /// Arrival time of the oldest event that is not applied yet.
     pub waiting_since: Option<OffsetDateTime>,
-    /// How many were set aside.
+    /// Number of events that were set aside.
     pub set_aside: i64,
-    /// When the homeserver last pushed something.
+    /// Arrival time of the latest event.
     pub last_received: Option<OffsetDateTime>,
-    /// All rooms were compared since then.
+    /// All rooms were compared at or after this time.
     pub compared_since: Option<OffsetDateTime>,
 }
 
-/// An event that nobody could do anything with.
+/// An event that could not be read or applied.
 #[derive(Clone, Debug)]
 pub struct SetAside {
-    /// Its name.
     pub event_id: String,
-    /// Where it happened.
+    /// The homeserver's id of the room.
     pub matrix_room: String,
-    /// What kind it is.
+    /// Matrix event type, for example `m.room.member`.
     pub kind: String,
-    /// Who sent it.
     pub sender: String,
-    /// What is kept of it.
+    /// Stored part of the content.
     pub content: Option<String>,
-    /// What is wrong with it.
+    /// Reason why it was set aside.
     pub fault: String,
-    /// When it came.
     pub received_at: OffsetDateTime,
 }
 
-/// Why a comparison was not made.
+/// Reason why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
-    /// The homeserver.
     #[error(transparent)]
     Homeserver(#[from] matrix_appservice::Error),
-    /// The database.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// The stored id of the room is none.
-    #[error("`{0}` is no room")]
+    /// The stored room id is invalid.
+    #[error("`{0}` is not a room id")]
     NoRoom(String),
 }
 
 impl CompareError {
-    /// Whether the next room would fare no better.
+    /// Whether the cause would make the comparison of other rooms fail too.
     fn concerns_all_rooms(&self) -> bool {
         use matrix_appservice::Error;
         match self {
@@ -162,7 +155,7 @@ impl CompareError {
                 Error::Unreachable(_)
                     | Error::Failing { .. }
                     | Error::Busy { .. }
-                    | Error::Resting { .. }
+                    | Error::BreakerOpen { .. }
                     | Error::WrongToken(_)
             ),
             Self::Database(_) => true,
@@ -171,12 +164,12 @@ impl CompareError {
     }
 }
 
-/// Somebody, as a room sees them.
+/// A member of a room.
 #[derive(Clone, Copy, Debug)]
 enum Who<'a> {
-    /// With an account here.
+    /// A user with an account here.
     User(UserId),
-    /// Without: of another server, or by a name that is nobody's any more.
+    /// A user without an account: on another server, or with a username that is no longer in use.
     Remote(&'a str),
 }
 
@@ -187,13 +180,12 @@ impl Memberships for MembershipSync {
 }
 
 impl MembershipSync {
-    /// Whether a caller shows the homeserver's token. How long the comparison takes says nothing about the token.
-    pub(super) fn is_homeserver(&self, shown: &str) -> bool {
+    /// Checks the homeserver's token in constant time.
+    pub(super) fn is_homeserver(&self, presented: &str) -> bool {
         let token = self.inner.config.hs_token.as_ref();
-        token.is_some_and(|token| token.inner().expose_secret().as_bytes().ct_eq(shown.as_bytes()).into())
+        token.is_some_and(|token| token.inner().expose_secret().as_bytes().ct_eq(presented.as_bytes()).into())
     }
 
-    /// The mirror in this database.
     pub fn new(core: &Core, chat: Chat, config: &Matrix) -> Self {
         let Core { db, clock, outbox_written, .. } = core.clone();
         let config = config.clone();
@@ -201,7 +193,7 @@ impl MembershipSync {
         Self { inner: Arc::new(Inner { db, chat, config, bot, clock, outbox_written, arrived: Notify::new() }) }
     }
 
-    /// Keeps what was pushed. What is known already is not kept twice.
+    /// Stores pushed events. Events with a known id are skipped.
     pub(super) async fn receive(&self, events: &[Pushed]) -> sqlx::Result<()> {
         if events.is_empty() {
             return Ok(());
@@ -211,25 +203,25 @@ impl MembershipSync {
         let faulty = events.iter().filter(|event| event.fault.is_some()).count() as u64;
         metrics::counter!("matchday_mirror_events_total", "outcome" => "received").increment(kept);
         if faulty > 0 {
-            tracing::error!(faulty, "the homeserver pushed events that cannot be read; they are set aside");
+            tracing::error!(faulty, "unreadable events from the homeserver were set aside");
             metrics::counter!("matchday_mirror_events_total", "outcome" => "set_aside").increment(faulty);
         }
         inner.arrived.notify_one();
         Ok(())
     }
 
-    /// Waits until something was received here.
+    /// Waits until this process has stored events.
     pub async fn arrived(&self) {
         self.inner.arrived.notified().await;
     }
 
-    /// Applies what waits, in the order in which it came; returns how many events that were.
+    /// Applies all waiting events in the order of their arrival. Returns their number.
     pub async fn apply_waiting(&self) -> sqlx::Result<usize> {
         let mut total = 0;
         loop {
             let applied = match self.apply(AT_ONCE).await {
-                Err(error) if !database::is_passing(&error) => {
-                    tracing::warn!(%error, "a batch of pushed events could not be applied; they are tried one by one");
+                Err(error) if !database::is_transient(&error) => {
+                    tracing::warn!(%error, "batch of pushed events failed; applying them one by one");
                     self.apply_singly(AT_ONCE).await?
                 }
                 outcome => outcome?,
@@ -241,7 +233,7 @@ impl MembershipSync {
         }
     }
 
-    /// One at a time, so that one that cannot be applied harms no other: it is set aside.
+    /// Applies events one at a time, so that an event that cannot be applied is set aside without affecting others.
     async fn apply_singly(&self, most: i64) -> sqlx::Result<usize> {
         let mut done = 0;
         while i64::try_from(done).unwrap_or(i64::MAX) < most && self.apply_next().await? {
@@ -250,7 +242,7 @@ impl MembershipSync {
         Ok(done)
     }
 
-    /// Applies the next event, or sets that very one aside; returns whether there was one.
+    /// Applies the next event or sets it aside. Returns whether there was one.
     async fn apply_next(&self) -> sqlx::Result<bool> {
         let mut tx = self.inner.db.begin().await?;
         store::lock(&mut tx).await?;
@@ -262,12 +254,12 @@ impl MembershipSync {
                 attempt.commit().await?;
                 applied
             }
-            Err(error) if database::is_passing(&error) => return Err(error),
+            Err(error) if database::is_transient(&error) => return Err(error),
             Err(error) => {
                 attempt.rollback().await?;
-                let fault = set_aside(event, format!("it cannot be applied: {error}"));
+                let fault = set_aside(event, format!("applying it failed: {error}"));
                 store::settle(&mut tx, std::slice::from_ref(&fault)).await?;
-                Applied { settled: vec![fault], told: false }
+                Applied { settled: vec![fault], has_messages: false }
             }
         };
         tx.commit().await?;
@@ -289,16 +281,16 @@ impl MembershipSync {
         Ok(waiting.len())
     }
 
-    /// Applies events in a transaction of the caller's.
+    /// Applies events in the caller's transaction.
     async fn apply_in(&self, connection: &mut PgConnection, waiting: &[Waiting]) -> sqlx::Result<Applied> {
         let rooms: Vec<&str> = waiting.iter().map(|event| event.matrix_room.as_str()).collect();
         let rooms = store::rooms(connection, &rooms).await?;
         let names = self.names_in(waiting);
-        let Behind { users, departed } = accounts::behind(connection, &names).await?;
+        let UsernameOwners { users, departed } = accounts::username_owners(connection, &names).await?;
         let mut batch = Batch { users, ..Batch::default() };
         let (mut settled, mut forgotten) = (Vec::with_capacity(waiting.len()), Vec::new());
         for event in waiting {
-            // Whoever is gone for good leaves no trace, not even of how they left.
+            // No event of a deleted account is kept, not even the event of the user leaving the room.
             let ids = [Some(event.sender.as_str()), event.state_key.as_deref()];
             if ids.into_iter().flatten().filter_map(|id| self.username(id)).any(|name| departed.contains(name)) {
                 forgotten.push(event.id);
@@ -323,12 +315,12 @@ impl MembershipSync {
         outbox::enqueue(connection, &batch.messages).await?;
         store::settle(connection, &settled).await?;
         store::forget_events(connection, &forgotten).await?;
-        Ok(Applied { settled, told: !batch.messages.is_empty() })
+        Ok(Applied { settled, has_messages: !batch.messages.is_empty() })
     }
 
-    /// Takes note of what was applied and is committed now.
+    /// Notifies the outbox and counts the outcomes, after the commit.
     fn conclude(&self, applied: &Applied) {
-        if applied.told {
+        if applied.has_messages {
             self.inner.outbox_written.notify_one();
         }
         for outcome in ["applied", "ignored", "set_aside"] {
@@ -337,7 +329,7 @@ impl MembershipSync {
         }
     }
 
-    /// Those whom the events speak of, by their usernames.
+    /// Usernames of the users that the events refer to.
     fn names_in<'a>(&self, events: &'a [Waiting]) -> Vec<&'a str> {
         let mut names: Vec<&str> = events
             .iter()
@@ -361,7 +353,7 @@ impl MembershipSync {
         event: &Waiting,
         meaning: Meaning,
     ) -> sqlx::Result<()> {
-        // Clocks of other servers may be ahead; nothing happened after now.
+        // Clocks of other servers may be ahead, so times in the future are capped.
         let at = event.sent_at.min(self.inner.clock.now());
         let account = |id: &str| self.username(id).and_then(|name| batch.users.get(name).copied());
         match meaning {
@@ -371,9 +363,9 @@ impl MembershipSync {
                 let user = account(&who);
                 let who = user.map_or(Who::Remote(&who), Who::User);
                 let by_bot = event.sender == self.inner.bot;
-                let told = Source::Pushed { event_id: &event.event_id, at, invited_by, by_bot };
-                let learnt = self.learn(connection, room, who, membership, told).await?;
-                if let (true, Some(user), Some(sender)) = (learnt, user, invited_by)
+                let source = Source::Pushed { event_id: &event.event_id, at, invited_by, by_bot };
+                let changed = self.record(connection, room, who, membership, source).await?;
+                if let (true, Some(user), Some(sender)) = (changed, user, invited_by)
                     && blocks::has_blocked(&mut *connection, user, sender).await?
                 {
                     let unwanted = Unwanted { room_id: room, user_id: user };
@@ -397,7 +389,7 @@ impl MembershipSync {
         Ok(())
     }
 
-    /// Calls a room what its moderators call it. What changes with its members is locked first, by everybody.
+    /// Applies a moderator's change of name or topic. The activity row is locked before the room's row, as everywhere.
     async fn rename(
         &self,
         connection: &mut PgConnection,
@@ -409,8 +401,8 @@ impl MembershipSync {
         store::rename(connection, room, name, topic).await
     }
 
-    /// Writes down what somebody is to a room; returns whether that is news.
-    async fn learn(
+    /// Records a membership. Returns whether it changed.
+    async fn record(
         &self,
         connection: &mut PgConnection,
         room: RoomId,
@@ -426,7 +418,7 @@ impl MembershipSync {
             Who::Remote(id) => store::remote_member(connection, room, id).await?,
         };
         let now = self.inner.clock.now();
-        if known.as_ref().is_some_and(|known| source.is_old_news(known, membership, now)) {
+        if known.as_ref().is_some_and(|known| source.is_outdated(known, membership, now)) {
             return Ok(false);
         }
         let before = known.as_ref().map(|known| known.membership);
@@ -452,28 +444,28 @@ impl MembershipSync {
         Ok(before != Some(membership))
     }
 
-    /// Takes note of a membership that the homeserver's answer told of, so that it shows at once and not when the push
-    /// of it comes. What is pushed until then is older.
-    pub async fn note(&self, told: ConfirmedMembership<'_>) -> sqlx::Result<()> {
+    /// Records a membership that the homeserver confirmed in a response, so that it is visible before its push arrives.
+    /// Until that push arrives, pushes of earlier events are ignored.
+    pub async fn note(&self, confirmed: ConfirmedMembership<'_>) -> sqlx::Result<()> {
         let mut tx = self.inner.db.begin().await?;
-        store::lock_room(&mut tx, told.room).await?;
-        let came = match told.event_id {
+        store::lock_room(&mut tx, confirmed.room).await?;
+        let outcome = match confirmed.event_id {
             Some(event_id) => store::outcome(&mut tx, event_id).await?,
             None => None,
         };
-        let awaits = match came {
-            // The push was faster, and newer ones may have followed it.
+        let awaits = match outcome {
+            // The push arrived before the response, and newer pushes may have followed it.
             Some(Some(outcome)) if outcome == "applied" => return Ok(()),
-            // It came before the room was known, and will not come again.
+            // The push arrived before the room's id was stored, and will not be repeated.
             Some(Some(_)) => None,
-            Some(None) | None => told.event_id,
+            Some(None) | None => confirmed.event_id,
         };
-        let source = Source::ConfirmedMembership { awaits, invited_by: told.invited_by };
-        self.learn(&mut tx, told.room, Who::User(told.user), told.membership, source).await?;
+        let source = Source::ConfirmedMembership { awaits, invited_by: confirmed.invited_by };
+        self.record(&mut tx, confirmed.room, Who::User(confirmed.user), confirmed.membership, source).await?;
         tx.commit().await
     }
 
-    /// Forgets where a user was who is gone for good, room by room.
+    /// Deletes the memberships of a user whose account was deleted, one room per transaction.
     async fn forget_user(&self, user: UserId) -> sqlx::Result<()> {
         for room in store::rooms_of(&self.inner.db, user).await? {
             let mut tx = self.inner.db.begin().await?;
@@ -488,43 +480,44 @@ impl MembershipSync {
         Ok(())
     }
 
-    /// Asks that all rooms be compared with the homeserver, soon.
-    pub async fn ask_for_comparison(&self) -> sqlx::Result<()> {
+    /// Requests a comparison of all rooms with the homeserver.
+    pub async fn request_comparison(&self) -> sqlx::Result<()> {
         store::set_mark(&self.inner.db, COMPARE, self.inner.clock.now()).await
     }
 
-    /// The same for an operator.
-    pub async fn ask_for_comparison_by(&self, operator: &Operator) -> sqlx::Result<()> {
+    /// Like [`Self::request_comparison`], and records the operator's action.
+    pub async fn request_comparison_by(&self, operator: &Operator) -> sqlx::Result<()> {
         let now = self.inner.clock.now();
         let mut tx = self.inner.db.begin().await?;
         store::set_mark(&mut *tx, COMPARE, now).await?;
-        operators::service::record(&mut tx, operator, &Deed::new("mirror.compare", "rooms"), now).await?;
+        operators::service::record(&mut tx, operator, &Action::new("memberships.compare", "rooms"), now).await?;
         tx.commit().await
     }
 
-    /// Notes that the homeserver is there. After it was away, or nobody looked for a while, pushes may have been lost with
-    /// it: then a comparison is asked for.
-    pub async fn saw_homeserver(&self, was_away: bool) -> sqlx::Result<()> {
+    /// Records a successful check of the homeserver. After an outage or a gap between checks, pushes may have been
+    /// lost, so it requests a comparison.
+    pub async fn record_check(&self, was_down: bool) -> sqlx::Result<()> {
         let inner = &*self.inner;
         let now = inner.clock.now();
         let before = store::mark(&inner.db, SEEN).await?;
-        if was_away || before.is_some_and(|before| now - before > GAP) {
-            tracing::info!("the homeserver was out of sight: rooms are compared with it");
+        if was_down || before.is_some_and(|before| now - before > GAP) {
+            tracing::info!("comparison of all rooms requested after a gap in homeserver checks");
             store::set_mark(&inner.db, COMPARE, now).await?;
         }
         store::set_mark(&inner.db, SEEN, now).await
     }
 
-    /// Compares some rooms that are due, the liveliest first; returns how many. None are due any more at 0.
+    /// Compares some rooms that are due, most recently active first. Returns their number, which is 0 when none are
+    /// due.
     pub async fn compare_some(&self) -> sqlx::Result<usize> {
         let inner = &*self.inner;
-        let Some(homeserver) = inner.chat.homeserver().filter(|homeserver| !homeserver.is_resting()) else {
+        let Some(homeserver) = inner.chat.homeserver().filter(|homeserver| !homeserver.is_breaker_open()) else {
             return Ok(0);
         };
         let now = inner.clock.now();
         let nightly = if now.time() < NIGHTLY_AT { now - time::Duration::DAY } else { now }.replace_time(NIGHTLY_AT);
-        let asked = store::mark(&inner.db, COMPARE).await?;
-        let due = asked.map_or(nightly, |asked| asked.max(nightly));
+        let requested = store::mark(&inner.db, COMPARE).await?;
+        let due = requested.map_or(nightly, |requested| requested.max(nightly));
         let rooms = store::uncompared(&inner.db, due, COMPARED_IN_A_ROW).await?;
         let mut compared = 0;
         for some in rooms.chunks(COMPARED_AT_ONCE) {
@@ -532,15 +525,15 @@ impl MembershipSync {
             for (outcome, Uncompared { room, .. }) in outcomes.into_iter().zip(some) {
                 match outcome {
                     Ok(true) => compared += 1,
-                    // Later, when what waits has been applied.
+                    // Retried after the waiting events of the room have been applied.
                     Ok(false) => {}
                     Err(CompareError::Database(error)) => return Err(error),
                     Err(error) => {
-                        tracing::warn!(%error, room = room.0, "a room was not compared with the homeserver");
+                        tracing::warn!(%error, room = room.0, "comparison of a room with the homeserver failed");
                         if error.concerns_all_rooms() {
                             return Ok(compared);
                         }
-                        // It must not keep the others from their turn; its own comes again tomorrow.
+                        // Mark it as compared, so that it does not delay other rooms. It is due again tomorrow.
                         store::note_compared(&inner.db, *room, now).await?;
                         compared += 1;
                     }
@@ -550,7 +543,8 @@ impl MembershipSync {
         Ok(compared)
     }
 
-    /// Brings what is known of a room in line with the homeserver; returns whether that could be done now.
+    /// Corrects the stored state of a room according to the homeserver. Returns false if events of the room are still
+    /// waiting.
     async fn compare(
         &self,
         homeserver: &matrix_appservice::Homeserver,
@@ -563,7 +557,7 @@ impl MembershipSync {
         }
         let id = MatrixRoomId::parse(matrix_id.as_str()).map_err(|_| CompareError::NoRoom(matrix_id.clone()))?;
         let members = homeserver.members(&id).await?;
-        // A stand is called what the service calls it.
+        // The service sets the name and topic of a stand.
         let (name, topic) =
             if is_stand { (None, None) } else { (homeserver.room_name(&id).await?, homeserver.room_topic(&id).await?) };
         let mut tx = inner.db.begin().await?;
@@ -574,7 +568,7 @@ impl MembershipSync {
             return Ok(false);
         }
         let names: Vec<&str> = members.iter().filter_map(|member| self.username(member.user_id.as_str())).collect();
-        let Behind { users, departed } = accounts::behind(&mut tx, &names).await?;
+        let UsernameOwners { users, departed } = accounts::username_owners(&mut tx, &names).await?;
         let (mut known_users, mut known_remotes) = store::members(&mut tx, room).await?;
         let mut corrected = 0_u64;
         for member in &members {
@@ -591,61 +585,61 @@ impl MembershipSync {
             };
             if known.is_none_or(|known| known.membership != membership) {
                 let source = Source::Compared { began };
-                corrected += u64::from(self.learn(&mut tx, room, who, membership, source).await?);
+                corrected += u64::from(self.record(&mut tx, room, who, membership, source).await?);
             }
         }
         let gone = known_users.into_keys().map(Who::User);
         let remotes: Vec<String> = known_remotes.into_keys().collect();
         for who in gone.chain(remotes.iter().map(|id| Who::Remote(id))) {
             let source = Source::Compared { began };
-            corrected += u64::from(self.learn(&mut tx, room, who, Membership::Leave, source).await?);
+            corrected += u64::from(self.record(&mut tx, room, who, Membership::Leave, source).await?);
         }
         store::rename(&mut tx, room, name.as_deref(), topic.as_deref()).await?;
         store::recount(&mut tx, room, began).await?;
         tx.commit().await?;
         if corrected > 0 {
-            tracing::info!(room = room.0, corrected, "memberships were other ones on the homeserver");
+            tracing::info!(room = room.0, corrected, "memberships corrected after comparison with the homeserver");
         }
         metrics::counter!("matchday_mirror_corrections_total").increment(corrected);
         metrics::counter!("matchday_mirror_comparisons_total").increment(1);
         Ok(true)
     }
 
-    /// Asks the homeserver to push what it holds back for us. Returns whether it could.
-    pub async fn ask_for_pushes(&self) -> bool {
+    /// Makes the homeserver push its queued events. Returns whether the ping succeeded.
+    pub async fn request_pushes(&self) -> bool {
         let inner = &*self.inner;
         let (Some(homeserver), Some(token)) = (inner.chat.homeserver(), &inner.config.push_token) else { return true };
         let transaction = format!("matchday-{}", inner.clock.now().unix_timestamp());
         match homeserver.ping(&inner.config.push_id, token.inner(), &transaction).await {
             Ok(took) => {
-                tracing::debug!(took = ?took, "the homeserver reaches us");
+                tracing::debug!(took = ?took, "homeserver ping succeeded");
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "the homeserver was not asked to push");
+                tracing::warn!(%error, "homeserver ping failed");
                 false
             }
         }
     }
 
-    /// Watches the homeserver: asks it to push at the beginning, whenever it comes back, and once a minute. Pushes that
-    /// failed it tries again ever more rarely; and one that was restarted meanwhile does not begin to before something
-    /// new happens.
+    /// Checks the homeserver continuously. Requests pushes at the start, after failed checks, and once a minute:
+    /// Synapse retries failed pushes at growing intervals, and after a restart it does not retry them until a new event
+    /// occurs.
     pub async fn watch(&self, closing: tokio_util::sync::CancellationToken) {
         let Some(homeserver) = self.inner.chat.homeserver() else { return };
-        let (mut missed, mut asked, mut noted) = (0_u32, None::<Instant>, None::<Instant>);
+        let (mut missed, mut pinged, mut recorded) = (0_u32, None::<Instant>, None::<Instant>);
         let since = |then: Option<Instant>, pause: Duration| then.is_none_or(|then| then.elapsed() > pause);
         loop {
-            if homeserver.is_there().await {
-                let was_away = missed >= MISSED;
-                if was_away || since(noted, NOTED_EVERY) {
-                    match self.saw_homeserver(was_away).await {
-                        Ok(()) => noted = Some(Instant::now()),
-                        Err(error) => tracing::warn!(%error, "nobody noted that the homeserver is there"),
+            if homeserver.is_available().await {
+                let was_down = missed >= MISSED;
+                if was_down || since(recorded, RECORDED_EVERY) {
+                    match self.record_check(was_down).await {
+                        Ok(()) => recorded = Some(Instant::now()),
+                        Err(error) => tracing::warn!(%error, "homeserver check was not recorded"),
                     }
                 }
-                if missed > 0 || since(asked, Duration::from_mins(1)) {
-                    asked = self.ask_for_pushes().await.then(Instant::now);
+                if missed > 0 || since(pinged, Duration::from_mins(1)) {
+                    pinged = self.request_pushes().await.then(Instant::now);
                 }
                 missed = 0;
             } else {
@@ -653,23 +647,21 @@ impl MembershipSync {
             }
             tokio::select! {
                 () = closing.cancelled() => return,
-                () = tokio::time::sleep(LOOKED_AT_EVERY) => {}
+                () = tokio::time::sleep(CHECKED_EVERY) => {}
             }
         }
     }
 
-    /// How the mirror stands.
     pub async fn status(&self) -> sqlx::Result<Status> {
         store::status(&self.inner.db).await
     }
 
-    /// The newest events that were set aside.
+    /// Events that were set aside, newest first.
     pub async fn set_aside(&self, most: i64) -> sqlx::Result<Vec<SetAside>> {
         store::set_aside(&self.inner.db, most).await
     }
 
-    /// Removes what was said more than an hour ago, other events after a week, and those that were set aside after a
-    /// month.
+    /// Deletes message events after an hour, other events after a week, and events that were set aside after a month.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
         let now = self.inner.clock.now();
         let ago = |time: time::Duration| now - time;
@@ -679,14 +671,14 @@ impl MembershipSync {
     }
 }
 
-/// What became of a batch of events.
+/// Result of applying a batch of events.
 struct Applied {
     settled: Vec<Settled>,
-    /// Whether there are messages for others.
-    told: bool,
+    /// Whether outbox messages were written.
+    has_messages: bool,
 }
 
-/// What a batch of events adds up to.
+/// Accumulated effects of a batch of events.
 #[derive(Default)]
 struct Batch {
     users: HashMap<String, UserId>,
@@ -695,28 +687,30 @@ struct Batch {
     messages: Vec<Message>,
 }
 
-/// How the mirror learns of a membership.
+/// Source of a membership change.
 #[derive(Clone, Copy)]
 enum Source<'a> {
-    /// By a push.
+    /// A push from the homeserver.
     Pushed { event_id: &'a str, at: OffsetDateTime, invited_by: Option<UserId>, by_bot: bool },
-    /// By the answer to a call of ours; the push of it may be still to come.
+    /// The response to a call of ours. Its push may still follow.
     ConfirmedMembership { awaits: Option<&'a str>, invited_by: Option<UserId> },
-    /// By asking who is there; `began` before asking.
+    /// A comparison; `began` is the time before the request.
     Compared { began: OffsetDateTime },
 }
 
 impl Source<'_> {
-    /// Whether more is known already.
-    fn is_old_news(self, known: &Known, membership: Membership, now: OffsetDateTime) -> bool {
+    /// Whether newer information is already stored.
+    fn is_outdated(self, known: &Known, membership: Membership, now: OffsetDateTime) -> bool {
         match self {
-            // The bot invites nobody who is there, except to follow themselves under another name.
+            // The bot invites a member only to add their renamed chat account. That invitation must not replace the
+            // membership.
             Self::Pushed { by_bot: true, .. }
                 if (known.membership, membership) == (Membership::Join, Membership::Invite) =>
             {
                 true
             }
-            // What happened after the service was told is newer, also if the push of that was lost.
+            // While the push of a confirmed change is expected, pushes of earlier events are outdated. A later event
+            // counts even if the expected push was lost.
             Self::Pushed { event_id, at, .. } => {
                 known.awaits.as_deref().is_some_and(|awaited| awaited != event_id)
                     && at <= known.changed_at
@@ -740,6 +734,6 @@ impl From<matrix_appservice::Membership> for Membership {
 }
 
 fn set_aside(event: &Waiting, fault: String) -> Settled {
-    tracing::error!(event = event.event_id, fault, "a pushed event is set aside");
+    tracing::error!(event = event.event_id, fault, "pushed event set aside");
     Settled { id: event.id, outcome: "set_aside", fault: Some(fault) }
 }

@@ -1,5 +1,3 @@
-//! The SQL of the mirror.
-
 use std::collections::HashMap;
 
 use sqlx::{PgConnection, PgExecutor};
@@ -8,13 +6,13 @@ use web::ids::{RoomId, UserId};
 
 use super::rules::{Membership, Pushed};
 
-/// Whoever changes what the mirror knows from the inbox does it alone: events of one room keep their order.
+/// Allows only one transaction at a time to apply events from the inbox, so that the events of a room keep their order.
 pub(super) async fn lock(connection: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday mirror', 0))").fetch_one(connection).await?;
     Ok(())
 }
 
-/// Keeps events that are not known yet; returns how many those are.
+/// Inserts events with a new id. Returns their number.
 pub(super) async fn receive(
     executor: impl PgExecutor<'_>,
     events: &[Pushed],
@@ -52,7 +50,7 @@ pub(super) async fn receive(
     Ok(inserted.rows_affected())
 }
 
-/// An event that waits.
+/// An event that is not applied yet.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) id: i64,
@@ -76,7 +74,7 @@ pub(super) async fn waiting(connection: &mut PgConnection, most: i64) -> sqlx::R
     .await
 }
 
-/// What became of an event that waited.
+/// Outcome of an event.
 #[derive(Clone, Debug)]
 pub(super) struct Settled {
     pub(super) id: i64,
@@ -100,7 +98,7 @@ pub(super) async fn settle(connection: &mut PgConnection, settled: &[Settled]) -
     Ok(())
 }
 
-/// Deletes events as if they had never come.
+/// Deletes events without a trace.
 pub(super) async fn forget_events(connection: &mut PgConnection, ids: &[i64]) -> sqlx::Result<()> {
     if !ids.is_empty() {
         sqlx::query!("delete from chat_inbox where id = any($1)", ids).execute(connection).await?;
@@ -108,7 +106,7 @@ pub(super) async fn forget_events(connection: &mut PgConnection, ids: &[i64]) ->
     Ok(())
 }
 
-/// The rooms that a user is known in.
+/// Rooms in which a user has a membership of any kind.
 pub(super) async fn rooms_of(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<RoomId>> {
     sqlx::query_scalar!(r#"select room_id as "room_id: RoomId" from room_members where user_id = $1"#, user.0)
         .fetch_all(executor)
@@ -122,12 +120,12 @@ pub(super) async fn forget_member(connection: &mut PgConnection, room: RoomId, u
     Ok(())
 }
 
-/// What became of an event, if it came: `Some(None)` while it waits.
+/// Outcome of an event, if it arrived: `Some(None)` while it waits.
 pub(super) async fn outcome(connection: &mut PgConnection, event_id: &str) -> sqlx::Result<Option<Option<String>>> {
     sqlx::query_scalar!("select outcome from chat_inbox where event_id = $1", event_id).fetch_optional(connection).await
 }
 
-/// Whether events of a room wait.
+/// Whether events of a room are waiting.
 pub(super) async fn is_waiting(connection: &mut PgConnection, matrix_room: &str) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
         r#"select exists (select from chat_inbox where outcome is null and matrix_room = $1) as "waits!""#,
@@ -137,7 +135,7 @@ pub(super) async fn is_waiting(connection: &mut PgConnection, matrix_room: &str)
     .await
 }
 
-/// The rooms that the homeserver knows by these ids.
+/// Our rooms with these homeserver ids.
 pub(super) async fn rooms(connection: &mut PgConnection, matrix_ids: &[&str]) -> sqlx::Result<HashMap<String, RoomId>> {
     let rows = sqlx::query!(
         r#"select id as "id: RoomId", matrix_id as "matrix_id!" from rooms where matrix_id = any($1)"#,
@@ -148,7 +146,7 @@ pub(super) async fn rooms(connection: &mut PgConnection, matrix_ids: &[&str]) ->
     Ok(rows.into_iter().map(|row| (row.matrix_id, row.id)).collect())
 }
 
-/// Makes changes of one room's members take turns, until the transaction ends. Returns whether there is such a room.
+/// Serialises membership changes of one room until the transaction ends. Returns whether the room exists.
 pub(super) async fn lock_room(connection: &mut PgConnection, room: RoomId) -> sqlx::Result<bool> {
     let found = sqlx::query_scalar!("select room_id from room_activity where room_id = $1 for update", room.0)
         .fetch_optional(connection)
@@ -156,7 +154,7 @@ pub(super) async fn lock_room(connection: &mut PgConnection, room: RoomId) -> sq
     Ok(found.is_some())
 }
 
-/// What is known of a member.
+/// Stored state of a member.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) membership: Membership,
@@ -202,12 +200,12 @@ fn decode(error: super::rules::UnknownMembership) -> sqlx::Error {
     sqlx::Error::Decode(error.into())
 }
 
-/// What is to be known of a member.
+/// New state of a member.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change<'a> {
     pub(super) membership: Membership,
     pub(super) invited_by: Option<UserId>,
-    /// When they joined, if they did.
+    /// Time of the join, for a new member.
     pub(super) active_at: Option<OffsetDateTime>,
     pub(super) changed_at: OffsetDateTime,
     pub(super) awaits: Option<&'a str>,
@@ -266,13 +264,13 @@ pub(super) async fn add_to_count(connection: &mut PgConnection, room: RoomId, st
     Ok(())
 }
 
-/// Whoever has joined needs no place kept.
+/// Releases the reserved seat of a user who has joined.
 pub(super) async fn free_seat(connection: &mut PgConnection, room: RoomId, user: UserId) -> sqlx::Result<()> {
     sqlx::query!("delete from seats where user_id = $1 and room_id = $2", user.0, room.0).execute(connection).await?;
     Ok(())
 }
 
-/// Rooms in which somebody spoke, and when last.
+/// Updates the last activity of rooms.
 pub(super) async fn note_activity(
     connection: &mut PgConnection,
     spoken: &[(RoomId, OffsetDateTime)],
@@ -291,7 +289,8 @@ pub(super) async fn note_activity(
     Ok(())
 }
 
-/// Who spoke where, and when last. Once a minute is often enough: it is only asked who was active in a week.
+/// Updates the last activity of members, at most once a minute. This is precise enough, because queries only
+/// distinguish activity within a week.
 pub(super) async fn note_speakers(
     connection: &mut PgConnection,
     spoken: &[(UserId, RoomId, OffsetDateTime)],
@@ -313,7 +312,7 @@ pub(super) async fn note_speakers(
     Ok(())
 }
 
-/// Calls a room something else. Names of a match's rooms are the service's to give.
+/// Renames a room. Stands are skipped, because the service names them.
 pub(super) async fn rename(
     connection: &mut PgConnection,
     room: RoomId,
@@ -332,7 +331,7 @@ pub(super) async fn rename(
     Ok(())
 }
 
-/// Everybody who is something to a room: users and others.
+/// All users and remote users with a membership other than leave.
 pub(super) async fn members(
     connection: &mut PgConnection,
     room: RoomId,
@@ -358,7 +357,7 @@ pub(super) async fn members(
     Ok((users.collect::<sqlx::Result<_>>()?, remote.collect::<sqlx::Result<_>>()?))
 }
 
-/// Counts the members anew, and notes when they were compared.
+/// Recounts the members and records the time of the comparison.
 pub(super) async fn recount(connection: &mut PgConnection, room: RoomId, now: OffsetDateTime) -> sqlx::Result<()> {
     let here = sqlx::query_scalar!(
         r#"select count(*) as "count!" from room_members where room_id = $1 and membership = 'join'"#,
@@ -383,15 +382,15 @@ pub(super) async fn recount(connection: &mut PgConnection, room: RoomId, now: Of
     Ok(())
 }
 
-/// A room that is to be compared with the homeserver.
+/// A room that is due for a comparison.
 pub(super) struct Uncompared {
     pub(super) room: RoomId,
     pub(super) matrix_id: String,
-    /// Whether it is one of a match's own.
+    /// Whether it is one of a match's own rooms.
     pub(super) is_stand: bool,
 }
 
-/// Rooms that were not compared with the homeserver since then, the liveliest first.
+/// Rooms not compared since `since`, most recently active first.
 pub(super) async fn uncompared(
     executor: impl PgExecutor<'_>,
     since: OffsetDateTime,
@@ -410,7 +409,7 @@ pub(super) async fn uncompared(
     .await
 }
 
-/// Notes that a room had its turn.
+/// Records that a room was compared.
 pub(super) async fn note_compared(
     executor: impl PgExecutor<'_>,
     room: RoomId,
@@ -422,7 +421,7 @@ pub(super) async fn note_compared(
     Ok(())
 }
 
-/// When something was last noted under a name.
+/// Time of the latest mark with this name.
 pub(super) async fn mark(executor: impl PgExecutor<'_>, name: &str) -> sqlx::Result<Option<OffsetDateTime>> {
     sqlx::query_scalar!("select at from mirror_marks where name = $1", name).fetch_optional(executor).await
 }
@@ -439,7 +438,6 @@ pub(super) async fn set_mark(executor: impl PgExecutor<'_>, name: &str, at: Offs
     Ok(())
 }
 
-/// How the mirror stands.
 pub(super) async fn status(executor: impl PgExecutor<'_>) -> sqlx::Result<super::service::Status> {
     sqlx::query_as!(
         super::service::Status,
@@ -466,8 +464,8 @@ pub(super) async fn set_aside(executor: impl PgExecutor<'_>, most: i64) -> sqlx:
     .await
 }
 
-/// Removes some events that were dealt with: what was said soon, because hearing of it again changes nothing; who came
-/// and went later, and what was set aside last.
+/// Deletes up to `most` handled events. Message events are deleted first, because applying them again changes nothing.
+/// Membership events are kept longer, and events that were set aside longest.
 pub(super) async fn sweep(
     executor: impl PgExecutor<'_>,
     said_before: OffsetDateTime,

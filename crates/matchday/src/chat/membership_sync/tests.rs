@@ -1,4 +1,4 @@
-//! What is pushed, through the router, without a homeserver: here the tests are it.
+//! Tests of pushes through the router. The tests take the role of the homeserver.
 
 use axum::body::Body;
 use http::{Request, header};
@@ -14,7 +14,7 @@ use crate::{
     testing::{TestApp, TestUser, unique},
 };
 
-/// A room that the homeserver knows, as if it had been made.
+/// A room with a homeserver id, as if it had been created.
 struct Stage<'a> {
     app: &'a TestApp,
     room: RoomId,
@@ -46,7 +46,7 @@ impl<'a> Stage<'a> {
         Self { app, room, matrix_id }
     }
 
-    /// An event of this room, named anew each time.
+    /// An event of this room with a new id.
     fn event(&self, kind: &str, sender: &str, content: &Value) -> Value {
         json!({"event_id": format!("${}", unique("e")), "room_id": self.matrix_id, "type": kind, "sender": sender,
                "origin_server_ts": millis(self.app.clock.now()), "content": content})
@@ -62,7 +62,7 @@ impl<'a> Stage<'a> {
         self.event("m.room.message", sender, &json!({"msgtype": "m.text", "body": "come on!"}))
     }
 
-    /// The room as a user's list shows it.
+    /// The room in a user's room list.
     async fn seen_by(&self, user: &TestUser<'_>) -> Value {
         let list = user.get("/api/auth/chat-rooms").await.expect(200);
         let rooms = list["data"].as_array().expect("a list");
@@ -83,8 +83,8 @@ impl<'a> Stage<'a> {
 
     async fn note(&self, user: UserId, membership: Membership, event: &Value) {
         let event_id = event["event_id"].as_str();
-        let told = ConfirmedMembership { room: self.room, user, membership, event_id, invited_by: None };
-        self.app.app.membership_sync.note(told).await.expect("noted");
+        let published = ConfirmedMembership { room: self.room, user, membership, event_id, invited_by: None };
+        self.app.app.membership_sync.note(published).await.expect("noted");
     }
 }
 
@@ -121,7 +121,7 @@ async fn outcomes(app: &TestApp) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn only_the_homeserver_is_heard() {
+async fn only_homeserver_can_push() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         let body = json!({"events": [stage.message("@a:elsewhere.example")]});
@@ -131,11 +131,11 @@ async fn only_the_homeserver_is_heard() {
         let refusal: Value = serde_json::from_slice(&wrong.bytes).expect("JSON");
         assert_eq!(refusal["errcode"], "M_FORBIDDEN");
         assert!(outcomes(app).await.is_empty());
-        // Nobody finds it where apps are.
+        // The public listener does not serve this endpoint.
         let public = app.send(transaction("1", Some(&hs_token(app)), &body)).await;
         assert_eq!(public.status.as_u16(), 404);
 
-        // Synapse takes an answer without JSON for a failure.
+        // Synapse treats a response without JSON as a failure.
         assert_eq!(send(Some(&hs_token(app))).await.expect(200), json!({}));
         for (method, path, status) in [
             ("POST", "/_matrix/app/v1/ping", 200),
@@ -145,21 +145,21 @@ async fn only_the_homeserver_is_heard() {
             for (token, status) in [(hs_token(app), status), ("wrong".to_owned(), 403)] {
                 let request = Request::builder().method(method).uri(path);
                 let request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
-                let answer = app.send_privately(request.body(Body::empty()).expect("a request")).await;
-                assert_eq!(answer.status.as_u16(), status, "{path}");
-                assert!(serde_json::from_slice::<Value>(&answer.bytes).is_ok(), "{path} answers JSON");
+                let response = app.send_privately(request.body(Body::empty()).expect("a request")).await;
+                assert_eq!(response.status.as_u16(), status, "{path}");
+                assert!(serde_json::from_slice::<Value>(&response.bytes).is_ok(), "{path} returns JSON");
             }
         }
         for nonsense in [json!([]), json!({}), json!({"events": 5}), json!("x")] {
-            let answer = app.send_privately(transaction("1", Some(&hs_token(app)), &nonsense)).await;
-            assert_eq!(answer.status.as_u16(), 400, "{nonsense}");
+            let response = app.send_privately(transaction("1", Some(&hs_token(app)), &nonsense)).await;
+            assert_eq!(response.status.as_u16(), 400, "{nonsense}");
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn who_comes_and_goes_is_counted_wherever_they_are_from() {
+async fn counts_local_and_remote_members() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         let user = app.user().await;
@@ -174,7 +174,7 @@ async fn who_comes_and_goes_is_counted_wherever_they_are_from() {
         .await;
         let seen = stage.seen_by(&user).await;
         assert_eq!((&seen["member_count"], &seen["is_joined"]), (&json!(2), &json!(true)));
-        // A new display name is a member event too.
+        // A new display name causes a member event too.
         app.push(&[stage.member(&here, "join"), stage.member("@bob:elsewhere.example", "join")]).await;
         assert_eq!(stage.count().await, 3);
         app.push(&[stage.member(&here, "leave"), stage.member("@ada:elsewhere.example", "ban")]).await;
@@ -190,7 +190,7 @@ async fn who_comes_and_goes_is_counted_wherever_they_are_from() {
 }
 
 #[tokio::test]
-async fn what_is_said_moves_a_room_up_and_is_not_kept() {
+async fn messages_update_activity_and_are_not_stored() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         let user = app.user().await;
@@ -205,7 +205,7 @@ async fn what_is_said_moves_a_room_up_and_is_not_kept() {
             assert!(activity().await > before, "{kind}");
         }
         let now = activity().await;
-        // The past does not undo the present, and nothing happens after now, whatever a server's clock says.
+        // An older event does not lower the last activity, and a time in the future is capped.
         let mut late = stage.message("@ada:elsewhere.example");
         late["origin_server_ts"] = json!(millis(app.clock.now()) - 3_600_000);
         let mut ahead = stage.message("@ada:elsewhere.example");
@@ -215,7 +215,7 @@ async fn what_is_said_moves_a_room_up_and_is_not_kept() {
         app.push(&[ahead]).await;
         assert_eq!(activity().await, now);
         assert!(now > opened);
-        // Who types, and what the bot announces, is no life.
+        // Typing and messages of the bot do not count as activity.
         app.clock.advance(time::Duration::minutes(5));
         let bot = format!("@{}:{}", app.app.config.matrix.bot, server(app));
         app.push(&[stage.message(&bot), stage.event("org.example.typing", &here, &json!({}))]).await;
@@ -234,7 +234,7 @@ async fn what_is_said_moves_a_room_up_and_is_not_kept() {
 }
 
 #[tokio::test]
-async fn events_are_known_by_their_own_names_and_not_by_their_transactions() {
+async fn events_are_deduplicated_by_event_id() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         let user = app.user().await;
@@ -247,14 +247,14 @@ async fn events_are_known_by_their_own_names_and_not_by_their_transactions() {
         };
         push("7", &[&join]).await;
         push("8", &[&leave]).await;
-        // An old transaction comes again.
+        // An old transaction is repeated.
         push("7", &[&join]).await;
         assert_eq!((stage.membership(user.id).await, stage.count().await), (Some(Membership::Leave), 0));
-        // An id comes again with other events.
+        // A transaction id is reused for other events.
         push("7", &[&stage.member(&here, "join")]).await;
         assert_eq!((stage.membership(user.id).await, stage.count().await), (Some(Membership::Join), 1));
         assert_eq!(outcomes(app).await.len(), 3);
-        // The same event twice in one transaction.
+        // One transaction contains the same event twice.
         let twice = stage.member(&here, "leave");
         push("9", &[&twice, &twice]).await;
         assert_eq!((outcomes(app).await.len(), stage.count().await), (4, 0));
@@ -263,7 +263,7 @@ async fn events_are_known_by_their_own_names_and_not_by_their_transactions() {
 }
 
 #[tokio::test]
-async fn poison_is_set_aside_and_harms_nothing_else() {
+async fn invalid_events_are_set_aside() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         let user = app.user().await;
@@ -291,7 +291,7 @@ async fn poison_is_set_aside_and_harms_nothing_else() {
             broken(json!({"content": {"membership": ["join"]}})),
             broken(json!({"content": {"membership": "owner"}})),
         ];
-        // A name that the database refuses, as if by a rule that the program does not know.
+        // The database rejects this name because of a constraint that the code does not check.
         sqlx::query("alter table rooms add constraint no_curse check (name <> 'curse')")
             .execute(app.owner())
             .await
@@ -303,12 +303,12 @@ async fn poison_is_set_aside_and_harms_nothing_else() {
         events.push(cursed);
         events.push(stage.member("@bob:elsewhere.example", "join"));
         app.push(&events).await;
-        assert_eq!(stage.count().await, 2, "what is good is applied");
+        assert_eq!(stage.count().await, 2, "valid events are applied");
         let status = app.app.membership_sync.status().await.expect("a status");
         assert_eq!((status.waiting, status.set_aside), (0, 15));
         let aside = app.app.membership_sync.set_aside(100).await.expect("a list");
         assert!(aside.iter().all(|event| !event.fault.is_empty()), "{aside:?}");
-        // It may come again, as it does after a failure, and stays where it is.
+        // A repeated push of the events, as after a failure, changes nothing.
         app.push(&events).await;
         assert_eq!(app.app.membership_sync.status().await.expect("a status").set_aside, 15);
         assert_eq!(stage.count().await, 2);
@@ -316,9 +316,9 @@ async fn poison_is_set_aside_and_harms_nothing_else() {
     .await;
 }
 
-/// Two processes that meet the same poison set that one aside, and not what comes after it.
+/// Processes that fail on the same event set aside that event and not the one after it.
 #[tokio::test]
-async fn of_several_who_apply_nobody_sets_aside_what_is_good() {
+async fn concurrent_workers_set_aside_only_invalid_events() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         sqlx::query("alter table rooms add constraint no_curse check (name <> 'curse')")
@@ -347,7 +347,7 @@ async fn of_several_who_apply_nobody_sets_aside_what_is_good() {
 }
 
 #[tokio::test]
-async fn a_hundred_large_events_fit_into_a_transaction() {
+async fn transaction_fits_hundred_large_events() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         let large = json!({"body": "x".repeat(60_000)});
@@ -360,7 +360,7 @@ async fn a_hundred_large_events_fit_into_a_transaction() {
 }
 
 #[tokio::test]
-async fn rooms_of_others_are_passed_over() {
+async fn events_of_unknown_rooms_are_ignored() {
     TestApp::run(async |app| {
         let mut stranger = Stage::new(app).await.message("@a:elsewhere.example");
         stranger["room_id"] = json!("!unknown:elsewhere.example");
@@ -372,7 +372,7 @@ async fn rooms_of_others_are_passed_over() {
 }
 
 #[tokio::test]
-async fn what_the_service_did_itself_shows_at_once_and_older_pushes_do_not_undo_it() {
+async fn older_pushes_do_not_undo_confirmed_memberships() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         let user = app.user().await.id;
@@ -382,22 +382,22 @@ async fn what_the_service_did_itself_shows_at_once_and_older_pushes_do_not_undo_
         assert_eq!((stage.membership(user).await, stage.count().await), (Some(Membership::Join), 1));
         stage.note(user, Membership::Leave, &leave).await;
         assert_eq!((stage.membership(user).await, stage.count().await), (Some(Membership::Leave), 0));
-        // Now the pushes come, one by one.
+        // The pushes arrive later, one by one.
         app.push(&[join]).await;
         assert_eq!((stage.membership(user).await, stage.count().await), (Some(Membership::Leave), 0));
         app.push(&[leave]).await;
         assert_eq!((stage.membership(user).await, stage.count().await), (Some(Membership::Leave), 0));
-        // What they do with a client afterwards counts again.
+        // Later changes by a chat client count again.
         app.push(&[stage.member(&here, "join")]).await;
         assert_eq!((stage.membership(user).await, stage.count().await), (Some(Membership::Join), 1));
 
-        // Pushes can also be faster than the answer.
+        // Pushes can arrive before the response.
         let (left, back) = (stage.member(&here, "leave"), stage.member(&here, "join"));
         app.push(&[left.clone(), back]).await;
         stage.note(user, Membership::Leave, &left).await;
         assert_eq!((stage.membership(user).await, stage.count().await), (Some(Membership::Join), 1));
 
-        // A push that was lost is not awaited for ever, and what happened later counts at once.
+        // A lost push does not block pushes forever, and later events count immediately.
         let earlier = stage.member(&here, "join");
         stage.note(user, Membership::Leave, &stage.member(&here, "leave")).await;
         app.clock.advance(time::Duration::seconds(1));
@@ -414,10 +414,10 @@ async fn what_the_service_did_itself_shows_at_once_and_older_pushes_do_not_undo_
     .await;
 }
 
-/// Any order of comings and goings, in batches of any size, some of them twice, by two processes at once: the last one of
-/// each counts.
+/// Random membership changes in batches of random size, partly repeated and applied by two processes at the same time.
+/// The last change of each user must win.
 #[tokio::test]
-async fn any_sequence_ends_as_its_last_events_say() {
+async fn any_event_sequence_ends_in_last_state() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         let mut people = vec!["@ada:elsewhere.example".to_owned(), "@bob:elsewhere.example".to_owned()];
@@ -458,14 +458,14 @@ async fn any_sequence_ends_as_its_last_events_say() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_nobodys_any_more_takes_nobody_out() {
+async fn old_username_leaving_does_not_remove_user() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         let user = app.user().await;
         let old = matrix_id(app, user.id).await;
         app.push(&[stage.member(&old, "join")]).await;
         user.post("/api/auth/update-user-info", json!({"username": "ada_obi"})).await.expect(200);
-        app.told().await;
+        app.published().await;
         let new = matrix_id(app, user.id).await;
         assert_ne!(old, new);
         app.push(&[stage.member(&new, "join"), stage.member(&old, "leave")]).await;
@@ -475,7 +475,7 @@ async fn a_name_that_is_nobodys_any_more_takes_nobody_out() {
 }
 
 #[tokio::test]
-async fn rooms_are_called_what_their_creators_call_them_but_a_matchs_are_not() {
+async fn pushed_name_renames_rooms_but_not_stands() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         let user = app.user().await;
@@ -493,7 +493,7 @@ async fn rooms_are_called_what_their_creators_call_them_but_a_matchs_are_not() {
         assert_eq!(seen["name"], "Derby");
         assert_eq!(seen["topic"].as_str().map(str::len), Some(1_000));
         let event = app.fixtures().a_match("m").put().await;
-        app.told().await;
+        app.published().await;
         sqlx::query("update rooms set stand = 1, creator_id = null, event_id = $2 where id = $1")
             .bind(stage.room)
             .bind(event)
@@ -507,7 +507,7 @@ async fn rooms_are_called_what_their_creators_call_them_but_a_matchs_are_not() {
 }
 
 #[tokio::test]
-async fn an_invitation_by_somebody_blocked_is_to_be_refused() {
+async fn invitation_from_blocked_user_is_declined() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         let (guest, host) = (app.user().await, app.user().await);
@@ -518,20 +518,20 @@ async fn an_invitation_by_somebody_blocked_is_to_be_refused() {
             event
         };
         app.push(&[invitation()]).await;
-        assert!(app.told().await.is_empty());
+        assert!(app.published().await.is_empty());
         app.push(&[stage.member(&at_guest, "leave")]).await;
         guest.post(&format!("/api/auth/blocks/{}", host.id), json!({})).await.expect(200);
-        app.told().await;
+        app.published().await;
         app.push(&[invitation()]).await;
-        let told = app.told().await;
-        assert_eq!(told.iter().map(|(subject, _)| subject.as_str()).collect::<Vec<_>>(), [UNWANTED]);
-        assert_eq!(told[0].1, json!({"room_id": stage.room, "user_id": guest.id}));
+        let published = app.published().await;
+        assert_eq!(published.iter().map(|(subject, _)| subject.as_str()).collect::<Vec<_>>(), [UNWANTED]);
+        assert_eq!(published[0].1, json!({"room_id": stage.room, "user_id": guest.id}));
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_was_dealt_with_is_swept_after_a_week_and_what_was_not_after_a_month() {
+async fn events_are_deleted_after_retention() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
         let join = stage.member("@a:elsewhere.example", "join");
@@ -539,7 +539,7 @@ async fn what_was_dealt_with_is_swept_after_a_week_and_what_was_not_after_a_mont
         app.clock.advance(time::Duration::minutes(59));
         assert_eq!(app.app.membership_sync.sweep().await.expect("swept"), 0);
         app.clock.advance(time::Duration::hours(1));
-        assert_eq!(app.app.membership_sync.sweep().await.expect("swept"), 1, "what was said, after an hour");
+        assert_eq!(app.app.membership_sync.sweep().await.expect("swept"), 1, "messages are deleted after an hour");
         app.clock.advance(time::Duration::days(8));
         assert_eq!(app.app.membership_sync.sweep().await.expect("swept"), 1);
         assert_eq!(outcomes(app).await, [("$poison".to_owned(), "set_aside".to_owned())]);
@@ -551,26 +551,26 @@ async fn what_was_dealt_with_is_swept_after_a_week_and_what_was_not_after_a_mont
 }
 
 #[tokio::test]
-async fn a_gap_asks_for_a_comparison_and_a_quiet_watch_does_not() {
+async fn only_gap_or_outage_requests_comparison() {
     TestApp::run(async |app| {
-        let asked = async || -> Option<OffsetDateTime> {
+        let requested = async || -> Option<OffsetDateTime> {
             sqlx::query_scalar("select at from mirror_marks where name = 'compare'")
                 .fetch_optional(&app.app.core.db)
                 .await
                 .expect("the marks")
         };
-        let mirror = &app.app.membership_sync;
-        mirror.saw_homeserver(false).await.expect("noted");
+        let sync = &app.app.membership_sync;
+        sync.record_check(false).await.expect("noted");
         app.clock.advance(time::Duration::seconds(10));
-        mirror.saw_homeserver(false).await.expect("noted");
-        assert_eq!(asked().await, None);
-        // Nobody looked for a while: no worker ran.
+        sync.record_check(false).await.expect("noted");
+        assert_eq!(requested().await, None);
+        // No worker ran for a while.
         app.clock.advance(time::Duration::seconds(20));
-        mirror.saw_homeserver(false).await.expect("noted");
-        assert_eq!(asked().await, Some(app.clock.now()));
+        sync.record_check(false).await.expect("noted");
+        assert_eq!(requested().await, Some(app.clock.now()));
         app.clock.advance(time::Duration::seconds(1));
-        mirror.saw_homeserver(true).await.expect("noted");
-        assert_eq!(asked().await, Some(app.clock.now()));
+        sync.record_check(true).await.expect("noted");
+        assert_eq!(requested().await, Some(app.clock.now()));
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! HTTP for safety.
+//! HTTP handlers for blocks and reports.
 
 use axum::{Json, extract::State, response::IntoResponse};
 use http::StatusCode;
@@ -26,13 +26,17 @@ impl From<ModerationError> for ApiError {
     fn from(error: ModerationError) -> Self {
         match error {
             ModerationError::NoSuchUser => Self::not_found("The user"),
-            ModerationError::NoSuchMessage => Self::invalid_field("event_id", "must be that of a message in this room"),
-            ModerationError::Oneself => Self::invalid_field("user", "must be somebody else"),
+            ModerationError::NoSuchMessage => Self::invalid_field("event_id", "must name a message in this room"),
+            ModerationError::SelfBlock => Self::invalid_field("user", "must name another user"),
             ModerationError::TooMany => {
-                Self::new(StatusCode::CONFLICT, "too_many_blocks", "You block too many users already.")
+                let message = "You have blocked too many users. Unblock another user first.";
+                Self::new(StatusCode::CONFLICT, "too_many_blocks", message)
             }
             ModerationError::InvalidLength => Self::invalid_field("for", "must be from one minute to ten years"),
-            ModerationError::AlreadySo => Self::new(StatusCode::CONFLICT, "already_so", "It is so already."),
+            ModerationError::Unchanged => {
+                let message = "The restriction is already in effect or already lifted.";
+                Self::new(StatusCode::CONFLICT, "already_restricted", message)
+            }
             ModerationError::Database(error) => error.into(),
             ModerationError::Message(error) => Self::internal(error),
         }
@@ -45,7 +49,7 @@ pub(super) struct BlockList {
     meta: PageMeta,
 }
 
-/// Somebody whom the caller has blocked.
+/// A user whom the caller has blocked.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BlockedUser)]
 struct BlockedItem {
@@ -63,68 +67,68 @@ impl From<Blocked> for BlockedItem {
     }
 }
 
-/// List whom the caller has blocked, the newest first.
+/// List the users whom the caller has blocked, newest first.
 #[utoipa::path(get, path = "/api/auth/blocks", tag = "Safety", security(("token" = [])),
     params(Paging), responses((status = 200, body = BlockList)))]
 pub(super) async fn list_blocks(
-    State(safety): State<Moderation>,
+    State(moderation): State<Moderation>,
     user: CurrentUser,
     Query(paging): Query<Paging>,
 ) -> Result<Json<BlockList>, ApiError> {
-    let (blocks, total) = safety.blocks(user.id, paging).await?;
+    let (blocks, total) = moderation.blocks(user.id, paging).await?;
     Ok(Json(BlockList { data: blocks.into_iter().map(BlockedItem::from).collect(), meta: paging.meta(total) }))
 }
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct BlockAnswer {
+pub(super) struct BlockResponse {
     #[schema(example = "This user is blocked.")]
     message: &'static str,
 }
 
 /// Block a user.
 ///
-/// Their predictions and rooms are not shown to the caller any more, their invitations are refused, and chat clients hide
-/// what they say.
+/// The caller no longer sees the user's predictions and rooms, the user's invitations are declined, and chat clients
+/// hide the user's messages.
 #[utoipa::path(post, path = "/api/auth/blocks/{user}", tag = "Safety", security(("token" = [])),
-    params(("user" = UserId, Path, description = "Whom to block")),
+    params(("user" = UserId, Path, description = "Id of the user to block")),
     responses(
-        (status = 200, body = BlockAnswer),
-        (status = 404, description = "There is no such user", body = ErrorBody),
-        (status = 409, description = "A thousand users are blocked already", body = ErrorBody),
-        (status = 422, description = "Nobody blocks themselves", body = ErrorBody),
-        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
+        (status = 200, body = BlockResponse),
+        (status = 404, description = "The user does not exist", body = ErrorBody),
+        (status = 409, description = "The caller has already blocked a thousand users", body = ErrorBody),
+        (status = 422, description = "The user is the caller", body = ErrorBody),
+        (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
     ))]
 pub(super) async fn block_user(
-    State(safety): State<Moderation>,
+    State(moderation): State<Moderation>,
     user: CurrentUser,
     Path(other): Path<UserId>,
-) -> Result<Json<BlockAnswer>, ApiError> {
-    permitted(safety.permit_block(user.id).await)?;
-    safety.block(user.id, other).await?;
-    Ok(Json(BlockAnswer { message: "This user is blocked." }))
+) -> Result<Json<BlockResponse>, ApiError> {
+    permitted(moderation.permit_block(user.id).await)?;
+    moderation.block(user.id, other).await?;
+    Ok(Json(BlockResponse { message: "This user is blocked." }))
 }
 
-/// Lift a block. That there is none is fine.
+/// Lift a block. Succeeds if the user is not blocked.
 #[utoipa::path(delete, path = "/api/auth/blocks/{user}", tag = "Safety", security(("token" = [])),
-    params(("user" = UserId, Path, description = "Whom to meet again")),
+    params(("user" = UserId, Path, description = "Id of the user to unblock")),
     responses(
-        (status = 200, body = BlockAnswer),
-        (status = 404, description = "That cannot be a user", body = ErrorBody),
-        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
+        (status = 200, body = BlockResponse),
+        (status = 404, description = "The id is not a valid user id", body = ErrorBody),
+        (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
     ))]
 pub(super) async fn unblock_user(
-    State(safety): State<Moderation>,
+    State(moderation): State<Moderation>,
     user: CurrentUser,
     Path(other): Path<UserId>,
-) -> Result<Json<BlockAnswer>, ApiError> {
-    permitted(safety.permit_block(user.id).await)?;
-    safety.unblock(user.id, other).await?;
-    Ok(Json(BlockAnswer { message: "This user is not blocked any more." }))
+) -> Result<Json<BlockResponse>, ApiError> {
+    permitted(moderation.permit_block(user.id).await)?;
+    moderation.unblock(user.id, other).await?;
+    Ok(Json(BlockResponse { message: "This user is no longer blocked." }))
 }
 
 #[derive(ToSchema)]
 pub(super) struct ReportedMessage {
-    /// The message, as the homeserver names it.
+    /// The homeserver's id of the message.
     #[schema(value_type = String, pattern = r"^\$[A-Za-z0-9._:/+-]+$", max_length = 255, example = "$Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg")]
     event_id: MessageId,
     #[schema(value_type = String, min_length = 1, max_length = 500, pattern = r"^[^\x00]*[^\s\x00][^\x00]*$", example = "Insults")]
@@ -135,32 +139,33 @@ from_body!(ReportedMessage { event_id, reason });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ReportAnswer {
-    #[schema(example = "Thank you. Somebody will look at it.")]
+    #[schema(example = "Thank you. A moderator will review the message.")]
     message: &'static str,
 }
 
-/// Report a message.
+/// Report a message to the operators.
 ///
-/// It is kept for the operators with what it says, also if its sender takes it back. Of an encrypted one only the sender
-/// and the time can be read, so let the reason say what it was. Reporting a message again changes nothing.
+/// The report keeps a copy of the message, even if the sender deletes it. The content of an encrypted message is not
+/// readable, so describe it in `reason`; sender and time are still kept. Reporting the same message again changes
+/// nothing.
 #[utoipa::path(post, path = "/api/auth/chat-rooms/{room}/reports", tag = "Safety", security(("token" = [])),
     params(RoomPath), request_body = ReportedMessage,
     responses(
-        (status = 200, description = "The caller has reported it before", body = ReportAnswer),
+        (status = 200, description = "The caller has already reported the message", body = ReportAnswer),
         (status = 201, body = ReportAnswer),
-        (status = 403, description = "A private room, and the caller is no member", body = ErrorBody),
-        (status = 404, description = "There is no such room", body = ErrorBody),
-        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
+        (status = 403, description = "The room is private and the caller is not a member", body = ErrorBody),
+        (status = 404, description = "The room does not exist", body = ErrorBody),
+        (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
     ))]
 pub(super) async fn report_message(
-    State(safety): State<Moderation>,
-    looked_at: ReadableRoom,
+    State(moderation): State<Moderation>,
+    readable: ReadableRoom,
     ValidJson(report): ValidJson<ReportedMessage>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let ReadableRoom { user, room } = looked_at;
-    permitted(safety.permit_report(user.id).await)?;
-    let is_new = safety.report(user.id, &room, &report.event_id, &report.reason).await?;
+    let ReadableRoom { user, room } = readable;
+    permitted(moderation.permit_report(user.id).await)?;
+    let is_new = moderation.report(user.id, &room, &report.event_id, &report.reason).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let answer = ReportAnswer { message: "Thank you. Somebody will look at it." };
-    Ok((status, Json(answer)))
+    let body = ReportAnswer { message: "Thank you. A moderator will review the message." };
+    Ok((status, Json(body)))
 }

@@ -1,4 +1,4 @@
-//! Moderation: operators ban and mute users, users block each other and report what was said to them.
+//! Moderation: operators ban and mute users; users block each other and report messages.
 
 mod handlers;
 pub mod rules;

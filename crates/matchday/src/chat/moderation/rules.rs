@@ -1,22 +1,21 @@
-//! What a report may hold, and how long restrictions last; no I/O.
+//! Validation of reports, and the duration of restrictions.
 
 use serde_json::Value;
 use time::OffsetDateTime;
 use web::fields::FromJson;
 
-/// Why something is reported: 1 to 500 characters.
+/// Reason of a report: 1 to 500 characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason(String);
 
 impl Reason {
-    /// In the reporter's words.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl FromJson for Reason {
-    const EXPECTED: &'static str = "must be a text of 1 to 500 characters";
+    const EXPECTED: &'static str = "must be a string of 1 to 500 characters";
 
     fn from_json(value: &Value) -> Option<Self> {
         let reason = value.as_str()?.trim();
@@ -25,19 +24,18 @@ impl FromJson for Reason {
     }
 }
 
-/// The homeserver's id of a message, like `$Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg`.
+/// The homeserver's id of a message, for example `$Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageId(String);
 
 impl MessageId {
-    /// As the homeserver says it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl FromJson for MessageId {
-    const EXPECTED: &'static str = "must be the id of a message, which begins with $";
+    const EXPECTED: &'static str = "must be a message id, which starts with $";
 
     fn from_json(value: &Value) -> Option<Self> {
         let id = value.as_str()?;
@@ -47,12 +45,12 @@ impl FromJson for MessageId {
     }
 }
 
-/// The longest time that a ban or mute with an end may last.
+/// Longest ban or mute that has an end.
 pub const LONGEST: time::Duration = time::Duration::days(3_650);
-/// The shortest one.
+/// Shortest ban or mute that has an end.
 pub const SHORTEST: time::Duration = time::Duration::minutes(1);
 
-/// When a restriction of this length ends, in whole seconds. `None` if it may not be that long or short.
+/// End of a restriction of this length, in whole seconds. Returns `None` if the length is out of range.
 pub(super) fn end(now: OffsetDateTime, length: std::time::Duration) -> Option<OffsetDateTime> {
     let length = time::Duration::try_from(length).ok().filter(|length| (SHORTEST..=LONGEST).contains(length))?;
     (now + length).replace_nanosecond(0).ok()
@@ -76,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_and_message_ids() {
+    fn reasons_and_message_ids_are_validated() {
         for (reason, valid) in
             [(json!("spam"), true), (json!(" "), false), (json!("x".repeat(501)), false), (json!(1), false)]
         {

@@ -1,4 +1,4 @@
-//! Restricting, blocking and reporting.
+//! Restrictions by operators, blocks between users, and reports.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,21 +34,21 @@ use crate::{
             },
             service::Accounts,
         },
-        operators::{self, Operator, service::Deed},
+        operators::{self, Operator, service::Action},
         sessions::service::Sessions,
     },
 };
 
-/// How many users somebody may block.
+/// Number of users that one user may block.
 const MOST_BLOCKS: i64 = 1_000;
 
-/// How many users' restrictions a worker lifts before it looks again.
+/// Number of users whose expired restrictions one run of the worker lifts.
 const LIFTED_AT_ONCE: i64 = 100;
 
-/// How much of a reported message is kept.
+/// Number of characters kept of a reported message.
 const EVIDENCE_LENGTH: usize = 10_000;
 
-/// Moderation.
+/// Service for restrictions, blocks and reports.
 #[derive(Clone)]
 pub struct Moderation {
     db: PgPool,
@@ -62,69 +62,62 @@ pub struct Moderation {
     outbox_written: Arc<Notify>,
 }
 
-/// Somebody whom the caller does not want to meet.
+/// A user whom the caller has blocked.
 #[derive(Clone, Debug)]
 pub struct Blocked {
-    /// Who.
     pub id: UserId,
-    /// What they are called.
     pub username: String,
-    /// Since when.
+    /// Time of the block.
     pub created_at: OffsetDateTime,
 }
 
-/// A message that was reported.
+/// A user's report of a message.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// To close it by.
     pub id: i64,
-    /// Who reported it.
+    /// Username of the user who reported the message.
     pub reporter: String,
-    /// Where it was said.
+    /// Name of the room.
     pub room: String,
-    /// Which message.
+    /// The homeserver's id of the message.
     pub event_id: String,
-    /// Why.
     pub reason: String,
-    /// Who said it.
+    /// Matrix user id of the message's sender.
     pub sender: Option<String>,
-    /// What was said, as the homeserver has it.
+    /// JSON content of the message, as returned by the homeserver.
     pub content: Option<String>,
-    /// When it was reported.
+    /// Time of the report.
     pub created_at: OffsetDateTime,
 }
 
-/// Why something was not done.
+/// Reason why a moderation action failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ModerationError {
-    /// There is no such user.
-    #[error("there is no such user")]
+    #[error("the user does not exist")]
     NoSuchUser,
-    /// Nobody blocks themselves.
-    #[error("nobody blocks themselves")]
-    Oneself,
-    /// They block too many already.
-    #[error("too many users are blocked already")]
+    /// The caller tried to block themselves.
+    #[error("users cannot block themselves")]
+    SelfBlock,
+    /// The caller has blocked the maximum number of users.
+    #[error("the user has blocked too many users")]
     TooMany,
-    /// It is so already.
-    #[error("it is so already")]
-    AlreadySo,
-    /// A restriction may not be that long or short.
-    #[error("a restriction lasts from one minute to ten years")]
+    /// The restriction is already in effect or already lifted.
+    #[error("the restriction is already in effect or already lifted")]
+    Unchanged,
+    /// The length of the restriction is out of range.
+    #[error("a restriction must last from one minute to ten years")]
     InvalidLength,
-    /// There is no such message in the room.
-    #[error("there is no such message")]
+    /// The room has no such message.
+    #[error("the message does not exist")]
     NoSuchMessage,
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// A message could not be written.
+    /// An outbox message could not be serialised.
     #[error(transparent)]
     Message(#[from] serde_json::Error),
 }
 
 impl Moderation {
-    /// Moderation in this database.
     pub fn new(
         core: &Core,
         chat: Chat,
@@ -137,7 +130,7 @@ impl Moderation {
         Self { db, chat, accounts, sessions, restricted_phones, limiter, leniency, clock, outbox_written }
     }
 
-    /// Who that is: an id, or a username.
+    /// Resolves a user id or username.
     pub async fn user(&self, named: &str) -> Result<UserId, ModerationError> {
         let found = match named.parse::<UserId>() {
             Ok(id) => self.accounts.find(id).await?,
@@ -146,7 +139,7 @@ impl Moderation {
         found.map(|account| account.id).ok_or(ModerationError::NoSuchUser)
     }
 
-    /// Restricts somebody without an end, or lets them do again what they might not. Who did it and why is kept.
+    /// Applies a restriction without an end, or lifts one. The operator and the reason are recorded.
     pub async fn restrict(
         &self,
         user: UserId,
@@ -156,7 +149,8 @@ impl Moderation {
         self.restrict_for(user, restriction, None, operator).await
     }
 
-    /// The same; a ban or mute with a length ends by itself. Banning or muting again sets a new end.
+    /// Like [`Self::restrict`], with an optional length after which a ban or mute expires. Repeating a ban or mute sets
+    /// a new end.
     pub async fn restrict_for(
         &self,
         user: UserId,
@@ -181,7 +175,7 @@ impl Moderation {
             Restriction::Unmute => store::set_muted(&mut tx, user, None, now).await?,
         };
         if !changed {
-            return Err(ModerationError::AlreadySo);
+            return Err(ModerationError::Unchanged);
         }
         if let Some(account) = accounts::find(&mut *tx, user, now).await? {
             self.restricted_phones.update_in(&mut tx, &account).await?;
@@ -189,12 +183,12 @@ impl Moderation {
         let noted = Noted { action: restriction.name(), reason: &operator.reason, operator: &operator.name, until };
         accounts::note_restriction(&mut tx, user, &noted, now).await?;
         let key = format!("user:{user}");
-        let deed = Deed::new(restriction.deed(), key);
-        let deed = match until.and_then(|until| until.format(&Rfc3339).ok()) {
-            Some(until) => deed.with(json!({"until": until})),
-            None => deed,
+        let action = Action::new(restriction.action(), key);
+        let action = match until.and_then(|until| until.format(&Rfc3339).ok()) {
+            Some(until) => action.with(json!({"until": until})),
+            None => action,
         };
-        operators::service::record(&mut tx, operator, &deed, now).await?;
+        operators::service::record(&mut tx, operator, &action, now).await?;
         outbox::enqueue(&mut tx, &changes(user, &[restriction])?).await?;
         tx.commit().await?;
         self.sessions.forget_all();
@@ -203,60 +197,61 @@ impl Moderation {
         Ok(())
     }
 
-    /// Lifts bans and mutes whose time is over, so that chat and other processes learn of it; returns of how many users.
-    /// The API compares with the clock itself, and does not wait for this.
+    /// Lifts expired bans and mutes, so that the homeserver and other processes are notified. Returns the number of
+    /// users. The API does not depend on this: it checks the end of a restriction itself.
     pub async fn lift_ended(&self) -> Result<usize, ModerationError> {
         let mut lifted = 0;
         for user in store::ended(&self.db, self.clock.now(), LIFTED_AT_ONCE).await? {
             let now = self.clock.now();
             let mut tx = self.db.begin().await?;
             accounts::lock(&mut tx, user).await?;
-            // Another worker, or an operator, may have been faster.
+            // Another worker or an operator may have lifted it already.
             let (ban, mute) = store::lift_ended(&mut tx, user, now).await?;
-            let over = [(ban, Restriction::Unban), (mute, Restriction::Unmute)];
-            let over: Vec<Restriction> = over.into_iter().filter_map(|(over, lifts)| over.then_some(lifts)).collect();
-            if over.is_empty() {
+            let ends = [(ban, Restriction::Unban), (mute, Restriction::Unmute)];
+            let expired: Vec<Restriction> =
+                ends.into_iter().filter_map(|(ended, lift)| ended.then_some(lift)).collect();
+            if expired.is_empty() {
                 continue;
             }
-            for restriction in &over {
-                let reason = "The time was over.";
+            for restriction in &expired {
+                let reason = "The restriction expired.";
                 let noted = Noted { action: restriction.name(), reason, operator: SERVICE, until: None };
                 accounts::note_restriction(&mut tx, user, &noted, now).await?;
             }
-            outbox::enqueue(&mut tx, &changes(user, &over)?).await?;
+            outbox::enqueue(&mut tx, &changes(user, &expired)?).await?;
             tx.commit().await?;
             lifted += 1;
             self.sessions.forget_all();
             self.outbox_written.notify_one();
-            for restriction in over {
+            for restriction in expired {
                 metrics::counter!("matchday_restrictions_total", "action" => restriction.name()).increment(1);
             }
         }
         Ok(lifted)
     }
 
-    /// Forgets phones whose restrictions are over, and erases reports of senders who deleted their account long enough ago;
-    /// returns how many.
+    /// Deletes restricted phones whose restrictions have expired, and erases reports that were kept long enough after
+    /// the sender's account deletion. Returns the number of changed rows.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
         let (db, now) = (&self.db, self.clock.now());
         let phones = database::sweep(|most| store::sweep_phones(db, now, most)).await?;
         let unknown = store::count_phones_without_key(db, &self.restricted_phones.key_versions()).await?;
         if unknown > 0 {
-            tracing::warn!(phones = unknown, "restricted phones are under keys that codes.keys no longer has");
+            tracing::warn!(phones = unknown, "restricted phones use keys that are missing in codes.keys");
         }
         let reports = database::sweep(|most| store::erase_reports(db, now, most)).await?;
         Ok(phones + reports)
     }
 
-    /// Somebody was restricted, here or elsewhere: tokens that were checked before may be another matter now.
+    /// Handles a restriction change from any process: clears the session cache, because cached checks may be outdated.
     pub fn heard(&self) {
         self.sessions.forget_all();
     }
 
-    /// Keeps somebody out of a user's sight.
+    /// Blocks `other` for `user` and declines pending invitations from `other`.
     pub async fn block(&self, user: UserId, other: UserId) -> Result<(), ModerationError> {
         if user == other {
-            return Err(ModerationError::Oneself);
+            return Err(ModerationError::SelfBlock);
         }
         if self.accounts.find(other).await?.is_none() {
             return Err(ModerationError::NoSuchUser);
@@ -268,7 +263,7 @@ impl Moderation {
                 return Err(ModerationError::TooMany);
             }
             let mut messages = vec![ignored(user, other)?];
-            // Also invitations that are there already are not wanted any more.
+            // Pending invitations from the blocked user are declined too.
             for room_id in store::invitations_by(&mut tx, user, other).await? {
                 let unwanted = Unwanted { room_id, user_id: user };
                 messages.push(Message::new(UNWANTED, format!("user:{user}"), &unwanted)?);
@@ -280,7 +275,6 @@ impl Moderation {
         Ok(())
     }
 
-    /// Lets a user meet somebody again.
     pub async fn unblock(&self, user: UserId, other: UserId) -> Result<(), ModerationError> {
         let mut tx = self.db.begin().await?;
         accounts::lock(&mut tx, user).await?;
@@ -292,7 +286,7 @@ impl Moderation {
         Ok(())
     }
 
-    /// Whom a user has blocked, and how many there are.
+    /// A page of the users whom a user has blocked, and the total.
     pub async fn blocks(&self, user: UserId, paging: Paging) -> sqlx::Result<(Vec<Blocked>, i64)> {
         let mut connection = self.db.acquire().await?;
         let total = store::count_blocks(&mut connection, user).await?;
@@ -303,22 +297,23 @@ impl Moderation {
         Ok((blocked.into_iter().filter_map(named).collect(), total))
     }
 
-    /// Takes from how often a user may block and unblock.
+    /// Charges one block or unblock to the user's rate limit.
     pub async fn permit_block(&self, user: UserId) -> Decision {
         let every = Duration::from_secs(5) / self.leniency;
         let limit = Limit { name: "block", burst: 60 * self.leniency, every };
         self.limiter.take(limit, &user.to_string()).await
     }
 
-    /// Takes from how often a user may report.
+    /// Charges one report to the user's rate limit.
     pub async fn permit_report(&self, user: UserId) -> Decision {
         let every = Duration::from_mins(1) / self.leniency;
         let limit = Limit { name: "report", burst: 20 * self.leniency, every };
         self.limiter.take(limit, &user.to_string()).await
     }
 
-    /// Keeps a report of a message, with what the homeserver has of it: its sender may take it back. While the homeserver
-    /// is away it is kept without. Returns whether it is the user's first of that message.
+    /// Stores a report with a copy of the message, because the sender may redact it. While the homeserver is
+    /// unavailable, the report is stored without the copy. Returns whether this is the user's first report of the
+    /// message.
     pub async fn report(
         &self,
         user: UserId,
@@ -350,31 +345,32 @@ impl Moderation {
             }
             Ok(None) => Err(ModerationError::NoSuchMessage),
             Err(error) => {
-                tracing::warn!(%error, "a report is kept without what was reported");
+                tracing::warn!(%error, "report stored without the message");
                 Ok(nothing)
             }
         }
     }
 
-    /// Reports that nobody has looked at, oldest first.
+    /// Open reports, oldest first.
     pub async fn open_reports(&self, most: i64) -> sqlx::Result<Vec<Report>> {
         store::open_reports(&self.db, most).await
     }
 
-    /// Closes a report; returns whether it was open. What the operator says is kept as its resolution.
+    /// Closes a report and stores the operator's reason as its resolution. Returns whether it was open.
     pub async fn close_report(&self, id: i64, operator: &Operator) -> sqlx::Result<bool> {
         let now = self.clock.now();
         let mut tx = self.db.begin().await?;
         if !store::close_report(&mut *tx, id, &operator.reason, now).await? {
             return Ok(false);
         }
-        operators::service::record(&mut tx, operator, &Deed::new("report.close", format!("report:{id}")), now).await?;
+        operators::service::record(&mut tx, operator, &Action::new("report.close", format!("report:{id}")), now)
+            .await?;
         tx.commit().await?;
         Ok(true)
     }
 }
 
-/// What is told when restrictions of a user changed: a fact for each, and work in chat.
+/// Messages about changed restrictions of a user: one fact for each, and work for the chat worker.
 fn changes(user: UserId, restrictions: &[Restriction]) -> serde_json::Result<Vec<Message>> {
     let key = format!("user:{user}");
     let fact = |restriction: &Restriction| {

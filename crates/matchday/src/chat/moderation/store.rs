@@ -1,5 +1,3 @@
-//! The SQL of safety.
-
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 use web::{
@@ -10,7 +8,8 @@ use web::{
 use super::service::Report;
 use crate::identity::accounts::restrictions::Term;
 
-/// Bans until then, or lets in again; returns whether that is a change. A ban that is over counts as none.
+/// Sets or lifts a ban. Returns whether the row changed. A new ban after an expired one starts now instead of keeping
+/// the old start.
 pub(super) async fn set_banned(
     connection: &mut PgConnection,
     user: UserId,
@@ -32,7 +31,8 @@ pub(super) async fn set_banned(
     Ok(changed.rows_affected() == 1)
 }
 
-/// Mutes until then, or lets speak again; returns whether that is a change. A mute that is over counts as none.
+/// Sets or lifts a mute. Returns whether the row changed. A new mute after an expired one starts now instead of keeping
+/// the old start.
 pub(super) async fn set_muted(
     connection: &mut PgConnection,
     user: UserId,
@@ -54,7 +54,7 @@ pub(super) async fn set_muted(
     Ok(changed.rows_affected() == 1)
 }
 
-/// Users with a ban or mute whose time is over, and that no worker has lifted yet.
+/// Users with an expired ban or mute that no worker has lifted yet.
 pub(super) async fn ended(executor: impl PgExecutor<'_>, now: OffsetDateTime, most: i64) -> sqlx::Result<Vec<UserId>> {
     sqlx::query_scalar!(
         r#"select user_id as "user_id!: UserId" from (
@@ -68,7 +68,7 @@ pub(super) async fn ended(executor: impl PgExecutor<'_>, now: OffsetDateTime, mo
     .await
 }
 
-/// Lifts what is over of a user's ban and mute; returns whether the ban was, and whether the mute was.
+/// Lifts a user's ban and mute if they have expired. Returns whether the ban and whether the mute was lifted.
 pub(super) async fn lift_ended(
     connection: &mut PgConnection,
     user: UserId,
@@ -97,14 +97,14 @@ pub(super) async fn lift_ended(
     Ok((before.ban, before.mute))
 }
 
-/// How many phones are hashed under none of these keys, and so restrict nobody.
+/// Number of restricted phones hashed with a key that is not among these versions. Their restrictions have no effect.
 pub(super) async fn count_phones_without_key(executor: impl PgExecutor<'_>, versions: &[i16]) -> sqlx::Result<i64> {
     sqlx::query_scalar!(r#"select count(*) as "count!" from restricted_phones where key_version <> all($1)"#, versions,)
         .fetch_one(executor)
         .await
 }
 
-/// Forgets some phones whose restrictions are over; returns how many.
+/// Deletes up to `most` phones whose restrictions have expired. Returns their number.
 pub(super) async fn sweep_phones(executor: impl PgExecutor<'_>, now: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
     let swept = sqlx::query!(
         "delete from restricted_phones
@@ -117,7 +117,7 @@ pub(super) async fn sweep_phones(executor: impl PgExecutor<'_>, now: OffsetDateT
     Ok(swept.rows_affected())
 }
 
-/// Erases sender and content of some reports whose time for that has come; returns how many.
+/// Erases sender and content of up to `most` reports that are due. Returns their number.
 pub(super) async fn erase_reports(executor: impl PgExecutor<'_>, now: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
     let erased = sqlx::query!(
         "update reports set sender = null, content = null, erase_at = null
@@ -130,7 +130,7 @@ pub(super) async fn erase_reports(executor: impl PgExecutor<'_>, now: OffsetDate
     Ok(erased.rows_affected())
 }
 
-/// Blocks somebody; returns whether they were not blocked before.
+/// Inserts a block. Returns whether it is new.
 pub(super) async fn block(
     connection: &mut PgConnection,
     user: UserId,
@@ -148,7 +148,7 @@ pub(super) async fn block(
     Ok(blocked.rows_affected() == 1)
 }
 
-/// Unblocks somebody; returns whether they were blocked.
+/// Deletes a block. Returns whether it existed.
 pub(super) async fn unblock(connection: &mut PgConnection, user: UserId, other: UserId) -> sqlx::Result<bool> {
     let unblocked = sqlx::query!("delete from blocks where user_id = $1 and blocked_id = $2", user.0, other.0)
         .execute(connection)
@@ -156,7 +156,7 @@ pub(super) async fn unblock(connection: &mut PgConnection, user: UserId, other: 
     Ok(unblocked.rows_affected() == 1)
 }
 
-/// The rooms to which one user invited another, who did not answer yet.
+/// Rooms with a pending invitation from `sender` to `user`.
 pub(super) async fn invitations_by(
     connection: &mut PgConnection,
     user: UserId,
@@ -178,7 +178,7 @@ pub(super) async fn count_blocks(connection: &mut PgConnection, user: UserId) ->
         .await
 }
 
-/// Whom a user has blocked and since when, the newest first.
+/// Users blocked by a user, with the time of the block, newest first.
 pub(super) async fn blocks(
     connection: &mut PgConnection,
     user: UserId,
@@ -196,7 +196,7 @@ pub(super) async fn blocks(
     Ok(rows.into_iter().map(|row| (row.id, row.created_at)).collect())
 }
 
-/// What the homeserver had of a message.
+/// Copy of a reported message from the homeserver.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Evidence {
     pub(super) sender: Option<String>,
@@ -204,7 +204,7 @@ pub(super) struct Evidence {
     pub(super) content: Option<String>,
 }
 
-/// Keeps a report; returns whether there was none of this user about this message.
+/// Inserts a report. Returns whether it is the user's first one about this message.
 pub(super) async fn report(
     executor: impl PgExecutor<'_>,
     user: UserId,
@@ -223,7 +223,7 @@ pub(super) async fn report(
         reason,
         evidence.sender,
         evidence.sent_at,
-        // PostgreSQL keeps everything but this.
+        // PostgreSQL text cannot contain NUL.
         evidence.content.as_ref().map(|content| content.replace('\0', "")),
         now,
     )
@@ -232,7 +232,7 @@ pub(super) async fn report(
     Ok(kept.rows_affected() == 1)
 }
 
-/// Reports that nobody has looked at, oldest first.
+/// Open reports, oldest first.
 pub(super) async fn open_reports(executor: impl PgExecutor<'_>, most: i64) -> sqlx::Result<Vec<Report>> {
     sqlx::query_as!(
         Report,
@@ -245,7 +245,7 @@ pub(super) async fn open_reports(executor: impl PgExecutor<'_>, most: i64) -> sq
     .await
 }
 
-/// Closes a report. Of a sender who deleted their account, nothing is kept any longer.
+/// Closes a report. Sender and content are erased if the sender has deleted their account.
 pub(super) async fn close_report(
     executor: impl PgExecutor<'_>,
     id: i64,

@@ -1,4 +1,4 @@
-//! Most of it with the real homeserver.
+//! Tests of moderation, most of them against a real homeserver.
 
 use Restriction::{Ban, Mute, Unban, Unmute};
 use axum::body::Body;
@@ -25,16 +25,16 @@ use crate::{
     testing::{Answer, TestApp, TestUser},
 };
 
-/// Somebody with an app and a chat client.
+/// A user with the app and a chat client.
 struct Fan<'a> {
     app: &'a TestApp,
     user: TestUser<'a>,
-    /// What the chat client has from the login.
+    /// Chat credentials from the login.
     chat: Value,
 }
 
 impl<'a> Fan<'a> {
-    /// Each number is somebody else.
+    /// Each number is a different user.
     async fn new(app: &'a TestApp, number: u32) -> Self {
         let (user, login) = app.log_in(&phone(number)).await;
         Self { app, user, chat: login["matrix_credentials"].clone() }
@@ -44,42 +44,42 @@ impl<'a> Fan<'a> {
         self.chat["user_id"].as_str().expect("an id")
     }
 
-    /// Asks the homeserver as a chat client does, past the service; returns status and body.
-    async fn ask(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
+    /// Calls the homeserver directly, like a chat client, and returns status and body.
+    async fn call(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
         let base = self.app.app.config.matrix.homeserver_url.as_ref().expect("a homeserver");
         let url = base.join(&format!("_matrix/client/v3/{path}")).expect("a URL");
         let token = self.chat["access_token"].as_str().expect("a token");
         let request = self.app.web.request(method.clone(), url).bearer_auth(token);
         let request = if method == Method::GET { request } else { request.json(&body) };
-        let answer = request.send().await.expect("an answer");
-        (answer.status().as_u16(), answer.json().await.expect("JSON"))
+        let response = request.send().await.expect("a response");
+        (response.status().as_u16(), response.json().await.expect("JSON"))
     }
 
-    /// Says something in a room; returns the status, and what the message is called or why it was refused.
-    async fn say(&self, room: &str, words: &str) -> (u16, String) {
+    /// Sends a message to a room. Returns the status, and the message id or the error code.
+    async fn say(&self, room: &str, text: &str) -> (u16, String) {
         let path = format!("rooms/{room}/send/m.room.message/{}", crate::testing::unique("txn"));
-        let (status, body) = self.ask(Method::PUT, &path, json!({"msgtype": "m.text", "body": words})).await;
-        let told = if status == 200 { &body["event_id"] } else { &body["errcode"] };
-        (status, told.as_str().expect("a text").to_owned())
+        let (status, body) = self.call(Method::PUT, &path, json!({"msgtype": "m.text", "body": text})).await;
+        let result = if status == 200 { &body["event_id"] } else { &body["errcode"] };
+        (status, result.as_str().expect("a text").to_owned())
     }
 
-    /// The member event of somebody in a room that this one is in.
-    async fn member_event(&self, room: &str, whom: &Fan<'_>) -> Value {
-        let path = format!("rooms/{room}/state/m.room.member/{}?format=event", whom.matrix_id());
-        let (status, body) = self.ask(Method::GET, &path, Value::Null).await;
+    /// Member event of another user in a room that this user is in.
+    async fn member_event(&self, room: &str, other: &Fan<'_>) -> Value {
+        let path = format!("rooms/{room}/state/m.room.member/{}?format=event", other.matrix_id());
+        let (status, body) = self.call(Method::GET, &path, Value::Null).await;
         assert_eq!(status, 200, "{body}");
         body
     }
 
-    /// What somebody is to a room that this one is in.
-    async fn sees(&self, room: &str, whom: &Fan<'_>) -> String {
-        self.member_event(room, whom).await["content"]["membership"].as_str().expect("a membership").to_owned()
+    /// Membership of another user in a room that this user is in.
+    async fn sees(&self, room: &str, other: &Fan<'_>) -> String {
+        self.member_event(room, other).await["content"]["membership"].as_str().expect("a membership").to_owned()
     }
 
-    /// Whom the homeserver hides from this one.
+    /// Users on this user's ignore list on the homeserver.
     async fn ignored(&self) -> Vec<String> {
         let path = format!("user/{}/account_data/m.ignored_user_list", self.matrix_id());
-        match self.ask(Method::GET, &path, Value::Null).await {
+        match self.call(Method::GET, &path, Value::Null).await {
             (404, _) => Vec::new(),
             (_, list) => list["ignored_users"].as_object().expect("users").keys().cloned().collect(),
         }
@@ -90,12 +90,12 @@ impl<'a> Fan<'a> {
         opened["data"]["room_id"].as_str().expect("an id").to_owned()
     }
 
-    /// Does something with a room through the service.
+    /// Performs an action on a room through the service.
     async fn post(&self, room: &str, action: &str, body: Value) -> Answer {
         self.user.post(&format!("/api/auth/chat-rooms/{room}/{action}"), body).await
     }
 
-    /// The names of the rooms that the service lists, and how many it says there are.
+    /// Names of the rooms that the service lists, and the total.
     async fn lists(&self) -> (Vec<String>, i64) {
         let list = self.user.get("/api/auth/chat-rooms").await.expect(200);
         let names = list["data"].as_array().expect("a list").iter();
@@ -108,7 +108,7 @@ fn phone(number: u32) -> String {
     format!("+1415556{number:04}")
 }
 
-/// What the homeserver says to whoever is suspended there.
+/// Response of the homeserver to a suspended user.
 fn suspended() -> (u16, String) {
     (403, "M_USER_SUSPENDED".to_owned())
 }
@@ -117,10 +117,10 @@ async fn restrict(app: &TestApp, user: UserId, restriction: Restriction) {
     app.app.moderation.restrict(user, restriction, &Operator::new("ola", "spam")).await.expect("done");
 }
 
-/// Does what was left to workers, each piece twice, as it may come twice; returns the other messages.
+/// Handles the published work twice, because messages may be redelivered. Returns the subjects of the other messages.
 async fn work(app: &TestApp) -> Vec<String> {
     let mut others = Vec::new();
-    for (subject, payload) in app.told().await {
+    for (subject, payload) in app.published().await {
         if subject.starts_with("work.") {
             perform(app, &subject, &payload).await.expect("done");
             perform(app, &subject, &payload).await.expect("done again");
@@ -145,19 +145,19 @@ async fn perform(app: &TestApp, subject: &str, payload: &Value) -> Result<(), Fa
     }
 }
 
-/// Pushes an event as the homeserver does, and applies it.
+/// Pushes a Matrix event like the homeserver, and applies it.
 async fn push(app: &TestApp, event: &Value) {
-    // By then whatever the service did itself is no longer awaited.
+    // By then, the pushes of the service's own changes are no longer expected.
     app.clock.advance(Duration::minutes(2));
     let token = app.app.config.matrix.hs_token.as_ref().expect("a token").inner().expose_secret();
     let request = Request::put("/_matrix/app/v1/transactions/1").header("authorization", format!("Bearer {token}"));
     let body = Body::from(json!({"events": [event]}).to_string());
-    let answer = crate::router::private(&app.app).answer(request.body(body).expect("a request")).await;
-    assert_eq!(answer.status(), 200);
+    let response = crate::router::private(&app.app).answer(request.body(body).expect("a request")).await;
+    assert_eq!(response.status(), 200);
     assert_eq!(app.app.membership_sync.apply_waiting().await.expect("applied"), 1);
 }
 
-/// A room that the homeserver knows nothing of.
+/// Inserts a room that does not exist on the homeserver.
 async fn put_room(app: &TestApp, creator: UserId, name: &str) -> String {
     let matrix_id = format!("!{name}:matchday.localhost");
     sqlx::query(
@@ -175,13 +175,13 @@ async fn put_room(app: &TestApp, creator: UserId, name: &str) -> String {
     matrix_id
 }
 
-/// What is refused is refused as to somebody who is banned.
+/// Asserts the response that a banned user gets.
 #[track_caller]
-fn expect_banned(answer: Answer) {
-    assert_eq!(answer.expect(403)["code"], "account_suspended");
+fn expect_banned(response: Answer) {
+    assert_eq!(response.expect(403)["code"], "account_suspended");
 }
 
-/// Every operation that takes a token, also where it need not be given. What a path names is there.
+/// Every operation that accepts a token, including those with an optional one. Path parameters name existing objects.
 fn secured(room: &str, user: UserId, event: i64, session: i64) -> Vec<(Method, String)> {
     let api = serde_json::to_value(crate::router::description()).expect("JSON");
     let mut found = Vec::new();
@@ -196,7 +196,7 @@ fn secured(room: &str, user: UserId, event: i64, session: i64) -> Vec<(Method, S
                     part => part.to_owned(),
                 };
                 let filled = path.split('/').map(part).collect::<Vec<_>>().join("/");
-                assert!(!filled.contains('{'), "say above what to put into {path}");
+                assert!(!filled.contains('{'), "add the parameters of {path} to the list above");
                 found.push((Method::from_bytes(method.to_uppercase().as_bytes()).expect("a method"), filled));
             }
         }
@@ -206,8 +206,8 @@ fn secured(room: &str, user: UserId, event: i64, session: i64) -> Vec<(Method, S
 }
 
 #[tokio::test]
-async fn a_ban_refuses_every_request_and_ends_with_nothing_lost() {
-    // So long that nothing is looked up a second time by itself.
+async fn ban_refuses_every_request_until_lifted() {
+    // A long cache time, so that no session is read again because of its age.
     TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "1h")], async |app| {
         let event = app.fixtures().a_match("m").put().await;
         let (other, banned) = (app.user().await, app.user().await);
@@ -216,10 +216,10 @@ async fn a_ban_refuses_every_request_and_ends_with_nothing_lost() {
         let sessions = banned.get("/api/auth/sessions").await.expect(200);
         let session = sessions["data"][0]["id"].as_i64().expect("an id");
         restrict(app, banned.id, Ban).await;
-        let told = app.told().await;
-        assert_eq!(told[0], (CHANGED.to_owned(), json!({"user_id": banned.id, "action": "ban"})));
-        assert_eq!(told[1], (RESTRICTED.to_owned(), json!({"user_id": banned.id})));
-        perform(app, &told[1].0, &told[1].1).await.expect("without chat there is nothing to do");
+        let published = app.published().await;
+        assert_eq!(published[0], (CHANGED.to_owned(), json!({"user_id": banned.id, "action": "ban"})));
+        assert_eq!(published[1], (RESTRICTED.to_owned(), json!({"user_id": banned.id})));
+        perform(app, &published[1].0, &published[1].1).await.expect("no work if chat is disabled");
         for (method, path) in secured(&room, other.id, event, session) {
             for user in [&banned, &fresh] {
                 expect_banned(user.send(method.clone(), &path, Some("{}".to_owned())).await);
@@ -232,41 +232,41 @@ async fn a_ban_refuses_every_request_and_ends_with_nothing_lost() {
         for user in [&banned, &fresh] {
             user.get("/api/auth/me").await.expect(200);
         }
-        assert_eq!(work(app).await, [CHANGED], "and none of the refused requests told anybody anything");
+        assert_eq!(work(app).await, [CHANGED], "refused requests publish nothing");
     })
     .await;
 }
 
 #[tokio::test]
-async fn other_processes_hear_of_a_ban_and_of_its_end() {
+async fn other_processes_learn_of_ban_and_unban() {
     TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "1h")], async |app| {
         let user = app.user().await;
         let elsewhere = app.second(app.app.config.clone()).await.app;
         let public = crate::router::public(&elsewhere);
-        let ask = async || {
+        let status_of_me = async || {
             let request = Request::get("/api/auth/me").header("authorization", format!("Bearer {}", user.token));
             public.answer(request.body(Body::empty()).expect("a request")).await.status().as_u16()
         };
-        assert_eq!(ask().await, 200);
+        assert_eq!(status_of_me().await, 200);
         for (restriction, status) in [(Ban, 403), (Unban, 200)] {
             restrict(app, user.id, restriction).await;
-            assert_ne!(ask().await, status, "it remembers what was so");
+            assert_ne!(status_of_me().await, status, "the cache still has the old state");
             assert_eq!(work(app).await, [CHANGED]);
             elsewhere.moderation.heard();
-            assert_eq!(ask().await, status);
+            assert_eq!(status_of_me().await, status);
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn whoever_is_banned_does_not_get_in_and_their_code_stays_good() {
+async fn banned_user_cannot_log_in_and_code_stays_valid() {
     TestApp::run(async |app| {
         let (user, _) = app.log_in(&phone(1)).await;
         restrict(app, user.id, Ban).await;
         let code = app.code(&phone(1)).await;
         let body = json!({"phone": phone(1), "code": code});
-        // More often than a wrong code may be tried.
+        // More attempts than are allowed with a wrong code.
         for path in ["/api/code/verify", "/api/auth/login"].repeat(4) {
             expect_banned(app.post(path, &body).await);
         }
@@ -274,7 +274,7 @@ async fn whoever_is_banned_does_not_get_in_and_their_code_stays_good() {
         let sessions = "select count(*) from sessions where user_id = $1";
         let sessions: i64 =
             sqlx::query_scalar(sessions).bind(user.id).fetch_one(&app.app.core.db).await.expect("counted");
-        assert_eq!(sessions, 1, "none was made");
+        assert_eq!(sessions, 1, "no session was created");
         restrict(app, user.id, Unban).await;
         app.clock.advance(Duration::minutes(4));
         let again = app.post("/api/code/verify", &body).await.expect(200);
@@ -292,7 +292,7 @@ async fn restrict_for(app: &TestApp, user: UserId, restriction: Restriction, min
 
 #[tokio::test]
 async fn timed_ban_ends_on_time_in_every_cache() {
-    // So long that nothing is looked up a second time by itself.
+    // A long cache time, so that no session is read again because of its age.
     TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "1h")], async |app| {
         let (user, _) = app.log_in(&phone(1)).await;
         restrict_for(app, user.id, Ban, 60).await;
@@ -304,7 +304,7 @@ async fn timed_ban_ends_on_time_in_every_cache() {
         assert_eq!(refused, expected);
         let body = json!({"phone": phone(1), "code": app.code(&phone(1)).await});
         assert_eq!(app.post("/api/code/verify", &body).await.expect(403), expected);
-        // A new end in place of the first.
+        // A second ban replaces the end of the first one.
         restrict_for(app, user.id, Ban, 4).await;
         assert_eq!(user.get("/api/auth/me").await.expect(403)["suspended_until"], "2026-11-20T15:04:00Z");
         assert_eq!(work(app).await, [CHANGED, CHANGED]);
@@ -315,14 +315,14 @@ async fn timed_ban_ends_on_time_in_every_cache() {
         app.clock.advance(Duration::SECOND);
         user.get("/api/auth/me").await.expect(200);
         app.post("/api/code/verify", &body).await.expect(200);
-        assert!(app.told().await.is_empty());
-        // A worker publishes that, once.
+        assert!(app.published().await.is_empty());
+        // A worker publishes the end, once.
         assert_eq!(app.app.moderation.lift_ended().await.expect("looked"), 1);
         assert_eq!(app.app.moderation.lift_ended().await.expect("looked"), 0);
-        let told = app.told().await;
-        assert_eq!(told[0], (CHANGED.to_owned(), json!({"user_id": user.id, "action": "unban"})));
-        assert_eq!(told[1], (RESTRICTED.to_owned(), json!({"user_id": user.id})));
-        assert_eq!(told.len(), 2);
+        let published = app.published().await;
+        assert_eq!(published[0], (CHANGED.to_owned(), json!({"user_id": user.id, "action": "unban"})));
+        assert_eq!(published[1], (RESTRICTED.to_owned(), json!({"user_id": user.id})));
+        assert_eq!(published.len(), 2);
         let kept: Vec<(String, String)> =
             sqlx::query_as("select action, operator from restrictions where user_id = $1 order by id")
                 .bind(user.id)
@@ -331,7 +331,7 @@ async fn timed_ban_ends_on_time_in_every_cache() {
                 .expect("read");
         let expected = [("ban", "ola"), ("ban", "ola"), ("unban", "matchday")];
         assert_eq!(kept, expected.map(|(action, operator)| (action.to_owned(), operator.to_owned())));
-        // It may begin anew.
+        // The user can be banned again.
         restrict_for(app, user.id, Ban, 10).await;
         expect_banned(user.get("/api/auth/me").await);
         restrict(app, user.id, Unban).await;
@@ -341,13 +341,13 @@ async fn timed_ban_ends_on_time_in_every_cache() {
             let refused = app.app.moderation.restrict_for(user.id, Ban, Some(length), &operator).await;
             assert!(matches!(refused, Err(ModerationError::InvalidLength)), "{refused:?}");
         }
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn ban_begins_anew_though_worker_has_not_lifted_last_one() {
+async fn new_ban_replaces_expired_ban_not_lifted_yet() {
     TestApp::run(async |app| {
         let user = app.user().await;
         restrict_for(app, user.id, Ban, 10).await;
@@ -358,7 +358,7 @@ async fn ban_begins_anew_though_worker_has_not_lifted_last_one() {
         assert_eq!(app.app.moderation.lift_ended().await.expect("looked"), 0);
         let account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
         assert_eq!(account.banned_at, Some(app.clock.now()));
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
@@ -380,29 +380,29 @@ async fn timed_mute_ends_on_homeserver_too() {
 }
 
 #[tokio::test]
-async fn what_operators_do_is_done_once_and_kept() {
+async fn operator_restrictions_apply_once_and_are_recorded() {
     TestApp::run(async |app| {
         let user = app.user().await;
-        let safety = &app.app.moderation;
+        let moderation = &app.app.moderation;
         let me = user.get("/api/auth/me").await.expect(200);
         let username = me["data"]["username"].as_str().expect("a name").to_owned();
-        assert_eq!(safety.user(&user.id.to_string()).await.expect("found"), user.id);
-        assert_eq!(safety.user(&username.to_uppercase()).await.expect("found"), user.id);
-        for nobody in ["999999999", "nobody_at_all", "", "' or true --"] {
-            assert!(matches!(safety.user(nobody).await, Err(ModerationError::NoSuchUser)), "{nobody}");
+        assert_eq!(moderation.user(&user.id.to_string()).await.expect("found"), user.id);
+        assert_eq!(moderation.user(&username.to_uppercase()).await.expect("found"), user.id);
+        for unknown in ["999999999", "nobody_at_all", "", "' or true --"] {
+            assert!(matches!(moderation.user(unknown).await, Err(ModerationError::NoSuchUser)), "{unknown}");
         }
         for (restriction, reason) in [(Ban, "insults"), (Mute, "spam"), (Unban, "a mistake"), (Unmute, "enough")] {
-            safety.restrict(user.id, restriction, &Operator::new("ola", reason)).await.expect("done");
-            let again = safety.restrict(user.id, restriction, &Operator::new("ida", "again")).await;
-            assert!(matches!(again, Err(ModerationError::AlreadySo)), "{restriction:?}: {again:?}");
+            moderation.restrict(user.id, restriction, &Operator::new("ola", reason)).await.expect("done");
+            let again = moderation.restrict(user.id, restriction, &Operator::new("ida", "again")).await;
+            assert!(matches!(again, Err(ModerationError::Unchanged)), "{restriction:?}: {again:?}");
             app.clock.advance(Duration::hours(1));
         }
         for restriction in [Unban, Unmute] {
-            let nothing = safety.restrict(user.id, restriction, &Operator::new("ida", "again")).await;
-            assert!(matches!(nothing, Err(ModerationError::AlreadySo)), "{restriction:?}: {nothing:?}");
+            let nothing = moderation.restrict(user.id, restriction, &Operator::new("ida", "again")).await;
+            assert!(matches!(nothing, Err(ModerationError::Unchanged)), "{restriction:?}: {nothing:?}");
         }
-        let nobody = safety.restrict(UserId(999_999_999), Ban, &Operator::new("ola", "insults")).await;
-        assert!(matches!(nobody, Err(ModerationError::NoSuchUser)), "{nobody:?}");
+        let unknown = moderation.restrict(UserId(999_999_999), Ban, &Operator::new("ola", "insults")).await;
+        assert!(matches!(unknown, Err(ModerationError::NoSuchUser)), "{unknown:?}");
         let rows: Vec<(String, String, String)> =
             sqlx::query_as("select action, reason, operator from restrictions where user_id = $1 order by created_at")
                 .bind(user.id)
@@ -411,13 +411,13 @@ async fn what_operators_do_is_done_once_and_kept() {
                 .expect("read");
         let kept = [("ban", "insults"), ("mute", "spam"), ("unban", "a mistake"), ("unmute", "enough")];
         assert_eq!(rows, kept.map(|(action, reason)| (action.to_owned(), reason.to_owned(), "ola".to_owned())));
-        assert_eq!(work(app).await, [CHANGED; 4], "what was so already is told to nobody");
+        assert_eq!(work(app).await, [CHANGED; 4], "unchanged state publishes nothing");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_ban_takes_somebody_out_of_all_rooms_and_silences_them() {
+async fn ban_removes_user_from_all_rooms() {
     TestApp::run_with_chat(&[], async |app| {
         let (ada, ben) = (Fan::new(app, 10).await, Fan::new(app, 11).await);
         let public = ada.open_room(json!({"name": "Public"})).await;
@@ -429,10 +429,10 @@ async fn a_ban_takes_somebody_out_of_all_rooms_and_silences_them() {
             ada.post(room, "invite", json!({"user_id": ben.user.id})).await.expect(200);
         }
         ben.post(&private, "join", json!({})).await.expect(200);
-        // By a chat client, and not heard of here yet.
-        assert_eq!(ben.ask(Method::POST, &format!("join/{unseen}"), json!({})).await.0, 200);
+        // Joined with a chat client, and not recorded by the service yet.
+        assert_eq!(ben.call(Method::POST, &format!("join/{unseen}"), json!({})).await.0, 200);
         assert_eq!(ben.say(&public, "hello").await.0, 200);
-        let own = ben.ask(Method::POST, "createRoom", json!({"preset": "private_chat"})).await.1;
+        let own = ben.call(Method::POST, "createRoom", json!({"preset": "private_chat"})).await.1;
         let own = own["room_id"].as_str().expect("a room").to_owned();
 
         restrict(app, ben.user.id, Ban).await;
@@ -445,12 +445,12 @@ async fn a_ban_takes_somebody_out_of_all_rooms_and_silences_them() {
             assert_eq!(room["member_count"], 1, "{room}");
         }
         assert!(app.app.rooms.of_user(ben.user.id).await.expect("read").is_empty());
-        // Where nobody can take him out he is silent.
+        // In rooms from which the bot cannot remove the user, the suspension prevents messages.
         assert_eq!(ben.say(&own, "hello").await, suspended());
-        let (status, refused) = ben.ask(Method::POST, &format!("join/{public}"), json!({})).await;
+        let (status, refused) = ben.call(Method::POST, &format!("join/{public}"), json!({})).await;
         assert_eq!((status, refused["errcode"].as_str()), (403, Some("M_USER_SUSPENDED")));
         expect_banned(ben.post(&public, "join", json!({})).await);
-        // While he is banned nothing else lets him speak.
+        // During the ban, lifting another restriction does not allow messages.
         restrict(app, ben.user.id, Mute).await;
         restrict(app, ben.user.id, Unmute).await;
         work(app).await;
@@ -466,13 +466,13 @@ async fn a_ban_takes_somebody_out_of_all_rooms_and_silences_them() {
     .await;
 }
 
-/// Who whoami says it is, as a status.
+/// Status of the homeserver's `whoami` for this user's token.
 async fn whoami(fan: &Fan<'_>) -> u16 {
-    fan.ask(Method::GET, "account/whoami", Value::Null).await.0
+    fan.call(Method::GET, "account/whoami", Value::Null).await.0
 }
 
 #[tokio::test]
-async fn where_nobody_can_suspend_chat_devices_end_instead() {
+async fn devices_are_deleted_if_users_cannot_be_suspended() {
     TestApp::run_with_chat(&[("MATCHDAY_MATRIX__ADMIN_TOKEN", "")], async |app| {
         let (ada, ben) = (Fan::new(app, 20).await, Fan::new(app, 21).await);
         let ben_elsewhere = Fan::new(app, 21).await;
@@ -488,7 +488,7 @@ async fn where_nobody_can_suspend_chat_devices_end_instead() {
         renew(&ben).await.expect(200);
         work(app).await;
 
-        // Whoever is muted gets no new ones either, or would speak with them.
+        // A muted user gets no new devices either, because they could write with them.
         restrict(app, ada.user.id, Mute).await;
         assert_eq!(work(app).await, [CHANGED]);
         assert_eq!(whoami(&ada).await, 401);
@@ -498,8 +498,8 @@ async fn where_nobody_can_suspend_chat_devices_end_instead() {
         again.get("/api/auth/me").await.expect(200);
         restrict(app, ada.user.id, Unmute).await;
         work(app).await;
-        let answer = renew(&ada).await.expect(200);
-        let ada = Fan { chat: answer["data"]["matrix_credentials"].clone(), ..ada };
+        let response = renew(&ada).await.expect(200);
+        let ada = Fan { chat: response["data"]["matrix_credentials"].clone(), ..ada };
         work(app).await;
         assert_eq!(ada.say(&room, "hello").await.0, 200);
     })
@@ -507,7 +507,7 @@ async fn where_nobody_can_suspend_chat_devices_end_instead() {
 }
 
 #[tokio::test]
-async fn whoever_is_muted_does_all_but_speak_in_chat() {
+async fn muted_user_can_do_everything_but_chat() {
     TestApp::run_with_chat(&[], async |app| {
         let (ada, ben) = (Fan::new(app, 30).await, Fan::new(app, 31).await);
         let room = ada.open_room(json!({"name": "Public"})).await;
@@ -515,26 +515,26 @@ async fn whoever_is_muted_does_all_but_speak_in_chat() {
         ben.post(&room, "join", json!({})).await.expect(200);
         restrict(app, ben.user.id, Mute).await;
         let refused = async || {
-            for answer in [
+            for response in [
                 ben.user.post("/api/auth/chat-room", json!({"name": "Mine"})).await,
                 ben.post(&other, "join", json!({})).await,
                 ben.post(&room, "invite", json!({"user_id": ada.user.id})).await,
             ] {
-                assert_eq!(answer.expect(403)["code"], "muted");
+                assert_eq!(response.expect(403)["code"], "muted");
             }
         };
-        // The service knows it at once, the homeserver when the work is done.
+        // The service refuses immediately; the homeserver refuses after the work is done.
         refused().await;
         assert_eq!(work(app).await, [CHANGED]);
         refused().await;
         assert_eq!(ben.say(&room, "hello").await, suspended());
-        assert_eq!(ada.sees(&room, &ben).await, "join", "and stays where they are");
+        assert_eq!(ada.sees(&room, &ben).await, "join", "a muted user stays in the room");
         ben.user.get("/api/auth/me").await.expect(200);
         ben.user.get("/api/auth/chat-rooms?joined=true").await.expect(200);
         ben.user.post(&format!("/api/auth/blocks/{}", ada.user.id), json!({})).await.expect(200);
         ben.user.delete(&format!("/api/auth/blocks/{}", ada.user.id)).await.expect(200);
         let (again, login) = app.log_in(&phone(31)).await;
-        assert!(login["matrix_credentials"]["access_token"].is_string(), "who may not speak may read");
+        assert!(login["matrix_credentials"]["access_token"].is_string(), "a muted user may read");
         again.get("/api/auth/me").await.expect(200);
         work(app).await;
         ben.post(&room, "leave", json!({})).await.expect(200);
@@ -549,7 +549,7 @@ async fn whoever_is_muted_does_all_but_speak_in_chat() {
 }
 
 #[tokio::test]
-async fn of_several_restrictions_the_sum_counts_in_whatever_order_they_are_told() {
+async fn combined_restrictions_apply_in_any_order() {
     TestApp::run_with_chat(&[], async |app| {
         let ben = Fan::new(app, 40).await;
         let room = ben.open_room(json!({"name": "His own"})).await;
@@ -557,14 +557,14 @@ async fn of_several_restrictions_the_sum_counts_in_whatever_order_they_are_told(
             for act in acts {
                 restrict(app, ben.user.id, *act).await;
             }
-            let told = app.told().await.into_iter();
-            told.filter(|(subject, _)| subject == RESTRICTED).collect::<Vec<_>>()
+            let published = app.published().await.into_iter();
+            published.filter(|(subject, _)| subject == RESTRICTED).collect::<Vec<_>>()
         };
         let early = acts(&[Mute, Ban, Unban]).await;
         assert_eq!(early.len(), 3);
         for (subject, payload) in early.iter().rev() {
             perform(app, subject, payload).await.expect("done");
-            assert_eq!(ben.say(&room, "hello").await, suspended(), "still muted, and not banned: he is in his room");
+            assert_eq!(ben.say(&room, "hello").await, suspended(), "still muted, and still in the room");
         }
         let late = acts(&[Unmute]).await;
         for (subject, payload) in late.iter().chain(&early) {
@@ -572,29 +572,29 @@ async fn of_several_restrictions_the_sum_counts_in_whatever_order_they_are_told(
             assert_eq!(ben.say(&room, "hello").await.0, 200);
         }
         acts(&[Ban, Mute]).await;
-        // Both were told, and the first of them lost for now.
+        // Both messages were published, and only one is handled.
         perform(app, RESTRICTED, &json!({"user_id": ben.user.id})).await.expect("done");
         assert_eq!(ben.say(&room, "hello").await.0, 403);
         acts(&[Unban]).await;
         perform(app, RESTRICTED, &json!({"user_id": ben.user.id})).await.expect("done");
-        let (_, refused) = ben.ask(Method::POST, &format!("join/{room}"), json!({})).await;
-        assert_eq!(refused["errcode"], "M_USER_SUSPENDED", "out, and still muted");
+        let (_, refused) = ben.call(Method::POST, &format!("join/{room}"), json!({})).await;
+        assert_eq!(refused["errcode"], "M_USER_SUSPENDED", "removed, and still muted");
     })
     .await;
 }
 
-/// Neither another name nor a chat account that is made later is a way around it.
+/// Neither a new username nor a chat account that is created later evades the mute.
 #[tokio::test]
-async fn a_mute_goes_along_to_every_chat_account_of_theirs() {
+async fn mute_applies_to_every_chat_account_of_user() {
     TestApp::run_with_chat(&[], async |app| {
         let ben = Fan::new(app, 50).await;
         let room = ben.open_room(json!({"name": "His own"})).await;
         restrict(app, ben.user.id, Mute).await;
         work(app).await;
-        // What he is called is shown as soon as he may speak.
+        // The new display name appears after the mute ends.
         ben.user.post("/api/auth/update-user-info", json!({"name": "Ben"})).await.expect(200);
-        assert_eq!(app.told().await.into_iter().map(|(subject, _)| subject).collect::<Vec<_>>(), [NAME_CHANGED]);
-        perform(app, NAME_CHANGED, &json!({"user_id": ben.user.id})).await.expect("it waits for the end of the mute");
+        assert_eq!(app.published().await.into_iter().map(|(subject, _)| subject).collect::<Vec<_>>(), [NAME_CHANGED]);
+        perform(app, NAME_CHANGED, &json!({"user_id": ben.user.id})).await.expect("the name is set later");
 
         let generated = "update users set username_is_generated = true where user_id = $1";
         sqlx::query(generated).bind(ben.user.id).execute(&app.app.core.db).await.expect("written");
@@ -602,23 +602,23 @@ async fn a_mute_goes_along_to_every_chat_account_of_theirs() {
         let saved = ben.user.post("/api/auth/update-user-info", wanted).await.expect(200);
         let renamed = Fan { chat: saved["data"]["matrix_credentials"].clone(), ..ben };
         assert!(work(app).await.is_empty());
-        assert_eq!(renamed.say(&room, "hello").await, suspended(), "a member by the new name, and as silent");
-        // Again, by a worker that was told late.
+        assert_eq!(renamed.say(&room, "hello").await, suspended(), "the renamed user is a member and still muted");
+        // Repeated by a worker that handles the message late.
         let name: String = sqlx::query_scalar("select username from users where user_id = $1")
             .bind(renamed.user.id)
             .fetch_one(&app.app.core.db)
             .await
             .expect("read");
-        let told = json!({"user_id": renamed.user.id, "from": crate::testing::unique("gone"), "to": name});
-        perform(app, RENAMED, &told).await.expect("done");
+        let published = json!({"user_id": renamed.user.id, "from": crate::testing::unique("gone"), "to": name});
+        perform(app, RENAMED, &published).await.expect("done");
         assert_eq!(renamed.say(&room, "hello").await, suspended());
         restrict(app, renamed.user.id, Unmute).await;
         work(app).await;
         assert_eq!(renamed.say(&room, "hello").await.0, 200);
-        let (_, profile) = renamed.ask(Method::GET, &format!("profile/{}", renamed.matrix_id()), Value::Null).await;
+        let (_, profile) = renamed.call(Method::GET, &format!("profile/{}", renamed.matrix_id()), Value::Null).await;
         assert_eq!(profile["displayname"], "Ben");
 
-        // Somebody who was muted before they had a chat account.
+        // A user who was muted before they had a chat account.
         let late = app.user().await;
         sqlx::query("update users set username = $2 where user_id = $1")
             .bind(late.id)
@@ -628,9 +628,9 @@ async fn a_mute_goes_along_to_every_chat_account_of_theirs() {
             .expect("written");
         restrict(app, late.id, Mute).await;
         work(app).await;
-        let answer = late.post("/api/auth/matrix-credentials", json!({})).await.expect(200);
-        let late = Fan { app, user: late, chat: answer["data"]["matrix_credentials"].clone() };
-        let (_, refused) = late.ask(Method::POST, &format!("join/{room}"), json!({})).await;
+        let response = late.post("/api/auth/matrix-credentials", json!({})).await.expect(200);
+        let late = Fan { app, user: late, chat: response["data"]["matrix_credentials"].clone() };
+        let (_, refused) = late.call(Method::POST, &format!("join/{room}"), json!({})).await;
         assert_eq!(refused["errcode"], "M_USER_SUSPENDED");
         work(app).await;
     })
@@ -646,7 +646,7 @@ async fn unblock(user: &TestUser<'_>, other: UserId) -> Answer {
 }
 
 #[tokio::test]
-async fn blocks_are_made_once_listed_and_lifted() {
+async fn blocks_are_created_once_listed_and_lifted() {
     TestApp::run(async |app| {
         let (ada, ben, cleo) = (app.user().await, app.user().await, app.user().await);
         assert_eq!(block(&ada, ada.id).await.invalid_fields(), ["user"]);
@@ -654,14 +654,14 @@ async fn blocks_are_made_once_listed_and_lifted() {
         block(&ada, UserId(-1)).await.expect(404);
         ada.post("/api/auth/blocks/ben", json!({})).await.expect(404);
         unblock(&ada, ben.id).await.expect(200);
-        assert!(app.told().await.is_empty());
+        assert!(app.published().await.is_empty());
         block(&ada, ben.id).await.expect(200);
         app.clock.advance(Duration::minutes(1));
         block(&ada, cleo.id).await.expect(200);
         app.clock.advance(Duration::minutes(1));
         assert_eq!(block(&ada, ben.id).await.expect(200), json!({"message": "This user is blocked."}));
-        let told: Vec<_> = app.told().await.into_iter().map(|(subject, _)| subject).collect();
-        assert_eq!(told, [IGNORED, IGNORED], "what was so already is told to nobody");
+        let published: Vec<_> = app.published().await.into_iter().map(|(subject, _)| subject).collect();
+        assert_eq!(published, [IGNORED, IGNORED], "unchanged state publishes nothing");
         let ben_is_called = ben.get("/api/auth/me").await.expect(200)["data"]["username"].clone();
         let list = ada.get("/api/auth/blocks?per_page=1&page=2").await.expect(200);
         assert_eq!(
@@ -670,21 +670,21 @@ async fn blocks_are_made_once_listed_and_lifted() {
                 "data": [{"id": ben.id, "username": ben_is_called, "blocked_at": "2026-11-20T15:00:00Z"}],
                 "meta": {"current_page": 2, "last_page": 2, "per_page": 1, "total": 2},
             }),
-            "the newest first"
+            "newest first"
         );
         assert_eq!(ada.get("/api/auth/blocks").await.expect(200)["data"][0]["id"], json!(cleo.id));
-        assert_eq!(ben.get("/api/auth/blocks").await.expect(200)["meta"]["total"], 0, "and the blocked learn nothing");
+        assert_eq!(ben.get("/api/auth/blocks").await.expect(200)["meta"]["total"], 0, "blocks are private");
         for _ in 0..2 {
             unblock(&ada, ben.id).await.expect(200);
         }
         assert_eq!(ada.get("/api/auth/blocks").await.expect(200)["meta"]["total"], 1);
-        assert_eq!(app.told().await.len(), 1);
+        assert_eq!(app.published().await.len(), 1);
     })
     .await;
 }
 
 #[tokio::test]
-async fn nobody_blocks_more_than_a_thousand() {
+async fn user_can_block_at_most_thousand_users() {
     TestApp::run(async |app| {
         let (ada, ben, cleo) = (app.user().await, app.user().await, app.user().await);
         sqlx::query("insert into blocks select $1, n, now() from generate_series(1000001, 1000999) n")
@@ -697,15 +697,15 @@ async fn nobody_blocks_more_than_a_thousand() {
         block(&ada, ben.id).await.expect(200);
         unblock(&ada, ben.id).await.expect(200);
         block(&ada, cleo.id).await.expect(200);
-        assert_eq!(app.told().await.len(), 3);
+        assert_eq!(app.published().await.len(), 3);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_block_hides_rooms_and_predictions_but_not_what_they_add_up_to() {
+async fn block_hides_rooms_and_predictions_but_not_totals() {
     TestApp::run_with_chat(&[], async |app| {
-        // Whether a match is open is told by the database's clock, which no test moves.
+        // The database's clock decides whether a match is open, and tests cannot move that clock.
         let event = app.fixtures().a_match("m").starting_in(Duration::days(365 * 75)).put().await;
         let (ada, ben, cleo) = (Fan::new(app, 60).await, Fan::new(app, 61).await, Fan::new(app, 62).await);
         let room = ada.open_room(json!({"name": "Ada's", "event_id": event})).await;
@@ -724,10 +724,10 @@ async fn a_block_hides_rooms_and_predictions_but_not_what_they_add_up_to() {
                 assert_eq!(meta["total_predictions"], 2, "{path}");
                 let away = [&meta["prediction_distribution"]["away"], &meta["away_predictions"]];
                 assert!(away.contains(&&json!(1)), "{path}: {meta}");
-                let whose = list["data"].as_array().expect("a list").iter().map(|item| item["user"]["id"].clone());
-                seen.push(whose.collect::<Vec<_>>());
+                let users = list["data"].as_array().expect("a list").iter().map(|item| item["user"]["id"].clone());
+                seen.push(users.collect::<Vec<_>>());
             }
-            assert_eq!(seen[0], seen[1], "of the match and of the room");
+            assert_eq!(seen[0], seen[1], "match and room show the same predictions");
             seen.swap_remove(0)
         };
         let (both, hers) = (vec![json!(ada.user.id), json!(ben.user.id)], vec![json!(ada.user.id)]);
@@ -736,7 +736,7 @@ async fn a_block_hides_rooms_and_predictions_but_not_what_they_add_up_to() {
         assert_eq!(ada.lists().await, (vec!["Ada's".to_owned()], 1));
         assert_eq!(ada.user.get("/api/auth/chat-rooms?joined=true").await.expect(200)["meta"]["total"], 1);
         assert_eq!(predictions(&ada).await, hers);
-        // It is hers alone.
+        // The block affects only the user who created it.
         for fan in [&ben, &cleo] {
             assert_eq!((fan.lists().await.1, predictions(fan).await), (2, both.clone()));
         }
@@ -748,14 +748,14 @@ async fn a_block_hides_rooms_and_predictions_but_not_what_they_add_up_to() {
 }
 
 #[tokio::test]
-async fn invitations_of_the_blocked_are_refused_whichever_way_they_come() {
+async fn invitations_from_blocked_users_are_declined() {
     TestApp::run_with_chat(&[], async |app| {
         let (ada, ben) = (Fan::new(app, 70).await, Fan::new(app, 71).await);
         let room = ben.open_room(json!({"name": "Ben's", "is_private": true})).await;
         let invite = async || ben.post(&room, "invite", json!({"user_id": ada.user.id})).await;
         let by_chat = async || {
             let path = format!("rooms/{room}/invite");
-            ben.ask(Method::POST, &path, json!({"user_id": ada.matrix_id()})).await.0
+            ben.call(Method::POST, &path, json!({"user_id": ada.matrix_id()})).await.0
         };
         block(&ada.user, ben.user.id).await.expect(200);
         assert_eq!(invite().await.expect(403)["code"], "invitation_refused");
@@ -763,56 +763,59 @@ async fn invitations_of_the_blocked_are_refused_whichever_way_they_come() {
         assert_eq!(ada.ignored().await, [ben.matrix_id()]);
         assert_eq!(by_chat().await, 200);
         push(app, &ben.member_event(&room, &ada).await).await;
-        let told = app.told().await;
-        assert_eq!(told.iter().map(|(subject, _)| subject.as_str()).collect::<Vec<_>>(), [UNWANTED]);
+        let published = app.published().await;
+        assert_eq!(published.iter().map(|(subject, _)| subject.as_str()).collect::<Vec<_>>(), [UNWANTED]);
         for _ in 0..2 {
-            perform(app, &told[0].0, &told[0].1).await.expect("done");
+            perform(app, &published[0].0, &published[0].1).await.expect("done");
         }
         assert_eq!(ben.sees(&room, &ada).await, "leave");
         assert!(app.app.rooms.of_user(ada.user.id).await.expect("read").is_empty());
-        // Those whom she has not blocked invite her as before, and so may he afterwards.
+        // After the block is lifted, invitations work again.
         unblock(&ada.user, ben.user.id).await.expect(200);
         work(app).await;
         assert!(ada.ignored().await.is_empty());
         assert_eq!(by_chat().await, 200);
         push(app, &ben.member_event(&room, &ada).await).await;
-        assert!(app.told().await.is_empty());
+        assert!(app.published().await.is_empty());
         assert_eq!(ada.lists().await, (vec!["Ben's".to_owned()], 1));
         ada.post(&room, "leave", json!({})).await.expect(200);
         invite().await.expect(200);
         assert_eq!(ben.sees(&room, &ada).await, "invite");
-        // An invitation that is no longer there when the worker comes is nobody's business.
+        // The worker ignores an invitation that was accepted in the meantime.
         ada.post(&room, "join", json!({})).await.expect(200);
-        perform(app, &told[0].0, &told[0].1).await.expect("done");
+        perform(app, &published[0].0, &published[0].1).await.expect("done");
         assert_eq!(ben.sees(&room, &ada).await, "join");
     })
     .await;
 }
 
 #[tokio::test]
-async fn chat_hides_whom_somebody_blocks_in_whatever_order_it_is_told() {
+async fn ignore_list_follows_blocks_in_any_order() {
     TestApp::run_with_chat(&[], async |app| {
         let (ada, ben, cleo) = (Fan::new(app, 80).await, Fan::new(app, 81).await, Fan::new(app, 82).await);
-        // Hers, by a chat client.
+        // A list that the user's chat client wrote.
         let path = format!("user/{}/account_data/m.ignored_user_list", ada.matrix_id());
         let list = json!({"ignored_users": {"@troll:elsewhere.example": {}}, "note": "mine"});
-        assert_eq!(ada.ask(Method::PUT, &path, list).await.0, 200);
+        assert_eq!(ada.call(Method::PUT, &path, list).await.0, 200);
         for fan in [&ben, &cleo] {
             block(&ada.user, fan.user.id).await.expect(200);
         }
-        let told = app.told().await;
-        assert_eq!(told.len(), 2);
-        // Several workers are at it at once.
-        let (one, two) = tokio::join!(perform(app, &told[0].0, &told[0].1), perform(app, &told[1].0, &told[1].1));
+        let published = app.published().await;
+        assert_eq!(published.len(), 2);
+        // Several workers update the list at the same time.
+        let (one, two) = tokio::join!(
+            perform(app, &published[0].0, &published[0].1),
+            perform(app, &published[1].0, &published[1].1)
+        );
         one.and(two).expect("done");
         assert_eq!(ada.ignored().await, [ben.matrix_id(), cleo.matrix_id(), "@troll:elsewhere.example"]);
         unblock(&ada.user, ben.user.id).await.expect(200);
-        let lifted = app.told().await;
-        for (subject, payload) in [&lifted[0], &told[0]] {
+        let lifted = app.published().await;
+        for (subject, payload) in [&lifted[0], &published[0]] {
             perform(app, subject, payload).await.expect("done");
-            assert_eq!(ada.ignored().await, [cleo.matrix_id(), "@troll:elsewhere.example"], "what is so now counts");
+            assert_eq!(ada.ignored().await, [cleo.matrix_id(), "@troll:elsewhere.example"], "the current blocks count");
         }
-        let (_, list) = ada.ask(Method::GET, &path, Value::Null).await;
+        let (_, list) = ada.call(Method::GET, &path, Value::Null).await;
         assert_eq!(list["note"], "mine");
     })
     .await;
@@ -827,7 +830,7 @@ async fn open_reports(app: &TestApp) -> Vec<Report> {
 }
 
 #[tokio::test]
-async fn a_report_keeps_what_was_said_though_it_is_taken_back() {
+async fn report_keeps_content_of_redacted_message() {
     TestApp::run_with_chat(&[], async |app| {
         let (ada, ben, cleo) = (Fan::new(app, 90).await, Fan::new(app, 91).await, Fan::new(app, 92).await);
         let room = ada.open_room(json!({"name": "Public"})).await;
@@ -835,13 +838,13 @@ async fn a_report_keeps_what_was_said_though_it_is_taken_back() {
         let private = ada.open_room(json!({"name": "Private", "is_private": true})).await;
         ben.post(&room, "join", json!({})).await.expect(200);
         let (_, message) = ben.say(&room, "a bad\u{0} word").await;
-        let thanks = json!({"message": "Thank you. Somebody will look at it."});
-        assert_eq!(report(&cleo, &room, &message).await.expect(201), thanks, "no member, but it is a public room");
+        let thanks = json!({"message": "Thank you. A moderator will review the message."});
+        assert_eq!(report(&cleo, &room, &message).await.expect(201), thanks, "not a member, but the room is public");
         assert_eq!(report(&cleo, &room, &message).await.expect(200), thanks);
         let redact = format!("rooms/{room}/redact/{message}/1");
-        assert_eq!(ben.ask(Method::PUT, &redact, json!({})).await.0, 200);
+        assert_eq!(ben.call(Method::PUT, &redact, json!({})).await.0, 200);
         assert_eq!(report(&cleo, &room, &message).await.expect(200), thanks);
-        assert_eq!(report(&ada, &room, &message).await.status, 201, "each of them once");
+        assert_eq!(report(&ada, &room, &message).await.status, 201, "each user can report once");
         let reports = open_reports(app).await;
         assert_eq!(reports.len(), 2);
         let first = &reports[0];
@@ -851,9 +854,9 @@ async fn a_report_keeps_what_was_said_though_it_is_taken_back() {
         assert_eq!(first.sender.as_deref(), Some(ben.matrix_id()));
         let content: Value = serde_json::from_str(first.content.as_deref().expect("kept")).expect("JSON");
         assert_eq!(content["body"], "a bad\u{0} word");
-        assert_eq!(reports[1].content.as_deref(), Some("{}"), "what came too late finds nothing");
+        assert_eq!(reports[1].content.as_deref(), Some("{}"), "a report after the redaction has no content");
 
-        // Not of this room.
+        // A message of another room.
         let (_, elsewhere) = ada.say(&other, "hello").await;
         let (_, secret) = ada.say(&private, "hello").await;
         for (room, message) in [(&room, elsewhere.as_str()), (&room, &secret), (&room, "$none"), (&room, "$a/b")] {
@@ -861,7 +864,7 @@ async fn a_report_keeps_what_was_said_though_it_is_taken_back() {
         }
         assert_eq!(report(&cleo, &private, &secret).await.expect(403)["code"], "not_allowed");
         ada.post(&private, "invite", json!({"user_id": cleo.user.id})).await.expect(200);
-        assert_eq!(report(&cleo, &private, &secret).await.status, 403, "who is only invited cannot read it");
+        assert_eq!(report(&cleo, &private, &secret).await.status, 403, "an invited user cannot read the room yet");
         report(&cleo, "!none:matchday.localhost", &message).await.expect(404);
         for body in [json!({"event_id": message}), json!({"event_id": message, "reason": "x".repeat(501)})] {
             assert_eq!(cleo.post(&room, "reports", body).await.invalid_fields(), ["reason"]);
@@ -872,7 +875,7 @@ async fn a_report_keeps_what_was_said_though_it_is_taken_back() {
 }
 
 #[tokio::test]
-async fn while_the_homeserver_is_away_reports_are_kept_without_what_was_said() {
+async fn report_is_stored_while_homeserver_is_down() {
     let away = [("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1")];
     TestApp::run_with_chat(&away, async |app| {
         let user = app.user().await;
@@ -883,11 +886,11 @@ async fn while_the_homeserver_is_away_reports_are_kept_without_what_was_said() {
         user.post(&path, body).await.expect(200);
         let reports = open_reports(app).await;
         assert_eq!((reports.len(), &reports[0].sender, &reports[0].content), (1, &None, &None));
-        // An operator is done with it.
-        let (safety, id) = (&app.app.moderation, reports[0].id);
-        assert!(!safety.close_report(id + 1, &Operator::new("ola", "no such one")).await.expect("asked"));
-        assert!(safety.close_report(id, &Operator::new("ola", "banned")).await.expect("closed"));
-        assert!(!safety.close_report(id, &Operator::new("ola", "again")).await.expect("asked"));
+        // An operator closes the report.
+        let (moderation, id) = (&app.app.moderation, reports[0].id);
+        assert!(!moderation.close_report(id + 1, &Operator::new("ola", "no such one")).await.expect("asked"));
+        assert!(moderation.close_report(id, &Operator::new("ola", "banned")).await.expect("closed"));
+        assert!(!moderation.close_report(id, &Operator::new("ola", "again")).await.expect("asked"));
         assert!(open_reports(app).await.is_empty());
         let kept: (String, bool) = sqlx::query_as("select resolution, closed_at = $1 from reports")
             .bind(platform::clock::Clock::now(&*app.clock))
@@ -900,7 +903,7 @@ async fn while_the_homeserver_is_away_reports_are_kept_without_what_was_said() {
 }
 
 #[tokio::test]
-async fn twenty_reports_at_once_and_then_one_a_minute() {
+async fn reports_are_rate_limited() {
     TestApp::run_with(&[("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "US")], async |app| {
         let (ada, ben) = (app.user().await, app.user().await);
         let room = put_room(app, ada.id, "derby").await;
@@ -909,9 +912,9 @@ async fn twenty_reports_at_once_and_then_one_a_minute() {
             user.post(&path, json!({"event_id": format!("${number}"), "reason": "spam"})).await
         };
         for number in 0..20 {
-            let answer = send(&ada, number).await;
-            assert_eq!(answer.header("x-ratelimit-remaining"), Some((19 - number).to_string().as_str()));
-            answer.expect(201);
+            let response = send(&ada, number).await;
+            assert_eq!(response.header("x-ratelimit-remaining"), Some((19 - number).to_string().as_str()));
+            response.expect(201);
         }
         let refused = send(&ada, 20).await;
         assert_eq!(refused.header("retry-after"), Some("60"));

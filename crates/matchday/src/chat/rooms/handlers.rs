@@ -1,4 +1,4 @@
-//! HTTP for rooms.
+//! HTTP handlers for rooms.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,7 +21,7 @@ use web::{
 
 use super::{
     rules::{RoomAddress, RoomName, Topic},
-    service::{Action, Invitee, ListedRoom, Room, RoomError, RoomFilter, Rooms, TopPredictor, Wish},
+    service::{Action, Invitee, ListedRoom, Room, RoomError, RoomFilter, RoomRequest, Rooms, TopPredictor},
 };
 use crate::{
     chat::membership_sync::Membership,
@@ -31,14 +31,13 @@ use crate::{
     },
 };
 
-/// Sooner than that, chat is hardly back.
+/// Chat rarely recovers sooner.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// The room in a path.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path, names("room"))]
 pub(crate) struct RoomPath(
-    /// The homeserver's id of the room, percent-encoded or not.
+    /// The homeserver's id of the room, with or without percent-encoding.
     #[param(value_type = String, example = "!auQboWavgiRMaylzYl:example.org")]
     RoomAddress,
 );
@@ -51,12 +50,10 @@ impl<S: Send + Sync> FromRequestParts<S> for RoomPath {
     }
 }
 
-/// A room that the caller may look into: any public one, or a private one they are a member of.
+/// A room that the caller may read: any public room, or a private room of which they are a member.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadableRoom {
-    /// Who looks.
     pub(crate) user: CurrentUser,
-    /// The room.
     pub(crate) room: Room,
 }
 
@@ -81,20 +78,20 @@ impl From<RoomError> for ApiError {
             RoomError::NotFound => Self::not_found("The room"),
             RoomError::NoSuchMatch => Self::invalid_field("event_id", "must name an existing match"),
             RoomError::NoSuchUser => Self::not_found("The user"),
-            RoomError::NotAllowed => forbidden("not_allowed", "This room is not open to you."),
+            RoomError::NotAllowed => forbidden("not_allowed", "You are not allowed to do this in this room."),
             RoomError::NotAMember => forbidden("not_a_member", "You are not a member of this room."),
             RoomError::AlreadyMember => {
                 Self::new(StatusCode::CONFLICT, "already_a_member", "Already a member of this room.")
             }
-            RoomError::Refused => forbidden("invitation_refused", "This user takes no invitations from you."),
-            RoomError::Muted => forbidden("muted", "You may not take part in chat at the moment."),
+            RoomError::Refused => forbidden("invitation_refused", "This user does not accept invitations from you."),
+            RoomError::Muted => forbidden("muted", "You are muted in chat."),
             RoomError::Busy { retry_after } => {
                 let message = "The chat room is busy. Try again in a few seconds.";
                 Self::unavailable("room_busy", message).after(retry_after)
             }
             RoomError::Chat(reason) => {
-                tracing::warn!(reason, "chat is not available");
-                Self::unavailable("chat_unavailable", "Chat does not answer. Try again shortly.").after(RETRY_AFTER)
+                tracing::warn!(reason, "chat is unavailable");
+                Self::unavailable("chat_unavailable", "Chat is unavailable. Try again shortly.").after(RETRY_AFTER)
             }
             RoomError::Database(error) => error.into(),
             RoomError::Message(error) => Self::internal(error),
@@ -109,16 +106,16 @@ pub(super) struct RoomWish {
     name: RoomName,
     #[schema(value_type = Option<String>, max_length = 500, pattern = r"^[\t-\r ]*[^\x00-\x09\x0b-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Everything about the derby")]
     topic: Option<Topic>,
-    /// The match it is about.
+    /// Match that the room is about.
     event_id: Option<MatchId>,
-    /// Only those who are invited may come, and what is said is encrypted.
+    /// A private room is invite-only and encrypted.
     #[schema(default = false)]
     is_private: Option<bool>,
 }
 
 from_body!(RoomWish { name, topic, event_id, is_private });
 
-impl From<RoomWish> for Wish {
+impl From<RoomWish> for RoomRequest {
     fn from(wish: RoomWish) -> Self {
         Self {
             name: wish.name,
@@ -131,12 +128,12 @@ impl From<RoomWish> for Wish {
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct RoomCreated {
-    #[schema(example = "The room is open.")]
+    #[schema(example = "Room created.")]
     message: &'static str,
     data: RoomItem,
 }
 
-/// A room that was just opened.
+/// A room that was just created.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ChatRoom)]
 struct RoomItem {
@@ -150,7 +147,7 @@ struct RoomItem {
     #[schema(required)]
     creator_id: Option<UserId>,
     is_encrypted: bool,
-    /// `public`, or `invite` where only those who are invited may come.
+    /// `public`, or `invite` if an invitation is required.
     #[schema(example = "public")]
     join_rule: &'static str,
 }
@@ -169,17 +166,17 @@ impl From<Room> for RoomItem {
     }
 }
 
-/// Open a room.
+/// Create a room.
 ///
-/// The caller has joined it when this answers. The same request again within a minute, or after a 503, goes on where the
-/// first one is, or answers the same room; no second one is made.
+/// The caller is a member of the room when the request returns. Repeating the same request within a minute, or after a
+/// 503, continues the first creation or returns the same room. It never creates a second room.
 #[utoipa::path(post, path = "/api/auth/chat-room", tag = "Chat rooms", security(("token" = [])),
     request_body = RoomWish,
     responses(
         (status = 201, body = RoomCreated),
         (status = 403, description = "The caller is muted (`muted`)", body = ErrorBody),
-        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
-        (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
+        (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
+        (status = 503, description = "Chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds", body = ErrorBody),
     ))]
 pub(super) async fn create_room(
     State(rooms): State<Rooms>,
@@ -191,19 +188,19 @@ pub(super) async fn create_room(
     if matches!(created, Err(RoomError::Chat(_))) {
         rooms.give_back(Action::Create, user.id).await;
     }
-    let answer = RoomCreated { message: "The room is open.", data: created?.into() };
-    Ok((StatusCode::CREATED, Json(answer)))
+    let body = RoomCreated { message: "Room created.", data: created?.into() };
+    Ok((StatusCode::CREATED, Json(body)))
 }
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RoomParameters {
-    /// With `true`, only rooms that the caller has joined.
+    /// If `true`, only rooms that the caller has joined.
     joined: Option<bool>,
-    /// Only rooms of this match: its own, with all their stands, and those that fans opened.
+    /// Only rooms of this match: all its stands, and rooms that fans created for it.
     #[param(value_type = Option<i64>, minimum = 1)]
     event_id: Option<MatchId>,
-    /// Only rooms with this in their name, in any case.
+    /// Only rooms whose name contains this text, ignoring case.
     #[param(value_type = Option<String>, max_length = 100, pattern = r"^[^\x00]*$", example = "derby")]
     search: Option<Search>,
 }
@@ -235,7 +232,7 @@ struct ListedItem {
     event_id: Option<MatchId>,
     #[schema(required)]
     event: Option<RoomEvent>,
-    /// Which of the match's own rooms it is; null for a room that somebody opened.
+    /// Number of the stand among the match's own rooms; null for a room that a fan created.
     #[schema(required, example = 1)]
     stand: Option<i32>,
     #[schema(example = 214)]
@@ -247,7 +244,7 @@ struct ListedItem {
     last_activity: OffsetDateTime,
 }
 
-/// The match of a room.
+/// Match that the room is about.
 #[derive(Serialize, ToSchema)]
 struct RoomEvent {
     id: MatchId,
@@ -282,10 +279,10 @@ impl From<ListedRoom> for ListedItem {
     }
 }
 
-/// List rooms, the liveliest first.
+/// List rooms, most recently active first.
 ///
-/// Public rooms, and private ones that the caller has joined or is invited to. Rooms of users whom the caller has blocked
-/// are left out.
+/// Returns public rooms, and private rooms that the caller has joined or is invited to. Rooms created by users whom the
+/// caller has blocked are excluded.
 #[utoipa::path(get, path = "/api/auth/chat-rooms", tag = "Chat rooms", security(("token" = [])),
     params(RoomParameters, LongPaging), responses((status = 200, body = RoomList)))]
 pub(super) async fn list_rooms(
@@ -305,7 +302,7 @@ pub(super) struct RoomJoined {
     data: RoomMembership,
 }
 
-/// What the caller is to a room now.
+/// The resulting membership in a room.
 #[derive(Serialize, ToSchema)]
 struct RoomMembership {
     #[schema(example = "!auQboWavgiRMaylzYl:example.org")]
@@ -316,17 +313,17 @@ struct RoomMembership {
 
 /// Join a room.
 ///
-/// A match's own room holds only so many. When it is full, the caller joins another stand of the same match: `room_id`
-/// says which room it is, and `message` says so.
+/// Match rooms have a limited capacity. If the requested room is full, the caller joins another stand of the same
+/// match; `room_id` contains the joined room, and `message` names the stand.
 #[utoipa::path(post, path = "/api/auth/chat-rooms/{room}/join", tag = "Chat rooms", security(("token" = [])),
     params(RoomPath),
     responses(
         (status = 200, body = RoomJoined),
-        (status = 403, description = "A private room without an invitation or a room that the caller was banned from (`not_allowed`), or the caller is muted (`muted`)", body = ErrorBody),
-        (status = 404, description = "There is no such room", body = ErrorBody),
-        (status = 409, description = "The caller is a member already, for a match of any of its stands", body = ErrorBody),
-        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
-        (status = 503, description = "Too many are joining at this moment (`room_busy`), or chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
+        (status = 403, description = "The room is private and the caller is not invited, or the caller is banned from it (`not_allowed`), or the caller is muted (`muted`)", body = ErrorBody),
+        (status = 404, description = "The room does not exist", body = ErrorBody),
+        (status = 409, description = "The caller is already a member of the room or, for a match, of any of its stands", body = ErrorBody),
+        (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
+        (status = 503, description = "Too many users are joining at the same time (`room_busy`), or chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds", body = ErrorBody),
     ))]
 pub(super) async fn join_room(
     State(rooms): State<Rooms>,
@@ -341,7 +338,7 @@ pub(super) async fn join_room(
     let joined = joined?;
     let message = match joined.other_stand {
         None => "You have joined the room.".to_owned(),
-        Some(stand) => format!("That room is full: you have joined stand {stand} of the same match."),
+        Some(stand) => format!("The room is full. You have joined stand {stand} of the same match instead."),
     };
     let data = RoomMembership { room_id: joined.matrix_id, membership: Membership::Join.name() };
     Ok(Json(RoomJoined { message, data }))
@@ -349,15 +346,15 @@ pub(super) async fn join_room(
 
 /// Leave a room, or decline an invitation to it.
 ///
-/// Whoever leaves a private room needs a new invitation to come back.
+/// After leaving a private room, a user needs a new invitation to join again.
 #[utoipa::path(post, path = "/api/auth/chat-rooms/{room}/leave", tag = "Chat rooms", security(("token" = [])),
     params(RoomPath),
     responses(
         (status = 200, body = RoomJoined),
         (status = 403, description = "The caller is neither a member nor invited (`not_a_member`, `not_allowed`)", body = ErrorBody),
-        (status = 404, description = "There is no such room", body = ErrorBody),
-        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
-        (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
+        (status = 404, description = "The room does not exist", body = ErrorBody),
+        (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
+        (status = 503, description = "Chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds", body = ErrorBody),
     ))]
 pub(super) async fn leave_room(
     State(rooms): State<Rooms>,
@@ -373,9 +370,9 @@ pub(super) async fn leave_room(
 #[derive(ToSchema)]
 #[schema(as = Invitation)]
 pub(super) struct InvitationBody {
-    /// Whom to invite: by id, or by `username`.
+    /// Id of the user to invite. Give either this or `username`.
     user_id: Option<UserId>,
-    /// Whom to invite: by name, or by `user_id`.
+    /// Username of the user to invite. Give either this or `user_id`.
     #[schema(value_type = Option<String>, min_length = 3, max_length = 30, pattern = "^(?=.*[A-Za-z._])[A-Za-z0-9][A-Za-z0-9._]{1,28}[A-Za-z0-9]$", example = "swift_winger")]
     username: Option<Username>,
 }
@@ -388,30 +385,30 @@ impl FromBody for Invitee {
         match (user_id, username) {
             (Some(id), None) => Some(Self::Id(id)),
             (None, Some(name)) => Some(Self::Name(name)),
-            _ => body.fault("user_id", "or the username is required, and not both"),
+            _ => body.fault("user_id", "or the username is required, but not both"),
         }
     }
 }
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Invited {
-    #[schema(example = "The invitation is sent.")]
+    #[schema(example = "Invitation sent.")]
     message: &'static str,
     data: RoomMembership,
 }
 
-/// Invite somebody to a room.
+/// Invite a user to a room.
 ///
-/// In a private room its creator invites; in a public one every member may.
+/// In a private room, only the creator may invite; in a public room, every member may.
 #[utoipa::path(post, path = "/api/auth/chat-rooms/{room}/invite", tag = "Chat rooms", security(("token" = [])),
     params(RoomPath), request_body = InvitationBody,
     responses(
         (status = 200, body = Invited),
-        (status = 403, description = "The caller is not a member (`not_a_member`), may not invite (`not_allowed`), is muted (`muted`), or is not heard by whom they invite (`invitation_refused`)", body = ErrorBody),
-        (status = 404, description = "There is no such room", body = ErrorBody),
-        (status = 409, description = "They are a member already", body = ErrorBody),
-        (status = 429, description = "Too often; `Retry-After` says when to ask again", body = ErrorBody),
-        (status = 503, description = "Chat does not answer (`chat_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
+        (status = 403, description = "The caller is not a member (`not_a_member`), may not invite (`not_allowed`), is muted (`muted`), or is blocked by the invited user (`invitation_refused`)", body = ErrorBody),
+        (status = 404, description = "The room does not exist", body = ErrorBody),
+        (status = 409, description = "The invited user is already a member", body = ErrorBody),
+        (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
+        (status = 503, description = "Chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds", body = ErrorBody),
     ))]
 pub(super) async fn invite_to_room(
     State(rooms): State<Rooms>,
@@ -425,38 +422,38 @@ pub(super) async fn invite_to_room(
         Invitee::Name(_) => "username",
     };
     rooms.invite(user.id, &address, &invitee).await.map_err(|error| match error {
-        RoomError::NoSuchUser => ApiError::invalid_field(field, "must be that of a user"),
+        RoomError::NoSuchUser => ApiError::invalid_field(field, "must name an existing user"),
         other => other.into(),
     })?;
     let data = RoomMembership { room_id: address.to_string(), membership: Membership::Invite.name() };
-    Ok(Json(Invited { message: "The invitation is sent.", data }))
+    Ok(Json(Invited { message: "Invitation sent.", data }))
 }
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct StatsAnswer {
+pub(super) struct StatsResponse {
     data: StatsItem,
 }
 
-/// What the members of a room are and do. All stands of a match are counted together.
+/// Statistics about the members of a room. All stands of a match are counted together.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ChatRoomMemberStats)]
 struct StatsItem {
     #[schema(example = 214)]
     total_members: i64,
-    /// Who spoke, predicted or joined in the last 7 days.
+    /// Members who wrote, predicted or joined in the last 7 days.
     #[schema(example = 96)]
     active_members: i64,
-    /// Of members, on the room's match.
+    /// Predictions of members for the room's match.
     #[schema(example = 120)]
     predictions_made: i64,
-    /// Members by team, by the team's slug, and `neutral` for all others.
+    /// Members per favourite team, by the team's slug; `neutral` for all others.
     #[schema(example = json!({"rovers": 120, "city": 80, "neutral": 14}))]
     team_distribution: BTreeMap<String, i64>,
-    /// Ten members by correct predictions, then accuracy, over all matches that are over.
+    /// Top ten members by correct predictions, then by accuracy, over all finished matches.
     top_predictors: Vec<PredictorItem>,
 }
 
-/// A member who is right often.
+/// A member with many correct predictions.
 #[derive(Serialize, ToSchema)]
 #[schema(as = TopPredictor)]
 struct PredictorItem {
@@ -465,24 +462,24 @@ struct PredictorItem {
     username: String,
     #[schema(example = 17)]
     correct_predictions: i64,
-    /// From 0 to 1.
+    /// Share of correct predictions, from 0 to 1.
     #[schema(example = 0.68)]
     accuracy: f64,
 }
 
-/// Show what the members of a room are and do.
+/// Get statistics about the members of a room.
 #[utoipa::path(get, path = "/api/auth/chat-rooms/{room}/member-stats", tag = "Chat rooms", security(("token" = [])),
     params(RoomPath),
     responses(
-        (status = 200, body = StatsAnswer),
-        (status = 403, description = "A private room, and the caller is no member", body = ErrorBody),
-        (status = 404, description = "There is no such room", body = ErrorBody),
+        (status = 200, body = StatsResponse),
+        (status = 403, description = "The room is private and the caller is not a member", body = ErrorBody),
+        (status = 404, description = "The room does not exist", body = ErrorBody),
     ))]
 pub(super) async fn get_member_stats(
     State(rooms): State<Rooms>,
-    looked_at: ReadableRoom,
-) -> Result<Json<StatsAnswer>, ApiError> {
-    let stats = rooms.member_stats(looked_at.user.id, &looked_at.room).await?;
+    readable: ReadableRoom,
+) -> Result<Json<StatsResponse>, ApiError> {
+    let stats = rooms.member_stats(readable.user.id, &readable.room).await?;
     let predictor = |top: TopPredictor| PredictorItem {
         user_id: top.user_id,
         username: top.username,
@@ -496,5 +493,5 @@ pub(super) async fn get_member_stats(
         team_distribution: stats.team_distribution,
         top_predictors: stats.top_predictors.into_iter().map(predictor).collect(),
     };
-    Ok(Json(StatsAnswer { data }))
+    Ok(Json(StatsResponse { data }))
 }

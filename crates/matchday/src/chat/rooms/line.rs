@@ -1,8 +1,8 @@
-//! The line in front of a room, or of the stands of a match.
+//! Queue for joining a room, or the stands of a match.
 //!
-//! A homeserver adds members to a room one at a time, so a crowd that joins at once has to wait somewhere. Few wait here,
-//! in order and briefly; everybody else is refused at once with a time to come back. Those times follow each other at the
-//! pace at which the homeserver adds members, so that those who were refused do not come back as the same crowd.
+//! A homeserver adds members to a room one at a time, so callers that join at the same time have to wait. A few wait
+//! here, in order and briefly. All others are refused immediately with a retry delay. The delays are spaced at the rate
+//! at which the homeserver adds members, so that refused callers do not all return at the same time.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -13,16 +13,15 @@ use platform::random::{self, Random};
 use time::OffsetDateTime;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// How many joins into one room are sent at once. The homeserver takes one at a time, also from other processes of ours.
+/// Number of concurrent joins per room. The homeserver handles one at a time, including joins from our other processes.
 const AT_ONCE: usize = 3;
-/// The longest wait, as far as it can be foreseen. Callers that would wait longer are refused at once.
+/// Limit for the expected wait. Callers that would wait longer are refused immediately.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
-/// The pace that is assumed until one was measured.
+/// Assumed time per join before one was measured.
 const FIRST_PACE: Duration = Duration::from_millis(100);
-/// The latest time to come back. A longer line is not spread any further.
+/// Limit for a retry delay before randomisation. A longer queue is not spread further.
 const LATEST: Duration = Duration::from_mins(1);
 
-/// The line of a room.
 #[derive(Debug)]
 pub(super) struct Line {
     places: Semaphore,
@@ -31,21 +30,21 @@ pub(super) struct Line {
 
 #[derive(Debug)]
 struct State {
-    /// Callers that wait for a place, or have one.
+    /// Callers that wait for a slot or hold one.
     inside: u32,
-    /// Time from one finished join to the next, averaged.
+    /// Moving average of the time between two finished joins.
     pace: Duration,
-    /// When the last caller who was refused is to come back.
+    /// Latest retry time that was given to a refused caller.
     promised: Option<OffsetDateTime>,
 }
 
-/// The line is too long: come back after this time.
+/// The queue is too long; retry after this delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Busy {
     pub(super) retry_after: Duration,
 }
 
-/// A place in the line. It is free again when it is dropped.
+/// A position in the queue, released on drop.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     line: &'a Line,
@@ -59,8 +58,8 @@ impl Line {
         Self { places: Semaphore::new(AT_ONCE), state: Mutex::new(state) }
     }
 
-    /// Waits for a place for a user, who is refused when the line is too long. One who was let into the line waits for as
-    /// long as the patience lasts: the homeserver may have become slower.
+    /// Waits for a slot, or refuses immediately if the queue is too long. A caller that was queued waits for up to
+    /// `patience`, because the homeserver may have become slower in the meantime.
     pub(super) async fn enter(
         &self,
         random: &dyn Random,
@@ -81,7 +80,8 @@ impl Line {
         }
     }
 
-    /// Waits for a place for work that nobody should have to repeat, up to this long.
+    /// Waits up to `patience` for a slot, without being refused for the length of the queue. For work that is expensive
+    /// to repeat.
     pub(super) async fn enter_patiently(&self, patience: Duration) -> Option<Place<'_>> {
         let place = self.step_in(&mut self.state());
         place.admitted_within(patience).await
@@ -98,7 +98,7 @@ impl Line {
 }
 
 impl State {
-    /// Gives out the next time to come back, with some randomness, because clients round, and restart together.
+    /// Returns the next retry delay, with jitter, because clients round delays and restart at the same time.
     fn refuse(&mut self, random: &dyn Random, now: OffsetDateTime) -> Busy {
         let line_ends = now + self.pace * self.inside;
         let next = self.promised.map_or(line_ends, |promised| promised.max(line_ends)) + self.pace;
@@ -106,7 +106,7 @@ impl State {
         self.promised = Some(promised);
         let wait = Duration::try_from(promised - now).unwrap_or_default();
         let share = u32::from(u16::from_be_bytes(random::bytes(random)));
-        // Up to a quarter more, and up to a second.
+        // Adds up to a quarter of the delay plus one second.
         let spread = (wait / 4 + Duration::from_secs(1)) * share / u32::from(u16::MAX);
         Busy { retry_after: wait + spread }
     }
@@ -125,8 +125,9 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut state = self.line.state();
         if self.permit.is_some() {
-            // So many were sent together, and finished one after the other. Fewer than fit say how long a join takes, and
-            // not how many finish in a time: taken for the pace, they would keep the line emptier than it has to be.
+            // Concurrent joins finish one after the other, so the elapsed time is divided by their number. With free
+            // slots, the sample measures the duration of a join and not the throughput. It then counts only if it
+            // lowers the average; otherwise the queue would be shorter than necessary.
             let most = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
             let together = state.inside.clamp(1, most);
             let sample = self.since.elapsed() / together;
@@ -153,42 +154,42 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn refusals_are_spread_and_grow_with_line() {
+    async fn retry_delays_are_spread_and_grow_with_queue() {
         let (line, random) = (Line::new(), SeededRandom::new(3));
-        // In the places, and in line as long as the wait is short.
+        // Fill all slots, and the queue up to the longest allowed wait.
         let mut inside = Vec::new();
         for _ in 0..AT_ONCE {
-            inside.push(line.enter(&random, NOW, PATIENCE).await.expect("a place"));
+            inside.push(line.enter(&random, NOW, PATIENCE).await.expect("a slot"));
         }
         line.state().inside += 5;
-        let mut told = Vec::new();
+        let mut delays = Vec::new();
         for _ in 0..200 {
-            told.push(seconds(line.enter(&random, NOW, PATIENCE).await.expect_err("the line is too long")));
+            delays.push(seconds(line.enter(&random, NOW, PATIENCE).await.expect_err("the queue is too long")));
         }
-        assert!(told[0] < 3.0 && (1.0..4.0).contains(&told[5]), "{told:?}");
-        assert!(told[199] > 20.0, "200 joins take 20 seconds: {told:?}");
-        let early: f64 = told[..50].iter().sum();
-        let late: f64 = told[150..].iter().sum();
-        assert!(late > 3.0 * early, "{told:?}");
+        assert!(delays[0] < 3.0 && (1.0..4.0).contains(&delays[5]), "{delays:?}");
+        assert!(delays[199] > 20.0, "200 joins take 20 seconds: {delays:?}");
+        let early: f64 = delays[..50].iter().sum();
+        let late: f64 = delays[150..].iter().sum();
+        assert!(late > 3.0 * early, "{delays:?}");
         for second in 0..20 {
-            let back = told.iter().filter(|&&at| at >= f64::from(second) && at < f64::from(second + 1)).count();
-            assert!(back <= 20, "{back} come back in second {second}: {told:?}");
+            let back = delays.iter().filter(|&&at| at >= f64::from(second) && at < f64::from(second + 1)).count();
+            assert!(back <= 20, "{back} retry in second {second}: {delays:?}");
         }
-        // However long the line is.
+        // The delay is limited for any length of the queue.
         for _ in 0..2_000 {
-            let told = seconds(line.enter(&random, NOW, PATIENCE).await.expect_err("the line is too long"));
-            assert!(told <= 76.0, "{told}");
+            let delay = seconds(line.enter(&random, NOW, PATIENCE).await.expect_err("the queue is too long"));
+            assert!(delay <= 76.0, "{delay}");
         }
-        // A line that is gone is not held against anybody.
+        // A queue that has drained does not delay later callers.
         line.state().inside -= 5;
         inside.clear();
         let later = NOW + time::Duration::minutes(2);
         let mut inside = Vec::new();
         for _ in 0..AT_ONCE {
-            inside.push(line.enter(&random, later, PATIENCE).await.expect("a place"));
+            inside.push(line.enter(&random, later, PATIENCE).await.expect("a slot"));
         }
         line.state().inside += 20;
-        assert!(seconds(line.enter(&random, later, PATIENCE).await.expect_err("too long")) < 5.0);
+        assert!(seconds(line.enter(&random, later, PATIENCE).await.expect_err("the queue is too long")) < 5.0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -200,15 +201,15 @@ mod tests {
             line.enter(&random, NOW, PATIENCE).await,
         ]
         .into_iter()
-        .map(|place| place.expect("a place"))
+        .map(|place| place.expect("a slot"))
         .collect();
         let began = tokio::time::Instant::now();
-        line.enter(&random, NOW, PATIENCE).await.expect_err("nobody leaves");
+        line.enter(&random, NOW, PATIENCE).await.expect_err("no slot is released");
         assert_eq!(began.elapsed(), PATIENCE);
         assert!(line.enter_patiently(Duration::from_secs(3)).await.is_none());
-        assert_eq!(line.state().inside, 3, "callers that gave up are not counted");
+        assert_eq!(line.state().inside, 3, "refused callers are not counted");
         drop(held);
         assert_eq!(line.state().inside, 0);
-        line.enter(&random, NOW, PATIENCE).await.expect("a place");
+        line.enter(&random, NOW, PATIENCE).await.expect("a slot");
     }
 }

@@ -1,9 +1,9 @@
-//! Making rooms: planning those of matches, granting wishes, going on with what was begun, removing what came to nothing.
+//! Creating rooms: plans match rooms, creates requested ones, resumes interrupted creations and removes abandoned ones.
 
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use matrix_appservice::{Error as MatrixError, HalfMade, NewRoom};
+use matrix_appservice::{Error as MatrixError, IncompleteRoom, NewRoom};
 use platform::{
     outbox::{self, Message},
     random, telemetry,
@@ -14,8 +14,8 @@ use time::OffsetDateTime;
 use web::ids::{MatchId, RoomId, TeamId, TournamentId, UserId};
 
 use super::{
-    rules::MatchWords,
-    service::{Room, RoomError, Rooms, Wish, address_of},
+    rules::MatchLabel,
+    service::{Room, RoomError, RoomRequest, Rooms, address_of},
     store::{self, MatchRow, NewRow},
 };
 use crate::{
@@ -26,26 +26,28 @@ use crate::{
     identity::accounts,
 };
 
-/// The subject on which a room is told that is to be made.
+/// Subject of rooms that a worker must create.
 pub const PLANNED: &str = "work.room.planned";
-/// The subject on which a room is told whose match is called something else, or is at another time.
+/// Subject of rooms whose match has a new name or time.
 pub const MOVED: &str = "work.room.moved";
-/// The subject on which a match is told that has its room now.
+/// Subject of matches whose room has opened.
 pub const OPENED: &str = "fact.event.room_opened";
 
-/// How long the making of a room may take. Afterwards somebody else tries.
+/// Duration of a claim on the creation of a room. When it expires, another process may try.
 const MAKING: time::Duration = time::Duration::seconds(30);
 
-/// How long an alias may stand for a room without the bot before the homeserver is certainly not at work on it any more.
+/// Age at which an incomplete room (an alias without the bot) is replaced. By then, the homeserver is certainly no
+/// longer creating it.
 const CERTAINLY_OVER: time::Duration = time::Duration::minutes(2);
 
-/// How long the same wish of the same user is the same room: for a tap too many, and for an answer that got lost.
+/// Time for which an identical request of the same user returns the same room. Covers double taps and lost responses.
 const SAME_WISH_FOR: time::Duration = time::Duration::minutes(1);
 
-/// How long somebody who asked for a room in vain may ask again for the same one.
+/// Time for which a user can retry a failed creation and still get the same room.
 const KEPT_FOR_ANOTHER_TRY: time::Duration = time::Duration::minutes(10);
 
-/// So long what was planned may be in the outbox, where nobody sees that it waits.
+/// Time for which the work for a planned room may still be in the outbox. The backlog of the workers does not include
+/// it there.
 const ON_ITS_WAY: time::Duration = time::Duration::minutes(10);
 
 #[derive(Serialize, Deserialize)]
@@ -70,9 +72,9 @@ impl MatchRooms for Rooms {
 }
 
 impl Rooms {
-    /// Opens a room; its creator has joined it afterwards. The same wish again, while it is being granted, after it failed
-    /// or just after it was granted, is the same room.
-    pub async fn create(&self, user: UserId, wish: &Wish) -> Result<Room, RoomError> {
+    /// Creates a room and joins its creator. An identical request returns the same room while the creation runs, after
+    /// it failed, and shortly after it succeeded.
+    pub async fn create(&self, user: UserId, wish: &RoomRequest) -> Result<Room, RoomError> {
         let inner = &*self.inner;
         if let Some(event) = wish.event_id
             && inner.events.find(event).await?.is_none()
@@ -92,7 +94,7 @@ impl Rooms {
         };
         let now = inner.clock.now();
         let mut tx = inner.db.begin().await?;
-        // One user's wishes take turns, so that of two at once the second finds the first.
+        // Requests of one user run one after the other, so that the second of two identical requests finds the first.
         accounts::lock(&mut tx, user).await?;
         let room = if let Some(begun) = store::same_wish(&mut tx, &row, now - SAME_WISH_FOR).await? {
             begun
@@ -101,28 +103,28 @@ impl Rooms {
             made.pop().ok_or(sqlx::Error::RowNotFound)?.id
         };
         tx.commit().await?;
-        // In a task, which outlives whoever asked: one who hangs up leaves a room that is made, not half of one.
+        // Runs in a task that outlives the request: a client that disconnects leaves a complete room.
         let making = self.clone();
         let making = async move { making.made(room).await };
         tokio::spawn(telemetry::in_this_request(making))
             .await
-            .map_err(|_| RoomError::Chat("the making broke off".to_owned()))??;
+            .map_err(|_| RoomError::Chat("the creation was interrupted".to_owned()))??;
         store::get(&inner.db, room).await?.ok_or(RoomError::NotFound)
     }
 
-    /// Makes a room whose making was claimed until then, and gives the claim back if that fails.
+    /// Creates a room whose claim lasts until `claimed_until`, and releases the claim on failure.
     async fn make_claimed(&self, room: &Room, claimed_until: OffsetDateTime) -> Result<String, RoomError> {
         let outcome = self.make(room).await;
         if outcome.is_err() {
             let inner = &*self.inner;
             if let Err(error) = store::release(&inner.db, room.id, claimed_until, inner.clock.now()).await {
-                tracing::warn!(%error, room = room.id.0, "the claim to a room was not given back; it runs out");
+                tracing::warn!(%error, room = room.id.0, "claim on room creation was not released and will expire");
             }
         }
         outcome
     }
 
-    /// Makes a room on the homeserver and opens it. All of it may be done again.
+    /// Creates a room on the homeserver and opens it. Every step is idempotent.
     async fn make(&self, room: &Room) -> Result<String, RoomError> {
         let inner = &*self.inner;
         let homeserver = self.homeserver()?;
@@ -135,10 +137,10 @@ impl Rooms {
         let wanted =
             NewRoom { alias: &room.alias, name: &room.name, topic: &room.topic, private: room.is_private, moderator };
         let now = inner.clock.now();
-        let over = room.half_made_at.is_some_and(|since| now - since > CERTAINLY_OVER);
-        let half_made = if over { HalfMade::Discard } else { HalfMade::Wait };
+        let expired = room.half_made_at.is_some_and(|since| now - since > CERTAINLY_OVER);
+        let half_made = if expired { IncompleteRoom::Discard } else { IncompleteRoom::Wait };
         let matrix_id = match homeserver.ensure_room(&wanted, half_made).await {
-            Err(error @ MatrixError::HalfMade(_)) => {
+            Err(error @ MatrixError::IncompleteRoom(_)) => {
                 store::note_half_made(&inner.db, room.id, now).await?;
                 return Err(error.into());
             }
@@ -153,25 +155,25 @@ impl Rooms {
         }
         let mut tx = inner.db.begin().await?;
         let opened = store::open(&mut tx, room.id, inner.clock.now()).await?;
-        // The match shows its first room, and that one alone.
+        // A match shows only its first room.
         if let (true, Some(event_id), Some(1)) = (opened, room.event_id, room.stand) {
-            let told = Message::new(OPENED, format!("event:{event_id}"), &RoomOpened { event_id })?;
-            outbox::enqueue(&mut tx, &[told]).await?;
+            let message = Message::new(OPENED, format!("event:{event_id}"), &RoomOpened { event_id })?;
+            outbox::enqueue(&mut tx, &[message]).await?;
         }
         tx.commit().await?;
         inner.events.mark_stale();
         inner.outbox_written.notify_one();
         metrics::counter!("matchday_rooms_opened_total").increment(u64::from(opened));
-        // The match may have moved while its room was made by the old name; whoever was to tell the homeserver found no
-        // room yet.
-        let now_called = store::get(&inner.db, room.id).await?.ok_or(RoomError::NotFound)?;
-        if room.stand.is_some() && (&now_called.name, &now_called.topic) != (&room.name, &room.topic) {
+        // The match may have changed while its room was created with the old name. The worker for that change found no
+        // room to rename.
+        let current = store::get(&inner.db, room.id).await?.ok_or(RoomError::NotFound)?;
+        if room.stand.is_some() && (&current.name, &current.topic) != (&room.name, &room.topic) {
             self.describe(room.id).await?;
         }
         Ok(matrix_id.to_string())
     }
 
-    /// What the homeserver calls a room, making it first where that is still to be done.
+    /// Returns the homeserver's id of a room, after creating the room if necessary.
     pub(super) async fn made(&self, room: RoomId) -> Result<String, RoomError> {
         let inner = &*self.inner;
         let began = std::time::Instant::now();
@@ -184,17 +186,17 @@ impl Rooms {
             if store::claim(&inner.db, room, now, now + MAKING).await? {
                 return self.make_claimed(&current, now + MAKING).await;
             }
-            // Somebody else is at it.
+            // Another process holds the claim.
             if began.elapsed() > inner.patience {
-                return Err(RoomError::Chat("the room is not made yet".to_owned()));
+                return Err(RoomError::Chat("the room is still being created".to_owned()));
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
-    /// Plans rooms for matches that have none, and names anew those whose match is called something else; in the caller's
-    /// transaction. Returns how many rooms are to be made. Without chat there are none.
-    /// `teams` have another name than before, wherever they play.
+    /// Plans rooms for matches without one and renames rooms whose match has a new name or time, in the caller's
+    /// transaction. `teams` are renamed teams; the rooms of their matches in other tournaments are included. Returns
+    /// the number of rooms to create, which is 0 if chat is disabled.
     async fn plan_matches_in(
         &self,
         connection: &mut PgConnection,
@@ -218,7 +220,7 @@ impl Rooms {
         Ok(planned)
     }
 
-    /// Plans rooms for all matches that have none, as after chat was added to a service that had none.
+    /// Plans rooms for all matches without one, for example after chat was enabled.
     pub async fn plan_missing(&self) -> Result<usize, RoomError> {
         let inner = &*self.inner;
         if inner.chat.homeserver().is_none() {
@@ -231,8 +233,8 @@ impl Rooms {
         Ok(planned)
     }
 
-    /// Plans once more the stands whose work was lost or given up. Call it when nothing waits for the workers: until then
-    /// they are on their way. Returns how many.
+    /// Plans stands again whose work was lost or given up, and returns their number. Call it only when the workers have
+    /// no backlog; otherwise the work may still be queued.
     pub async fn plan_unmade(&self) -> Result<usize, RoomError> {
         let inner = &*self.inner;
         let now = inner.clock.now();
@@ -278,7 +280,8 @@ impl Rooms {
             let rooms = store::insert(connection, &rows, now, now).await?;
             let messages = rooms.iter().map(|room| room_message(PLANNED, room.id)).collect::<Result<Vec<_>, _>>()?;
             outbox::enqueue(connection, &messages).await?;
-            // Rooms that somebody else planned meanwhile are not ours; without any there would be no end.
+            // Rooms that a concurrent caller planned are not returned. Stop when none were inserted, or the loop would
+            // never end.
             if rooms.is_empty() {
                 return Ok(planned);
             }
@@ -286,7 +289,7 @@ impl Rooms {
         }
     }
 
-    /// Plans a further stand of a match.
+    /// Plans an additional stand of a match.
     pub(super) async fn plan_stand_in(
         &self,
         connection: &mut PgConnection,
@@ -307,27 +310,27 @@ impl Rooms {
         let now = self.inner.clock.now();
         let mut rooms = store::insert(connection, &[row], now, now).await?;
         let room = rooms.pop().ok_or(sqlx::Error::RowNotFound)?;
-        // Whoever asks for it makes it; should they fail, a worker does.
+        // The joining request creates the stand; if it fails, a worker does.
         outbox::enqueue(connection, &[room_message(PLANNED, room.id)?]).await?;
         Ok(room)
     }
 
-    /// How many rooms of a tournament's matches are planned, and how many of them are open.
+    /// Numbers of planned and of open rooms for a tournament's matches.
     pub async fn progress(&self, tournament: TournamentId) -> sqlx::Result<(i64, i64)> {
         store::progress(&self.inner.db, tournament).await
     }
 
-    /// Removes rooms that somebody asked for and whose making came to nothing, also from the homeserver: nobody ever saw
-    /// them, and whoever asked was told that it failed. Returns how many.
-    pub async fn tidy(&self) -> Result<u64, RoomError> {
+    /// Removes requested rooms whose creation was abandoned, also from the homeserver, and returns their number. No
+    /// user ever saw them, and the requests for them failed.
+    pub async fn remove_abandoned(&self) -> Result<u64, RoomError> {
         let inner = &*self.inner;
         let now = inner.clock.now();
         let mut removed = 0;
         for room in store::abandoned(&inner.db, now - KEPT_FOR_ANOTHER_TRY, now).await? {
             match self.discard(room).await {
                 Ok(discarded) => removed += u64::from(discarded),
-                // It comes again; the others need not wait for it.
-                Err(error) => tracing::warn!(%error, room = room.0, "a room that came to nothing was not removed"),
+                // The next run retries this room. The other rooms are removed now.
+                Err(error) => tracing::warn!(%error, room = room.0, "abandoned room was not removed"),
             }
         }
         Ok(removed)
@@ -336,7 +339,7 @@ impl Rooms {
     async fn discard(&self, room: RoomId) -> Result<bool, RoomError> {
         let inner = &*self.inner;
         let homeserver = self.homeserver()?;
-        // First it is decided, so that nobody goes on with it meanwhile.
+        // Mark it as discarded first, so that no request resumes its creation.
         let Some(room) = store::discard(&inner.db, room, inner.clock.now()).await? else { return Ok(false) };
         let matrix_id = room.matrix_id.as_deref().map(address_of).transpose()?;
         homeserver.discard_room(&room.alias, matrix_id.as_deref()).await?;
@@ -346,10 +349,10 @@ impl Rooms {
         Ok(true)
     }
 
-    /// Tells the homeserver what a room is called now.
+    /// Sets the room's current name and topic on the homeserver.
     pub(super) async fn describe(&self, room: RoomId) -> Result<(), RoomError> {
         let room = store::get(&self.inner.db, room).await?.ok_or(RoomError::NotFound)?;
-        // One that is not made yet is made with the right name.
+        // A room that does not exist yet will be created with the current name.
         let Some(matrix_id) = &room.matrix_id else { return Ok(()) };
         let (homeserver, matrix_id) = (self.homeserver()?, address_of(matrix_id)?);
         homeserver.set_room_name(&matrix_id, &room.name).await?;
@@ -357,16 +360,17 @@ impl Rooms {
         Ok(())
     }
 
-    /// Not guessed, and never used before: on a homeserver that knew another database a counter would find its rooms.
+    /// Random, so that it was never used before: a counter would collide with rooms of an earlier database on the same
+    /// homeserver.
     fn fresh_alias(&self, kind: &str) -> String {
         let id = random::uuid_v7(&*self.inner.random, &*self.inner.clock);
         format!("{kind}_{}", id.simple())
     }
 }
 
-fn words(of: &MatchRow) -> Result<MatchWords<'_>, RoomError> {
+fn words(of: &MatchRow) -> Result<MatchLabel<'_>, RoomError> {
     let status = of.status.parse::<Status>().map_err(|error| sqlx::Error::Decode(error.into()))?;
-    Ok(MatchWords {
+    Ok(MatchLabel {
         home: &of.home,
         away: &of.away,
         tournament: &of.tournament,

@@ -1,14 +1,14 @@
--- $1 room, $2 its match or null, $3 whether it is one of the match's own stands, $4 since when somebody is active, $5 the
--- caller. Members whom the caller blocked are counted, but not listed among the top predictors.
+-- $1 room, $2 its match or null, $3 whether the room is a stand of the match, $4 start of the activity period, $5
+-- caller. Members whom the caller has blocked are counted, but not listed among the top predictors.
 with places as (
-    -- A match's stands are one crowd.
+    -- All stands of a match count as one room.
     select id from rooms where id = $1 or ($3 and event_id = $2 and stand is not null)
 ), members as (
     select user_id, max(active_at) as active_at
     from room_members where room_id in (select id from places) and membership = 'join'
     group by user_id
 ), strangers as (
-    -- They have no account here: no team, no predictions. All that is known is when they came.
+    -- Remote members have no account, so they have no team and no predictions. Only their join time is known.
     select matrix_user_id, max(changed_at) as active_at
     from remote_members where room_id in (select id from places) and membership = 'join'
     group by matrix_user_id
@@ -18,7 +18,7 @@ with places as (
 ), favourites as (
     select m.user_id, t.id as team_id, t.slug
     from members m join user_teams f on f.user_id = m.user_id and f.rank = 0 join teams t on t.id = f.team_id
-    -- In a match's room everybody is for one of the two teams, or neutral.
+    -- In a match room, a member supports one of the two teams or is neutral.
     where $2::bigint is null or t.id in (select unnest(array[home_team_id, away_team_id]) from events where id = $2)
 ), sides as (
     select t.slug, (select count(*) from favourites f where f.team_id = t.id) as fans

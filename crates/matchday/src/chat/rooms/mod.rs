@@ -1,5 +1,5 @@
-//! Chat rooms: a room for every match, with further stands when it is full, and rooms that fans open. They live on the
-//! homeserver, made by the service's bot; who may see and join them is decided here.
+//! Chat rooms: one for every match, with additional stands when it is full, and rooms that fans create. The service's
+//! bot creates them on the homeserver; this module decides who may see and join them.
 
 mod handlers;
 mod line;

@@ -1,4 +1,4 @@
-//! Names of rooms; no I/O.
+//! Names, topics and addresses of rooms.
 
 use std::{fmt, str::FromStr};
 
@@ -8,7 +8,7 @@ use web::fields::FromJson;
 
 use crate::catalogue::matches::rules::Status;
 
-/// What people call a room: 1 to 100 characters, none of them invisible controls.
+/// Room name: 1 to 100 characters, without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RoomName(String);
 
@@ -19,7 +19,7 @@ impl RoomName {
 }
 
 impl FromJson for RoomName {
-    const EXPECTED: &'static str = "must be a text of 1 to 100 characters";
+    const EXPECTED: &'static str = "must be a string of 1 to 100 characters";
 
     fn from_json(value: &Value) -> Option<Self> {
         let name = value.as_str()?.trim();
@@ -28,7 +28,7 @@ impl FromJson for RoomName {
     }
 }
 
-/// What a room is about: up to 500 characters. Lines may be broken.
+/// Room topic: up to 500 characters, with line breaks but without other control characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Topic(String);
 
@@ -39,7 +39,7 @@ impl Topic {
 }
 
 impl FromJson for Topic {
-    const EXPECTED: &'static str = "must be a text of at most 500 characters";
+    const EXPECTED: &'static str = "must be a string of at most 500 characters";
 
     fn from_json(value: &Value) -> Option<Self> {
         let topic = value.as_str()?.trim();
@@ -48,12 +48,11 @@ impl FromJson for Topic {
     }
 }
 
-/// The homeserver's id of a room, as paths name it: `!local:server`.
+/// The homeserver's room id, as used in paths: `!local:server`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoomAddress(String);
 
 impl RoomAddress {
-    /// As the homeserver says it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -75,9 +74,9 @@ impl fmt::Display for RoomAddress {
     }
 }
 
-/// What a match's room says of the match.
+/// Match data that appears in the name and topic of a match's room.
 #[derive(Clone, Debug)]
-pub(super) struct MatchWords<'a> {
+pub(super) struct MatchLabel<'a> {
     pub(super) home: &'a str,
     pub(super) away: &'a str,
     pub(super) tournament: &'a str,
@@ -86,14 +85,14 @@ pub(super) struct MatchWords<'a> {
     pub(super) venue: &'a str,
 }
 
-impl MatchWords<'_> {
-    /// The room's name. The first stand is called as the match is.
+impl MatchLabel<'_> {
+    /// Room name. The first stand has the plain name of the match.
     pub(super) fn name(&self, stand: i32) -> String {
         let name = format!("{} – {}", self.home, self.away);
         if stand == 1 { name } else { format!("{name} · stand {stand}") }
     }
 
-    /// What it is about: tournament, time, place.
+    /// Room topic: tournament, time and venue.
     pub(super) fn topic(&self) -> String {
         let format = format_description!("[day padding:none] [month repr:long] [year], [hour]:[minute] UTC");
         let when = match self.status {
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_1_to_100_characters_and_topics_up_to_500() {
+    fn name_and_topic_lengths_are_limited() {
         for (name, valid) in [
             (json!("Derby talk"), true),
             (json!("é".repeat(100)), true),
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_what_the_homeserver_calls_a_room() {
+    fn room_address_requires_localpart_and_server() {
         for (text, valid) in [
             ("!auQboWavgiRMaylzYl:example.org", true),
             ("!a:example.org:8448", true),
@@ -158,8 +157,8 @@ mod tests {
         assert!(format!("!{}:s", "a".repeat(253)).parse::<RoomAddress>().is_err());
     }
 
-    fn words(status: Status, venue: &str) -> MatchWords<'_> {
-        MatchWords {
+    fn words(status: Status, venue: &str) -> MatchLabel<'_> {
+        MatchLabel {
             home: "Rovers",
             away: "City",
             tournament: "Cup 2026",
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matchs_room_is_named_and_described_from_the_match() {
+    fn match_room_is_named_after_the_match() {
         let scheduled = words(Status::Scheduled, "Park");
         assert_eq!(scheduled.name(1), "Rovers – City");
         assert_eq!(scheduled.name(3), "Rovers – City · stand 3");
@@ -181,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_address_is_kept_to_the_letter(text in any::<String>()) {
+        fn room_address_is_kept_verbatim(text in any::<String>()) {
             if let Ok(address) = text.parse::<RoomAddress>() {
                 prop_assert_eq!(address.as_str(), text);
             }

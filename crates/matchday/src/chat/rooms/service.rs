@@ -1,5 +1,5 @@
-//! Listing, joining and leaving rooms, and inviting to them. How they are made is in `making.rs`, what workers do about
-//! them in `work.rs`.
+//! Listing, joining and leaving rooms, and inviting to them. `making.rs` creates rooms, `work.rs` handles background
+//! work.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -43,17 +43,17 @@ use crate::{
     },
 };
 
-/// How many joins this process sends to the homeserver at once. It takes ten membership changes at a time; more would
-/// only wait there, longer than anybody here waits for them, and look as if it were away.
+/// Limit for concurrent joins that this process sends to the homeserver, which handles ten membership changes at a
+/// time. More would wait there longer than our callers wait, and look like an outage.
 const JOINS_AT_ONCE: usize = 10;
 
-/// Rooms share that many lines.
+/// Number of join queues. Rooms share them by hash.
 const LINES: usize = 64;
 
-/// Who did something in this time is active.
+/// A member with activity within this time counts as active.
 const ACTIVE_FOR: time::Duration = time::Duration::days(7);
 
-/// The chat rooms.
+/// Service for chat rooms.
 #[derive(Clone)]
 pub struct Rooms {
     pub(super) inner: Arc<Inner>,
@@ -63,7 +63,7 @@ pub(super) struct Inner {
     pub(super) db: PgPool,
     pub(super) capacity: i64,
     pub(super) chat: Chat,
-    pub(super) mirror: MembershipSync,
+    pub(super) sync: MembershipSync,
     pub(super) accounts: Accounts,
     pub(super) events: Arc<Matches>,
     pub(super) limiter: RateLimiter,
@@ -74,179 +74,156 @@ pub(super) struct Inner {
     pub(super) outbox_written: Arc<Notify>,
     pub(super) joins: Semaphore,
     pub(super) lines: [Line; LINES],
-    /// Whether the homeserver knows the bot.
+    /// Set once the bot is registered on the homeserver.
     pub(super) bot: OnceCell<()>,
 }
 
-/// A room.
 #[derive(Clone, Debug)]
 pub struct Room {
-    /// Here.
     pub id: RoomId,
-    /// On the homeserver, once it is there.
+    /// Id on the homeserver, once the room exists there.
     pub matrix_id: Option<String>,
-    /// What it is asked for under.
+    /// Localpart of the alias on the homeserver.
     pub alias: String,
-    /// For people.
     pub name: String,
-    /// What it is about.
     pub topic: String,
-    /// Its match.
     pub event_id: Option<MatchId>,
-    /// Which of the match's own rooms it is.
+    /// Number of the stand, for a match's own rooms.
     pub stand: Option<i32>,
-    /// Who opened it; nobody opens a match's own.
+    /// `None` for a match's own rooms.
     pub creator_id: Option<UserId>,
-    /// Whether only those who are asked may come. Then it is also encrypted.
+    /// A private room is invite-only and encrypted.
     pub is_private: bool,
-    /// When it was asked for.
+    /// Time of the request or the planning.
     pub created_at: OffsetDateTime,
-    /// When it was there for everybody.
+    /// Time since which users can see the room.
     pub opened_at: Option<OffsetDateTime>,
-    /// Since when the homeserver has its alias and no more.
+    /// Time since which the homeserver has only the alias of the room.
     pub half_made_at: Option<OffsetDateTime>,
 }
 
-/// What somebody wants a room to be.
+/// Request for a new room.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct RoomRequest {
     pub(super) name: RoomName,
     pub(super) topic: Topic,
     pub(super) event_id: Option<MatchId>,
     pub(super) is_private: bool,
 }
 
-/// Which rooms are wanted.
+/// Filter for the list of rooms.
 #[derive(Clone, Debug, Default)]
 pub struct RoomFilter {
-    /// Only those that the caller has joined.
+    /// Only rooms that the caller has joined.
     pub joined: bool,
-    /// Only those of this match.
+    /// Only rooms of this match.
     pub event_id: Option<MatchId>,
-    /// Only those with this in their name.
+    /// Only rooms whose name contains this text.
     pub search: Option<Search>,
 }
 
-/// A room as lists show it.
+/// A room as shown in a list.
 #[derive(Clone, Debug)]
 pub struct ListedRoom {
-    /// On the homeserver.
+    /// Room id on the homeserver.
     pub matrix_id: String,
-    /// For people.
     pub name: String,
-    /// What it is about.
     pub topic: String,
-    /// Its match: id, home team, away team, start.
+    /// The match: id, home team, away team, start time.
     pub event: Option<(MatchId, String, String, OffsetDateTime)>,
-    /// Which of the match's own rooms it is.
+    /// Number of the stand, for a match's own rooms.
     pub stand: Option<i32>,
-    /// How many have joined.
     pub member_count: i64,
-    /// Whether the caller has.
+    /// Whether the caller is a member.
     pub is_joined: bool,
-    /// Whether only those who are asked may come.
     pub is_private: bool,
-    /// When somebody last spoke.
+    /// Time of the latest message.
     pub last_activity: OffsetDateTime,
 }
 
-/// What the members of a room are and do.
+/// Statistics about the members of a room.
 #[derive(Clone, Debug)]
 pub struct MemberStats {
-    /// How many there are.
     pub total_members: i64,
-    /// How many spoke, predicted or joined in the last week.
+    /// Members who wrote, predicted or joined within the last week.
     pub active_members: i64,
-    /// How many predictions they made on the room's match.
+    /// Predictions of members for the room's match.
     pub predictions_made: i64,
-    /// How many are for which team, by slug; `neutral` for the rest.
+    /// Members per favourite team, by slug; `neutral` for all others.
     pub team_distribution: BTreeMap<String, i64>,
-    /// Who is right most often.
+    /// Members with the most correct predictions.
     pub top_predictors: Vec<TopPredictor>,
 }
 
-/// A member who is right often.
+/// A member with many correct predictions.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TopPredictor {
-    /// Who.
     pub user_id: UserId,
-    /// What they are called.
     pub username: String,
-    /// How often they were right.
     pub correct_predictions: i64,
-    /// Of all predictions on matches that are over, from 0 to 1.
+    /// Share of correct predictions among the settled ones, from 0 to 1.
     pub accuracy: f64,
 }
 
-/// Where somebody is now.
+/// Result of joining a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// The room on the homeserver. For a match it may be another stand than the one asked for.
+    /// The room on the homeserver. For a match, it may be another stand than requested.
     pub matrix_id: String,
-    /// Which stand, if it is another one than the one asked for.
+    /// Number of the stand, if it is another one than requested.
     pub other_stand: Option<i32>,
 }
 
-/// Whom an invitation is for.
+/// User to invite, by id or by username.
 #[derive(Clone, Debug)]
 pub enum Invitee {
-    /// By id.
     Id(UserId),
-    /// By name.
     Name(Username),
 }
 
-/// What is limited by user.
+/// Actions with a rate limit per user.
 #[derive(Clone, Copy, Debug)]
 pub enum Action {
-    /// Opening a room.
     Create,
-    /// Joining or leaving one.
+    /// Joining or leaving a room.
     Move,
-    /// Asking somebody to come.
     Invite,
 }
 
-/// Why something was not done.
+/// Reason why a room action failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RoomError {
-    /// There is no such room.
-    #[error("there is no such room")]
+    #[error("the room does not exist")]
     NotFound,
-    /// There is no such match.
-    #[error("there is no such match")]
+    #[error("the match does not exist")]
     NoSuchMatch,
-    /// There is nobody of that id or name.
-    #[error("there is no such user")]
+    /// No user has this id or name.
+    #[error("the user does not exist")]
     NoSuchUser,
-    /// Not for the caller: a private room, or one that they were banned from.
-    #[error("the room is not open to the caller")]
+    /// The caller may not read or join the room, or invite to it: it is private, or the caller or the invited user is
+    /// banned from it.
+    #[error("the caller is not allowed to do this in the room")]
     NotAllowed,
-    /// The caller is not in it.
     #[error("the caller is not a member")]
     NotAMember,
-    /// The caller, or whom they invite, is in it already.
+    /// The caller, or the invited user, is already a member.
     #[error("already a member")]
     AlreadyMember,
-    /// Whom they invite does not want to hear of the caller.
-    #[error("the invitation is not wanted")]
+    /// The invited user has blocked the caller.
+    #[error("the invited user has blocked the caller")]
     Refused,
     /// An operator muted the caller.
     #[error("the caller is muted")]
     Muted,
-    /// Too many are joining the room at this moment.
-    #[error("too many are joining the room")]
-    Busy {
-        /// When to come back.
-        retry_after: Duration,
-    },
-    /// Chat does not answer.
-    #[error("chat is not available: {0}")]
+    /// Too many users are joining the room at the same time.
+    #[error("too many users are joining the room")]
+    Busy { retry_after: Duration },
+    /// Chat is unavailable, for this reason.
+    #[error("chat is unavailable: {0}")]
     Chat(String),
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// A message could not be written.
+    /// An outbox message could not be serialised.
     #[error(transparent)]
     Message(#[from] serde_json::Error),
 }
@@ -274,13 +251,12 @@ impl From<ChatError> for RoomError {
 }
 
 impl Rooms {
-    /// Rooms in this database, on this homeserver.
     pub fn new(
         core: &Core,
         settings: &Settings,
         patience: Duration,
         chat: Chat,
-        mirror: MembershipSync,
+        sync: MembershipSync,
         accounts: Accounts,
         events: Arc<Matches>,
     ) -> Self {
@@ -289,7 +265,7 @@ impl Rooms {
             db,
             capacity: settings.match_capacity.into(),
             chat,
-            mirror,
+            sync,
             accounts,
             events,
             limiter,
@@ -305,7 +281,7 @@ impl Rooms {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Takes from how often a user may do something.
+    /// Charges one action to the user's rate limit.
     pub async fn permit(&self, action: Action, user: UserId) -> Decision {
         self.inner.limiter.take(self.limit(action), &user.to_string()).await
     }
@@ -319,17 +295,18 @@ impl Rooms {
         Limit { name, burst: burst * self.inner.leniency, every: every / self.inner.leniency }
     }
 
-    /// Gives back what was taken for something that chat did not do.
+    /// Refunds an action that failed because of chat.
     pub async fn give_back(&self, action: Action, user: UserId) {
         self.inner.limiter.untake(self.limit(action), &user.to_string()).await;
     }
 
-    /// The room that the homeserver calls so.
+    /// Returns the open room with this homeserver id.
     pub async fn find(&self, address: &RoomAddress) -> Result<Room, RoomError> {
         store::find(&self.inner.db, address.as_str()).await?.ok_or(RoomError::NotFound)
     }
 
-    /// The same, if a user may look into it: any public room, or a private one they are a member of.
+    /// Like [`Self::find`], if the user may read the room: any public room, or a private room of which they are a
+    /// member.
     pub async fn find_readable(&self, user: UserId, address: &RoomAddress) -> Result<Room, RoomError> {
         let room = self.find(address).await?;
         if room.is_private && self.membership(user, room.id).await? != Some(Membership::Join) {
@@ -338,17 +315,17 @@ impl Rooms {
         Ok(room)
     }
 
-    /// What a user is to a room.
+    /// The user's membership in a room.
     pub async fn membership(&self, user: UserId, room: RoomId) -> sqlx::Result<Option<Membership>> {
         store::membership(&self.inner.db, user, room).await
     }
 
-    /// The rooms that a user has joined or is asked to join.
+    /// The rooms that a user has joined or is invited to.
     pub async fn of_user(&self, user: UserId) -> sqlx::Result<Vec<(Room, Membership)>> {
         store::of_user(&self.inner.db, user).await
     }
 
-    /// A page of the rooms that a user may see, the liveliest first, and how many there are.
+    /// A page of the rooms that a user may see, most recently active first, and the total.
     pub async fn list(
         &self,
         user: UserId,
@@ -358,28 +335,29 @@ impl Rooms {
         store::list(&self.inner.db, user, filter, paging).await
     }
 
-    /// What the members of a room are and do, without the names of members whom this user blocked.
+    /// Statistics about a room's members. Members whom this user has blocked are counted but not named.
     pub async fn member_stats(&self, user: UserId, room: &Room) -> sqlx::Result<MemberStats> {
         store::member_stats(&self.inner.db, user, room, self.inner.clock.now() - ACTIVE_FOR).await
     }
 
-    /// Joins a room. For a match it may be another stand than the one asked for, when that is full.
+    /// Joins a room. If the requested stand of a match is full, joins another one.
     pub async fn join(&self, user: UserId, address: &RoomAddress) -> Result<Joined, RoomError> {
         let room = self.find(address).await?;
-        let standing = self.membership(user, room.id).await?;
-        match standing {
+        let membership = self.membership(user, room.id).await?;
+        match membership {
             Some(Membership::Join) => return Err(RoomError::AlreadyMember),
             Some(Membership::Ban) => return Err(RoomError::NotAllowed),
             Some(Membership::Invite) => {}
-            // The homeserver would refuse as well; it need not be asked.
+            // The homeserver would refuse too; this saves the call.
             _ if room.is_private => return Err(RoomError::NotAllowed),
             _ => {}
         }
-        // Before anything that costs: most of a crowd is refused here. A homeserver that is down refuses nobody for that.
+        // Checked before the queue, so that callers get `chat_unavailable` and not `room_busy` while the homeserver is
+        // down. The queue comes before any expensive step, because it refuses most callers of a crowd.
         self.homeserver()?;
         let (line, now) = (self.line(&room), self.inner.clock.now());
         let entered = line.enter(&*self.inner.random, now, self.inner.patience).await;
-        let _place = entered.map_err(|Busy { retry_after }| RoomError::Busy { retry_after })?;
+        let _slot = entered.map_err(|Busy { retry_after }| RoomError::Busy { retry_after })?;
         let account = self.speaker(user).await?;
         if let (Some(event), Some(_)) = (room.event_id, room.stand) {
             return self.join_match(&account, event, &room).await;
@@ -389,13 +367,15 @@ impl Rooms {
         Ok(Joined { matrix_id: matrix_id.to_string(), other_stand: None })
     }
 
-    /// The line in front of a room. The stands of a match share one: at any moment nearly everybody goes to the same stand.
+    /// Join queue of a room. The stands of a match share one, because at any time nearly all callers join the same
+    /// stand.
     fn line(&self, room: &Room) -> &Line {
         let key = room.event_id.filter(|_| room.stand.is_some()).map_or(room.id.0, |event| event.0);
         &self.inner.lines[usize::try_from(key.unsigned_abs()).unwrap_or_default() % LINES]
     }
 
-    /// The same as [`Self::enter`] for work that would fail as a whole if it were refused: it waits in line.
+    /// Like [`Self::enter`], but waits in the queue instead of being refused. For work that would fail as a whole if
+    /// one join were refused.
     pub(super) async fn enter_patiently(
         &self,
         account: &Account,
@@ -403,12 +383,12 @@ impl Rooms {
         matrix_id: &MatrixRoomId,
     ) -> Result<(), RoomError> {
         let (line, patience) = (self.line(room), self.inner.patience);
-        let place = line.enter_patiently(patience).await;
-        let _place = place.ok_or(RoomError::Busy { retry_after: patience })?;
+        let slot = line.enter_patiently(patience).await;
+        let _slot = slot.ok_or(RoomError::Busy { retry_after: patience })?;
         self.enter(account, room.id, matrix_id).await
     }
 
-    /// Puts somebody who has a place in the line into a room of the homeserver, and takes note of it.
+    /// Joins a user who holds a slot in the queue to a room on the homeserver, and records the membership.
     pub(super) async fn enter(
         &self,
         account: &Account,
@@ -420,15 +400,15 @@ impl Rooms {
         let sending = tokio::time::timeout(inner.patience, inner.joins.acquire()).await;
         let Ok(Ok(_sending)) = sending else { return Err(RoomError::Busy { retry_after: inner.patience }) };
         let event_id = homeserver.join(matrix_id, account.username.as_str()).await?;
-        let told = ConfirmedMembership {
+        let confirmed = ConfirmedMembership {
             room,
             user: account.id,
             membership: Membership::Join,
             event_id: Some(event_id.as_str()),
             invited_by: None,
         };
-        inner.mirror.note(told).await?;
-        // Whoever was banned meanwhile was taken out of all rooms, but maybe before they were in this one.
+        inner.sync.note(confirmed).await?;
+        // A ban during the join removed the user from all rooms, possibly before they were in this one.
         if inner.accounts.find(account.id).await?.is_some_and(|now| now.banned_at.is_some()) {
             self.take_out(account, room, matrix_id).await?;
             return Err(RoomError::NotAllowed);
@@ -436,7 +416,7 @@ impl Rooms {
         Ok(())
     }
 
-    /// Leaves a room, or declines an invitation to it.
+    /// Leaves a room or declines an invitation to it.
     pub async fn leave(&self, user: UserId, address: &RoomAddress) -> Result<(), RoomError> {
         let inner = &*self.inner;
         let room = self.find(address).await?;
@@ -457,17 +437,17 @@ impl Rooms {
         matrix_id: &MatrixRoomId,
     ) -> Result<(), RoomError> {
         let event_id = self.homeserver()?.leave(matrix_id, account.username.as_str()).await?;
-        let told = ConfirmedMembership {
+        let confirmed = ConfirmedMembership {
             room,
             user: account.id,
             membership: Membership::Leave,
             event_id: event_id.as_ref().map(|id| id.as_str()),
             invited_by: None,
         };
-        Ok(self.inner.mirror.note(told).await?)
+        Ok(self.inner.sync.note(confirmed).await?)
     }
 
-    /// Asks somebody to come.
+    /// Invites a user to a room.
     pub async fn invite(&self, user: UserId, address: &RoomAddress, invitee: &Invitee) -> Result<(), RoomError> {
         let inner = &*self.inner;
         let room = self.find(address).await?;
@@ -483,7 +463,7 @@ impl Rooms {
         match self.membership(guest.id, room.id).await? {
             Some(Membership::Join) => return Err(RoomError::AlreadyMember),
             Some(Membership::Ban) => return Err(RoomError::NotAllowed),
-            // Asking twice is asking once.
+            // A repeated invitation changes nothing.
             Some(Membership::Invite) => return Ok(()),
             _ => {}
         }
@@ -494,23 +474,23 @@ impl Rooms {
         let matrix_id = address_of(room.matrix_id.as_deref().unwrap_or_default())?;
         let by = Some(account.username.as_str());
         let outcome = self.homeserver()?.invite(&matrix_id, by, guest.username.as_str()).await?;
-        // They may have come by a chat client so lately that nobody here has heard of it.
+        // The user may have joined with a chat client, and the membership sync has not recorded it yet.
         let (membership, event_id, invited_by) = match &outcome {
             Invited::Invited(event_id) => (Membership::Invite, event_id, Some(user)),
             Invited::AlreadyIn(event_id) => (Membership::Join, event_id, None),
         };
-        let told = ConfirmedMembership {
+        let confirmed = ConfirmedMembership {
             room: room.id,
             user: guest.id,
             membership,
             event_id: Some(event_id.as_str()),
             invited_by,
         };
-        inner.mirror.note(told).await?;
+        inner.sync.note(confirmed).await?;
         if membership == Membership::Join { Err(RoomError::AlreadyMember) } else { Ok(()) }
     }
 
-    /// Somebody who may speak, with a chat account.
+    /// The user's account with a chat account, unless they are muted.
     pub(super) async fn speaker(&self, user: UserId) -> Result<Account, RoomError> {
         let account = self.inner.chat.account(user).await?;
         if account.muted_at.is_some() { Err(RoomError::Muted) } else { Ok(account) }
@@ -518,8 +498,8 @@ impl Rooms {
 
     pub(super) fn homeserver(&self) -> Result<&Homeserver, RoomError> {
         let homeserver = self.inner.chat.homeserver().ok_or(ChatError::None)?;
-        // While it is away, nobody waits for it.
-        if homeserver.is_resting() { Err(ChatError::Unavailable.into()) } else { Ok(homeserver) }
+        // Fail immediately while the circuit breaker is open.
+        if homeserver.is_breaker_open() { Err(ChatError::Unavailable.into()) } else { Ok(homeserver) }
     }
 }
 

@@ -3,19 +3,19 @@
 use platform::{section, settings::Conditions};
 
 section! {
-    /// Chat rooms.
+    /// Capacity of match rooms, and announcements.
     rooms: Settings {
-        /// How many members one room of a match holds. The next one opens a further stand of the same match. A room is
-        /// as slow as its homeserver's one process for it.
+        /// Number of members that one room of a match holds. When it is full, another stand of the same match opens.
+        /// The homeserver handles each room in a single process, so larger rooms are slower.
         match_capacity: u32 = "2000",
-        /// Whether the bot tells a match's rooms what happens: kick-off, goals, full time, and who predicted best.
+        /// Whether the bot announces kick-off, goals, full time and the best predictors in a match's rooms.
         announcements: bool = "true",
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
+    /// Conditions that the settings must meet, each with the message to report if it does not hold.
     pub fn conditions(&self) -> Conditions {
-        vec![(self.match_capacity > 0, "rooms.match_capacity is 0: nobody could join a match's room".to_owned())]
+        vec![(self.match_capacity > 0, "rooms.match_capacity is 0, but must be at least 1".to_owned())]
     }
 }

@@ -1,5 +1,3 @@
-//! The SQL of rooms.
-
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 use web::{
@@ -11,7 +9,7 @@ use web::{
 use super::service::{ListedRoom, MemberStats, Room, RoomFilter};
 use crate::chat::membership_sync::Membership;
 
-/// A room that is to be made.
+/// A room to insert.
 #[derive(Clone, Debug)]
 pub(super) struct NewRow<'a> {
     pub(super) alias: &'a str,
@@ -23,8 +21,8 @@ pub(super) struct NewRow<'a> {
     pub(super) is_private: bool,
 }
 
-/// Plans rooms; those whose alias or stand is there already are left alone. Whoever makes one claims it first, unless it
-/// is claimed here until `made_until`.
+/// Inserts rooms; skips rooms whose alias or stand exists already. A process must claim a room before it creates the
+/// room on the homeserver, unless the room is inserted with a claim until `made_until`.
 pub(super) async fn insert(
     connection: &mut PgConnection,
     rooms: &[NewRow<'_>],
@@ -70,7 +68,8 @@ pub(super) async fn insert(
     Ok(made)
 }
 
-/// A room like this one that the same user asked for: one whose making is not done, or one that was opened since then.
+/// Finds an identical room requested by the same user, if its creation is not finished or it opened since
+/// `opened_since`.
 pub(super) async fn same_wish(
     connection: &mut PgConnection,
     like: &NewRow<'_>,
@@ -92,7 +91,7 @@ pub(super) async fn same_wish(
     .await
 }
 
-/// Claims the making of a room; returns whether nobody else has it.
+/// Claims the creation of a room. Returns whether the claim succeeded.
 pub(super) async fn claim(
     executor: impl PgExecutor<'_>,
     room: RoomId,
@@ -111,7 +110,7 @@ pub(super) async fn claim(
     Ok(claimed.rows_affected() == 1)
 }
 
-/// Gives the claim back that lasts until then. Another one's stays.
+/// Releases the claim that lasts until `made_until`. A claim of another process is kept.
 pub(super) async fn release(
     executor: impl PgExecutor<'_>,
     room: RoomId,
@@ -129,7 +128,7 @@ pub(super) async fn release(
     Ok(())
 }
 
-/// Notes that the homeserver has the alias and no more, if that is not noted yet.
+/// Records since when the homeserver has only the alias of a room. Keeps an earlier time.
 pub(super) async fn note_half_made(
     executor: impl PgExecutor<'_>,
     room: RoomId,
@@ -141,7 +140,8 @@ pub(super) async fn note_half_made(
     Ok(())
 }
 
-/// Locks what changes with a room's members. Always before the room itself, as whoever applies pushes does.
+/// Locks the row that changes with a room's members. Take it before the room's row, in the same order as the membership
+/// sync.
 async fn lock_activity(connection: &mut PgConnection, room: RoomId) -> sqlx::Result<()> {
     sqlx::query_scalar!("select room_id from room_activity where room_id = $1 for update", room.0)
         .fetch_optional(connection)
@@ -149,13 +149,13 @@ async fn lock_activity(connection: &mut PgConnection, room: RoomId) -> sqlx::Res
     Ok(())
 }
 
-/// Writes down what the homeserver calls a room, before anything happens in it.
+/// Stores the homeserver's id of a room, before any Matrix event in the room is handled.
 pub(super) async fn set_matrix_id(executor: impl PgExecutor<'_>, room: RoomId, matrix_id: &str) -> sqlx::Result<()> {
     sqlx::query!("update rooms set matrix_id = $2 where id = $1", room.0, matrix_id).execute(executor).await?;
     Ok(())
 }
 
-/// Lets everybody see a room; returns whether they did not before.
+/// Makes a room visible. Returns whether it was not visible before.
 pub(super) async fn open(connection: &mut PgConnection, room: RoomId, now: OffsetDateTime) -> sqlx::Result<bool> {
     lock_activity(connection, room).await?;
     let opened = sqlx::query!(
@@ -187,7 +187,7 @@ pub(super) async fn get(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Re
     .await
 }
 
-/// The room that the homeserver calls so, once it is open.
+/// Returns the open room with this homeserver id.
 pub(super) async fn find(executor: impl PgExecutor<'_>, matrix_id: &str) -> sqlx::Result<Option<Room>> {
     sqlx::query_as!(
         Room,
@@ -200,8 +200,7 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, matrix_id: &str) -> sqlx
     .await
 }
 
-/// Rooms that somebody asked for, whose making came to nothing before then and is claimed by nobody; also those whose
-/// removal came to nothing.
+/// Requested rooms from before `before` that never opened and have no active claim, and rooms whose removal failed.
 pub(super) async fn abandoned(
     executor: impl PgExecutor<'_>,
     before: OffsetDateTime,
@@ -219,7 +218,7 @@ pub(super) async fn abandoned(
     .await
 }
 
-/// Stands that were planned before a moment and are not open, and that nobody is making.
+/// Stands planned before `before` that are not open and have no active claim.
 pub(super) async fn unmade_stands(
     connection: &mut PgConnection,
     before: OffsetDateTime,
@@ -237,7 +236,8 @@ pub(super) async fn unmade_stands(
     .await
 }
 
-/// Decides that a room is removed: from now on nobody makes or opens it. Returns it, unless somebody was faster.
+/// Marks a room as discarded, so that no process creates or opens it. Returns `None` if the room was opened or claimed
+/// in the meantime.
 pub(super) async fn discard(
     executor: impl PgExecutor<'_>,
     room: RoomId,
@@ -256,7 +256,7 @@ pub(super) async fn discard(
     .await
 }
 
-/// Forgets a room that nobody ever saw.
+/// Deletes a discarded room, which was never visible to users.
 pub(super) async fn delete_discarded(connection: &mut PgConnection, room: RoomId) -> sqlx::Result<()> {
     lock_activity(connection, room).await?;
     sqlx::query!("delete from rooms where id = $1 and opened_at is null and discarded_at is not null", room.0)
@@ -265,7 +265,6 @@ pub(super) async fn delete_discarded(connection: &mut PgConnection, room: RoomId
     Ok(())
 }
 
-/// What a user is to a room.
 pub(super) async fn membership(
     executor: impl PgExecutor<'_>,
     user: UserId,
@@ -278,7 +277,7 @@ pub(super) async fn membership(
     found.map(|name| name.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))).transpose()
 }
 
-/// The rooms a user has joined, or is asked to join, as the homeserver knows them.
+/// Rooms on the homeserver that a user has joined or is invited to.
 pub(super) async fn of_user(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<(Room, Membership)>> {
     let rows = sqlx::query!(
         r#"select r.id as "id: RoomId", r.matrix_id, r.alias, r.name, r.topic, r.event_id as "event_id: MatchId", r.stand,
@@ -311,7 +310,7 @@ pub(super) async fn of_user(executor: impl PgExecutor<'_>, user: UserId) -> sqlx
         .collect()
 }
 
-/// A line of a list; without a room where there is only the total to be told.
+/// A row of a list. An empty page has one row with only the total.
 struct ListRow {
     total: i64,
     member_count: Option<i64>,
@@ -328,10 +327,10 @@ struct ListRow {
     away_team: Option<String>,
 }
 
-/// A page of the rooms that a user may see, the liveliest first, and how many there are: one query, however many rooms.
+/// Returns a page of the rooms that a user may see, most recently active first, and the total, in one query.
 ///
-/// There are four of it, one for each way in which rooms are found. A statement that is used often is planned once, for
-/// whatever is asked, and one plan for all would be a bad one for most.
+/// The query has four variants, one for each combination of filters. A prepared statement soon gets one generic plan,
+/// and a single plan for all filters would be bad for most of them.
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
     user: UserId,
@@ -411,7 +410,7 @@ pub(super) async fn list(
     Ok((listed.collect(), total))
 }
 
-/// A match and what its rooms are called after.
+/// A match with the fields that determine the names of its rooms.
 pub(super) struct MatchRow {
     pub(super) event_id: MatchId,
     pub(super) home: String,
@@ -422,7 +421,7 @@ pub(super) struct MatchRow {
     pub(super) venue: String,
 }
 
-/// Matches without a room; of one tournament, or of all.
+/// Matches without a room, in one tournament or in all.
 pub(super) async fn roomless_matches(
     connection: &mut PgConnection,
     tournament: Option<TournamentId>,
@@ -458,7 +457,7 @@ pub(super) async fn a_match(connection: &mut PgConnection, event: MatchId) -> sq
     .await
 }
 
-/// A stand as it is called, and the match as it is.
+/// A stand with its stored name, and the current data of its match.
 pub(super) struct StandRow {
     pub(super) id: RoomId,
     pub(super) stand: i32,
@@ -467,7 +466,7 @@ pub(super) struct StandRow {
     pub(super) of: MatchRow,
 }
 
-/// The rooms of a tournament's matches, and of all matches of these teams.
+/// The stands of a tournament's matches, and of all matches of these teams.
 pub(super) async fn stands_of(
     connection: &mut PgConnection,
     tournament: TournamentId,
@@ -514,14 +513,13 @@ pub(super) async fn rename(connection: &mut PgConnection, room: RoomId, name: &s
     Ok(())
 }
 
-/// The number of a match's last stand.
 pub(super) async fn last_stand(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<i32> {
     sqlx::query_scalar!(r#"select coalesce(max(stand), 0) as "last!" from rooms where event_id = $1"#, event.0)
         .fetch_one(connection)
         .await
 }
 
-/// How many rooms of a tournament's matches are planned, and how many of them are open.
+/// Numbers of planned and of open rooms for a tournament's matches.
 pub(super) async fn progress(executor: impl PgExecutor<'_>, tournament: TournamentId) -> sqlx::Result<(i64, i64)> {
     let row = sqlx::query!(
         r#"select count(*) as "planned!", count(r.opened_at) as "open!"
@@ -533,7 +531,7 @@ pub(super) async fn progress(executor: impl PgExecutor<'_>, tournament: Tourname
     Ok((row.planned, row.open))
 }
 
-/// What members of a room are and do, as this user may see it: one query. A match's stands are counted together.
+/// Member statistics of a room as visible to this user, in one query. A match's stands are counted together.
 pub(super) async fn member_stats(
     executor: impl PgExecutor<'_>,
     user: UserId,
@@ -560,14 +558,14 @@ pub(super) async fn member_stats(
     })
 }
 
-/// One of a match's rooms, and how many places in it are taken.
+/// One of a match's rooms, with the number of occupied seats.
 pub(super) struct Stand {
     pub(super) room: RoomId,
     pub(super) number: i32,
     pub(super) taken: i64,
 }
 
-/// Places of one match are taken one after the other.
+/// Serialises the reservation of seats for a match, until the transaction ends.
 pub(super) async fn lock_stands(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<()> {
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday stands', $1))", event.0)
         .fetch_one(connection)
@@ -607,8 +605,8 @@ pub(super) async fn kept_seat(
     Ok(seat.map(|seat| (seat.id, seat.stand)))
 }
 
-/// A match's rooms in order, each with its members and those who are on their way in; but for those that a user is kept
-/// out of.
+/// A match's rooms in order, each with the number of its members and reserved seats. Rooms that the user is banned from
+/// are excluded.
 pub(super) async fn stands(
     connection: &mut PgConnection,
     event: MatchId,

@@ -1,5 +1,5 @@
-//! With the real homeserver, whose pushes go elsewhere: what is read back here is what the service did itself, and what
-//! a comparison brought.
+//! Tests of rooms against a real homeserver. Its pushes do not reach these tests: they see only changes that the
+//! service made itself or found in a membership comparison.
 
 use std::{
     sync::Mutex,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::Method;
-use matrix_appservice::{HalfMade, NewRoom, RoomId as MatrixRoomId};
+use matrix_appservice::{IncompleteRoom, NewRoom, RoomId as MatrixRoomId};
 use platform::{
     clock::Clock as _,
     stream::{Delivery, Failure},
@@ -22,7 +22,7 @@ use crate::{
     testing::{Answer, Receiver, Reply, TestApp, TestUser, test_config, unique},
 };
 
-/// Somebody with an app and a chat client.
+/// A user with the app and a chat client.
 struct Fan<'a> {
     user: TestUser<'a>,
     matrix_id: String,
@@ -44,15 +44,15 @@ impl<'a> Fan<'a> {
         self.user.id
     }
 
-    /// Calls the homeserver as a chat client does; returns status and body.
+    /// Calls the homeserver like a chat client and returns status and body.
     async fn chat(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
         let url = self.base.join(&format!("_matrix/client/v3/{path}")).expect("a URL");
         let mut request = self.web.request(method.clone(), url).bearer_auth(&self.token);
         if method != Method::GET {
             request = request.json(body);
         }
-        let answer = request.send().await.expect("an answer");
-        (answer.status().as_u16(), answer.json().await.unwrap_or_default())
+        let response = request.send().await.expect("a response");
+        (response.status().as_u16(), response.json().await.unwrap_or_default())
     }
 
     async fn state(&self, room: &str, kind: &str, key: &str) -> Value {
@@ -104,10 +104,10 @@ async fn perform(app: &TestApp, subject: &str, payload: &Value) -> Result<(), Fa
     }
 }
 
-/// Does the work that was told, twice, as may happen; returns the other messages.
+/// Handles the published work twice, because messages may be redelivered. Returns the subjects of the other messages.
 async fn work(app: &TestApp) -> Vec<String> {
     let mut others = Vec::new();
-    for (subject, payload) in app.told().await {
+    for (subject, payload) in app.published().await {
         if subject.starts_with("work.") {
             perform(app, &subject, &payload).await.expect("done");
             perform(app, &subject, &payload).await.expect("done again");
@@ -118,7 +118,7 @@ async fn work(app: &TestApp) -> Vec<String> {
     others
 }
 
-/// The members that the homeserver has in a room, without the bot.
+/// Members of a room on the homeserver, without the bot.
 async fn members(app: &TestApp, room: &str) -> Vec<(String, String)> {
     let homeserver = app.app.chat.homeserver().expect("a homeserver");
     let bot = homeserver.bot().expect("a bot");
@@ -136,7 +136,7 @@ async fn match_with_a_room(app: &TestApp) -> i64 {
     let fixtures = app.fixtures();
     fixtures.write(&[fixtures.a_match("m").json()]).await;
     work(app).await;
-    app.told().await;
+    app.published().await;
     sqlx::query_scalar("select event_id from rooms where opened_at is not null")
         .fetch_one(&app.app.core.db)
         .await
@@ -151,15 +151,15 @@ async fn rooms_in_database(app: &TestApp) -> Vec<(Option<String>, bool)> {
 }
 
 #[tokio::test]
-async fn a_public_room_is_the_bots_and_its_creator_moderates_it() {
+async fn bot_owns_public_room_and_creator_moderates() {
     TestApp::run_with_chat(&[], async |app| {
         let fan = Fan::new(app, 1).await;
         let event = match_with_a_room(app).await;
-        let answer = fan.create(json!({"name": " Derby talk ", "topic": "t", "event_id": event})).await.expect(201);
-        let room = answer["data"]["room_id"].as_str().expect("an id").to_owned();
+        let response = fan.create(json!({"name": " Derby talk ", "topic": "t", "event_id": event})).await.expect(201);
+        let room = response["data"]["room_id"].as_str().expect("an id").to_owned();
         assert!(room.starts_with('!') && room.contains(':'), "{room}");
         assert_eq!(
-            answer["data"],
+            response["data"],
             json!({"room_id": room, "name": "Derby talk", "topic": "t", "event_id": event, "creator_id": fan.id(),
                    "is_encrypted": false, "join_rule": "public"})
         );
@@ -184,19 +184,22 @@ async fn a_public_room_is_the_bots_and_its_creator_moderates_it() {
         );
         assert_eq!((&seen["event_id"], &seen["event"]["id"]), (&json!(event), &json!(event)));
         assert!(seen["event"]["home_team"].as_str().is_some_and(|name| name.starts_with("Rovers")));
-        assert!(app.told().await.is_empty());
+        assert!(app.published().await.is_empty());
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_private_room_is_for_those_who_are_invited() {
+async fn private_room_requires_invitation() {
     TestApp::run_with_chat(&[], async |app| {
         let (owner, stranger) = (Fan::new(app, 2).await, Fan::new(app, 3).await);
-        let answer = owner.create(json!({"name": "Secret", "is_private": true})).await.expect(201);
-        assert_eq!((&answer["data"]["join_rule"], &answer["data"]["is_encrypted"]), (&json!("invite"), &json!(true)));
-        assert_eq!((&answer["data"]["event_id"], &answer["data"]["topic"]), (&Value::Null, &json!("")));
-        let room = answer["data"]["room_id"].as_str().expect("an id").to_owned();
+        let response = owner.create(json!({"name": "Secret", "is_private": true})).await.expect(201);
+        assert_eq!(
+            (&response["data"]["join_rule"], &response["data"]["is_encrypted"]),
+            (&json!("invite"), &json!(true))
+        );
+        assert_eq!((&response["data"]["event_id"], &response["data"]["topic"]), (&Value::Null, &json!("")));
+        let room = response["data"]["room_id"].as_str().expect("an id").to_owned();
         assert_eq!(owner.state(&room, "m.room.join_rules", "").await["join_rule"], "invite");
         assert_eq!(owner.state(&room, "m.room.encryption", "").await["algorithm"], "m.megolm.v1.aes-sha2");
 
@@ -208,8 +211,8 @@ async fn a_private_room_is_for_those_who_are_invited() {
         let report = json!({"event_id": "$x", "reason": "spam"});
         stranger.user.post(&format!("/api/auth/chat-rooms/{room}/reports"), report).await.expect(403);
         let (status, _) = stranger.chat(Method::POST, &format!("rooms/{room}/join"), &json!({})).await;
-        assert_eq!(status, 403, "nor with a chat client");
-        assert_eq!(members(app, &room).await, [(owner.matrix_id.clone(), "join".to_owned())], "nothing happened there");
+        assert_eq!(status, 403, "refused for a chat client too");
+        assert_eq!(members(app, &room).await, [(owner.matrix_id.clone(), "join".to_owned())], "the room is unchanged");
 
         owner.invites(&room, json!({"user_id": stranger.id()})).await.expect(200);
         let seen = stranger.sees(&room).await.expect("listed");
@@ -220,7 +223,7 @@ async fn a_private_room_is_for_those_who_are_invited() {
         assert_eq!(joined["data"], json!({"room_id": room, "membership": "join"}));
         stranger.at(&room, "join").await.expect(409);
         stranger.at(&room, "member-stats").await.expect(200);
-        // Members who did not open it cannot invite.
+        // Only the creator can invite.
         let third = Fan::new(app, 4).await;
         assert_eq!(stranger.invites(&room, json!({"user_id": third.id()})).await.expect(403)["code"], "not_allowed");
 
@@ -239,7 +242,7 @@ async fn a_private_room_is_for_those_who_are_invited() {
 }
 
 #[tokio::test]
-async fn invitations_name_somebody_by_id_or_by_name() {
+async fn invitation_accepts_user_id_or_username() {
     TestApp::run_with_chat(&[], async |app| {
         let (owner, guest) = (Fan::new(app, 5).await, Fan::new(app, 6).await);
         let room = owner.opens(json!({"name": "Open"})).await;
@@ -259,7 +262,7 @@ async fn invitations_name_somebody_by_id_or_by_name() {
         assert!(members(app, &room).await.contains(&(guest.matrix_id.clone(), "invite".to_owned())));
         guest.at(&room, "join").await.expect(200);
         owner.invites(&room, json!({"username": name})).await.expect(409);
-        // In a public room every member may.
+        // In a public room, every member may invite.
         let third = Fan::new(app, 7).await;
         guest.invites(&room, json!({"user_id": third.id()})).await.expect(200);
 
@@ -276,7 +279,7 @@ async fn invitations_name_somebody_by_id_or_by_name() {
 }
 
 #[tokio::test]
-async fn joining_and_leaving_show_at_once_and_what_clients_do_after_a_comparison() {
+async fn client_changes_appear_after_comparison() {
     TestApp::run_with_chat(&[], async |app| {
         let (owner, guest) = (Fan::new(app, 8).await, Fan::new(app, 9).await);
         let room = owner.opens(json!({"name": "Open"})).await;
@@ -292,7 +295,7 @@ async fn joining_and_leaving_show_at_once_and_what_clients_do_after_a_comparison
         let seen = guest.sees(&room).await.expect("listed");
         assert_eq!((&seen["is_joined"], &seen["member_count"]), (&json!(false), &json!(1)));
 
-        // With clients, while nobody hears the pushes.
+        // Changes by chat clients, whose pushes are not delivered.
         let third = Fan::new(app, 10).await;
         assert_eq!(guest.chat(Method::POST, &format!("rooms/{room}/join"), &json!({})).await.0, 200);
         assert_eq!(owner.chat(Method::POST, &format!("rooms/{room}/leave"), &json!({})).await.0, 200);
@@ -300,7 +303,7 @@ async fn joining_and_leaving_show_at_once_and_what_clients_do_after_a_comparison
         assert_eq!(guest.chat(Method::POST, &format!("rooms/{room}/invite"), &invitation).await.0, 200);
         assert_eq!(guest.sees(&room).await.expect("listed")["is_joined"], false);
         app.clock.advance(time::Duration::minutes(1));
-        app.app.membership_sync.ask_for_comparison().await.expect("asked");
+        app.app.membership_sync.request_comparison().await.expect("asked");
         app.clock.advance(time::Duration::seconds(1));
         assert_eq!(app.app.membership_sync.compare_some().await.expect("compared"), 1);
         assert_eq!(app.app.membership_sync.compare_some().await.expect("nothing is due"), 0);
@@ -309,14 +312,14 @@ async fn joining_and_leaving_show_at_once_and_what_clients_do_after_a_comparison
         assert_eq!(owner.sees(&room).await.expect("listed")["is_joined"], false);
         third.at(&room, "join").await.expect(200);
         assert_eq!(third.sees(&room).await.expect("listed")["member_count"], 2);
-        // What happened here after the question is not undone by its answer; a count that went astray is put right.
+        // A comparison does not undo changes made here after its request, and corrects a wrong member count.
         app.clock.advance(time::Duration::seconds(1));
         sqlx::query("update room_activity set member_count = 40").execute(&app.app.core.db).await.expect("astray");
-        app.app.membership_sync.ask_for_comparison().await.expect("asked");
+        app.app.membership_sync.request_comparison().await.expect("asked");
         app.clock.advance(time::Duration::seconds(1));
         assert_eq!(app.app.membership_sync.compare_some().await.expect("compared"), 1);
         assert_eq!(third.sees(&room).await.expect("listed")["member_count"], 2);
-        // And every night; one that the homeserver does not know keeps no other from its turn.
+        // Comparisons are also due daily. A room that the homeserver does not have does not delay the others.
         app.clock.advance(time::Duration::days(1));
         sqlx::raw_sql(
             "insert into rooms (matrix_id, alias, name, creator_id, created_at, made_until, opened_at)
@@ -335,58 +338,58 @@ async fn joining_and_leaving_show_at_once_and_what_clients_do_after_a_comparison
 }
 
 #[tokio::test]
-async fn a_creation_that_came_to_nothing_goes_on_when_it_is_asked_for_again() {
+async fn failed_creation_resumes_on_retry() {
     let away = [("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1")];
     TestApp::run_with_chat(&[], async |app| {
         let fan = Fan::new(app, 11).await;
-        // The same service while the homeserver is away.
+        // The same service while the homeserver is unavailable.
         let lost = app.second(test_config(&away)).await.app;
-        let wish = super::service::Wish {
+        let wish = super::service::RoomRequest {
             name: web::fields::FromJson::from_json(&json!("Derby")).expect("a name"),
             topic: super::rules::Topic::default(),
             event_id: None,
             is_private: true,
         };
-        lost.rooms.create(fan.id(), &wish).await.expect_err("it is away");
+        lost.rooms.create(fan.id(), &wish).await.expect_err("the homeserver is unavailable");
         assert_eq!(rooms_in_database(app).await, [(None, false)]);
-        assert!(fan.list("").await.is_empty(), "nobody sees it");
-        // Or it died after the homeserver had made the room.
+        assert!(fan.list("").await.is_empty(), "the room is not visible");
+        // Simulates a crash after the homeserver created the room.
         let alias: String =
             sqlx::query_scalar("select alias from rooms").fetch_one(&app.app.core.db).await.expect("read");
         let homeserver = app.app.chat.homeserver().expect("a homeserver");
         homeserver.ensure_bot().await.expect("a bot");
         let begun = NewRoom { alias: &alias, name: "Derby", topic: "", private: true, moderator: None };
-        let begun = homeserver.ensure_room(&begun, HalfMade::Wait).await.expect("made");
+        let begun = homeserver.ensure_room(&begun, IncompleteRoom::Wait).await.expect("made");
 
         let wishes = json!({"name": "Derby", "is_private": true});
         let room = fan.opens(wishes.clone()).await;
-        assert_eq!(room, begun.as_str(), "the one that was begun");
+        assert_eq!(room, begun.as_str(), "the interrupted creation is resumed");
         assert_eq!(members(app, &room).await, [(fan.matrix_id.clone(), "join".to_owned())]);
         let power = fan.state(&room, "m.room.power_levels", "").await;
         assert_eq!(power["users"][&fan.matrix_id], 50, "completed");
         app.clock.advance(time::Duration::minutes(2));
-        assert_ne!(fan.opens(wishes).await, room, "one that has been open for a while is not opened again");
+        assert_ne!(fan.opens(wishes).await, room, "a room that opened earlier is not returned again");
         assert_eq!(rooms_in_database(app).await.len(), 2);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_creation_that_nobody_asks_for_again_leaves_nothing_behind() {
+async fn abandoned_creation_is_removed() {
     TestApp::run_with_chat(&[], async |app| {
         let fan = Fan::new(app, 12).await;
         let room = fan.opens(json!({"name": "Derby"})).await;
-        // As if the process had died before it could say so.
+        // Simulates a crash before the room was opened.
         app.clock.advance(time::Duration::seconds(31));
         sqlx::query("update rooms set opened_at = null").execute(&app.app.core.db).await.expect("written");
         let alias: String =
             sqlx::query_scalar("select alias from rooms").fetch_one(&app.app.core.db).await.expect("read");
-        assert_eq!(app.app.rooms.tidy().await.expect("tidied"), 0, "somebody may still ask again");
+        assert_eq!(app.app.rooms.remove_abandoned().await.expect("tidied"), 0, "a retry is still possible");
         app.clock.advance(time::Duration::minutes(11));
-        // As if the one who tidies up had died over it: whoever asks now gets another one.
+        // Simulates a crash during the removal: a new request gets a new room.
         sqlx::query("update rooms set discarded_at = now()").execute(&app.app.core.db).await.expect("decided");
         assert_ne!(fan.opens(json!({"name": "Derby"})).await, room);
-        assert_eq!(app.app.rooms.tidy().await.expect("tidied"), 1);
+        assert_eq!(app.app.rooms.remove_abandoned().await.expect("tidied"), 1);
         assert_eq!(rooms_in_database(app).await.len(), 1);
         let homeserver = app.app.chat.homeserver().expect("a homeserver");
         assert_eq!(homeserver.find_room(&alias).await.expect("asked"), None);
@@ -398,26 +401,26 @@ async fn a_creation_that_nobody_asks_for_again_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn the_same_wish_is_one_room_also_at_once_and_after_a_client_hung_up() {
+async fn repeated_creation_returns_the_same_room() {
     TestApp::run_with_chat(&[], async |app| {
         let fan = Fan::new(app, 13).await;
         let wish = || fan.create(json!({"name": "Twice"}));
         let (one, two) = tokio::join!(wish(), wish());
         let (one, two) = (one.expect(201), two.expect(201));
-        assert_eq!(one["data"], two["data"], "a tap too many");
-        assert_eq!(wish().await.expect(201)["data"], one["data"], "an answer that got lost");
+        assert_eq!(one["data"], two["data"], "double tap");
+        assert_eq!(wish().await.expect(201)["data"], one["data"], "lost response");
         assert_eq!(rooms_in_database(app).await.len(), 1);
         assert_eq!(members(app, one["data"]["room_id"].as_str().expect("an id")).await.len(), 1);
-        // Somebody hangs up before the homeserver has made it.
+        // The client disconnects before the homeserver has created the room.
         let hung_up =
             tokio::time::timeout(std::time::Duration::from_millis(30), fan.create(json!({"name": "Third"}))).await;
-        assert!(hung_up.is_err(), "it cannot be as quick as that");
+        assert!(hung_up.is_err(), "creation takes longer than that");
         let third = fan.opens(json!({"name": "Third"})).await;
         assert_eq!(rooms_in_database(app).await.len(), 2);
         assert_eq!(fan.list("").await.len(), 2);
         let (_, joined) = fan.chat(Method::GET, "joined_rooms", &json!({})).await;
         assert_eq!(joined["joined_rooms"].as_array().map(Vec::len), Some(2), "{third}");
-        // Later it is another wish.
+        // Two minutes later, the same request creates another room.
         app.clock.advance(time::Duration::minutes(2));
         assert_ne!(wish().await.expect(201)["data"]["room_id"], one["data"]["room_id"]);
     })
@@ -425,7 +428,7 @@ async fn the_same_wish_is_one_room_also_at_once_and_after_a_client_hung_up() {
 }
 
 #[tokio::test]
-async fn what_a_room_may_be_is_checked() {
+async fn room_creation_validates_its_fields() {
     TestApp::run_with_chat(&[], async |app| {
         let fan = Fan::new(app, 14).await;
         for (body, field) in [
@@ -452,11 +455,11 @@ async fn what_a_room_may_be_is_checked() {
 }
 
 #[tokio::test]
-async fn lists_are_filtered_searched_and_paged() {
+async fn room_list_is_filtered_searched_and_paged() {
     TestApp::run_with_chat(&[], async |app| {
         let (fan, other) = (Fan::new(app, 15).await, Fan::new(app, 16).await);
         let event = app.fixtures().a_match("m").put().await;
-        app.told().await;
+        app.published().await;
         let mut rooms = Vec::new();
         for (who, name, event) in [(&fan, "First 100%", Some(event)), (&fan, "Second", None), (&other, "Third_", None)]
         {
@@ -470,17 +473,17 @@ async fn lists_are_filtered_searched_and_paged() {
         let [first, second, third] = &rooms[..] else { panic!("three rooms") };
         assert_eq!(ids("").await, [third, second, first].map(String::as_str));
         assert_eq!(ids("?joined=true").await, [second, first].map(String::as_str));
-        assert_eq!(ids("?joined=false").await.len(), 3, "false filters nothing");
+        assert_eq!(ids("?joined=false").await.len(), 3, "`false` does not filter");
         assert_eq!(ids(&format!("?event_id={event}")).await, [first.as_str()]);
         assert_eq!(ids("?event_id=999999").await.len(), 0);
         assert_eq!(ids("?search=SECO").await, [second.as_str()]);
-        assert_eq!(ids("?search=%25").await, [first.as_str()], "a wildcard is an ordinary character");
+        assert_eq!(ids("?search=%25").await, [first.as_str()], "wildcards are matched literally");
         assert_eq!(ids("?search=_").await, [third.as_str()]);
         assert_eq!(ids("?per_page=2").await, [third, second].map(String::as_str));
         let beyond = fan.user.get("/api/auth/chat-rooms?per_page=2&page=9").await.expect(200);
         assert_eq!(beyond, json!({"data": [], "meta": {"current_page": 9, "last_page": 2, "per_page": 2, "total": 3}}));
         assert_eq!(fan.user.get("/api/auth/chat-rooms").await.expect(200)["meta"]["per_page"], 50);
-        // Somebody speaks in the oldest.
+        // A message is sent in the oldest room.
         app.clock.advance(time::Duration::minutes(1));
         let now = i64::try_from(app.clock.now().unix_timestamp_nanos() / 1_000_000).expect("now");
         app.push(&[json!({"event_id": format!("${}", unique("e")), "room_id": first, "type": "m.room.message",
@@ -492,22 +495,25 @@ async fn lists_are_filtered_searched_and_paged() {
 }
 
 #[tokio::test]
-async fn every_match_has_a_room_that_is_called_after_it() {
+async fn every_match_has_room_named_after_it() {
     TestApp::run_with_chat(&[], async |app| {
         let fan = Fan::new(app, 17).await;
         let fixtures = app.fixtures();
         let report = fixtures.write(&[fixtures.a_match("m").json()]).await;
         assert_eq!(report.rooms, 1);
-        let told = app.told().await;
-        let subjects: Vec<&str> = told.iter().map(|(subject, _)| subject.as_str()).collect();
+        let published = app.published().await;
+        let subjects: Vec<&str> = published.iter().map(|(subject, _)| subject.as_str()).collect();
         assert_eq!(subjects, [CREATED, PLANNED]);
         let listed = async || fan.user.get("/api/auth/events").await.expect(200)["data"][0].clone();
-        assert_eq!(listed().await["chat_room_id"], Value::Null, "it is only planned");
+        assert_eq!(listed().await["chat_room_id"], Value::Null, "the room is only planned");
         assert!(fan.list("").await.is_empty());
-        // Two workers take it at once.
-        let (one, two) = tokio::join!(perform(app, &told[1].0, &told[1].1), perform(app, &told[1].0, &told[1].1));
+        // Two workers handle it at the same time.
+        let (one, two) = tokio::join!(
+            perform(app, &published[1].0, &published[1].1),
+            perform(app, &published[1].0, &published[1].1)
+        );
         one.and(two).expect("made");
-        let opened = app.told().await;
+        let opened = app.published().await;
         assert_eq!(opened.len(), 1);
         assert_eq!(opened[0].0, OPENED);
         let room = listed().await["chat_room_id"].as_str().expect("a room").to_owned();
@@ -516,23 +522,23 @@ async fn every_match_has_a_room_that_is_called_after_it() {
         assert_eq!(rooms[0]["name"], format!("Rovers {0} – City {0}", fixtures.tag));
         assert_eq!(rooms[0]["topic"], format!("Cup {} · 20 November 2026, 17:00 UTC · Test Park", fixtures.tag));
         assert_eq!((&rooms[0]["member_count"], &rooms[0]["is_encrypted"]), (&json!(0), &json!(false)));
-        assert_eq!(fixtures.write(&[fixtures.a_match("m").json()]).await.rooms, 0, "it has one");
-        assert!(app.told().await.is_empty());
+        assert_eq!(fixtures.write(&[fixtures.a_match("m").json()]).await.rooms, 0, "the match has a room");
+        assert!(app.published().await.is_empty());
 
-        // The match moves.
+        // The match is rescheduled.
         let moved = fixtures.a_match("m").starting_in(time::Duration::hours(26)).json();
         fixtures.write(&[moved]).await;
         assert!(app.app.rooms.plan_missing().await.expect("looked") == 0);
-        let told = app.told().await;
-        assert!(told.iter().any(|(subject, _)| subject == MOVED), "{told:?}");
-        for (subject, payload) in told.iter().filter(|(subject, _)| subject == MOVED) {
+        let published = app.published().await;
+        assert!(published.iter().any(|(subject, _)| subject == MOVED), "{published:?}");
+        for (subject, payload) in published.iter().filter(|(subject, _)| subject == MOVED) {
             perform(app, subject, payload).await.expect("done");
         }
         assert!(fan.list("").await[0]["topic"].as_str().expect("a topic").contains("21 November 2026, 17:00 UTC"));
         fan.at(&room, "join").await.expect(200);
         let topic = fan.state(&room, "m.room.topic", "").await;
         assert!(topic["topic"].as_str().expect("a topic").contains("21 November 2026, 17:00 UTC"), "{topic}");
-        // It is nobody's to rename.
+        // Users cannot rename it.
         let renamed = json!({"name": "Mine"});
         assert_eq!(fan.chat(Method::PUT, &format!("rooms/{room}/state/m.room.name/"), &renamed).await.0, 403);
     })
@@ -540,40 +546,40 @@ async fn every_match_has_a_room_that_is_called_after_it() {
 }
 
 #[tokio::test]
-async fn a_room_whose_work_was_lost_is_planned_again() {
+async fn room_with_lost_work_is_planned_again() {
     TestApp::run_with_chat(&[], async |app| {
         let fixtures = app.fixtures();
         fixtures.import(&[fixtures.a_match("m").json()]).await;
-        app.told().await; // and never done
+        app.published().await; // and never done
         let plan = async || app.app.rooms.plan_unmade().await.expect("planned");
-        assert_eq!(plan().await, 0, "it may be on its way");
+        assert_eq!(plan().await, 0, "the work may still be queued");
         app.clock.advance(time::Duration::minutes(11));
         assert_eq!(plan().await, 1);
-        let told = app.told().await;
-        assert_eq!(told.iter().map(|(subject, _)| subject.as_str()).collect::<Vec<_>>(), [PLANNED]);
-        perform(app, &told[0].0, &told[0].1).await.expect("made");
-        assert_eq!(app.told().await[0].0, OPENED);
-        assert_eq!(plan().await, 0, "it is open");
+        let published = app.published().await;
+        assert_eq!(published.iter().map(|(subject, _)| subject.as_str()).collect::<Vec<_>>(), [PLANNED]);
+        perform(app, &published[0].0, &published[0].1).await.expect("made");
+        assert_eq!(app.published().await[0].0, OPENED);
+        assert_eq!(plan().await, 0, "the room is open");
     })
     .await;
 }
 
 #[tokio::test]
-async fn matches_from_before_there_was_chat_get_their_rooms() {
+async fn matches_get_rooms_after_chat_is_enabled() {
     TestApp::run_with_chat(&[], async |app| {
         let fixtures = app.fixtures();
         fixtures.import(&[fixtures.a_match("m").json(), fixtures.a_match("n").json()]).await;
         sqlx::query("delete from rooms").execute(&app.app.core.db).await.expect("none");
-        app.told().await;
+        app.published().await;
         assert_eq!(app.app.rooms.plan_missing().await.expect("planned"), 2);
         assert_eq!(app.app.rooms.plan_missing().await.expect("planned"), 0);
-        assert_eq!(app.told().await.len(), 2);
+        assert_eq!(app.published().await.len(), 2);
     })
     .await;
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
-        assert_eq!(fixtures.import(&[fixtures.a_match("m").json()]).await.rooms, 0, "without chat there are none");
-        app.told().await;
+        assert_eq!(fixtures.import(&[fixtures.a_match("m").json()]).await.rooms, 0, "no rooms if chat is disabled");
+        app.published().await;
         let user = app.user().await;
         assert_eq!(user.get("/api/auth/chat-rooms").await.expect(200)["data"], json!([]));
         let refused = user.post("/api/auth/chat-room", json!({"name": "n"})).await;
@@ -583,7 +589,7 @@ async fn matches_from_before_there_was_chat_get_their_rooms() {
 }
 
 #[tokio::test]
-async fn a_full_room_opens_a_further_stand_of_the_same_match() {
+async fn full_room_opens_another_stand() {
     TestApp::run_with_chat(&[("MATCHDAY_ROOMS__MATCH_CAPACITY", "2")], async |app| {
         let event = match_with_a_room(app).await;
         let mut fans = Vec::new();
@@ -591,28 +597,28 @@ async fn a_full_room_opens_a_further_stand_of_the_same_match() {
             fans.push(Fan::new(app, number).await);
         }
         let room = fans[0].list("").await[0]["room_id"].as_str().expect("a room").to_owned();
-        // All at once, and one of them twice.
+        // All users join at the same time, and one of them twice.
         let joins = fans.iter().chain([&fans[0]]).map(async |fan| {
             loop {
-                let answer = fan.at(&room, "join").await;
-                // As a client does, but without waiting for whole seconds.
-                if !String::from_utf8_lossy(&answer.bytes).contains("room_busy") {
-                    return answer;
+                let response = fan.at(&room, "join").await;
+                // Retries like a client, but without waiting whole seconds.
+                if !String::from_utf8_lossy(&response.bytes).contains("room_busy") {
+                    return response;
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         });
-        let answers = futures_util::future::join_all(joins).await;
+        let responses = futures_util::future::join_all(joins).await;
         let mut placed: Vec<(String, String)> = Vec::new();
-        for answer in answers {
-            assert!([200, 409].contains(&answer.status.as_u16()), "{:?}", String::from_utf8_lossy(&answer.bytes));
-            if answer.status.as_u16() == 200 {
-                let body = answer.expect(200);
+        for response in responses {
+            assert!([200, 409].contains(&response.status.as_u16()), "{:?}", String::from_utf8_lossy(&response.bytes));
+            if response.status.as_u16() == 200 {
+                let body = response.expect(200);
                 let text = |value: &Value| value.as_str().expect("a text").to_owned();
                 placed.push((text(&body["data"]["room_id"]), text(&body["message"])));
             }
         }
-        assert!(placed.len() >= 7, "everybody has a place");
+        assert!(placed.len() >= 7, "every user has a seat");
         for (at, message) in &placed {
             assert_eq!(*at != room, message.contains("full"), "{message}");
         }
@@ -624,29 +630,29 @@ async fn a_full_room_opens_a_further_stand_of_the_same_match() {
             .collect();
         numbers.sort_unstable();
         assert_eq!(numbers, [(1, 2), (2, 2), (3, 2), (4, 1)]);
-        let mut everybody = Vec::new();
+        let mut all_members = Vec::new();
         for stand in &stands {
             let members = members(app, stand["room_id"].as_str().expect("an id")).await;
             assert_eq!(stand["member_count"], members.len());
-            everybody.extend(members.into_iter().map(|(who, _)| who));
+            all_members.extend(members.into_iter().map(|(who, _)| who));
         }
-        everybody.sort();
-        everybody.dedup();
-        assert_eq!(everybody.len(), 7, "nobody is in two stands");
+        all_members.sort();
+        all_members.dedup();
+        assert_eq!(all_members.len(), 7, "no user is in two stands");
         let second = stands.iter().find(|stand| stand["stand"] == 2).expect("one");
         assert!(second["name"].as_str().expect("a name").ends_with("· stand 2"));
-        // A match shows its first room, wherever people are.
+        // A match shows its first room, regardless of the caller's stand.
         assert_eq!(fans[0].user.get("/api/auth/events").await.expect(200)["data"][0]["chat_room_id"], room.as_str());
 
-        // Who has a place in one stand is in the match, whichever stand they ask for.
+        // A member of one stand is a member of the match and cannot join any other stand.
         for stand in &stands {
             fans[3].at(stand["room_id"].as_str().expect("an id"), "join").await.expect(409);
         }
         for stand in &stands {
             let stats = fans[3].at(stand["room_id"].as_str().expect("an id"), "member-stats").await.expect(200);
-            assert_eq!(stats["data"]["total_members"], 7, "the whole match is counted");
+            assert_eq!(stats["data"]["total_members"], 7, "all stands are counted");
         }
-        // A place that is free again is taken before a further stand is opened.
+        // A seat that becomes free is used before another stand opens.
         let first = stands.iter().find(|stand| stand["stand"] == 1).expect("one");
         let in_first = members(app, first["room_id"].as_str().expect("an id")).await[0].0.clone();
         let leaver = fans.iter().find(|fan| fan.matrix_id == in_first).expect("one of them");
@@ -663,12 +669,12 @@ async fn a_full_room_opens_a_further_stand_of_the_same_match() {
 }
 
 #[tokio::test]
-async fn a_place_is_kept_for_who_is_on_the_way_but_not_for_ever() {
+async fn seat_is_reserved_for_limited_time() {
     TestApp::run_with_chat(&[("MATCHDAY_ROOMS__MATCH_CAPACITY", "1")], async |app| {
         let event = match_with_a_room(app).await;
         let (first, second, third) = (Fan::new(app, 30).await, Fan::new(app, 31).await, Fan::new(app, 32).await);
         let room = first.list("").await[0]["room_id"].as_str().expect("a room").to_owned();
-        // As if the homeserver's answer had been lost.
+        // Simulates a lost response of the homeserver.
         sqlx::query("insert into seats (user_id, event_id, room_id, expires_at) select $1, $2, id, $3 from rooms")
             .bind(first.id())
             .bind(event)
@@ -682,14 +688,14 @@ async fn a_place_is_kept_for_who_is_on_the_way_but_not_for_ever() {
         assert_ne!(first.at(&room, "join").await.expect(200)["data"]["room_id"], room.as_str());
         let seats: i64 =
             sqlx::query_scalar("select count(*) from seats").fetch_one(&app.app.core.db).await.expect("read");
-        assert_eq!(seats, 0, "who has joined needs none");
+        assert_eq!(seats, 0, "the seat is released after the join");
         work(app).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn without_the_homeserver_lists_go_on_and_joining_says_when_to_come_again() {
+async fn lists_work_while_homeserver_is_down() {
     TestApp::run_with_chat(&[], async |app| {
         let (owner, guest) = (Fan::new(app, 33).await, Fan::new(app, 34).await);
         let room = owner.opens(json!({"name": "Open"})).await;
@@ -703,8 +709,8 @@ async fn without_the_homeserver_lists_go_on_and_joining_says_when_to_come_again(
                 .header("authorization", format!("Bearer {}", guest.user.token))
                 .body(axum::body::Body::from(body.to_owned()))
                 .expect("a request");
-            let answer = lost.answer(request).await;
-            (answer.status().as_u16(), answer.headers().contains_key("retry-after"))
+            let response = lost.answer(request).await;
+            (response.status().as_u16(), response.headers().contains_key("retry-after"))
         };
         for path in ["/api/auth/chat-rooms", &format!("/api/auth/chat-rooms/{room}/member-stats")] {
             assert_eq!(send("GET", path, "").await, (200, false), "{path}");
@@ -721,7 +727,7 @@ async fn without_the_homeserver_lists_go_on_and_joining_says_when_to_come_again(
 }
 
 #[tokio::test]
-async fn another_name_is_in_the_same_rooms_with_the_same_say() {
+async fn renamed_user_keeps_rooms_and_power() {
     TestApp::run_with_chat(&[], async |app| {
         let (fan, other) = (Fan::new(app, 35).await, Fan::new(app, 36).await);
         let own = fan.opens(json!({"name": "Own", "is_private": true})).await;
@@ -729,9 +735,9 @@ async fn another_name_is_in_the_same_rooms_with_the_same_say() {
         let asked = other.opens(json!({"name": "Asked", "is_private": true})).await;
         fan.at(&theirs, "join").await.expect(200);
         other.invites(&asked, json!({"user_id": fan.id()})).await.expect(200);
-        let (pest, witness) = (Fan::new(app, 37).await, Fan::new(app, 38).await);
+        let (pest, record_around) = (Fan::new(app, 37).await, Fan::new(app, 38).await);
         fan.user.post(&format!("/api/auth/blocks/{}", pest.id()), json!({})).await.expect(200);
-        witness.user.post(&format!("/api/auth/blocks/{}", fan.id()), json!({})).await.expect(200);
+        record_around.user.post(&format!("/api/auth/blocks/{}", fan.id()), json!({})).await.expect(200);
         sqlx::query("update users set username_is_generated = true where user_id = $1")
             .bind(fan.id())
             .execute(&app.app.core.db)
@@ -759,18 +765,18 @@ async fn another_name_is_in_the_same_rooms_with_the_same_say() {
         assert_eq!(moved.sees(&theirs).await.expect("listed")["member_count"], 2);
         assert_eq!(moved.sees(&own).await.expect("listed")["is_joined"], true);
         moved.at(&asked, "join").await.expect(200);
-        for (whose, whom) in [(&moved, &pest.matrix_id), (&witness, &new)] {
+        for (whose, whom) in [(&moved, &pest.matrix_id), (&record_around, &new)] {
             let path = format!("user/{}/account_data/m.ignored_user_list", whose.matrix_id);
             let (_, list) = whose.chat(Method::GET, &path, &json!({})).await;
             assert!(list["ignored_users"].get(whom).is_some(), "{list}");
         }
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn nobody_opens_or_joins_without_bound() {
+async fn creating_and_joining_rooms_are_rate_limited() {
     let staging = [
         ("MATCHDAY_ENV", "staging"),
         ("MATCHDAY_SMS__COUNTRIES", "US"),
@@ -782,10 +788,10 @@ async fn nobody_opens_or_joins_without_bound() {
         for _ in 0..12 {
             let refused = user.post("/api/auth/chat-room", json!({"name": "n"})).await;
             assert_eq!(refused.header("x-ratelimit-limit"), Some("10"));
-            // While chat is away, asking costs nothing.
+            // Failed requests do not count towards the rate limit.
             refused.expect(503);
         }
-        assert!(rooms_in_database(app).await.is_empty(), "nor does it leave anything behind");
+        assert!(rooms_in_database(app).await.is_empty(), "failed requests leave no rooms");
         for _ in 0..10 {
             app.app.rooms.permit(super::service::Action::Create, user.id).await;
         }
@@ -800,7 +806,7 @@ async fn nobody_opens_or_joins_without_bound() {
     .await;
 }
 
-/// A match's room with five members, one of whom left, and a stranger: no homeserver is needed to count them.
+/// A match's room with five members, of whom one has left, and a remote member. Counting them needs no homeserver.
 async fn a_crowd<'a>(app: &'a TestApp, fixtures: &crate::testing::TestFixtures<'_>, event: i64) -> Vec<TestUser<'a>> {
     let now = app.clock.now();
     let old = now - time::Duration::days(8);
@@ -841,7 +847,7 @@ async fn a_crowd<'a>(app: &'a TestApp, fixtures: &crate::testing::TestFixtures<'
 }
 
 #[tokio::test]
-async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_right() {
+async fn member_stats_count_members_teams_and_predictions() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let decade = time::Duration::days(3_650);
@@ -849,8 +855,8 @@ async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_rig
         let other = fixtures.a_match("n").between("albion", "wanderers").starting_in(decade).put().await;
         let users = a_crowd(app, &fixtures, event).await;
         let stats = async || {
-            let answer = users[0].get("/api/auth/chat-rooms/!stats:example.org/member-stats").await;
-            answer.expect(200)["data"].clone()
+            let response = users[0].get("/api/auth/chat-rooms/!stats:example.org/member-stats").await;
+            response.expect(200)["data"].clone()
         };
         let distribution = json!({fixtures.slug("rovers"): 1, fixtures.slug("city"): 1, "neutral": 3});
         assert_eq!(
@@ -868,12 +874,12 @@ async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_rig
         for (at, pick) in [(0, "draw"), (1, "home"), (2, "home"), (4, "home")] {
             predict(at, other, pick).await;
         }
-        // Who predicted the room's match is active too.
+        // A prediction for the room's match makes a member active.
         let now_stats = stats().await;
         assert_eq!((&now_stats["predictions_made"], &now_stats["active_members"]), (&json!(2), &json!(3)));
-        assert_eq!(now_stats["top_predictors"], json!([]), "nothing is settled");
+        assert_eq!(now_stats["top_predictors"], json!([]), "no match is settled");
         let list = users[2].get("/api/auth/chat-rooms/!stats:example.org/predictions").await.expect(200);
-        assert_eq!(list["data"].as_array().map(Vec::len), Some(2), "those of members");
+        assert_eq!(list["data"].as_array().map(Vec::len), Some(2), "only members' predictions are listed");
         assert_eq!(
             list["meta"],
             json!({"total_predictions": 2, "home_predictions": 1, "draw_predictions": 0, "away_predictions": 1,
@@ -892,23 +898,23 @@ async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_rig
             json!({"user_id": users[at].id, "username": name(at).await.as_str(), "correct_predictions": correct,
                    "accuracy": accuracy})
         };
-        // The third was right once of once; the other two once of twice.
+        // The third member has one correct prediction of one; the other two have one of two.
         assert_eq!(top, json!([line(2, 1, 1.0).await, line(0, 1, 0.5).await, line(1, 1, 0.5).await]));
-        // Users whom the caller blocked are not named, and still counted.
+        // Users whom the caller has blocked are counted but not named.
         users[0].post(&format!("/api/auth/blocks/{}", users[2].id), json!({})).await.expect(200);
         let without = stats().await;
         assert_eq!(without["top_predictors"], json!([line(0, 1, 0.5).await, line(1, 1, 0.5).await]));
         assert_eq!(without["total_members"], 5);
         users[0].delete(&format!("/api/auth/blocks/{}", users[2].id)).await.expect(200);
-        app.told().await;
-        // An awarded match counts for nobody.
+        app.published().await;
+        // An awarded match does not count.
         let awarded = fixtures.a_match("m").starting_in(decade).at("awarded", 3, 0).json();
         fixtures.import(&[awarded, results[1].clone()]).await;
         app.settle().await;
         let top = stats().await["top_predictors"].clone();
         assert_eq!(top, json!([line(1, 1, 1.0).await, line(2, 1, 1.0).await, line(0, 0, 0.0).await]));
 
-        // In a room without a match everybody's own team counts.
+        // In a room without a match, each member's favourite team counts.
         sqlx::query("update rooms set event_id = null, stand = null, creator_id = 1")
             .execute(&app.app.core.db)
             .await
@@ -924,7 +930,7 @@ async fn statistics_count_who_is_there_what_they_like_and_how_often_they_are_rig
     .await;
 }
 
-/// A homeserver that adds one member at a time, and takes this long for each.
+/// A homeserver that adds one member at a time and takes this long for each.
 async fn slow_homeserver(takes: Duration) -> Receiver {
     let free_at = Mutex::new(Instant::now());
     Receiver::start(move |number, received| {
@@ -941,13 +947,13 @@ async fn slow_homeserver(takes: Duration) -> Receiver {
 }
 
 #[tokio::test]
-async fn crowd_is_refused_fast_and_gets_in_when_it_retries() {
+async fn crowd_is_refused_quickly_and_joins_on_retry() {
     const CROWD: usize = 150;
     let homeserver = slow_homeserver(Duration::from_millis(20)).await;
     let url = homeserver.url.to_string();
     TestApp::run_with(&[("MATCHDAY_MATRIX__HOMESERVER_URL", &url)], async |app| {
         app.fixtures().a_match("m").put().await;
-        app.told().await;
+        app.published().await;
         sqlx::query("update rooms set matrix_id = '!derby:matchday.localhost', opened_at = now()")
             .execute(&app.app.core.db)
             .await
@@ -957,7 +963,7 @@ async fn crowd_is_refused_fast_and_gets_in_when_it_retries() {
             users.push(app.user().await);
         }
         sqlx::query("update users set has_chat_account = true").execute(&app.app.core.db).await.expect("chat accounts");
-        // How long as many requests take that are refused without any line, on this machine as busy as it is.
+        // Measures how long the same number of requests takes without a queue, under the current load of this machine.
         let path = |what: &str| format!("/api/auth/chat-rooms/!derby:matchday.localhost/{what}");
         let began = Instant::now();
         let refusals = users.iter().map(async |user| user.post(&path("leave"), json!({})).await.expect(403));
@@ -972,30 +978,30 @@ async fn crowd_is_refused_fast_and_gets_in_when_it_retries() {
             let now: Vec<usize> = coming.extract_if(.., |(at, _)| *at == next).map(|(_, user)| user).collect();
             let joins = now.into_iter().map(async |user| {
                 let began = Instant::now();
-                let answer = users[user].post(&path("join"), json!({})).await;
-                (user, answer, began.elapsed())
+                let response = users[user].post(&path("join"), json!({})).await;
+                (user, response, began.elapsed())
             });
-            for (user, answer, took) in futures_util::future::join_all(joins).await {
+            for (user, response, took) in futures_util::future::join_all(joins).await {
                 tries += 1;
-                if answer.status.as_u16() == 200 {
+                if response.status.as_u16() == 200 {
                     continue;
                 }
                 longest = longest.max(took);
-                let wait: u64 = answer.header("retry-after").and_then(|wait| wait.parse().ok()).expect("a number");
-                let refused = answer.expect(503);
+                let wait: u64 = response.header("retry-after").and_then(|wait| wait.parse().ok()).expect("a number");
+                let refused = response.expect(503);
                 assert_eq!(refused["code"], "room_busy");
                 assert_eq!(refused["message"], "The chat room is busy. Try again in a few seconds.");
                 assert!((1..=76).contains(&wait), "{wait}");
                 coming.push((second + wait, user));
             }
-            assert!(second < 120 && tries < 10 * CROWD, "{} are still outside", coming.len());
+            assert!(second < 120 && tries < 10 * CROWD, "{} users have not joined yet", coming.len());
         }
         let members: i64 = sqlx::query_scalar("select member_count from room_activity")
             .fetch_one(&app.app.core.db)
             .await
             .expect("counted");
         assert_eq!(members, i64::try_from(CROWD).expect("a number"));
-        assert!(tries > CROWD, "nobody was refused");
+        assert!(tries > CROWD, "no join was refused");
         let bound = Duration::from_secs(1) + 2 * overhead;
         assert!(longest < bound, "a refusal took {longest:?}, with an overhead of {overhead:?}");
     })
@@ -1003,12 +1009,12 @@ async fn crowd_is_refused_fast_and_gets_in_when_it_retries() {
 }
 
 #[tokio::test]
-async fn homeserver_that_is_down_is_not_a_busy_room() {
+async fn unavailable_homeserver_is_not_reported_as_busy() {
     let homeserver = Receiver::start(|_, _| Reply::status(502)).await;
     let url = homeserver.url.to_string();
     TestApp::run_with(&[("MATCHDAY_MATRIX__HOMESERVER_URL", &url)], async |app| {
         app.fixtures().a_match("m").put().await;
-        app.told().await;
+        app.published().await;
         sqlx::query("update rooms set matrix_id = '!derby:matchday.localhost', opened_at = now()")
             .execute(&app.app.core.db)
             .await

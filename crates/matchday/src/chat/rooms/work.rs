@@ -1,4 +1,4 @@
-//! What workers do about rooms.
+//! Background work for rooms.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use crate::{
 };
 
 impl Rooms {
-    /// The work that is left for workers.
+    /// Consumer settings for the `work.room.>` subjects.
     pub fn work() -> WorkSpec {
         WorkSpec {
-            // A homeserver may be away for a day, and all of this must be done when it is back.
+            // The homeserver may be down for a day, and this work must still be done afterwards.
             attempts: 10_000,
             longest_pause: Duration::from_secs(30),
             at_once: 2,
@@ -31,7 +31,7 @@ impl Rooms {
         }
     }
 
-    /// Does a piece of that work. Doing it twice changes nothing.
+    /// Handles one message. Idempotent.
     pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
         if self.inner.chat.homeserver().is_none() {
             return Ok(());
@@ -50,18 +50,18 @@ impl Rooms {
                 let Unwanted { room_id, user_id } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
                 self.refuse(room_id, user_id).await
             }
-            other => return Err(Failure::GiveUp(anyhow::anyhow!("nobody knows how to do {other}"))),
+            other => return Err(Failure::GiveUp(anyhow::anyhow!("unknown subject {other}"))),
         };
         match outcome {
-            // Gone meanwhile.
+            // The room was deleted in the meantime.
             Ok(()) | Err(RoomError::NotFound) => Ok(()),
-            // An operator has to see to it.
+            // An operator must resolve this.
             Err(error @ (RoomError::NotAllowed | RoomError::Muted)) => Err(Failure::GiveUp(error.into())),
             Err(error) => Err(Failure::retry(error)),
         }
     }
 
-    /// Makes the new chat account of a user who has another name now what the old one was: a member of the same rooms.
+    /// Adds the new chat account of a renamed user to the rooms of the old one, with the same power.
     pub async fn follow(&self, user: UserId, from: &Username) -> Result<(), RoomError> {
         let inner = &*self.inner;
         let homeserver = self.homeserver()?;
@@ -71,7 +71,7 @@ impl Rooms {
             outcome => outcome?,
         };
         for matrix_id in joined {
-            // Not one of ours, such as a conversation of two.
+            // Not managed by this service, for example a direct conversation.
             let Some(room) = store::find(&inner.db, matrix_id.as_str()).await? else { continue };
             let followed = async {
                 if room.is_private {
@@ -82,27 +82,27 @@ impl Rooms {
                 }
                 self.enter_patiently(&account, &room, &matrix_id).await
             };
-            Self::pass_over_refusals(room.id, followed.await)?;
+            Self::skip_refusals(room.id, followed.await)?;
         }
         for (room, membership) in store::of_user(&inner.db, user).await? {
             if membership == Membership::Invite
                 && let Some(matrix_id) = &room.matrix_id
             {
                 let invited = homeserver.invite(&address_of(matrix_id)?, None, account.username.as_str()).await;
-                Self::pass_over_refusals(room.id, invited.map(|_| ()).map_err(RoomError::from))?;
+                Self::skip_refusals(room.id, invited.map(|_| ()).map_err(RoomError::from))?;
             }
         }
         Ok(())
     }
 
-    /// Takes somebody out of all rooms.
+    /// Removes a user from all rooms.
     pub async fn expel(&self, user: UserId, reason: &str) -> Result<(), RoomError> {
         let homeserver = self.homeserver()?;
         let Some(account) = self.inner.accounts.find(user).await? else { return Ok(()) };
         let matrix_user = homeserver.user_id(account.username.as_str())?;
         let known = store::of_user(&self.inner.db, user).await?;
         let mut rooms: Vec<Room> = known.into_iter().map(|(room, _)| room).collect();
-        // Also those that they joined by a chat client so lately that nobody here has heard of it.
+        // Include rooms that the user joined with a chat client and that the membership sync has not recorded yet.
         let joined = match homeserver.joined_rooms(account.username.as_str()).await {
             Err(MatrixError::NoSuchUser(_) | MatrixError::Deactivated(_)) => Vec::new(),
             outcome => outcome?,
@@ -118,32 +118,32 @@ impl Rooms {
             let matrix_id = address_of(room.matrix_id.as_deref().unwrap_or_default())?;
             let expelled = async {
                 let event_id = homeserver.kick(&matrix_id, &matrix_user, reason).await?;
-                let told = ConfirmedMembership {
+                let confirmed = ConfirmedMembership {
                     room: room.id,
                     user,
                     membership: Membership::Leave,
                     event_id: event_id.as_ref().map(|id| id.as_str()),
                     invited_by: None,
                 };
-                Ok(self.inner.mirror.note(told).await?)
+                Ok(self.inner.sync.note(confirmed).await?)
             };
-            Self::pass_over_refusals(room.id, expelled.await)?;
+            Self::skip_refusals(room.id, expelled.await)?;
         }
         Ok(())
     }
 
-    /// One room that refuses keeps nobody from being dealt with in the others.
-    fn pass_over_refusals(room: RoomId, outcome: Result<(), RoomError>) -> Result<(), RoomError> {
+    /// Logs a refusal, so that one room does not prevent the work in the others.
+    fn skip_refusals(room: RoomId, outcome: Result<(), RoomError>) -> Result<(), RoomError> {
         match outcome {
             Err(error @ (RoomError::NotAllowed | RoomError::NotFound)) => {
-                tracing::error!(%error, room = room.0, "a room was passed over");
+                tracing::error!(%error, room = room.0, "room skipped because it refused the change");
                 Ok(())
             }
             outcome => outcome,
         }
     }
 
-    /// Declines an invitation for whom it is for.
+    /// Declines an invitation for the invited user.
     async fn refuse(&self, room: RoomId, user: UserId) -> Result<(), RoomError> {
         let inner = &*self.inner;
         let room = store::get(&inner.db, room).await?.ok_or(RoomError::NotFound)?;

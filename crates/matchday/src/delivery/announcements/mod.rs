@@ -1,5 +1,5 @@
-//! Announcements: the bot tells a match's rooms of kick-off, goals, full time and corrected results, and who of the room
-//! predicted best. Each of them once, whatever is killed meanwhile.
+//! Announcements: the bot posts kick-offs, goals, full time and corrected results to the rooms of a match, and the best
+//! predictors of each room. Each announcement is posted exactly once, even if processes are killed.
 
 pub mod rules;
 pub mod service;

@@ -1,4 +1,4 @@
-//! Which changes of a match are worth telling, and in which words; no I/O.
+//! Selection and texts of announcements; no I/O.
 
 use scoring::Outcome;
 use serde_json::{Value, json};
@@ -9,40 +9,34 @@ use crate::catalogue::matches::{
     rules::Status,
 };
 
-/// Something that a room is told.
+/// A message that the bot posts to a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// What it is about, for apps that show it in their own way.
+    /// Lets apps render the announcement in their own way.
     pub kind: Kind,
-    /// For people.
+    /// Body of the chat message.
     pub text: String,
 }
 
-/// What an announcement is about.
+/// Subject of an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A match began.
     KickOff,
-    /// A team scored.
     Goal,
-    /// A goal was taken back.
+    /// A goal was disallowed.
     GoalTakenBack,
-    /// A match was interrupted.
     Suspended,
-    /// It goes on.
     Resumed,
-    /// A match is over.
     FullTime,
-    /// A match came to nothing, or was decided otherwise.
+    /// The match was abandoned, cancelled or awarded.
     CalledOff,
-    /// A result was not what it seemed to be.
+    /// An earlier result was wrong.
     Corrected,
-    /// Who predicted best.
     BestPredictors,
 }
 
 impl Kind {
-    /// As apps read it.
+    /// Name in the message content, which apps read.
     pub fn name(self) -> &'static str {
         match self {
             Self::KickOff => "kick_off",
@@ -58,13 +52,13 @@ impl Kind {
     }
 }
 
-/// What is told of a change. Of a match that comes in as it is nothing is told: nobody saw it happen.
+/// Returns the announcements for a change. A newly imported match has none, because its earlier course is unknown.
 pub fn announcements(fact: &MatchFact) -> Vec<Announcement> {
     let Some(before) = fact.before else { return Vec::new() };
     let now = fact.now;
-    let mut told = Vec::new();
+    let mut announcements = Vec::new();
     let (home, away) = (&fact.home_team.name, &fact.away_team.name);
-    let mut tell = |kind, text: String| told.push(Announcement { kind, text });
+    let mut announce = |kind, text: String| announcements.push(Announcement { kind, text });
 
     let was_decided = before.outcome() != Outcome::Open;
     if was_decided {
@@ -73,17 +67,17 @@ pub fn announcements(fact: &MatchFact) -> Vec<Announcement> {
             let is = match now.outcome() {
                 Outcome::Result { .. } => score(home, away, now).unwrap_or_default(),
                 Outcome::Void => format!("{home} – {away} does not count"),
-                Outcome::Open => format!("{home} – {away} is not over"),
+                Outcome::Open => format!("{home} – {away} is not finished"),
             };
-            tell(Kind::Corrected, format!("Corrected result: {is} (it was {was})"));
+            announce(Kind::Corrected, format!("Corrected result: {is} (previously {was})"));
         }
-        return told;
+        return announcements;
     }
     match (before.status, now.status) {
         (Status::Scheduled | Status::Postponed, Status::Live) => {
-            tell(Kind::KickOff, format!("Kick-off: {home} – {away}"));
+            announce(Kind::KickOff, format!("Kick-off: {home} – {away}"));
         }
-        (Status::Suspended, Status::Live) => tell(Kind::Resumed, format!("{home} – {away} goes on")),
+        (Status::Suspended, Status::Live) => announce(Kind::Resumed, format!("{home} – {away} has resumed")),
         _ => {}
     }
     if is_played(now.status) {
@@ -92,34 +86,34 @@ pub fn announcements(fact: &MatchFact) -> Vec<Announcement> {
         for (team, before, goals) in [(home, before.0, goals.0), (away, before.1, goals.1)] {
             let shown = score(home, away, now).unwrap_or_default();
             if goals > before {
-                tell(Kind::Goal, format!("Goal for {team}! {shown}"));
+                announce(Kind::Goal, format!("Goal for {team}! {shown}"));
             } else if goals < before {
-                tell(Kind::GoalTakenBack, format!("The goal for {team} does not count. {shown}"));
+                announce(Kind::GoalTakenBack, format!("Goal for {team} disallowed. {shown}"));
             }
         }
     }
     match (before.status, now.status) {
         (before, now) if before == now => {}
-        (_, Status::Suspended) => tell(Kind::Suspended, format!("{home} – {away} is interrupted")),
+        (_, Status::Suspended) => announce(Kind::Suspended, format!("{home} – {away} is interrupted")),
         (_, Status::Finished) => {
-            tell(Kind::FullTime, format!("Full time: {}", score(home, away, now).unwrap_or_default()));
+            announce(Kind::FullTime, format!("Full time: {}", score(home, away, now).unwrap_or_default()));
         }
         (_, Status::Abandoned) => {
-            tell(Kind::CalledOff, format!("{home} – {away} was abandoned; predictions do not count"));
+            announce(Kind::CalledOff, format!("{home} – {away} was abandoned; predictions do not count"));
         }
         (_, Status::Cancelled) => {
-            tell(Kind::CalledOff, format!("{home} – {away} was cancelled; predictions do not count"));
+            announce(Kind::CalledOff, format!("{home} – {away} was cancelled; predictions do not count"));
         }
         (_, Status::Awarded) => {
             let shown = score(home, away, now).unwrap_or_default();
-            tell(Kind::CalledOff, format!("{shown} was awarded; predictions do not count"));
+            announce(Kind::CalledOff, format!("{shown} was awarded; predictions do not count"));
         }
         _ => {}
     }
-    told
+    announcements
 }
 
-/// Whether goals are scored, or were until just now.
+/// Returns true if a changed score in this status means a goal: the match is in play, interrupted or just finished.
 fn is_played(status: Status) -> bool {
     matches!(status, Status::Live | Status::Suspended | Status::Finished)
 }
@@ -129,7 +123,7 @@ fn score(home: &str, away: &str, standing: Standing) -> Option<String> {
     Some(format!("{home} {home_goals} – {away_goals} {away}"))
 }
 
-/// Who did well, best first: name and points.
+/// Announces the best predictors, given as (name, points) with the best first.
 pub fn best_predictors(home: &str, away: &str, best: &[(String, i32)]) -> Option<Announcement> {
     if best.is_empty() {
         return None;
@@ -139,7 +133,7 @@ pub fn best_predictors(home: &str, away: &str, best: &[(String, i32)]) -> Option
     Some(Announcement { kind: Kind::BestPredictors, text })
 }
 
-/// An announcement as a chat message, with what apps need to show it in their own way.
+/// Builds the chat message, including the data that apps need to render it in their own way.
 pub fn message(event: MatchId, announcement: &Announcement, now: Option<Standing>) -> Value {
     let scores = now.and_then(|now| now.scores());
     json!({
@@ -180,43 +174,43 @@ mod tests {
         }
     }
 
-    fn told(before: (Status, Option<(i32, i32)>), now: (Status, Option<(i32, i32)>)) -> Vec<String> {
+    fn texts(before: (Status, Option<(i32, i32)>), now: (Status, Option<(i32, i32)>)) -> Vec<String> {
         let fact = fact(Some(standing(before.0, before.1)), standing(now.0, now.1));
         announcements(&fact).into_iter().map(|announcement| announcement.text).collect()
     }
 
     #[test]
-    fn a_match_is_told_from_kick_off_to_correction() {
+    fn match_is_announced_from_kick_off_to_correction() {
         use Status::{Abandoned, Finished, Live, Scheduled, Suspended};
-        assert_eq!(told((Scheduled, None), (Live, Some((0, 0)))), ["Kick-off: Rovers – City"]);
-        assert_eq!(told((Live, Some((0, 0))), (Live, Some((1, 0)))), ["Goal for Rovers! Rovers 1 – 0 City"]);
+        assert_eq!(texts((Scheduled, None), (Live, Some((0, 0)))), ["Kick-off: Rovers – City"]);
+        assert_eq!(texts((Live, Some((0, 0))), (Live, Some((1, 0)))), ["Goal for Rovers! Rovers 1 – 0 City"]);
         assert_eq!(
-            told((Live, Some((1, 0))), (Live, Some((0, 0)))),
-            ["The goal for Rovers does not count. Rovers 0 – 0 City"]
+            texts((Live, Some((1, 0))), (Live, Some((0, 0)))),
+            ["Goal for Rovers disallowed. Rovers 0 – 0 City"]
         );
-        assert_eq!(told((Live, Some((1, 0))), (Suspended, Some((1, 0)))), ["Rovers – City is interrupted"]);
-        assert_eq!(told((Suspended, Some((1, 0))), (Live, Some((1, 0)))), ["Rovers – City goes on"]);
+        assert_eq!(texts((Live, Some((1, 0))), (Suspended, Some((1, 0)))), ["Rovers – City is interrupted"]);
+        assert_eq!(texts((Suspended, Some((1, 0))), (Live, Some((1, 0)))), ["Rovers – City has resumed"]);
         assert_eq!(
-            told((Live, Some((1, 0))), (Finished, Some((1, 1)))),
+            texts((Live, Some((1, 0))), (Finished, Some((1, 1)))),
             ["Goal for City! Rovers 1 – 1 City", "Full time: Rovers 1 – 1 City"]
         );
         assert_eq!(
-            told((Finished, Some((1, 1))), (Finished, Some((2, 1)))),
-            ["Corrected result: Rovers 2 – 1 City (it was Rovers 1 – 1 City)"]
+            texts((Finished, Some((1, 1))), (Finished, Some((2, 1)))),
+            ["Corrected result: Rovers 2 – 1 City (previously Rovers 1 – 1 City)"]
         );
         assert_eq!(
-            told((Finished, Some((2, 1))), (Abandoned, Some((2, 1)))),
-            ["Corrected result: Rovers – City does not count (it was Rovers 2 – 1 City)"]
+            texts((Finished, Some((2, 1))), (Abandoned, Some((2, 1)))),
+            ["Corrected result: Rovers – City does not count (previously Rovers 2 – 1 City)"]
         );
-        // Nobody watched; a feed that was away tells all at once.
+        // A feed that was down reports everything in one change.
         assert_eq!(
-            told((Scheduled, None), (Live, Some((1, 2)))),
+            texts((Scheduled, None), (Live, Some((1, 2)))),
             ["Kick-off: Rovers – City", "Goal for Rovers! Rovers 1 – 2 City", "Goal for City! Rovers 1 – 2 City"]
         );
     }
 
     #[test]
-    fn what_comes_in_as_it_is_and_a_moved_kick_off_are_no_news() {
+    fn new_match_and_moved_kick_off_are_not_announced() {
         assert!(announcements(&fact(None, standing(Status::Finished, Some((3, 0))))).is_empty());
         let before = standing(Status::Scheduled, None);
         let after = Standing { start_time: before.start_time + time::Duration::HOUR, ..before };
@@ -230,13 +224,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_new_is_nothing_told(standing in any_standing()) {
+        fn unchanged_state_is_not_announced(standing in any_standing()) {
             prop_assert!(announcements(&fact(Some(standing), standing)).is_empty());
         }
 
         #[test]
-        fn a_goal_is_told_while_it_is_played_and_never_afterwards(before in any_standing(), now in any_standing()) {
-            let kinds: Vec<Kind> = announcements(&fact(Some(before), now)).iter().map(|told| told.kind).collect();
+        fn goals_are_announced_only_during_the_match(before in any_standing(), now in any_standing()) {
+            let announced = announcements(&fact(Some(before), now));
+            let kinds: Vec<Kind> = announced.iter().map(|announcement| announcement.kind).collect();
             let scored = now.home_score.unwrap_or_default() > before.home_score.unwrap_or_default();
             if before.outcome() == Outcome::Open && is_played(now.status) && now.scores().is_some() && scored {
                 prop_assert!(kinds.contains(&Kind::Goal));

@@ -1,4 +1,4 @@
-//! Telling rooms what happens in their match.
+//! Posts announcements to the rooms of a match.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,7 +11,7 @@ use web::ids::{MatchId, UserId};
 
 use super::{
     rules::{self, announcements, best_predictors},
-    store::{self, TellableRoom},
+    store::{self, AnnouncementRoom},
 };
 use crate::{
     catalogue::matches::{facts::MatchFact, service as events},
@@ -22,28 +22,24 @@ use crate::{
     },
 };
 
-/// How many of a room's best predictors are named.
+/// Number of predictors named in a room.
 const NAMED: usize = 3;
 
-/// The bot's announcements.
 #[derive(Clone)]
 pub struct Announcements {
-    /// Where it stands which rooms there are.
     pub db: PgPool,
-    /// The way to them.
     pub chat: Chat,
-    /// What was predicted.
     pub predictions: Predictions,
-    /// Whether anything is announced at all.
-    pub are_wanted: bool,
+    /// Whether announcements are enabled in the settings.
+    pub are_enabled: bool,
 }
 
 impl Announcements {
-    /// What is listened to, and how patiently. Of matches in their order, so that no goal is told before the one it
-    /// follows, however often the first is tried.
+    /// Returns the consumers of the facts to announce. Each processes its facts strictly in order: while a goal is
+    /// being retried, later goals wait.
     pub fn specs() -> [WorkSpec; 2] {
         let spec = |name, subject| WorkSpec {
-            // A homeserver may be away for a day, and all of this must be told when it is back.
+            // The homeserver may be down for a day. All announcements must still be posted afterwards.
             attempts: 100_000,
             first_pause: Duration::from_millis(200),
             longest_pause: Duration::from_secs(5),
@@ -55,24 +51,24 @@ impl Announcements {
         [spec("announcements", events::CHANGED), spec("announcements_scores", scores::UPDATED)]
     }
 
-    /// Tells the rooms of a match of one fact. Doing it twice tells nobody twice: each message has its own transaction, named
-    /// after the fact.
+    /// Announces one fact in the rooms of its match. This is idempotent: each message has a Matrix transaction id
+    /// derived from the fact.
     pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
-        let Some(homeserver) = self.chat.homeserver().filter(|_| self.are_wanted) else { return Ok(()) };
+        let Some(homeserver) = self.chat.homeserver().filter(|_| self.are_enabled) else { return Ok(()) };
         let Some(id) = delivery.id.as_deref() else {
-            return Err(Failure::GiveUp(anyhow::anyhow!("a fact without an id cannot be told once")));
+            return Err(Failure::GiveUp(anyhow::anyhow!("the fact has no id, so a retry would announce it twice")));
         };
         match delivery.subject.as_str() {
             events::CHANGED => {
                 let fact: MatchFact = read(&delivery)?;
-                let told = announcements(&fact);
-                if told.is_empty() {
+                let posts = announcements(&fact);
+                if posts.is_empty() {
                     return Ok(());
                 }
                 for room in store::rooms(&self.db, fact.event_id).await.map_err(Failure::retry)? {
-                    for (number, announcement) in told.iter().enumerate() {
+                    for (number, announcement) in posts.iter().enumerate() {
                         let message = rules::message(fact.event_id, announcement, Some(fact.now));
-                        say(homeserver, &room, &format!("{id}-{number}"), &message).await?;
+                        post(homeserver, &room, &format!("{id}-{number}"), &message).await?;
                     }
                 }
                 Ok(())
@@ -81,7 +77,7 @@ impl Announcements {
                 let ScoresFact { event_id, .. } = read(&delivery)?;
                 self.name_best_predictors(homeserver, event_id, id).await
             }
-            other => Err(Failure::GiveUp(anyhow::anyhow!("nobody knows how to announce {other}"))),
+            other => Err(Failure::GiveUp(anyhow::anyhow!("unexpected subject {other}"))),
         }
     }
 
@@ -91,14 +87,15 @@ impl Announcements {
             let best = self.best_of(event, &room).await.map_err(Failure::retry)?;
             if let Some(announcement) = best_predictors(&home, &away, &best) {
                 let message = rules::message(event, &announcement, None);
-                say(homeserver, &room, &format!("{id}-best"), &message).await?;
+                post(homeserver, &room, &format!("{id}-best"), &message).await?;
             }
         }
         Ok(())
     }
 
-    /// Who of a room's members earned the most with a match, if they earned anything: username and points.
-    async fn best_of(&self, event: MatchId, room: &TellableRoom) -> sqlx::Result<Vec<(String, i32)>> {
+    /// Returns the members of a room who earned the most points with a match, as (username, points). Members without
+    /// points are left out.
+    async fn best_of(&self, event: MatchId, room: &AnnouncementRoom) -> sqlx::Result<Vec<(String, i32)>> {
         let members = store::members(&self.db, room.id).await?;
         let predictions = self.predictions.of_users(event, &members).await?;
         let mut best: Vec<(UserId, i32)> = predictions
@@ -112,19 +109,19 @@ impl Announcements {
         Ok(best.into_iter().filter_map(|(user, points)| Some((names.get(&user)?.clone(), points))).collect())
     }
 
-    /// Lets a room be told what happens in its match, or not; returns whether there is such a room.
+    /// Enables or disables announcements in a room. Returns whether the room exists.
     pub async fn switch(&self, room: &RoomAddress, on: bool) -> sqlx::Result<bool> {
         store::set_announces(&self.db, room.as_str(), on).await
     }
 }
 
-/// Says something in a room. One that refuses the bot keeps the others from nothing.
-async fn say(homeserver: &Homeserver, room: &TellableRoom, id: &str, message: &Value) -> Result<(), Failure> {
+/// Posts a message to a room. A room that refuses the bot is skipped and does not block the others.
+async fn post(homeserver: &Homeserver, room: &AnnouncementRoom, id: &str, message: &Value) -> Result<(), Failure> {
     let address = OwnedRoomId::try_from(room.matrix_id.as_str()).map_err(|error| Failure::GiveUp(error.into()))?;
     match homeserver.say(&address, id, message).await {
         Ok(_) => Ok(()),
         Err(error @ (MatrixError::NoSuchRoom(_) | MatrixError::ForbiddenInRoom { .. })) => {
-            tracing::error!(%error, room = room.id.0, "a room was not told what happens");
+            tracing::error!(%error, room = room.id.0, "room refused an announcement");
             Ok(())
         }
         Err(error) if error.is_worth_retrying() => {

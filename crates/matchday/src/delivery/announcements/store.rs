@@ -1,18 +1,18 @@
-//! The SQL of announcements.
+//! SQL queries for announcements.
 
 use sqlx::PgExecutor;
 use web::ids::{MatchId, RoomId, UserId};
 
-/// A room that is told what happens.
-pub(super) struct TellableRoom {
+/// A room that receives announcements.
+pub(super) struct AnnouncementRoom {
     pub(super) id: RoomId,
     pub(super) matrix_id: String,
 }
 
-/// The rooms of a match that are open and want to be told.
-pub(super) async fn rooms(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<TellableRoom>> {
+/// Returns the open rooms of a match that have announcements enabled.
+pub(super) async fn rooms(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<AnnouncementRoom>> {
     sqlx::query_as!(
-        TellableRoom,
+        AnnouncementRoom,
         r#"select id as "id: RoomId", matrix_id as "matrix_id!" from rooms
            where event_id = $1 and stand is not null and opened_at is not null and discarded_at is null
              and matrix_id is not null and announces
@@ -23,7 +23,7 @@ pub(super) async fn rooms(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx
     .await
 }
 
-/// Who is in a room.
+/// Returns the joined members of a room.
 pub(super) async fn members(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Result<Vec<UserId>> {
     sqlx::query_scalar!(
         r#"select user_id as "user_id: UserId" from room_members where room_id = $1 and membership = 'join'"#,
@@ -33,7 +33,7 @@ pub(super) async fn members(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx
     .await
 }
 
-/// What a match's teams are called.
+/// Returns the names of the home and away team.
 pub(super) async fn teams(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Option<(String, String)>> {
     let row = sqlx::query!(
         "select h.name as home, a.name as away from events e
@@ -45,7 +45,6 @@ pub(super) async fn teams(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx
     Ok(row.map(|row| (row.home, row.away)))
 }
 
-/// What these users are called.
 pub(super) async fn usernames(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx::Result<Vec<(UserId, String)>> {
     let rows =
         sqlx::query!(r#"select user_id as "user_id: UserId", username from users where user_id = any($1)"#, users,)
@@ -54,7 +53,7 @@ pub(super) async fn usernames(executor: impl PgExecutor<'_>, users: &[i64]) -> s
     Ok(rows.into_iter().map(|row| (row.user_id, row.username)).collect())
 }
 
-/// Lets a room be told what happens, or not; returns whether there is such a room.
+/// Enables or disables announcements in a room. Returns whether the room exists.
 pub(super) async fn set_announces(
     executor: impl PgExecutor<'_>,
     matrix_id: &str,

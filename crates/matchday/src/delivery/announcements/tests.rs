@@ -1,4 +1,4 @@
-//! With the real homeserver.
+//! Tests against a real homeserver.
 
 use platform::stream::Delivery;
 use serde_json::{Value, json};
@@ -20,9 +20,9 @@ fn delivery(subject: &str, id: &str, payload: &Value) -> Delivery {
     }
 }
 
-/// Does what was told, and announces it, twice, as may happen.
+/// Processes all published facts twice, as redelivery may, and announces them.
 async fn work(app: &TestApp, announcements: &Announcements) {
-    for (subject, payload) in app.told().await {
+    for (subject, payload) in app.published().await {
         let id = unique("fact");
         for _ in 0..2 {
             let delivery = delivery(&subject, &id, &payload);
@@ -35,11 +35,11 @@ async fn work(app: &TestApp, announcements: &Announcements) {
     }
 }
 
-/// What the bot said in a room, oldest first, as somebody in it reads it.
+/// Returns the bot's messages in a room, oldest first, as a member reads them.
 async fn notices(app: &TestApp, token: &str, room: &str) -> Vec<Value> {
     let base = app.app.config.matrix.homeserver_url.clone().expect("a homeserver");
     let url = base.join(&format!("_matrix/client/v3/rooms/{room}/messages?dir=b&limit=100")).expect("a URL");
-    let page: Value = app.web.get(url).bearer_auth(token).send().await.expect("an answer").json().await.expect("JSON");
+    let page: Value = app.web.get(url).bearer_auth(token).send().await.expect("a response").json().await.expect("JSON");
     let events = page["chunk"].as_array().unwrap_or_else(|| panic!("{page}")).iter().rev();
     events.filter(|event| event["content"]["msgtype"] == "m.notice").map(|event| event["content"].clone()).collect()
 }
@@ -49,7 +49,7 @@ fn bodies(notices: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_matchs_room_is_told_what_happens_once_each() {
+async fn match_room_gets_each_announcement_once() {
     TestApp::run_with_chat(&[], async |app| {
         let (fixtures, announcements) = (app.fixtures(), &app.app.announcements);
         fixtures.write(&[fixtures.a_match("m").json()]).await;
@@ -69,9 +69,9 @@ async fn a_matchs_room_is_told_what_happens_once_each() {
             fixtures.write(&[fixtures.a_match("m").at(status, scores.0, scores.1).json()]).await;
             work(app, announcements).await;
         }
-        let told = notices(app, &token, &room).await;
+        let posted = notices(app, &token, &room).await;
         assert_eq!(
-            bodies(&told),
+            bodies(&posted),
             [
                 format!("Kick-off: {home} – {away}"),
                 format!("Goal for {home}! {home} 1 – 0 {away}"),
@@ -81,23 +81,23 @@ async fn a_matchs_room_is_told_what_happens_once_each() {
             ]
         );
         assert_eq!(
-            told[3]["app.matchday.announcement"],
+            posted[3]["app.matchday.announcement"],
             json!({"kind": "goal", "event_id": event["id"], "home_score": 2, "away_score": 1})
         );
 
-        // Who was best is told once the scores are there.
+        // The best predictors are announced once the scores are applied.
         for progress in app.app.scores.in_progress().await.expect("read") {
             for chunk in app.app.scores.plan(progress.event).await.expect("planned") {
                 app.app.scores.apply(progress.event, chunk.number).await.expect("applied");
             }
         }
         work(app, announcements).await;
-        let told = notices(app, &token, &room).await;
+        let posted = notices(app, &token, &room).await;
         let username = login["user"]["username"].as_str().expect("a name");
         let best = format!("Best predictors of {home} – {away} in this room: {username} (40)");
-        assert_eq!(bodies(&told)[5..], [best]);
+        assert_eq!(bodies(&posted)[5..], [best]);
 
-        // A room that wants silence gets it, and a correction is told to one that does not.
+        // A room with announcements disabled gets none. After enabling, it gets the next correction.
         let address: RoomAddress = room.parse().expect("an address");
         assert!(announcements.switch(&address, false).await.expect("switched"));
         fixtures.write(&[fixtures.a_match("m").at("finished", 2, 2).json()]).await;
@@ -106,23 +106,21 @@ async fn a_matchs_room_is_told_what_happens_once_each() {
         assert!(announcements.switch(&address, true).await.expect("switched"));
         fixtures.write(&[fixtures.a_match("m").at("finished", 3, 2).json()]).await;
         work(app, announcements).await;
-        let corrected = format!("Corrected result: {home} 3 – 2 {away} (it was {home} 2 – 2 {away})");
+        let corrected = format!("Corrected result: {home} 3 – 2 {away} (previously {home} 2 – 2 {away})");
         assert_eq!(bodies(&notices(app, &token, &room).await)[6..], [corrected]);
 
-        // Where nobody wants announcements there are none.
-        let silent = Announcements { are_wanted: false, ..announcements.clone() };
+        // With announcements disabled in the settings, there are none.
+        let silent = Announcements { are_enabled: false, ..announcements.clone() };
         fixtures.write(&[fixtures.a_match("m").at("finished", 3, 3).json()]).await;
         work(app, &silent).await;
         assert_eq!(notices(app, &token, &room).await.len(), 7);
-        assert!(
-            !announcements.switch(&"!nowhere:example.org".parse().expect("an address"), true).await.expect("asked")
-        );
+        assert!(!announcements.switch(&"!nowhere:example.org".parse().expect("an address"), true).await.expect("read"));
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_nobody_can_read_is_given_up_and_a_fact_without_an_id_too() {
+async fn unreadable_fact_or_fact_without_id_is_given_up() {
     TestApp::run_with_chat(&[], async |app| {
         let announcements = &app.app.announcements;
         assert!(announcements.perform(delivery(CHANGED, "1", &json!({"event_id": "x"}))).await.is_err());

@@ -1,4 +1,4 @@
-//! HTTP for the live stream.
+//! HTTP handler for the live stream.
 
 use axum::{
     body::Body,
@@ -33,11 +33,11 @@ impl From<ListenError> for ApiError {
             ListenError::TooManyOfUser => Self::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many_streams",
-                "You listen on too many connections already. Close one.",
+                "You have too many open streams. Close one and try again.",
             )
             .after(std::time::Duration::from_secs(5)),
-            ListenError::Deaf => {
-                Self::unavailable("stream_unavailable", "The live stream is not available. Try again shortly.")
+            ListenError::Unavailable => {
+                Self::unavailable("stream_unavailable", "The live stream is unavailable. Try again shortly.")
             }
         }
     }
@@ -46,19 +46,20 @@ impl From<ListenError> for ApiError {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct StreamParameters {
-    /// Only what happens in this match.
+    /// Only events of this match.
     #[param(value_type = Option<i64>, minimum = 1)]
     event_id: Option<MatchId>,
-    /// Only what happens in matches of this tournament.
+    /// Only events of matches in this tournament.
     #[param(value_type = Option<i64>, minimum = 1)]
     tournament_id: Option<TournamentId>,
-    /// Only what happens in the match of this chat room: the homeserver's id of it.
+    /// Only events of the match of this chat room, given by its Matrix id.
     #[param(value_type = Option<String>, max_length = 255, pattern = r"^![^:\x00-\x1f\x7f-\x9f]+:[^\x00-\x1f\x7f-\x9f]+$", example = "!auQboWavgiRMaylzYl:example.org")]
     room_id: Option<RoomAddress>,
-    /// Only what happens in matches that the caller predicted.
+    /// Only events of matches that the caller predicted.
     #[param(default = false)]
     mine: Option<bool>,
-    /// Go on after the event with this id; for clients that cannot send the header `Last-Event-ID`, which wins.
+    /// Resume after the event with this id. Use this if the client cannot send the `Last-Event-ID` header, which takes
+    /// precedence.
     #[param(value_type = Option<String>, pattern = r"^[0-9]{1,18}-[0-9]{1,18}$", example = "1763000000-42")]
     last_event_id: Option<Position>,
 }
@@ -68,7 +69,7 @@ from_parameters!(StreamParameters { event_id, tournament_id, room_id, mine, last
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 pub(super) struct LastEventId {
-    /// Go on after the event with this id.
+    /// Resume after the event with this id.
     #[param(rename = "Last-Event-ID", value_type = String, required = false, pattern = r"^([0-9]{1,18}-[0-9]{1,18})?$", example = "1763000000-42")]
     last_event_id: Option<Position>,
 }
@@ -85,16 +86,20 @@ impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
     }
 }
 
-/// Listen to what happens, as it happens.
+/// Stream live events.
 ///
-/// Server-sent events, without end. `event`: a match is new or different (`changed` says in what). `result`: a match has a
-/// result, another one or none any more. `tally`: how a match is predicted, at most once a second. `points`: what the
-/// caller earned with a match. `rank`: the caller's place among all, after a match they predicted is counted. `reset`:
-/// something was missed that cannot be had any more; read the lists again.
+/// An endless stream of server-sent events:
 ///
-/// Each has an `id`. Whoever loses the connection sends the last one as `Last-Event-ID` and misses nothing; an event
-/// may then come a second time. The server ends connections now and then, and those that do not keep up. Every few
-/// seconds comes at least an `id` alone.
+/// - `event`: a match was created or changed; `changed` lists the aspects.
+/// - `result`: a match has a new, corrected or withdrawn result.
+/// - `tally`: the predictions of a match, at most once a second.
+/// - `points`: the points that the caller earned with a match.
+/// - `rank`: the caller's overall rank, after the scores of a match they predicted were applied.
+/// - `reset`: events were missed that are no longer available; reload the lists.
+///
+/// Each event has an `id`. A client that loses the connection reconnects with the last id as `Last-Event-ID`. It misses
+/// no events, but may receive an event twice. The server ends connections from time to time, and disconnects slow
+/// clients. Every few seconds it sends a heartbeat that contains only an `id`.
 #[utoipa::path(
     get,
     path = "/api/auth/stream",
@@ -102,10 +107,10 @@ impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
     security(("token" = [])),
     params(StreamParameters, LastEventId),
     responses(
-        (status = 200, description = "Events, as they happen", content_type = "text/event-stream", body = StreamEvent),
-        (status = 403, description = "A private room that the caller is not in", body = ErrorBody),
-        (status = 404, description = "No such room", body = ErrorBody),
-        (status = 429, description = "The caller listens on too many connections", body = ErrorBody),
+        (status = 200, description = "Stream of events", content_type = "text/event-stream", body = StreamEvent),
+        (status = 403, description = "The room is private and the caller is not a member", body = ErrorBody),
+        (status = 404, description = "The room does not exist", body = ErrorBody),
+        (status = 429, description = "The caller has too many open streams", body = ErrorBody),
     ))]
 pub(super) async fn listen(
     State(rooms): State<Rooms>,
@@ -123,25 +128,25 @@ pub(super) async fn listen(
         match (room.event_id, filter.event) {
             (Some(event), None) => filter.event = Some(event),
             (Some(event), Some(wanted)) if event == wanted => {}
-            // Nothing happens in a room without a match, nor in two matches at once. No match has this number.
+            // A room without a match, or with a different match than `event_id`, has no events. No match has id 0.
             _ => filter.event = Some(MatchId(0)),
         }
     }
     let token = crate::identity::sessions::token_of(&headers).unwrap_or_default();
     let after = last_event_id.or(query.last_event_id);
     let listener = live.listen(user.id, token.into(), filter, after, shutdown.closing().clone()).await?;
-    let mut answer = Response::new(Body::from_stream(words(listener)));
-    let headers = answer.headers_mut();
+    let mut response = Response::new(Body::from_stream(chunks(listener)));
+    let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // nginx gathers answers unless it is told not to.
+    // nginx buffers responses unless this header disables it.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    Ok(answer)
+    Ok(response)
 }
 
-fn words(listener: Listener) -> impl futures_util::Stream<Item = Result<Bytes, std::convert::Infallible>> + Send {
+fn chunks(listener: Listener) -> impl futures_util::Stream<Item = Result<Bytes, std::convert::Infallible>> + Send {
     futures_util::stream::unfold(listener, async |mut listener| {
-        let words = listener.next().await?;
-        Some((Ok(words), listener))
+        let bytes = listener.next().await?;
+        Some((Ok(bytes), listener))
     })
 }

@@ -1,8 +1,8 @@
-//! The live stream: what happens in matches, and what it means for the listener, as it happens. Server-sent events over
-//! one connection; whoever loses it goes on where they were.
+//! The live stream: match events, and their effect on the listener, in real time. Clients receive server-sent events
+//! over one connection and resume after the last event when they reconnect.
 //!
-//! Every process follows the facts once, however many listen to it. A listener holds no queue of its own: it reads along
-//! in one that all share, and who cannot keep up is sent away with the place where to go on.
+//! Each process reads the facts once, however many listeners it has. Listeners have no queue; they read from one shared
+//! buffer. Slow listeners are disconnected and resume from `Last-Event-ID`.
 
 mod handlers;
 pub(crate) mod payloads;

@@ -1,4 +1,4 @@
-//! The words of the stream: what stands in the `data` of each kind of event.
+//! Payloads of the live stream: the `data` of each kind of stream event.
 
 use std::fmt::Display;
 
@@ -17,36 +17,36 @@ use crate::{
     game::predictions::Distribution,
 };
 
-/// An event of the stream, as a client that reads server-sent events takes it apart.
+/// A stream event, as a client for server-sent events parses it.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "only its documentation is used: the stream is text")]
 pub(crate) struct StreamEvent {
-    /// The place in the stream, to go on after.
+    /// Position in the stream, from which a client can resume.
     #[schema(example = "1794774696627-40", pattern = "^[0-9]{1,18}-[0-9]{1,18}$")]
     id: String,
-    /// Which schema describes `data`: `StreamMatch`, `StreamResult`, `StreamTally`, `StreamPoints`, `StreamRank`, or an
-    /// empty object for `reset`.
+    /// Kind of event, which determines the schema of `data`: `StreamMatch`, `StreamResult`, `StreamTally`,
+    /// `StreamPoints`, `StreamRank`, or an empty object for `reset`.
     event: StreamEventKind,
-    /// JSON.
+    /// JSON document with the payload.
     #[schema(content_media_type = "application/json", example = r#"{"event_id":5,"points_earned":48}"#)]
     data: String,
 }
 
-/// What kind of event it is.
+/// Kind of a stream event.
 #[derive(Clone, Copy, ToSchema)]
 #[schema(rename_all = "snake_case")]
 pub(crate) enum StreamEventKind {
-    /// A match is new or different.
+    /// A match was created or changed.
     Event,
-    /// A match has a result, another one, or none any more.
+    /// A match has a new, corrected or withdrawn result.
     Result,
-    /// A match is predicted otherwise.
+    /// The tally of a match changed.
     Tally,
-    /// What the caller earned with a match.
+    /// Points that the caller earned with a match.
     Points,
-    /// Where the caller is among all.
+    /// The caller's overall rank.
     Rank,
-    /// Something was missed that cannot be had any more.
+    /// Events were missed that are no longer available.
     Reset,
 }
 
@@ -63,7 +63,7 @@ impl StreamEventKind {
     }
 }
 
-/// A match as it is now.
+/// Current state of a match.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StreamMatch {
     event_id: MatchId,
@@ -71,7 +71,7 @@ pub(crate) struct StreamMatch {
     home_team: TeamName,
     away_team: TeamName,
     status: PublicStatus,
-    /// What lies behind the status, as in `postponed`, which is shown as `scheduled`.
+    /// Detailed state behind `status`. For example, `postponed` is shown as `scheduled`.
     status_detail: Status,
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
@@ -80,43 +80,40 @@ pub(crate) struct StreamMatch {
     home_score: Option<i32>,
     #[schema(required)]
     away_score: Option<i32>,
-    /// What is not as before.
+    /// Aspects of the match that changed.
     changed: Vec<Changed>,
 }
 
-/// What is not as before in a match.
+/// An aspect of a match that changed.
 #[derive(Clone, Copy, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = StreamChange)]
 pub(crate) enum Changed {
-    /// All of it: the match is new.
+    /// The match is new.
     Created,
-    /// Its status.
     Status,
-    /// When it starts.
     StartTime,
-    /// Its goals.
     Score,
 }
 
-/// The result of a match.
+/// Result of a match.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StreamResult {
     event_id: MatchId,
     tournament_id: TournamentId,
-    /// How many results the match has had.
+    /// Number of results the match has had.
     result_revision: i64,
     #[schema(required)]
     home_score: Option<i32>,
     #[schema(required)]
     away_score: Option<i32>,
-    /// Whether predictions of it count: not where it was called off, abandoned or awarded.
+    /// Whether predictions of the match count. False if it was cancelled, abandoned or awarded.
     counts: bool,
-    /// Whether an earlier result was wrong.
+    /// Whether this corrects an earlier result.
     corrected: bool,
 }
 
-/// How a match is predicted.
+/// Prediction tally of a match.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StreamTally {
     event_id: MatchId,
@@ -124,49 +121,49 @@ pub(crate) struct StreamTally {
     #[schema(example = 1204)]
     total_predictions: i64,
     prediction_distribution: Distribution,
-    /// In percent.
+    /// Average confidence, in percent.
     #[schema(example = 62.5)]
     average_confidence: f64,
 }
 
-/// What the caller earned with a match.
+/// Points that the caller earned with a match.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StreamPoints {
     pub(super) event_id: MatchId,
-    /// Null where the match does not count.
+    /// Null if the match does not count.
     #[schema(required, example = 48)]
     pub(super) points_earned: Option<i32>,
 }
 
-/// The caller's place among all, after a match they predicted was counted.
+/// The caller's overall rank, after the scores of a match they predicted were applied.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StreamRank {
     pub(super) event_id: MatchId,
     #[schema(example = 9)]
     pub(super) rank: i64,
-    /// Among how many.
+    /// Number of ranked users.
     #[schema(example = 24)]
     pub(super) of: i64,
     #[schema(example = 64)]
     pub(super) points: i32,
 }
 
-/// What is told with nothing more to say.
+/// Payload of a `reset` event.
 #[derive(Serialize)]
-pub(super) struct Nothing {}
+pub(super) struct ResetPayload {}
 
-/// What is put into an event, and of which kind that event is.
+/// Payload of one kind of stream event.
 pub(super) trait Data: Serialize {
     const KIND: StreamEventKind;
 
-    /// The event, without its id.
+    /// Renders the event without its id.
     fn frame(&self) -> String {
         // JSON has no line breaks, so one line is enough.
         let data = serde_json::to_string(self).unwrap_or_default();
         format!("event: {}\ndata: {data}\n\n", Self::KIND.name())
     }
 
-    /// The event with its id, by which a client comes back to after it.
+    /// Renders the event with its id, after which a client can resume.
     fn frame_at(&self, position: impl Display) -> String {
         format!("id: {position}\n{}", self.frame())
     }
@@ -192,7 +189,7 @@ impl Data for StreamRank {
     const KIND: StreamEventKind = StreamEventKind::Rank;
 }
 
-impl Data for Nothing {
+impl Data for ResetPayload {
     const KIND: StreamEventKind = StreamEventKind::Reset;
 }
 
@@ -222,7 +219,7 @@ impl StreamResult {
             home_score: fact.now.home_score,
             away_score: fact.now.away_score,
             counts: matches!(fact.now.outcome(), Outcome::Result { .. }),
-            corrected: fact.corrects_a_result(),
+            corrected: fact.is_correction(),
         }
     }
 }
@@ -240,7 +237,7 @@ impl StreamTally {
     }
 }
 
-/// Which of the shown fields are other than before.
+/// Returns the aspects that differ from the previous state.
 fn changed(fact: &MatchFact) -> Vec<Changed> {
     let Some(before) = fact.before else { return vec![Changed::Created] };
     let now = fact.now;

@@ -1,4 +1,4 @@
-//! What is told to whom, and in which words; no I/O.
+//! Selection of stream events for each listener; no I/O.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,25 +14,25 @@ use web::{
     ids::{MatchId, TournamentId, UserId},
 };
 
-use super::payloads::{Data as _, Nothing, StreamMatch, StreamResult, StreamTally};
+use super::payloads::{Data as _, ResetPayload, StreamMatch, StreamResult, StreamTally};
 use crate::{
     catalogue::matches::{facts::MatchFact, service as events},
     game::scores::service::{self as scores, ScoresFact},
 };
 
-/// The subject on which it is told how a match is predicted, once a second at most.
+/// Subject of prediction tallies, published at most once a second for each match.
 pub const TALLY: &str = "fact.tally.changed";
 
-/// What listeners are told of.
+/// Subjects of the facts that listeners receive.
 pub(super) const SUBJECTS: [&str; 5] = [events::CREATED, events::CHANGED, events::RESULT, TALLY, scores::UPDATED];
 
-/// A place in the stream of facts, which clients give back to go on from there. A stream that was lost and made anew counts
-/// from one again; when it was made tells the two apart.
+/// A position in the fact stream, from which clients resume. A recreated stream counts from one again, so the position
+/// includes its creation time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// When the stream was made, in milliseconds.
+    /// Creation time of the stream, in milliseconds.
     pub made: i64,
-    /// Which of its messages.
+    /// Sequence number of the message.
     pub sequence: u64,
 }
 
@@ -55,73 +55,72 @@ impl FromStr for Position {
 }
 
 impl FromQuery for Position {
-    const EXPECTED: &'static str = "must be the id of an event of this stream";
+    const EXPECTED: &'static str = "must be the id of a stream event";
 
     fn from_query(text: &str) -> Option<Self> {
         text.parse().ok()
     }
 }
 
-/// What a listener wants to hear.
+/// Matches whose events a listener receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Only of this match.
+    /// Only events of this match.
     pub event: Option<MatchId>,
-    /// Only of matches of this tournament.
+    /// Only events of matches in this tournament.
     pub tournament: Option<TournamentId>,
-    /// Only of matches that they predicted.
+    /// Only events of matches that the listener predicted.
     pub mine: bool,
 }
 
 impl Filter {
-    /// Whether a fact is of a match that is wanted, as far as the match itself says.
+    /// Returns true if the match of a fact passes the filter. `frame_for` checks `mine`, because it depends on the
+    /// user.
     fn takes(&self, fact: &Fact) -> bool {
         self.event.is_none_or(|event| event == fact.event())
             && self.tournament.is_none_or(|tournament| fact.tournament().is_none_or(|other| other == tournament))
     }
 }
 
-/// How a match is predicted.
+/// Prediction tally of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TallyFact {
-    /// The match.
     pub event_id: MatchId,
-    /// Its tournament.
     pub tournament_id: TournamentId,
-    /// How many say that the home team wins.
+    /// Number of predictions for a home win.
     pub home: i64,
-    /// How many say that nobody does.
+    /// Number of predictions for a draw.
     pub draw: i64,
-    /// How many say that the away team wins.
+    /// Number of predictions for an away win.
     pub away: i64,
-    /// How sure they are on average, in percent.
+    /// Average confidence, in percent.
     pub average_confidence: f64,
 }
 
-/// Something that happened.
+/// A fact that listeners may receive.
 #[derive(Clone, Debug)]
 pub(super) enum Fact {
-    /// A match is new or different.
+    /// A match was created or changed.
     Event(MatchFact),
-    /// A match has a result, another one, or none any more.
+    /// A match has a new, corrected or withdrawn result.
     Result(MatchFact),
-    /// A match is predicted otherwise.
+    /// The tally of a match changed.
     Tally(TallyFact),
-    /// A result is in all scores.
+    /// Scoring of a result is complete.
     Scores(ScoresFact),
 }
 
 impl Fact {
-    /// A message as a fact. What cannot be read is from another version, and is passed over.
-    pub(super) fn read(told: &StoredMessage) -> Option<Self> {
-        fn body<T: for<'a> Deserialize<'a>>(told: &StoredMessage) -> Option<T> {
-            serde_json::from_slice(&told.payload).ok()
+    /// Parses a message. An unreadable message comes from another version and is skipped.
+    pub(super) fn read(message: &StoredMessage) -> Option<Self> {
+        fn body<T: for<'a> Deserialize<'a>>(message: &StoredMessage) -> Option<T> {
+            serde_json::from_slice(&message.payload).ok()
         }
-        match told.subject.as_str() {
-            events::CREATED | events::CHANGED => body(told).map(Self::Event),
-            events::RESULT => body(told).map(Self::Result),
-            TALLY => body(told).map(Self::Tally),
-            scores::UPDATED => body(told).map(Self::Scores),
+        match message.subject.as_str() {
+            events::CREATED | events::CHANGED => body(message).map(Self::Event),
+            events::RESULT => body(message).map(Self::Result),
+            TALLY => body(message).map(Self::Tally),
+            scores::UPDATED => body(message).map(Self::Scores),
             _ => None,
         }
     }
@@ -142,47 +141,47 @@ impl Fact {
         }
     }
 
-    /// What everybody is told of it.
+    /// Returns the event that all listeners receive.
     fn public(&self) -> Option<String> {
         match self {
             Self::Event(fact) => Some(StreamMatch::new(fact).frame()),
             Self::Result(fact) => Some(StreamResult::new(fact).frame()),
             Self::Tally(fact) => Some(StreamTally::new(fact).frame()),
-            // Only what it means for oneself is worth telling.
+            // Listeners receive only their rank; see `Personal`.
             Self::Scores(_) => None,
         }
     }
 }
 
-/// What is told to those for whom something is missing that cannot be had any more.
+/// Event for listeners who missed facts that are no longer available.
 pub(super) fn reset(position: Position) -> Bytes {
-    Nothing {}.frame_at(position).into()
+    ResetPayload {}.frame_at(position).into()
 }
 
-/// Tells where a listener is, and that the connection lives. Clients dispatch nothing without data, but keep the id.
+/// Heartbeat with the listener's position. Clients dispatch no event without data, but they store the id.
 pub(super) fn beat(position: Position) -> Bytes {
     format!("id: {position}\n\n").into()
 }
 
-/// Something that happened, ready to be told.
+/// A fact, rendered for sending.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) position: Position,
     pub(super) fact: Fact,
-    /// Without and with the id.
+    /// The public event, without and with the id.
     public: Option<(Bytes, Bytes)>,
     pub(super) personal: Personal,
 }
 
-/// What it means for those who were listening.
+/// Effect of a fact on the users who were listening.
 #[derive(Debug, Default)]
 pub(super) struct Personal {
-    /// Of whom it was found out.
+    /// Users for whom the effect was determined.
     pub(super) known: HashSet<UserId>,
-    /// Who of them predicted the match.
+    /// Subset of `known` that predicted the match.
     pub(super) predicted: HashSet<UserId>,
-    /// What they are told for themselves.
-    pub(super) told: HashMap<UserId, Vec<String>>,
+    /// Personal events of each user.
+    pub(super) frames: HashMap<UserId, Vec<String>>,
 }
 
 impl Item {
@@ -194,19 +193,19 @@ impl Item {
         Self { position, fact, public, personal }
     }
 
-    /// Whether what it means for this user must still be found out before they can be told.
+    /// Returns true if the effect on this user must be determined before sending.
     pub(super) fn lacks(&self, user: UserId, filter: &Filter) -> bool {
         let matters = filter.mine || matches!(self.fact, Fact::Result(_) | Fact::Scores(_));
         matters && filter.takes(&self.fact) && !self.personal.known.contains(&user)
     }
 
-    /// What this user is told of it. Only the last part carries the id: whoever loses the connection in between is told all
-    /// of it again.
-    pub(super) fn told(&self, user: UserId, filter: &Filter, personal: &Personal) -> Option<Bytes> {
+    /// Returns the events for this user. Only the last one carries the id, so a listener who is disconnected in between
+    /// receives all of them again.
+    pub(super) fn frame_for(&self, user: UserId, filter: &Filter, personal: &Personal) -> Option<Bytes> {
         if !filter.takes(&self.fact) || (filter.mine && !personal.predicted.contains(&user)) {
             return None;
         }
-        let own = personal.told.get(&user).map(Vec::as_slice).unwrap_or_default();
+        let own = personal.frames.get(&user).map(Vec::as_slice).unwrap_or_default();
         match (&self.public, own) {
             (Some((_, with_id)), []) => Some(with_id.clone()),
             (None, []) => None,
@@ -229,7 +228,7 @@ mod tests {
 
     use super::{super::payloads::StreamPoints, *};
 
-    fn told(subject: &str, payload: &Value) -> StoredMessage {
+    fn message(subject: &str, payload: &Value) -> StoredMessage {
         StoredMessage { sequence: 3, subject: subject.to_owned(), id: None, payload: payload.to_string().into() }
     }
 
@@ -242,20 +241,20 @@ mod tests {
     }
 
     fn item(subject: &str, payload: &Value, personal: Personal) -> Item {
-        let fact = Fact::read(&told(subject, payload)).expect("a fact");
+        let fact = Fact::read(&message(subject, payload)).expect("a fact");
         Item::new(Position { made: 9, sequence: 3 }, fact, personal)
     }
 
-    fn told_to(item: &Item, user: i64, filter: Filter) -> Option<String> {
-        let told = item.told(UserId(user), &filter, &item.personal)?;
-        Some(String::from_utf8(told.to_vec()).expect("UTF-8"))
+    fn sent_to(item: &Item, user: i64, filter: Filter) -> Option<String> {
+        let frame = item.frame_for(UserId(user), &filter, &item.personal)?;
+        Some(String::from_utf8(frame.to_vec()).expect("UTF-8"))
     }
 
     #[test]
-    fn a_goal_is_told_to_everybody_in_the_words_of_the_interface() {
+    fn goal_is_sent_to_all_in_api_format() {
         let before = json!({"status": "live", "start_time": "2026-11-20T15:00:00Z", "home_score": 0, "away_score": 0});
         let goal = item(events::CHANGED, &event(&before), Personal::default());
-        let text = told_to(&goal, 1, Filter::default()).expect("told");
+        let text = sent_to(&goal, 1, Filter::default()).expect("sent");
         let data = text.strip_prefix("id: 9-3\nevent: event\ndata: ").and_then(|rest| rest.strip_suffix("\n\n"));
         let data: Value = serde_json::from_str(data.expect("framed")).expect("JSON");
         assert_eq!(data["changed"], json!(["score"]));
@@ -272,39 +271,39 @@ mod tests {
             (Filter { tournament: Some(TournamentId(2)), ..Filter::default() }, false),
             (Filter { mine: true, ..Filter::default() }, false),
         ] {
-            assert_eq!(told_to(&goal, 1, filter).is_some(), expected, "{filter:?}");
+            assert_eq!(sent_to(&goal, 1, filter).is_some(), expected, "{filter:?}");
         }
     }
 
     #[test]
-    fn what_is_ones_own_comes_last_and_carries_the_id() {
+    fn personal_event_comes_last_and_carries_id() {
         let user = UserId(4);
         let personal = Personal {
             known: [user].into(),
             predicted: [user].into(),
-            told: [(user, vec![StreamPoints { event_id: MatchId(7), points_earned: Some(40) }.frame()])].into(),
+            frames: [(user, vec![StreamPoints { event_id: MatchId(7), points_earned: Some(40) }.frame()])].into(),
         };
         let result = item(events::RESULT, &event(&Value::Null), personal);
-        let text = told_to(&result, 4, Filter { mine: true, ..Filter::default() }).expect("told");
+        let text = sent_to(&result, 4, Filter { mine: true, ..Filter::default() }).expect("sent");
         let parts: Vec<&str> = text.split_terminator("\n\n").collect();
         assert_eq!(parts.len(), 2);
         assert!(parts[0].starts_with("event: result\n"), "{text}");
         assert_eq!(parts[1], "id: 9-3\nevent: points\ndata: {\"event_id\":7,\"points_earned\":40}");
-        // Somebody else hears of the result only.
-        let other = told_to(&result, 5, Filter::default()).expect("told");
+        // Another user receives only the result.
+        let other = sent_to(&result, 5, Filter::default()).expect("sent");
         assert!(other.starts_with("id: 9-3\nevent: result\n") && !other.contains("points_earned"), "{other}");
         assert!(result.lacks(UserId(5), &Filter::default()) && !result.lacks(user, &Filter::default()));
     }
 
     proptest! {
         #[test]
-        fn a_position_reads_back(made in 0..10i64.pow(18), sequence in 0..10u64.pow(18)) {
+        fn position_round_trips(made in 0..10i64.pow(18), sequence in 0..10u64.pow(18)) {
             let position = Position { made, sequence };
             prop_assert_eq!(position.to_string().parse(), Ok(position));
         }
 
         #[test]
-        fn nothing_else_is_a_position(text in "\\PC{0,20}") {
+        fn position_parser_accepts_only_digits(text in "\\PC{0,20}") {
             if let Ok(position) = text.parse::<Position>() {
                 prop_assert!(text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'), "{}", position);
             }

@@ -1,4 +1,4 @@
-//! Following the facts, and handing them to whoever listens.
+//! Reads the facts and passes them to listeners.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -31,18 +31,18 @@ use crate::{
     identity::sessions::service::Sessions,
 };
 
-/// How many facts are kept at hand for those who come back.
-const AT_HAND: usize = 2_048;
-/// How many facts somebody is told who comes back; who missed more had better read the lists.
+/// Number of recent facts buffered for listeners who reconnect.
+const BUFFERED_FACTS: usize = 2_048;
+/// Maximum number of facts replayed to a listener who reconnects. Listeners who missed more must reload the lists.
 const MOST_MISSED: u64 = 10_000;
-/// How many who come back read from NATS at once, because what they missed is not at hand.
+/// Number of listeners that may read missed facts from NATS or the database concurrently.
 const READERS: usize = 8;
-/// How long a listener waits for this process to have found its own place.
+/// How long a new listener waits for this process to find its position in the stream.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How many places on the leaderboard are looked up at once.
-const LOOKS_AT_ONCE: usize = 32;
+/// Number of concurrent rank lookups.
+const CONCURRENT_LOOKUPS: usize = 32;
 
-/// The live stream of this process.
+/// The live stream of this process. Cheap to clone.
 #[derive(Clone)]
 pub struct Live {
     inner: Arc<Inner>,
@@ -54,10 +54,10 @@ struct Inner {
     leaderboards: Leaderboards,
     sessions: Sessions,
     config: Settings,
-    /// Where this process is; `None` before it has found its place.
+    /// Position of this process in the stream; `None` until it is known.
     head: watch::Sender<Option<Position>>,
     shared: Mutex<Shared>,
-    tell: broadcast::Sender<Heard>,
+    updates: broadcast::Sender<Update>,
     listening: AtomicUsize,
     readers: Semaphore,
 }
@@ -65,44 +65,43 @@ struct Inner {
 #[derive(Default)]
 struct Shared {
     /// The latest facts, without a gap from `complete_from` on.
-    at_hand: VecDeque<Arc<Item>>,
+    recent: VecDeque<Arc<Item>>,
     complete_from: u64,
-    /// Who listens, on how many connections, and where they were last seen to be on the leaderboard.
+    /// Connections and last sent rank of each listening user.
     listeners: HashMap<UserId, Listening>,
 }
 
 #[derive(Default)]
 struct Listening {
     connections: usize,
-    /// How many of them want to hear of predicted matches only.
+    /// Number of connections that receive only predicted matches.
     mine: usize,
     rank: Option<i64>,
 }
 
-/// What listeners read along in.
+/// Message broadcast to all listeners of this process.
 #[derive(Clone)]
-enum Heard {
+enum Update {
     Item(Arc<Item>),
-    /// The stream was lost; nobody knows what was in it.
+    /// The stream was recreated, so earlier positions are no longer valid.
     Lost,
 }
 
-/// Why somebody cannot listen.
+/// Reason why a listener is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// As many listen as this process takes.
-    #[error("too many listen")]
+    /// The process has the maximum number of listeners.
+    #[error("too many listeners")]
     TooMany,
-    /// The user has as many connections as one needs.
-    #[error("the user listens too often")]
+    /// The user has the maximum number of connections.
+    #[error("the user has too many streams")]
     TooManyOfUser,
-    /// This process does not hear anything itself.
-    #[error("nothing is heard at the moment")]
-    Deaf,
+    /// This process is not connected to the fact stream.
+    #[error("the live stream is unavailable")]
+    Unavailable,
 }
 
 impl Live {
-    /// The live stream of these facts.
     pub fn new(
         streams: Streams,
         predictions: Predictions,
@@ -118,19 +117,19 @@ impl Live {
             config: config.clone(),
             head: watch::Sender::new(None),
             shared: Mutex::default(),
-            tell: broadcast::Sender::new(config.behind.max(1)),
+            updates: broadcast::Sender::new(config.behind.max(1)),
             listening: AtomicUsize::new(0),
             readers: Semaphore::new(READERS),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// How many listen to this process.
+    /// Number of listeners connected to this process.
     pub fn listeners(&self) -> usize {
         self.inner.listening.load(Ordering::Relaxed)
     }
 
-    /// Follows the facts until the process closes.
+    /// Follows the fact stream until shutdown.
     pub async fn run(&self, closing: CancellationToken) {
         let mut pause = Duration::from_millis(100);
         while !closing.is_cancelled() {
@@ -138,9 +137,9 @@ impl Live {
                 () = closing.cancelled() => return,
                 followed = self.follow() => followed,
             };
-            // The stream may simply not be there yet.
+            // The stream may not have been created yet.
             if let Err(error) = followed {
-                tracing::debug!(%error, "the live stream waits for NATS");
+                tracing::debug!(%error, "live stream waits for NATS");
             }
             tokio::select! {
                 () = closing.cancelled() => {}
@@ -150,7 +149,7 @@ impl Live {
         }
     }
 
-    /// Follows until something fails. What was told is not told again.
+    /// Follows the stream until an error occurs. Facts that were already sent are not sent again.
     async fn follow(&self) -> Result<(), TransportError> {
         let inner = &*self.inner;
         let extent = inner.streams.extent(Stream::Facts).await?;
@@ -158,56 +157,56 @@ impl Live {
         let begins = match head {
             Some(head) if is_within(head, extent) => head.sequence + 1,
             Some(_) => {
-                tracing::warn!("the stream of facts is another one than before; listeners are told to begin anew");
+                tracing::warn!("fact stream was recreated; all listeners are disconnected");
                 self.lose();
                 extent.first
             }
-            None => extent.first.max((extent.last + 1).saturating_sub(AT_HAND as u64)),
+            None => extent.first.max((extent.last + 1).saturating_sub(BUFFERED_FACTS as u64)),
         };
         let (waiting, mut facts) = inner.streams.follow(Stream::Facts, &SUBJECTS, begins).await?;
         if inner.head.borrow().is_none() {
             self.lock().complete_from = begins;
-            // What was there before this process: for those who come back to it, not for those who listen.
+            // Earlier facts are only buffered, for listeners who reconnect.
             for _ in 0..waiting {
-                let Some(told) = facts.next().await.transpose()? else { return Ok(()) };
-                self.keep(extent.made, &told, Personal::default());
+                let Some(message) = facts.next().await.transpose()? else { return Ok(()) };
+                self.keep(extent.made, &message, Personal::default());
             }
-            let kept = self.lock().at_hand.back().map_or(0, |item| item.position.sequence);
+            let kept = self.lock().recent.back().map_or(0, |item| item.position.sequence);
             inner.head.send_replace(Some(Position { made: extent.made, sequence: kept.max(extent.last) }));
         }
-        while let Some(told) = facts.next().await.transpose()? {
-            let position = Position { made: extent.made, sequence: told.sequence };
-            if inner.head.borrow().is_some_and(|head| head.sequence >= told.sequence) {
+        while let Some(message) = facts.next().await.transpose()? {
+            let position = Position { made: extent.made, sequence: message.sequence };
+            if inner.head.borrow().is_some_and(|head| head.sequence >= message.sequence) {
                 continue;
             }
-            let personal = match Fact::read(&told) {
+            let personal = match Fact::read(&message) {
                 Some(fact) => self.personal_of_listeners(&fact).await,
                 None => Personal::default(),
             };
             let mut shared = self.lock();
-            if let Some(item) = keep(&mut shared, extent.made, &told, personal) {
-                // Nobody listens, most likely.
-                let _ = inner.tell.send(Heard::Item(item));
+            if let Some(item) = keep(&mut shared, extent.made, &message, personal) {
+                // Sending fails only without listeners.
+                let _ = inner.updates.send(Update::Item(item));
             }
             inner.head.send_replace(Some(position));
         }
         Ok(())
     }
 
-    fn keep(&self, made: i64, told: &StoredMessage, personal: Personal) {
-        keep(&mut self.lock(), made, told, personal);
+    fn keep(&self, made: i64, message: &StoredMessage, personal: Personal) {
+        keep(&mut self.lock(), made, message, personal);
     }
 
-    /// Begins anew: nothing is at hand, and nothing that was heard before has a place any more.
+    /// Clears the buffer and invalidates all positions, after the stream was recreated.
     fn lose(&self) {
         let mut shared = self.lock();
-        shared.at_hand.clear();
+        shared.recent.clear();
         self.inner.head.send_replace(None);
-        let _ = self.inner.tell.send(Heard::Lost);
+        let _ = self.inner.updates.send(Update::Lost);
     }
 
-    /// What a fact means for those who listen here, found out once for all of them. Only a database that is away keeps it
-    /// from being found out, and then there are no new facts either: it waits.
+    /// Determines the effect of a fact on all current listeners together. Retries until the database responds; during
+    /// an outage of the database no new facts arrive either.
     async fn personal_of_listeners(&self, fact: &Fact) -> Personal {
         let concerns_all = matches!(fact, Fact::Result(_) | Fact::Scores(_));
         loop {
@@ -218,13 +217,13 @@ impl Live {
             };
             match self.personal(fact, &users).await {
                 Ok(personal) => return personal,
-                Err(error) => tracing::warn!(%error, "listeners wait to learn what a fact means for them"),
+                Err(error) => tracing::warn!(%error, "predictions of listeners could not be read; retrying"),
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 
-    /// What a fact means for some users.
+    /// Determines the effect of a fact on some users.
     async fn personal(&self, fact: &Fact, users: &[UserId]) -> sqlx::Result<Personal> {
         let mut personal = Personal { known: users.iter().copied().collect(), ..Personal::default() };
         if users.is_empty() {
@@ -236,13 +235,13 @@ impl Live {
         match fact {
             Fact::Result(_) => {
                 for prediction in predictions {
-                    let told = StreamPoints { event_id: event, points_earned: prediction.points() }.frame();
-                    personal.told.insert(prediction.user_id, vec![told]);
+                    let frame = StreamPoints { event_id: event, points_earned: prediction.points() }.frame();
+                    personal.frames.insert(prediction.user_id, vec![frame]);
                 }
             }
             Fact::Scores(_) => {
-                for (user, told) in self.ranks(event, &personal.predicted).await {
-                    personal.told.insert(user, vec![told]);
+                for (user, frame) in self.ranks(event, &personal.predicted).await {
+                    personal.frames.insert(user, vec![frame]);
                 }
             }
             Fact::Event(_) | Fact::Tally(_) => {}
@@ -250,11 +249,11 @@ impl Live {
         Ok(personal)
     }
 
-    /// Where some users are on the leaderboard, if it is somewhere else than when they were last told. What cannot be looked
-    /// up is left out: anybody can ask for it at any time.
+    /// Returns rank events for users whose rank differs from the last one sent. A rank that cannot be read is left out,
+    /// because clients can request it at any time.
     async fn ranks(&self, event: MatchId, users: &HashSet<UserId>) -> Vec<(UserId, String)> {
-        let (users, mut told): (Vec<UserId>, _) = (users.iter().copied().collect(), Vec::new());
-        for some in users.chunks(LOOKS_AT_ONCE) {
+        let (users, mut frames): (Vec<UserId>, _) = (users.iter().copied().collect(), Vec::new());
+        for some in users.chunks(CONCURRENT_LOOKUPS) {
             let places = join_all(some.iter().map(|&user| self.inner.leaderboards.place(user))).await;
             for (&user, place) in some.iter().zip(places) {
                 match place {
@@ -263,19 +262,19 @@ impl Live {
                         let listening = shared.listeners.get_mut(&user);
                         if listening.and_then(|listening| listening.rank.replace(place.rank)) != Some(place.rank) {
                             let (rank, points) = (place.rank, place.standing.points);
-                            let told_now = StreamRank { event_id: event, rank, of: total, points };
-                            told.push((user, told_now.frame()));
+                            let payload = StreamRank { event_id: event, rank, of: total, points };
+                            frames.push((user, payload.frame()));
                         }
                     }
                     Ok(None) => {}
-                    Err(error) => tracing::debug!(%error, "a listener was not told their rank"),
+                    Err(error) => tracing::debug!(%error, "rank of a listener could not be read"),
                 }
             }
         }
-        told
+        frames
     }
 
-    /// Begins to listen: from now on, or after a place where one was before.
+    /// Starts listening after `after`, or from now on without it.
     pub async fn listen(
         &self,
         user: UserId,
@@ -289,17 +288,17 @@ impl Live {
         let mut head = inner.head.subscribe();
         let found = tokio::time::timeout(PATIENCE, head.wait_for(Option::is_some)).await;
         if !matches!(found, Ok(Ok(_))) {
-            return Err(ListenError::Deaf);
+            return Err(ListenError::Unavailable);
         }
-        // What is at hand and what comes next are taken at one moment: so nothing is missed in between.
-        let (hears, position, mut missed) = {
+        // Read the buffer and subscribe under one lock. Otherwise a fact in between would be missed.
+        let (updates, position, mut missed) = {
             let shared = self.lock();
-            let position = (*inner.head.borrow()).ok_or(ListenError::Deaf)?;
+            let position = (*inner.head.borrow()).ok_or(ListenError::Unavailable)?;
             let missed = after.map(|after| missed(&shared, after, position));
-            (inner.tell.subscribe(), position, missed)
+            (inner.updates.subscribe(), position, missed)
         };
         let mut waiting = VecDeque::new();
-        if let Some(Missed::AtHand(items)) = &mut missed {
+        if let Some(Missed::Recent(items)) = &mut missed {
             waiting = std::mem::take(items);
         }
         let mut beats = tokio::time::interval_at(Instant::now() + inner.config.heartbeat, inner.config.heartbeat);
@@ -309,14 +308,14 @@ impl Live {
             user,
             token,
             filter,
-            heard: hears,
+            updates,
             position: match (&missed, after) {
-                (Some(Missed::AtHand(_) | Missed::InNats), Some(after)) => after,
+                (Some(Missed::Recent(_) | Missed::InNats), Some(after)) => after,
                 _ => position,
             },
             reads_until: position,
             first: match missed {
-                None | Some(Missed::AtHand(_)) => First::Beat,
+                None | Some(Missed::Recent(_)) => First::Beat,
                 Some(Missed::InNats) => First::Read,
                 Some(Missed::Gone) => First::Reset,
             },
@@ -328,7 +327,7 @@ impl Live {
         })
     }
 
-    /// Reads from NATS what somebody missed between two places; `None` if it is not there any more.
+    /// Reads the facts between two positions from NATS; `None` if they are no longer available.
     async fn read(&self, after: Position, until: Position) -> Result<Option<VecDeque<Arc<Item>>>, TransportError> {
         let inner = &*self.inner;
         let _turn = inner.readers.acquire().await;
@@ -339,12 +338,12 @@ impl Live {
         let (waiting, mut facts) = inner.streams.follow(Stream::Facts, &SUBJECTS, after.sequence + 1).await?;
         let mut read = VecDeque::new();
         for _ in 0..waiting {
-            let Some(told) = facts.next().await.transpose()? else { break };
-            if told.sequence > until.sequence {
+            let Some(message) = facts.next().await.transpose()? else { break };
+            if message.sequence > until.sequence {
                 break;
             }
-            if let Some(fact) = Fact::read(&told) {
-                let position = Position { made: extent.made, sequence: told.sequence };
+            if let Some(fact) = Fact::read(&message) {
+                let position = Position { made: extent.made, sequence: message.sequence };
                 read.push_back(Arc::new(Item::new(position, fact, Personal::default())));
             }
         }
@@ -363,34 +362,34 @@ fn missed(shared: &Shared, after: Position, head: Position) -> Missed {
     if after.sequence + 1 < shared.complete_from {
         return Missed::InNats;
     }
-    let items = shared.at_hand.iter().filter(|item| item.position.sequence > after.sequence);
-    Missed::AtHand(items.cloned().collect())
+    let items = shared.recent.iter().filter(|item| item.position.sequence > after.sequence);
+    Missed::Recent(items.cloned().collect())
 }
 
 fn is_within(head: Position, extent: Extent) -> bool {
     head.made == extent.made && head.sequence <= extent.last
 }
 
-fn keep(shared: &mut Shared, made: i64, told: &StoredMessage, personal: Personal) -> Option<Arc<Item>> {
-    let fact = Fact::read(told)?;
-    let item = Arc::new(Item::new(Position { made, sequence: told.sequence }, fact, personal));
-    if shared.at_hand.len() == AT_HAND
-        && let Some(oldest) = shared.at_hand.pop_front()
+fn keep(shared: &mut Shared, made: i64, message: &StoredMessage, personal: Personal) -> Option<Arc<Item>> {
+    let fact = Fact::read(message)?;
+    let item = Arc::new(Item::new(Position { made, sequence: message.sequence }, fact, personal));
+    if shared.recent.len() == BUFFERED_FACTS
+        && let Some(oldest) = shared.recent.pop_front()
     {
         shared.complete_from = oldest.position.sequence + 1;
     }
-    shared.at_hand.push_back(Arc::clone(&item));
+    shared.recent.push_back(Arc::clone(&item));
     Some(item)
 }
 
-/// What somebody missed who comes back.
+/// The facts that a reconnecting listener missed.
 enum Missed {
-    AtHand(VecDeque<Arc<Item>>),
+    Recent(VecDeque<Arc<Item>>),
     InNats,
     Gone,
 }
 
-/// A place among those who listen, given back when dropped.
+/// Counts one connection, until dropped.
 struct Place {
     live: Live,
     user: UserId,
@@ -411,7 +410,7 @@ impl Place {
         listening.mine += usize::from(mine);
         let count = live.inner.listening.fetch_add(1, Ordering::Relaxed) + 1;
         drop(shared);
-        #[expect(clippy::cast_precision_loss, reason = "nobody counts so many listeners")]
+        #[expect(clippy::cast_precision_loss, reason = "the number of listeners is far below 2^52")]
         metrics::gauge!("matchday_stream_listeners").set(count as f64);
         Ok(Self { live: live.clone(), user, mine })
     }
@@ -428,41 +427,41 @@ impl Drop for Place {
             }
         }
         let count = self.live.inner.listening.fetch_sub(1, Ordering::Relaxed) - 1;
-        #[expect(clippy::cast_precision_loss, reason = "nobody counts so many listeners")]
+        #[expect(clippy::cast_precision_loss, reason = "the number of listeners is far below 2^52")]
         metrics::gauge!("matchday_stream_listeners").set(count as f64);
     }
 }
 
-/// What a listener is given before anything else.
+/// The first thing that a listener receives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum First {
-    /// Where they are.
+    /// A heartbeat with the current position.
     Beat,
-    /// What they missed, which must be read.
+    /// Missed facts, which must be read from NATS.
     Read,
-    /// That what they missed is gone.
+    /// A reset, because the missed facts are no longer available.
     Reset,
-    /// It was given.
+    /// Nothing; it was already sent.
     Done,
 }
 
-/// What came of waiting.
+/// Result of waiting for the next fact.
 enum Waited {
-    Heard(Arc<Item>),
-    /// Nothing, for as long as a connection may be silent.
-    InVain,
+    Item(Arc<Item>),
+    /// No fact arrived before the next heartbeat was due.
+    Heartbeat,
 }
 
-/// Somebody who listens.
+/// One connection to the live stream.
 pub struct Listener {
     live: Live,
     user: UserId,
     token: SecretString,
     filter: Filter,
-    heard: broadcast::Receiver<Heard>,
-    /// Up to where they have been told all they want to hear.
+    updates: broadcast::Receiver<Update>,
+    /// All matching facts up to this position have been sent.
     position: Position,
-    /// Up to where what they missed is read.
+    /// Missed facts are read up to this position.
     reads_until: Position,
     first: First,
     waiting: VecDeque<Arc<Item>>,
@@ -473,7 +472,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The next words, or `None` when it is time to go. Whoever goes can come back to where they were.
+    /// Returns the next bytes, or `None` if the connection must end. The client can reconnect and resume.
     pub async fn next(&mut self) -> Option<Bytes> {
         match std::mem::replace(&mut self.first, First::Done) {
             First::Done => {}
@@ -486,7 +485,7 @@ impl Listener {
                     return Some(rules::reset(self.position));
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "what a listener missed could not be read");
+                    tracing::debug!(%error, "missed facts could not be read; listener disconnected");
                     return None;
                 }
             },
@@ -495,58 +494,58 @@ impl Listener {
             let item = match self.waiting.pop_front() {
                 Some(item) => item,
                 None => match self.wait().await? {
-                    Waited::Heard(item) => item,
-                    Waited::InVain => return Some(rules::beat(self.position)),
+                    Waited::Item(item) => item,
+                    Waited::Heartbeat => return Some(rules::beat(self.position)),
                 },
             };
-            match self.told(&item).await {
-                Ok(Some(told)) => return Some(told),
+            match self.frame_for(&item).await {
+                Ok(Some(frame)) => return Some(frame),
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "a listener is sent away, to ask again what a fact means for them");
+                    tracing::debug!(%error, "prediction of a listener could not be read; listener disconnected");
                     return None;
                 }
             }
         }
     }
 
-    /// Waits for something to happen, or for a heartbeat; `None` when it is time to go.
+    /// Waits for a fact or a heartbeat; `None` if the connection must end.
     async fn wait(&mut self) -> Option<Waited> {
         tokio::select! {
             () = self.closing.cancelled() => None,
             () = &mut self.ends => None,
-            heard = self.heard.recv() => match heard {
-                Ok(Heard::Item(item)) => Some(Waited::Heard(item)),
-                // Whoever comes back learns that their place is none any more.
-                Ok(Heard::Lost) | Err(broadcast::error::RecvError::Closed) => None,
+            update = self.updates.recv() => match update {
+                Ok(Update::Item(item)) => Some(Waited::Item(item)),
+                // A client that reconnects gets a reset, because its position is no longer valid.
+                Ok(Update::Lost) | Err(broadcast::error::RecvError::Closed) => None,
                 Err(broadcast::error::RecvError::Lagged(missed)) => {
                     metrics::counter!("matchday_stream_dropped_total").increment(1);
-                    tracing::debug!(missed, "a listener was too slow and is sent away");
+                    tracing::debug!(missed, "slow listener disconnected");
                     None
                 }
             },
-            _ = self.beats.tick() => self.is_welcome().await.then_some(Waited::InVain),
+            _ = self.beats.tick() => self.is_session_valid().await.then_some(Waited::Heartbeat),
         }
     }
 
-    /// What is told of an item, if anything.
-    async fn told(&mut self, item: &Item) -> sqlx::Result<Option<Bytes>> {
+    /// Returns the events of an item for this listener, if there are any.
+    async fn frame_for(&mut self, item: &Item) -> sqlx::Result<Option<Bytes>> {
         if item.position.sequence <= self.position.sequence {
             return Ok(None);
         }
-        let told = if item.lacks(self.user, &self.filter) {
+        let frame = if item.lacks(self.user, &self.filter) {
             let _turn = self.live.inner.readers.acquire().await;
             let personal = self.live.personal(&item.fact, &[self.user]).await?;
-            item.told(self.user, &self.filter, &personal)
+            item.frame_for(self.user, &self.filter, &personal)
         } else {
-            item.told(self.user, &self.filter, &item.personal)
+            item.frame_for(self.user, &self.filter, &item.personal)
         };
         self.position = item.position;
-        Ok(told)
+        Ok(frame)
     }
 
-    /// Whether the token is still good. A database that is away is no reason to send anybody away.
-    async fn is_welcome(&self) -> bool {
+    /// Checks the session. A database failure does not end the connection.
+    async fn is_session_valid(&self) -> bool {
         match self.live.inner.sessions.check(self.token.expose_secret()).await {
             Ok(Some(session)) => session.ban.is_none(),
             Ok(None) => false,

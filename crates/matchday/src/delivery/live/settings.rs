@@ -1,21 +1,21 @@
-//! Settings of the live stream.
+//! Settings for the live stream.
 
 use std::time::Duration;
 
 use platform::section;
 
 section! {
-    /// The live stream.
+    /// Settings for the live stream (server-sent events).
     stream: Settings {
-        /// How long a connection is silent at most.
+        /// Interval between heartbeats on a connection.
         heartbeat: Duration = "15s",
-        /// How long a connection lasts; clients come back by themselves, to whichever process has room.
+        /// Lifetime of a connection. Clients reconnect automatically, possibly to another process.
         lifetime: Duration = "1h",
-        /// How many may listen to this process at once; further ones get 503. `http.max_connections` bounds them too.
+        /// Maximum number of listeners of this process; further ones get 503. `http.max_connections` limits them too.
         max_listeners: usize = "10000",
-        /// How many connections a user may listen on at once.
+        /// Maximum number of connections a user may listen on at the same time.
         max_per_user: usize = "5",
-        /// How many facts a listener may be behind before it is sent away, to come back for the rest.
+        /// Number of facts a listener may lag behind before it is disconnected. It can reconnect and resume.
         behind: usize = "1024",
     }
 }

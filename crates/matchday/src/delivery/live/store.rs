@@ -1,11 +1,11 @@
-//! The SQL of the live stream.
+//! SQL queries for the live stream.
 
 use sqlx::PgExecutor;
 use web::ids::{MatchId, TournamentId};
 
 use super::rules::TallyFact;
 
-/// How these matches are predicted.
+/// Returns the prediction tallies of these matches.
 pub(super) async fn tallies(executor: impl PgExecutor<'_>, events: &[MatchId]) -> sqlx::Result<Vec<TallyFact>> {
     let events: Vec<i64> = events.iter().map(|event| event.0).collect();
     sqlx::query_as!(

@@ -1,4 +1,4 @@
-//! Telling how matches are predicted: of each at most once a second, however many processes there are.
+//! Publishes prediction tallies, at most once a second for each match across all processes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,21 +15,18 @@ pub use super::rules::{TALLY, TallyFact};
 use super::store;
 use crate::game::predictions::changes::Changes;
 
-/// Tells what the writers of this process changed.
-pub struct Teller {
-    /// Where the tallies are.
+/// Publishes the tallies that the batch writers of this process changed.
+pub struct TallyPublisher {
     pub db: PgPool,
-    /// Where they are told.
     pub streams: Streams,
-    /// Which ones changed.
+    /// Matches whose tallies changed.
     pub changes: Changes,
-    /// The time.
     pub clock: Arc<dyn Clock>,
 }
 
-/// Why something was not told yet.
+/// Error from publishing. The tallies are retried.
 #[derive(Debug, thiserror::Error)]
-enum TellError {
+enum PublishError {
     #[error(transparent)]
     Database(#[from] sqlx::Error),
     #[error(transparent)]
@@ -38,36 +35,36 @@ enum TellError {
     Message(#[from] serde_json::Error),
 }
 
-impl Teller {
-    /// Tells until the process closes.
+impl TallyPublisher {
+    /// Publishes once a second until shutdown.
     pub async fn run(self, closing: CancellationToken) {
         loop {
             tokio::select! {
                 () = closing.cancelled() => return,
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }
-            self.tell().await;
+            self.publish().await;
         }
     }
 
-    /// Tells once. What cannot be told is told the next time.
-    pub async fn tell(&self) {
+    /// Publishes all changed tallies. Tallies that cannot be published stay marked as changed.
+    pub async fn publish(&self) {
         let changed = self.changes.take();
         if changed.is_empty() {
             return;
         }
-        match self.tell_of(&changed).await {
+        match self.publish_tallies(&changed).await {
             Ok(left) => self.changes.note(left),
             Err(error) => {
-                tracing::debug!(%error, "tallies are told later");
+                tracing::debug!(%error, "tallies were not published and will be retried");
                 self.changes.note(changed);
             }
         }
     }
 
-    /// Returns the matches that another process has told of in this second: what it told may be older than what changed
-    /// here, so they are told of again in the next one.
-    async fn tell_of(&self, events: &[MatchId]) -> Result<Vec<MatchId>, TellError> {
+    /// Publishes the tallies of these matches. Returns the matches that another process published in the same second:
+    /// its tally may be older than the change here, so they are published again in the next second.
+    async fn publish_tallies(&self, events: &[MatchId]) -> Result<Vec<MatchId>, PublishError> {
         let second = self.clock.now().unix_timestamp();
         let mut sent = Vec::new();
         for tally in store::tallies(&self.db, events).await? {

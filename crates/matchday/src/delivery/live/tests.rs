@@ -10,17 +10,17 @@ use web::ids::MatchId;
 
 use super::{
     service::{Filter, Live},
-    tallies::{TALLY, Teller},
+    tallies::{TALLY, TallyPublisher},
 };
 use crate::{
     game::predictions::changes::Changes,
     testing::{TestApp, TestUser, eventually},
 };
 
-/// Long enough for anything that must come.
+/// Upper bound for everything that must arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Follows the facts as a serving process does, until dropped.
+/// Follows the facts like a serving process, until dropped.
 async fn follow(app: &TestApp) -> DropGuard {
     app.app.streams.ensure().await.expect("streams");
     let (live, closing) = (app.app.live.clone(), CancellationToken::new());
@@ -29,7 +29,7 @@ async fn follow(app: &TestApp) -> DropGuard {
     guard
 }
 
-/// A client of the stream.
+/// A client of the live stream.
 struct Client {
     words: BodyDataStream,
     heard: String,
@@ -53,20 +53,20 @@ fn request(user: &TestUser<'_>, query: &str, after: Option<&str>) -> Request<Bod
 }
 
 impl Client {
-    /// Opens the stream and waits until it speaks, so that nothing that happens from now on is missed.
+    /// Opens the stream and waits for the first heartbeat. Later facts are not missed.
     async fn open(app: &TestApp, user: &TestUser<'_>, query: &str, after: Option<&str>) -> Self {
-        let answer = app.open(request(user, query, after)).await;
-        assert_eq!(answer.status(), StatusCode::OK);
-        assert_eq!(answer.headers()[header::CONTENT_TYPE], "text/event-stream");
-        let words = answer.into_body().into_data_stream();
+        let response = app.open(request(user, query, after)).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
+        let words = response.into_body().into_data_stream();
         let mut client = Self { words, heard: String::new(), last_id: after.map(str::to_owned) };
         if after.is_none() {
-            assert!(client.block().await.expect("a first word").starts_with("id: "));
+            assert!(client.block().await.expect("a heartbeat").starts_with("id: "));
         }
         client
     }
 
-    /// The next block of lines; `None` at the end.
+    /// Returns the next block of lines; `None` at the end.
     async fn block(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.heard.find("\n\n") {
@@ -76,12 +76,12 @@ impl Client {
                 }
                 return Some(block);
             }
-            let words = tokio::time::timeout(PATIENCE, self.words.next()).await.expect("words within the patience")?;
-            self.heard.push_str(std::str::from_utf8(&words.expect("words")).expect("UTF-8"));
+            let words = tokio::time::timeout(PATIENCE, self.words.next()).await.expect("data in time")?;
+            self.heard.push_str(std::str::from_utf8(&words.expect("data")).expect("UTF-8"));
         }
     }
 
-    /// The next event; heartbeats are passed over. `None` at the end.
+    /// Returns the next event and skips heartbeats; `None` at the end.
     async fn event(&mut self) -> Option<Event> {
         loop {
             let block = self.block().await?;
@@ -97,7 +97,7 @@ impl Client {
     }
 
     async fn next(&mut self) -> Event {
-        self.event().await.expect("the stream goes on")
+        self.event().await.expect("another event")
     }
 }
 
@@ -107,7 +107,7 @@ async fn predict(user: &TestUser<'_>, event: i64) {
 }
 
 #[tokio::test]
-async fn a_goal_reaches_whoever_wants_to_hear_of_the_match() {
+async fn goal_reaches_listeners_of_the_match() {
     TestApp::run(async |app| {
         let (fixtures, user, other) = (app.fixtures(), app.user().await, app.user().await);
         let event = fixtures.a_match("m").put().await;
@@ -142,7 +142,7 @@ async fn a_goal_reaches_whoever_wants_to_hear_of_the_match() {
 }
 
 #[tokio::test]
-async fn whoever_comes_back_misses_nothing_and_hears_nothing_twice() {
+async fn reconnecting_listener_resumes_without_gap_or_repeat() {
     TestApp::run(async |app| {
         let (fixtures, user) = (app.fixtures(), app.user().await);
         fixtures.a_match("m").put().await;
@@ -171,7 +171,7 @@ async fn whoever_comes_back_misses_nothing_and_hears_nothing_twice() {
 }
 
 #[tokio::test]
-async fn what_is_not_at_hand_any_more_is_read_from_nats() {
+async fn older_facts_are_read_from_nats() {
     TestApp::run(async |app| {
         let (fixtures, user) = (app.fixtures(), app.user().await);
         fixtures.a_match("m").put().await;
@@ -181,7 +181,7 @@ async fn what_is_not_at_hand_any_more_is_read_from_nats() {
         app.relay().await;
         client.next().await;
         let after = client.last_id.clone().expect("an id");
-        // More than a process keeps.
+        // More than a process buffers.
         let mut sent = Vec::new();
         for number in 0..2_500 {
             let tally = json!({"event_id": 1, "tournament_id": 1, "home": number, "draw": 0, "away": 0, "average_confidence": 0.0});
@@ -191,7 +191,7 @@ async fn what_is_not_at_hand_any_more_is_read_from_nats() {
         for stored in sent {
             stored.await.expect("stored");
         }
-        // Followed up to the last, so that the first is surely not at hand.
+        // Wait until the buffer no longer has the first fact.
         let mut last = Client::open(app, &user, "", None).await;
         while last.last_id == Some(after.clone()) {
             last = Client::open(app, &user, "", None).await;
@@ -206,7 +206,7 @@ async fn what_is_not_at_hand_any_more_is_read_from_nats() {
 }
 
 #[tokio::test]
-async fn a_place_that_is_none_begins_anew() {
+async fn invalid_position_causes_reset() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let _following = follow(app).await;
@@ -219,8 +219,8 @@ async fn a_place_that_is_none_begins_anew() {
             assert_eq!((event.name.as_str(), event.id.as_deref()), ("reset", Some(now.as_str())), "{gone}");
         }
         for nonsense in ["x", "1", "-", "1-2-3", "１-2"] {
-            let answer = app.open(request(&user, "", Some(nonsense))).await;
-            assert_eq!(answer.status(), StatusCode::UNPROCESSABLE_ENTITY, "{nonsense}");
+            let response = app.open(request(&user, "", Some(nonsense))).await;
+            assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY, "{nonsense}");
         }
         assert_eq!(user.get("/api/auth/stream?mine=perhaps&event_id=x").await.invalid_fields(), ["event_id", "mine"]);
         assert_eq!(user.get("/api/auth/stream?last_event_id=x").await.invalid_fields(), ["last_event_id"]);
@@ -231,7 +231,7 @@ async fn a_place_that_is_none_begins_anew() {
 }
 
 #[tokio::test]
-async fn a_result_tells_everybody_their_own_points_and_then_their_rank() {
+async fn result_sends_personal_points_then_rank() {
     TestApp::run_with_database_clock(&[], async |app| {
         let (fixtures, right, wrong, silent) = (app.fixtures(), app.user().await, app.user().await, app.user().await);
         let event = fixtures.a_match("m").put().await;
@@ -246,8 +246,8 @@ async fn a_result_tells_everybody_their_own_points_and_then_their_rank() {
         let before = clients[0].last_id.clone().expect("an id");
         app.advance_database(time::Duration::hours(3)).await;
         fixtures.write(&[fixtures.a_match("m").at("finished", 1, 0).json()]).await;
-        let told = app.told().await;
-        for (subject, payload) in told {
+        let published = app.published().await;
+        for (subject, payload) in published {
             if subject.starts_with("fact.") {
                 let message =
                     async_nats::jetstream::message::PublishMessage::build().payload(payload.to_string().into());
@@ -259,7 +259,7 @@ async fn a_result_tells_everybody_their_own_points_and_then_their_rank() {
             let result = client.next().await;
             assert_eq!((result.name.as_str(), &result.data["corrected"]), ("result", &json!(false)));
             if let Some(points) = points {
-                // The part before it has no id: whoever is cut off in between hears both again.
+                // The first part has no id, so a listener disconnected in between receives both parts again.
                 assert_eq!(result.id, None);
                 let own = client.next().await;
                 assert_eq!((own.name.as_str(), &own.data["points_earned"]), ("points", &json!(points)));
@@ -273,10 +273,13 @@ async fn a_result_tells_everybody_their_own_points_and_then_their_rank() {
         }
         assert_eq!(app.relay().await, ["fact.scores.updated"]);
         for (client, rank) in clients.iter_mut().zip([1, 2]) {
-            let told = client.next().await;
-            assert_eq!((told.name.as_str(), &told.data["rank"], &told.data["of"]), ("rank", &json!(rank), &json!(2)));
+            let event = client.next().await;
+            assert_eq!(
+                (event.name.as_str(), &event.data["rank"], &event.data["of"]),
+                ("rank", &json!(rank), &json!(2))
+            );
         }
-        // Whoever was away meanwhile is told the same.
+        // A listener who reconnects receives the same events.
         let mut back = Client::open(app, &wrong, "?mine=true", Some(&before)).await;
         let names: Vec<String> =
             [back.next().await, back.next().await, back.next().await].map(|event| event.name).into();
@@ -287,7 +290,7 @@ async fn a_result_tells_everybody_their_own_points_and_then_their_rank() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_keep_up_is_sent_away_and_can_go_on() {
+async fn slow_listener_is_disconnected_and_can_resume() {
     TestApp::run_with(&[("MATCHDAY_STREAM__BEHIND", "4")], async |app| {
         let (fixtures, user) = (app.fixtures(), app.user().await);
         fixtures.a_match("m").put().await;
@@ -297,8 +300,8 @@ async fn whoever_does_not_keep_up_is_sent_away_and_can_go_on() {
             fixtures.write(&[fixtures.a_match("m").at("live", home, 0).json()]).await;
         }
         app.relay().await;
-        // The others keep up, so all of it has been told.
-        eventually("all is told", async || {
+        // Other listeners keep up, so all facts have been sent.
+        eventually("all facts are sent", async || {
             let mut quick = Client::open(app, &user, "", None).await;
             quick.last_id.take() != slow.last_id
         })
@@ -308,7 +311,7 @@ async fn whoever_does_not_keep_up_is_sent_away_and_can_go_on() {
         while let Some(event) = slow.event().await {
             heard.push(score(&event));
         }
-        assert!(heard.len() < 20, "nobody reads so far behind");
+        assert!(heard.len() < 20, "a slow listener is disconnected before the end");
         let after = slow.last_id.clone().expect("an id");
         let mut back = Client::open(app, &user, "", Some(&after)).await;
         while heard.len() < 20 {
@@ -321,16 +324,16 @@ async fn whoever_does_not_keep_up_is_sent_away_and_can_go_on() {
 }
 
 #[tokio::test]
-async fn a_session_that_ends_ends_its_stream() {
+async fn ended_session_ends_its_stream() {
     let changes = [("MATCHDAY_STREAM__HEARTBEAT", "50ms"), ("MATCHDAY_SESSIONS__CACHE_FOR", "10ms")];
     TestApp::run_with(&changes, async |app| {
         let user = app.user().await;
         let _following = follow(app).await;
         let mut client = Client::open(app, &user, "", None).await;
-        // It beats as long as nothing happens.
-        assert!(client.block().await.expect("a beat").starts_with("id: "));
+        // Heartbeats arrive while nothing happens.
+        assert!(client.block().await.expect("a heartbeat").starts_with("id: "));
         user.post("/api/auth/logout", json!({})).await.expect(200);
-        app.told().await;
+        app.published().await;
         while client.block().await.is_some() {}
         app.app.streams.remove().await;
     })
@@ -338,7 +341,7 @@ async fn a_session_that_ends_ends_its_stream() {
 }
 
 #[tokio::test]
-async fn there_is_a_bound_on_listeners_and_on_those_of_a_user() {
+async fn listeners_are_limited_in_total_and_per_user() {
     let changes = [("MATCHDAY_STREAM__MAX_LISTENERS", "3"), ("MATCHDAY_STREAM__MAX_PER_USER", "2")];
     TestApp::run_with(&changes, async |app| {
         let (user, other) = (app.user().await, app.user().await);
@@ -357,9 +360,9 @@ async fn there_is_a_bound_on_listeners_and_on_those_of_a_user() {
 }
 
 #[tokio::test]
-async fn without_nats_there_is_no_stream_and_it_says_so() {
+async fn stream_is_unavailable_without_nats() {
     TestApp::run(async |app| {
-        // Nobody follows anything here.
+        // No process follows the stream in this test.
         let user = app.user().await;
         assert_eq!(user.get("/api/auth/stream").await.expect(503)["code"], "stream_unavailable");
     })
@@ -367,40 +370,40 @@ async fn without_nats_there_is_no_stream_and_it_says_so() {
 }
 
 #[tokio::test]
-async fn tallies_are_told_once_a_second_and_the_last_one_is_true() {
+async fn tallies_are_published_once_a_second_and_converge() {
     TestApp::run(async |app| {
         let (fixtures, users) = (app.fixtures(), [app.user().await, app.user().await]);
         let event = fixtures.a_match("m").put().await;
         app.app.streams.ensure().await.expect("streams");
-        // Two processes, as it were: each has its own writers, and so its own changes.
-        let teller = |changes| Teller {
+        // Two publishers stand for two processes, each with its own writers and changes.
+        let publisher = |changes| TallyPublisher {
             db: app.app.core.db.clone(),
             streams: app.app.streams.clone(),
             changes,
             clock: app.clock.clone(),
         };
-        let (here, elsewhere) = (teller(app.app.predictions.changes().clone()), teller(Changes::default()));
+        let (here, elsewhere) = (publisher(app.app.predictions.changes().clone()), publisher(Changes::default()));
         let tallies = async || {
-            let told = app.app.streams.replay(Stream::Facts).await.expect("read");
-            let totals = told.iter().filter(|(subject, _)| subject == TALLY).map(|(_, payload)| {
+            let facts = app.app.streams.replay(Stream::Facts).await.expect("read");
+            let totals = facts.iter().filter(|(subject, _)| subject == TALLY).map(|(_, payload)| {
                 let tally: Value = serde_json::from_slice(payload).expect("JSON");
                 tally["home"].as_i64().expect("a number")
             });
             totals.collect::<Vec<_>>()
         };
         predict(&users[0], event).await;
-        here.tell().await;
+        here.publish().await;
         predict(&users[1], event).await;
         here.changes.take();
         elsewhere.changes.note([MatchId(event)]);
-        elsewhere.tell().await;
-        assert_eq!(tallies().await, [1], "the second was told within the same second");
+        elsewhere.publish().await;
+        assert_eq!(tallies().await, [1], "the second tally falls into the same second");
         app.clock.advance(time::Duration::SECOND);
-        elsewhere.tell().await;
-        here.tell().await;
+        elsewhere.publish().await;
+        here.publish().await;
         assert_eq!(tallies().await, [1, 2]);
         app.clock.advance(time::Duration::SECOND);
-        elsewhere.tell().await;
+        elsewhere.publish().await;
         assert_eq!(tallies().await, [1, 2], "nothing changed");
         app.app.streams.remove().await;
     })
@@ -408,7 +411,7 @@ async fn tallies_are_told_once_a_second_and_the_last_one_is_true() {
 }
 
 #[tokio::test]
-async fn a_stream_that_was_made_anew_sends_everybody_away() {
+async fn recreated_stream_disconnects_all_listeners() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let guard = follow(app).await;
@@ -426,7 +429,7 @@ async fn a_stream_that_was_made_anew_sends_everybody_away() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_started_again_has_what_happened_before_at_hand() {
+async fn restarted_process_buffers_earlier_facts() {
     TestApp::run(async |app| {
         let (fixtures, user) = (app.fixtures(), app.user().await);
         fixtures.a_match("m").put().await;
@@ -455,7 +458,7 @@ async fn a_process_that_is_started_again_has_what_happened_before_at_hand() {
             .expect("listening");
         let mut words = String::new();
         while !words.contains("\"home_score\":1") {
-            let next = tokio::time::timeout(PATIENCE, listener.next()).await.expect("in time").expect("words");
+            let next = tokio::time::timeout(PATIENCE, listener.next()).await.expect("data in time").expect("data");
             words.push_str(std::str::from_utf8(&next).expect("UTF-8"));
         }
         app.app.streams.remove().await;

@@ -1,4 +1,4 @@
-//! HTTP for notifications.
+//! HTTP handlers for notifications.
 
 use axum::{Json, extract::State};
 use serde::Serialize;
@@ -23,18 +23,19 @@ pub(super) struct NotificationsAnswer {
     data: NotificationsItem,
 }
 
-/// What the caller wants to be notified of, and where.
+/// Notification preferences of the caller.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Notifications)]
 struct NotificationsItem {
-    /// Whether the caller is reminded, an hour before, of matches of their teams that they have not predicted.
+    /// Whether the caller is reminded, one hour before the start, of matches of their teams that they have not
+    /// predicted.
     reminders: bool,
-    /// When nothing is sent; null is never.
+    /// Hours in which no notification is sent; null if there are none.
     #[schema(required)]
     quiet_hours: Option<QuietItem>,
-    /// The browsers that are notified, oldest first.
+    /// Push subscriptions of the caller's browsers, oldest first.
     push: Vec<PushItem>,
-    /// What a browser needs to subscribe (`applicationServerKey`); null where this service notifies no browsers.
+    /// Key that a browser needs to subscribe (`applicationServerKey`); null if web push is not configured.
     #[schema(
         required,
         example = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
@@ -42,26 +43,26 @@ struct NotificationsItem {
     vapid_public_key: Option<String>,
 }
 
-/// When nothing is sent, by the clocks of a time zone.
+/// Hours in which no notification is sent, in the local time of a time zone.
 #[derive(Serialize, ToSchema)]
 #[schema(as = QuietHours)]
 struct QuietItem {
     #[schema(example = "22:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
     from: String,
-    /// Before `from` if midnight lies between.
+    /// End of the quiet hours; before `from` if they span midnight.
     #[schema(example = "08:00", pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
     until: String,
-    /// A name of the time zone database.
+    /// Name from the IANA time zone database.
     #[schema(example = "Europe/Berlin")]
     time_zone: String,
 }
 
-/// A browser that is notified.
+/// Push subscription of a browser.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PushSubscription)]
 struct PushItem {
     id: SubscriptionId,
-    /// The host of its push service.
+    /// Host of the browser's push service.
     #[schema(example = "push.example.org")]
     host: String,
     #[serde(with = "time::serde::rfc3339")]
@@ -97,9 +98,9 @@ impl NotificationsAnswer {
 
 #[derive(ToSchema)]
 pub(super) struct NotificationsChange {
-    /// Left out or null it stays.
+    /// Whether to send reminders. Unchanged if omitted or null.
     reminders: Option<bool>,
-    /// Left out they stay; null is none.
+    /// New quiet hours. Unchanged if omitted; null removes them.
     #[schema(value_type = Option<QuietItem>)]
     quiet_hours: Change<QuietHours>,
 }
@@ -122,19 +123,18 @@ impl FromJson for QuietHours {
     }
 }
 
-/// A subscription as a browser gives it (`PushSubscription.toJSON()`).
+/// Push subscription as a browser provides it (`PushSubscription.toJSON()`).
 #[derive(ToSchema)]
 pub(super) struct NewSubscription {
-    /// Where the browser's push service takes messages for it.
+    /// URL at which the browser's push service accepts messages.
     #[schema(value_type = String, max_length = 1000, pattern = r"^https://[A-Za-z0-9.-]+(:[0-9]{1,4})?/[!-~]*$", example = "https://push.example.org/send/dQw4w9WgXcQ")]
     endpoint: EndpointUrl,
-    /// What messages are encrypted with.
+    /// Keys for encrypting messages to the browser.
     keys: PushKeys,
 }
 
 from_body!(NewSubscription { endpoint, keys });
 
-/// The address of a push service.
 struct EndpointUrl(Url);
 
 impl FromJson for EndpointUrl {
@@ -147,7 +147,7 @@ impl FromJson for EndpointUrl {
 }
 
 impl FromJson for PushKeys {
-    const EXPECTED: &'static str = "must have p256dh and auth, as the browser gave them";
+    const EXPECTED: &'static str = "must have p256dh and auth, as the browser provides them";
 
     fn from_json(value: &Value) -> Option<Self> {
         let text = |name: &str| value.get(name).and_then(Value::as_str);
@@ -157,36 +157,35 @@ impl FromJson for PushKeys {
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct SubscriptionAdded {
-    #[schema(example = "This browser is notified from now on.")]
+    #[schema(example = "Push subscription added.")]
     message: &'static str,
     data: PushItem,
 }
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct SubscriptionRemoved {
-    #[schema(example = "That browser is notified no more.")]
+    #[schema(example = "Push subscription removed.")]
     message: &'static str,
 }
 
 impl From<SubscribeError> for ApiError {
     fn from(error: SubscribeError) -> Self {
         match error {
-            SubscribeError::Address(_) => Self::invalid_field(
-                "endpoint",
-                "must be an https address on the internet, without a name or a password",
-            ),
+            SubscribeError::Address(_) => {
+                Self::invalid_field("endpoint", "must be a public https address without a username or password")
+            }
             SubscribeError::Service => {
                 Self::invalid_field("endpoint", "must be an address of a push service that this server supports")
             }
             SubscribeError::NoPush => {
-                Self::new(http::StatusCode::CONFLICT, "push_unavailable", "This service does not notify browsers.")
+                Self::new(http::StatusCode::CONFLICT, "push_unavailable", "Web push is not configured on this server.")
             }
             SubscribeError::Database(error) => error.into(),
         }
     }
 }
 
-/// Show what the caller wants to be notified of, and where.
+/// Show the caller's notification preferences.
 #[utoipa::path(get, path = "/api/auth/me/notifications", tag = "Notifications", security(("token" = [])),
     responses((status = 200, body = NotificationsAnswer)))]
 pub(super) async fn get_notifications(
@@ -197,7 +196,9 @@ pub(super) async fn get_notifications(
     Ok(Json(NotificationsAnswer::new(&settings, notifications.public_key())))
 }
 
-/// Change what the caller wants to be notified of; what is not named stays.
+/// Change the caller's notification preferences.
+///
+/// Omitted fields stay unchanged.
 #[utoipa::path(put, path = "/api/auth/me/notifications", tag = "Notifications", security(("token" = [])),
     request_body = NotificationsChange, responses((status = 200, body = NotificationsAnswer)))]
 pub(super) async fn save_notifications(
@@ -210,15 +211,19 @@ pub(super) async fn save_notifications(
     Ok(Json(NotificationsAnswer::new(&settings, notifications.public_key())))
 }
 
-/// Notify the caller in a browser.
+/// Add a push subscription.
 ///
-/// A user has at most ten; an eleventh takes the place of the oldest. One with an endpoint that is there already gets its
-/// new keys.
+/// The caller is then notified in that browser. A user has at most ten subscriptions; an eleventh replaces the oldest.
+/// A subscription with a known endpoint gets the new keys.
 #[utoipa::path(post, path = "/api/auth/me/notifications/push", tag = "Notifications", security(("token" = [])),
     request_body = NewSubscription,
     responses(
         (status = 200, body = SubscriptionAdded),
-        (status = 409, description = "This service notifies no browsers (`push_unavailable`), or the same request is under way", body = ErrorBody),
+        (
+            status = 409,
+            description = "Web push is not configured (`push_unavailable`), or the same request is in progress",
+            body = ErrorBody,
+        ),
     ))]
 pub(super) async fn add_push_subscription(
     State(notifications): State<Notifications>,
@@ -227,15 +232,15 @@ pub(super) async fn add_push_subscription(
 ) -> Result<Json<SubscriptionAdded>, ApiError> {
     let NewSubscription { endpoint: EndpointUrl(endpoint), keys } = subscription;
     let added = notifications.subscribe(user.id, endpoint, keys).await?;
-    Ok(Json(SubscriptionAdded { message: "This browser is notified from now on.", data: PushItem::from(&added) }))
+    Ok(Json(SubscriptionAdded { message: "Push subscription added.", data: PushItem::from(&added) }))
 }
 
-/// Do not notify the caller in a browser any more.
+/// Remove a push subscription.
 #[utoipa::path(delete, path = "/api/auth/me/notifications/push/{id}", tag = "Notifications", security(("token" = [])),
-    params(("id" = SubscriptionId, Path, description = "As listed")),
+    params(("id" = SubscriptionId, Path, description = "Id of the subscription, as returned with the preferences")),
     responses(
         (status = 200, body = SubscriptionRemoved),
-        (status = 404, description = "The caller has no such browser", body = ErrorBody),
+        (status = 404, description = "The caller has no such subscription", body = ErrorBody),
     ))]
 pub(super) async fn remove_push_subscription(
     State(notifications): State<Notifications>,
@@ -243,7 +248,7 @@ pub(super) async fn remove_push_subscription(
     Path(id): Path<SubscriptionId>,
 ) -> Result<Json<SubscriptionRemoved>, ApiError> {
     if !notifications.unsubscribe(user.id, id).await? {
-        return Err(ApiError::not_found("The browser"));
+        return Err(ApiError::not_found("The push subscription"));
     }
-    Ok(Json(SubscriptionRemoved { message: "That browser is notified no more." }))
+    Ok(Json(SubscriptionRemoved { message: "Push subscription removed." }))
 }

@@ -1,4 +1,5 @@
-//! The app's own push: one address of the operator's is told whom to notify of what, signed as webhooks are.
+//! The push hook: posts the reminder and the ids of the users to a URL that the operator configured, signed like a
+//! webhook. The app then notifies the users through its own channels.
 
 use std::sync::Arc;
 
@@ -16,11 +17,10 @@ use web::ids::UserId;
 
 use super::notifier::{Notified, Notifier, Outcome, Recipient, Reminder};
 
-/// The hook.
 pub(super) struct Hook {
     pub(super) url: Url,
     pub(super) secret: SigningSecret,
-    pub(super) outward: OutboundHttp,
+    pub(super) http_client: OutboundHttp,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) random: Arc<dyn Random>,
 }
@@ -47,19 +47,19 @@ impl Hook {
         let user_ids = to.iter().map(|recipient| recipient.user).collect();
         let body = Body { kind: "reminder.due", timestamp: now, data: Data { reminder, user_ids } };
         let Ok(body) = serde_json::to_string(&body) else { return Outcome::Refused };
-        // Each is sent once, so each has an id of its own.
+        // Each request is sent once, so each one gets a new id.
         let id = format!("msg_{}", random::uuid_v7(&*self.random, &*self.clock));
         let headers = self.secret.headers(&id, now, body.as_bytes());
-        match self.outward.post(&self.url, headers, body).await {
-            Ok(answer) if answer.status.is_success() => Outcome::Taken,
-            Ok(answer) => {
-                tracing::warn!(status = answer.status.as_u16(), "the hook did not take a reminder");
-                let status = answer.status;
-                let may_pass = status.is_server_error() || status.as_u16() == 429 || status.as_u16() == 408;
-                if may_pass { Outcome::Later } else { Outcome::Refused }
+        match self.http_client.post(&self.url, headers, body).await {
+            Ok(response) if response.status.is_success() => Outcome::Taken,
+            Ok(response) => {
+                tracing::warn!(status = response.status.as_u16(), "push hook refused a reminder");
+                let status = response.status;
+                let is_temporary = status.is_server_error() || status.as_u16() == 429 || status.as_u16() == 408;
+                if is_temporary { Outcome::Later } else { Outcome::Refused }
             }
             Err(error) => {
-                tracing::warn!(%error, "the hook was not told of a reminder, or perhaps it was");
+                tracing::warn!(%error, "push hook request failed");
                 match error {
                     PostError::Address(_) => Outcome::Refused,
                     error if error.is_definite() => Outcome::Later,
@@ -75,14 +75,14 @@ impl Notifier for Hook {
         "hook"
     }
 
-    /// Whom the app can notify only the app knows.
+    /// Always true, because only the app can decide which users it reaches.
     fn reaches(&self, _: &Recipient) -> bool {
         true
     }
 
     fn notify<'a>(&'a self, reminder: &'a Reminder, to: &'a [Recipient]) -> BoxFuture<'a, Notified> {
         async move {
-            let outcome = if to.is_empty() { Outcome::NoWay } else { self.send(reminder, to).await };
+            let outcome = if to.is_empty() { Outcome::NotReached } else { self.send(reminder, to).await };
             Notified { outcomes: vec![outcome; to.len()], gone: Vec::new() }
         }
         .boxed()

@@ -1,5 +1,5 @@
-//! Reminders: an hour before a match of theirs begins, fans who have said nothing of it are notified, in their browsers or
-//! through the app's own push. Each at most once a match, none in their quiet hours.
+//! Reminders: one hour before a match of their team, fans who have not predicted it are notified in their browsers or
+//! through the app's own push hook. A fan gets at most one reminder for each match, and none in their quiet hours.
 
 mod handlers;
 mod hook;

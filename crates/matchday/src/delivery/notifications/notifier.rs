@@ -1,4 +1,4 @@
-//! What every way to notify people has in common.
+//! Common interface of all notification channels.
 
 use futures_util::future::BoxFuture;
 use serde::Serialize;
@@ -8,51 +8,45 @@ use web::ids::{MatchId, TournamentId, UserId};
 use super::service::Subscription;
 use crate::catalogue::matches::facts::TeamName;
 
-/// What people are reminded of.
+/// The match that fans are reminded of.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reminder {
-    /// The match.
     pub event_id: MatchId,
-    /// Its tournament.
     pub tournament_id: TournamentId,
-    /// When it begins.
     #[serde(with = "time::serde::rfc3339")]
     pub start_time: OffsetDateTime,
-    /// Who plays at home.
     pub home_team: TeamName,
-    /// Who plays away.
     pub away_team: TeamName,
 }
 
-/// Who is notified.
+/// A user to notify.
 #[derive(Clone, Debug)]
 pub struct Recipient {
-    /// Who.
     pub user: UserId,
-    /// Their browsers.
+    /// Push subscriptions of the user's browsers.
     pub subscriptions: Vec<Subscription>,
 }
 
-/// What became of a notification of one user.
+/// Outcome of notifying one user. The order matters: the best outcome of several channels counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// There was nothing to do: this way does not lead to them.
-    NoWay,
-    /// It surely did not arrive, and never will.
+    /// The channel does not reach the user.
+    NotReached,
+    /// Not delivered, and a retry cannot succeed.
     Refused,
-    /// It surely did not arrive, and may if it is tried again.
+    /// Not delivered, but a retry may succeed.
     Later,
-    /// Nobody knows.
+    /// Delivery is uncertain, for example after a timeout.
     Unknown,
-    /// It was taken.
+    /// The receiver accepted the notification.
     Taken,
 }
 
 impl Outcome {
-    /// In one word, for metrics.
+    /// Value of the `outcome` label in metrics.
     pub fn label(self) -> &'static str {
         match self {
-            Self::NoWay => "no_way",
+            Self::NotReached => "no_way",
             Self::Refused => "refused",
             Self::Later => "later",
             Self::Unknown => "unknown",
@@ -61,23 +55,23 @@ impl Outcome {
     }
 }
 
-/// What became of some.
+/// Outcomes of notifying several users.
 #[derive(Debug, Default)]
 pub struct Notified {
-    /// Of each user, in the order in which they were given.
+    /// One outcome for each recipient, in the given order.
     pub outcomes: Vec<Outcome>,
-    /// Subscriptions that are no more.
+    /// Subscriptions that no longer exist.
     pub gone: Vec<Subscription>,
 }
 
-/// A way to notify people.
+/// A channel that delivers reminders: web push or the app's push hook.
 pub trait Notifier: Send + Sync {
-    /// Its name in logs and metrics.
+    /// Name in logs and metrics.
     fn name(&self) -> &'static str;
 
-    /// Whether it leads to somebody.
+    /// Returns true if the channel can reach the recipient.
     fn reaches(&self, recipient: &Recipient) -> bool;
 
-    /// Notifies some, each once: what may have arrived is not sent again.
+    /// Notifies each recipient once. A notification that may have been delivered is not sent again.
     fn notify<'a>(&'a self, reminder: &'a Reminder, to: &'a [Recipient]) -> BoxFuture<'a, Notified>;
 }

@@ -1,5 +1,5 @@
-//! Web push: a message for a browser is encrypted so that only the browser reads it (RFC 8291), and handed to the push
-//! service that the browser named (RFC 8030), which knows us by our key (RFC 8292).
+//! Web push: encrypts a message so that only the browser can read it (RFC 8291), and sends it to the push service that
+//! the browser named (RFC 8030), with VAPID authentication (RFC 8292).
 
 use std::sync::Arc;
 
@@ -29,20 +29,20 @@ use super::{
     service::Subscription,
 };
 
-/// A point of P-256 as it is written out.
+/// An uncompressed point of P-256.
 pub type Point = [u8; 65];
 
-/// How long a token of ours is good. A day at most is allowed.
+/// Lifetime of a VAPID token. The specification allows one day at most.
 const TOKEN_LIFE: Duration = Duration::hours(12);
-/// The size of the one record that a message is; push services take no larger ones.
+/// Size of the single record of a message. Push services accept no larger ones.
 const RECORD_SIZE: u32 = 4_096;
 
-/// Why a key cannot be used, or a message not be encrypted.
+/// Error from loading a key or encrypting a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is no key of P-256, or of another use")]
+#[error("the key is not a valid P-256 key")]
 pub struct BadKey;
 
-/// The key by which push services know us, as RFC 8292 has it.
+/// Key pair that identifies this service to push services (RFC 8292).
 pub struct Vapid {
     pair: EcdsaKeyPair,
     public: Point,
@@ -50,19 +50,18 @@ pub struct Vapid {
 }
 
 impl Vapid {
-    /// With this private key.
     pub fn new(private: &[u8], subject: &str) -> Result<Self, BadKey> {
         let public = public_of(&PrivateKey::from_private_key(&ECDH_P256, private).map_err(|_| BadKey)?)?;
         let pair = EcdsaKeyPair::from_private_key_and_public_key(&ECDSA_P256_SHA256_FIXED_SIGNING, private, &public);
         Ok(Self { pair: pair.map_err(|_| BadKey)?, public, subject: subject.to_owned() })
     }
 
-    /// What browsers must know before they subscribe.
+    /// Returns the public key that browsers need to subscribe.
     pub fn public_key(&self) -> String {
         URL_SAFE_NO_PAD.encode(self.public)
     }
 
-    /// What a push service is shown.
+    /// Returns the value of the `Authorization` header for a push service.
     fn authorization(&self, endpoint: &Url, now: OffsetDateTime) -> Result<String, BadKey> {
         let claims = json!({
             "aud": endpoint.origin().ascii_serialization(),
@@ -76,7 +75,7 @@ impl Vapid {
     }
 }
 
-/// A new private key, in the form of the setting, and what belongs to it.
+/// Generates a key pair. Returns the private key in the form of the setting, and the public key.
 pub fn make_key(random: &dyn Random) -> Result<(String, String), BadKey> {
     let (private, bytes) = make_private(random);
     Ok((URL_SAFE_NO_PAD.encode(bytes), URL_SAFE_NO_PAD.encode(public_of(&private)?)))
@@ -84,7 +83,7 @@ pub fn make_key(random: &dyn Random) -> Result<(String, String), BadKey> {
 
 fn make_private(random: &dyn Random) -> (PrivateKey, [u8; 32]) {
     loop {
-        // Of all numbers of 32 bytes one in four billion is none that the curve takes.
+        // About one in four billion 32-byte numbers is not a valid scalar of the curve.
         let bytes = random::bytes::<32>(random);
         if let Ok(private) = PrivateKey::from_private_key(&ECDH_P256, &bytes) {
             return (private, bytes);
@@ -104,12 +103,12 @@ fn mac(key: &[u8], parts: &[&[u8]]) -> Result<[u8; 32], BadKey> {
     Ok(mac.finalize().into_bytes().into())
 }
 
-/// Encrypts a message for a browser, with a key that is used for nothing else, into the one record of a body that says
-/// `Content-Encoding: aes128gcm`.
+/// Encrypts a message for a browser with a one-time key, as the single record of a body with `Content-Encoding:
+/// aes128gcm`.
 fn encrypt(keys: &PushKeys, message: &[u8], one_time: &PrivateKey, salt: [u8; 16]) -> Result<Vec<u8>, BadKey> {
     let ours = public_of(one_time)?;
     let theirs = UnparsedPublicKey::new(&ECDH_P256, keys.p256dh);
-    // What both sides can work out, and nobody else; bound to both keys and to the browser's secret.
+    // Secret shared with the browser, bound to both public keys and to the browser's `auth` secret.
     let shared = agree(one_time, theirs, BadKey, |shared| mac(&keys.auth, &[shared]))?;
     let material = mac(&shared, &[b"WebPush: info\0", &keys.p256dh, &ours, &[1]])?;
     let extracted = mac(&salt, &[&material])?;
@@ -117,17 +116,17 @@ fn encrypt(keys: &PushKeys, message: &[u8], one_time: &PrivateKey, salt: [u8; 16
     let nonce = mac(&extracted, &[b"Content-Encoding: nonce\0", &[1]])?;
     let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &key[..16]).map_err(|_| BadKey)?);
     let nonce = Nonce::try_assume_unique_for_key(&nonce[..12]).map_err(|_| BadKey)?;
-    // A two says that this is the last record.
+    // The delimiter 2 marks the last record.
     let mut record = [message, &[2]].concat();
     key.seal_in_place_append_tag(nonce, Aad::empty(), &mut record).map_err(|_| BadKey)?;
     let head = [&salt[..], &RECORD_SIZE.to_be_bytes(), &[65], &ours];
     Ok([&head.concat()[..], &record].concat())
 }
 
-/// The way into browsers.
+/// Notifies users in their browsers.
 pub(super) struct Push {
     pub(super) vapid: Arc<Vapid>,
-    pub(super) outward: OutboundHttp,
+    pub(super) http_client: OutboundHttp,
     pub(super) services: PushServices,
     pub(super) at_once: usize,
     pub(super) clock: Arc<dyn Clock>,
@@ -136,7 +135,7 @@ pub(super) struct Push {
 
 impl Push {
     async fn send(&self, reminder: &Reminder, message: &[u8], to: &Subscription) -> Sent {
-        // The browser may have subscribed before the operator named the push services.
+        // The browser may have subscribed before the operator restricted the push services.
         if !self.services.include(&to.endpoint) {
             return Sent::Was(Outcome::Refused);
         }
@@ -150,7 +149,7 @@ impl Push {
             ("authorization", authorization),
             ("content-encoding", "aes128gcm".to_owned()),
             ("content-type", "application/octet-stream".to_owned()),
-            // A browser that is not there until the match begins need not hear of it.
+            // A browser that stays offline until the match starts must not get the reminder later.
             ("ttl", (reminder.start_time - now).whole_seconds().max(0).to_string()),
             ("urgency", "normal".to_owned()),
             ("topic", format!("reminder-{}", reminder.event_id)),
@@ -158,11 +157,11 @@ impl Push {
         let headers = headers
             .into_iter()
             .filter_map(|(name, value)| Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?)));
-        judge(self.outward.post(&to.endpoint, headers, body).await)
+        judge(self.http_client.post(&to.endpoint, headers, body).await)
     }
 }
 
-/// What became of one browser's message.
+/// Outcome of sending to one browser.
 enum Sent {
     Was(Outcome),
     Gone,
@@ -202,10 +201,10 @@ impl Notifier for Push {
                 }
             }
             let mut sent = stream::iter(sending).buffer_unordered(self.at_once);
-            let mut notified = Notified { outcomes: vec![Outcome::NoWay; to.len()], gone: Vec::new() };
+            let mut notified = Notified { outcomes: vec![Outcome::NotReached; to.len()], gone: Vec::new() };
             while let Some((at, browser, sent)) = sent.next().await {
                 match sent {
-                    // One browser of several is enough.
+                    // Delivery to one of several browsers is enough.
                     Sent::Was(outcome) => notified.outcomes[at] = notified.outcomes[at].max(outcome),
                     Sent::Gone => notified.gone.push(browser.clone()),
                 }
@@ -216,7 +215,7 @@ impl Notifier for Push {
     }
 }
 
-/// Decrypts what [`encrypt`] made, as a browser does.
+/// Decrypts the output of [`encrypt`] like a browser.
 #[cfg(test)]
 pub(super) fn decrypt(private: &PrivateKey, auth: &[u8; 16], body: &[u8]) -> Vec<u8> {
     let (salt, rest) = body.split_at(16);
@@ -234,7 +233,7 @@ pub(super) fn decrypt(private: &PrivateKey, auth: &[u8; 16], body: &[u8]) -> Vec
     let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &key[..16]).expect("a key"));
     let nonce = Nonce::try_assume_unique_for_key(&nonce[..12]).expect("a nonce");
     let mut record = record.to_vec();
-    let message = key.open_in_place(nonce, Aad::empty(), &mut record).expect("what was encrypted for it");
+    let message = key.open_in_place(nonce, Aad::empty(), &mut record).expect("decrypted");
     let (last, message) = message.split_last().expect("a record");
     assert_eq!(*last, 2, "the last record");
     message.to_vec()
@@ -257,9 +256,9 @@ mod tests {
         PrivateKey::from_private_key(&ECDH_P256, &decode(text)).expect("a key")
     }
 
-    /// The example of RFC 8291, section 5 and appendix A.
+    /// The example in RFC 8291, section 5 and appendix A.
     #[test]
-    fn the_published_example_is_encrypted_as_published() {
+    fn rfc_8291_example_is_encrypted_as_published() {
         let keys = PushKeys::parse(
             "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
             "BTBZMqHH6r4Tts7J_aSIgg",
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_signed_for_one_push_service_and_for_some_hours() {
+    fn token_is_valid_for_one_push_service_and_12_hours() {
         let (secret, public) = make_key(&SeededRandom::new(7)).expect("a key");
         let vapid = Vapid::new(&decode(&secret), "mailto:ops@example.org").expect("a key");
         assert_eq!(vapid.public_key(), public);
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn invalid_key_is_refused() {
         for bytes in [&[][..], &[0; 32], &[255; 32], &[1; 31], &[1; 33]] {
             assert!(Vapid::new(bytes, "mailto:ops@example.org").is_err(), "{bytes:?}");
         }

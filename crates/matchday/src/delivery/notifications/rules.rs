@@ -1,4 +1,4 @@
-//! When somebody must not be disturbed, and what a browser's subscription looks like.
+//! Quiet hours and push subscriptions; no I/O.
 
 use std::{fmt, sync::LazyLock};
 
@@ -16,23 +16,23 @@ use time::OffsetDateTime;
 use url::Url;
 use utoipa::ToSchema;
 
-/// How many browsers of a user are notified; a further one takes the place of the oldest.
+/// Maximum number of push subscriptions of a user; a further one replaces the oldest.
 pub const MOST_SUBSCRIPTIONS: usize = 10;
 
-/// The longest address of a push service that is taken. Theirs have some hundred characters.
+/// Maximum length of a push service URL. Real ones have a few hundred characters.
 pub const LONGEST_ENDPOINT: usize = 1_000;
 
 const MINUTES_A_DAY: u16 = 24 * 60;
 
-/// The time zones of the world, as this version of the service knows them, whatever the machine does.
+/// Time zone database bundled with this version of the service, independent of the machine.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// A minute of the day.
+/// A minute of the day, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeOfDay(u16);
 
 impl TimeOfDay {
-    /// Reads `22:00`.
+    /// Parses a time like `22:00`.
     pub fn parse(text: &str) -> Option<Self> {
         let (hours, minutes) = text.split_once(':')?;
         let number = |text: &str| {
@@ -43,14 +43,14 @@ impl TimeOfDay {
         (hours < 24 && minutes < 60).then_some(Self(hours * 60 + minutes))
     }
 
-    /// The so-and-so-manieth minute.
+    /// Creates the time from minutes since midnight.
     pub fn from_minutes(minutes: i16) -> Option<Self> {
         u16::try_from(minutes).ok().filter(|&minutes| minutes < MINUTES_A_DAY).map(Self)
     }
 
-    /// Which minute it is, from 0.
+    /// Returns the minutes since midnight.
     pub fn minutes(self) -> i16 {
-        // It is below 1,440.
+        // The value is below 1,440.
         i16::try_from(self.0).unwrap_or_default()
     }
 }
@@ -61,22 +61,23 @@ impl fmt::Display for TimeOfDay {
     }
 }
 
-/// The push services that are posted to.
+/// The push services that messages may be sent to.
 #[derive(Clone, Debug)]
 pub enum PushServices {
-    /// Any that can be reached at all.
+    /// Any reachable push service.
     Any,
-    /// Those on these hosts, at the port of https.
+    /// Only push services on these hosts, on port 443.
     On(Vec<HostPattern>),
 }
 
 impl PushServices {
-    /// Those that the operator named. In development any: browsers and push services of tests are on this machine.
+    /// Returns the configured push services. In development any is allowed, because browsers and push services of tests
+    /// run on this machine.
     pub fn of(env: Environment, hosts: &[HostPattern]) -> Self {
         if env.is_development() || hosts.is_empty() { Self::Any } else { Self::On(hosts.to_vec()) }
     }
 
-    /// Whether an endpoint belongs to one of them.
+    /// Returns true if the endpoint belongs to an allowed push service.
     pub fn include(&self, endpoint: &Url) -> bool {
         match self {
             Self::Any => true,
@@ -88,30 +89,30 @@ impl PushServices {
     }
 }
 
-/// When somebody must not be disturbed, by the clocks where they live.
+/// Hours in which a user must not be notified, in their local time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuietHours {
-    /// The first minute of them.
+    /// First minute of the quiet hours.
     pub from: TimeOfDay,
-    /// The first minute after them; before `from` if midnight lies between.
+    /// First minute after the quiet hours; before `from` if they span midnight.
     pub until: TimeOfDay,
     zone: TimeZone,
 }
 
 impl QuietHours {
-    /// Quiet hours, unless they are none, or the time zone is none.
+    /// Returns `None` if the quiet hours are empty or the time zone is unknown.
     pub fn new(from: TimeOfDay, until: TimeOfDay, zone: &str) -> Option<Self> {
         let zone = ZONES.get(zone).ok().filter(|zone| !zone.is_unknown() && zone.iana_name().is_some())?;
         (from != until).then_some(Self { from, until, zone })
     }
 
-    /// The name of their time zone, as in `Europe/Berlin`.
+    /// Returns the name of the time zone, as in `Europe/Berlin`.
     pub fn time_zone(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
-    /// Whether a moment lies in them. Each moment has one time on a wall clock, so there is never any doubt: an hour that
-    /// the clocks repeat is quiet both times or not at all, and one that they leave out does not happen.
+    /// Returns true if a moment is within the quiet hours. Each moment has exactly one local time. An hour that is
+    /// repeated in autumn is therefore quiet both times or not at all, and a skipped hour does not occur.
     pub fn hold(&self, moment: OffsetDateTime) -> bool {
         let Ok(moment) = Timestamp::from_second(moment.unix_timestamp()) else { return false };
         let local = self.zone.to_datetime(moment);
@@ -125,19 +126,19 @@ impl QuietHours {
 #[derive(Clone, PartialEq, Eq, ToSchema)]
 #[schema(as = SubscriptionKeys)]
 pub struct PushKeys {
-    /// The browser's public key, a point of P-256 in base64.
+    /// Public key of the browser: a P-256 point in base64.
     #[schema(
         value_type = String,
         pattern = "^[A-Za-z0-9_-]{86}[AEIMQUYcgkosw048]=?$",
         example = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
     )]
     pub p256dh: [u8; 65],
-    /// A secret of 16 bytes in base64.
+    /// Authentication secret of 16 bytes in base64.
     #[schema(value_type = String, pattern = "^[A-Za-z0-9_-]{21}[AQgw](==)?$", example = "BTBZMqHH6r4Tts7J_aSIgg")]
     pub auth: [u8; 16],
 }
 
-/// Without the secret.
+/// Leaves out the secret.
 impl fmt::Debug for PushKeys {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("PushKeys").finish_non_exhaustive()
@@ -145,15 +146,15 @@ impl fmt::Debug for PushKeys {
 }
 
 impl PushKeys {
-    /// Reads both, as browsers give them: base64 for addresses, with or without padding. What is no point of the curve is
-    /// none of a browser's.
+    /// Parses both keys as browsers provide them: URL-safe base64, with or without padding. A key that is not a point
+    /// of the curve is refused.
     pub fn parse(p256dh: &str, auth: &str) -> Option<Self> {
         let keys = Self { p256dh: decode(p256dh)?.try_into().ok()?, auth: decode(auth)?.try_into().ok()? };
         ParsedPublicKey::try_from(UnparsedPublicKey::new(&ECDH_P256, keys.p256dh)).ok().map(|_| keys)
     }
 }
 
-/// Reads base64 of either alphabet, padded or not.
+/// Decodes base64 of either alphabet, padded or not.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     const CONFIG: GeneralPurposeConfig =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_zones_are_read_or_refused() {
+    fn times_and_zones_are_validated() {
         for (text, valid) in [
             ("00:00", true),
             ("23:59", true),
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_hours_follow_the_clocks_when_they_change() {
+    fn quiet_hours_follow_daylight_saving() {
         let night = hours("22:00", "08:00", "Europe/Berlin");
         for (moment, quiet) in [
             // Winter: UTC+1.
@@ -223,7 +224,7 @@ mod tests {
         ] {
             assert_eq!(night.hold(moment), quiet, "{moment}");
         }
-        // On 25 October 2026 the hour from 2 to 3 comes twice: both times, and the time between is what it always is.
+        // On 25 October 2026 the hour from 2 to 3 occurs twice, and is quiet both times.
         let repeated = hours("02:00", "03:00", "Europe/Berlin");
         for (moment, quiet) in [
             (datetime!(2026-10-24 23:59 UTC), false),
@@ -235,7 +236,7 @@ mod tests {
         ] {
             assert_eq!(repeated.hold(moment), quiet, "{moment}");
         }
-        // On 29 March 2026 it does not come at all.
+        // On 29 March 2026 the hour from 2 to 3 is skipped.
         for minute in 0..240 {
             let moment = datetime!(2026-03-28 23:00 UTC) + time::Duration::minutes(minute);
             assert!(!repeated.hold(moment), "{moment}");
@@ -243,8 +244,8 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_a_browsers_or_refused() {
-        // Those of the example in RFC 8291.
+    fn push_keys_are_validated() {
+        // The keys of the example in RFC 8291.
         let (p256dh, auth) = (
             "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
             "BTBZMqHH6r4Tts7J_aSIgg",
@@ -266,9 +267,9 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a count of minutes with the offset that the zone has at that moment.
+        /// Compares with a calculation from the offset of the zone at that moment.
         #[test]
-        fn a_moment_is_quiet_if_the_wall_clock_is_between(
+        fn moment_is_quiet_if_local_time_is_in_range(
             zone in proptest::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Asia/Kathmandu",
                                                   "Australia/Lord_Howe", "Pacific/Apia", "America/St_Johns", "Africa/Casablanca"]),
             from in 0_i16..1_440, until in 0_i16..1_440, seconds in 1_700_000_000_i64..2_000_000_000,
@@ -283,11 +284,11 @@ mod tests {
             let length = (until - from).rem_euclid(1_440);
             prop_assert_eq!(quiet.hold(moment), since_from < length);
             let other_way = QuietHours::new(time(until), time(from), zone).expect("quiet hours");
-            prop_assert_ne!(quiet.hold(moment), other_way.hold(moment), "what is not between is outside");
+            prop_assert_ne!(quiet.hold(moment), other_way.hold(moment), "the two ranges are complementary");
         }
 
         #[test]
-        fn no_text_makes_the_readers_panic(a in ".*", b in ".*") {
+        fn notification_parsers_never_panic(a in ".*", b in ".*") {
             let _ = (TimeOfDay::parse(&a), PushKeys::parse(&a, &b), decode(&a));
             let _ = QuietHours::new(TimeOfDay(0), TimeOfDay(1), &a);
         }

@@ -1,4 +1,4 @@
-//! What people want to be notified of, and where. What workers do is in `work.rs`.
+//! Notification settings and push subscriptions of users. `work.rs` has the background work.
 
 use std::{fmt, sync::Arc};
 
@@ -28,10 +28,10 @@ use super::{
 };
 use crate::identity::accounts;
 
-/// How long it is remembered who had a reminder of what. A match that is postponed for longer is a new one.
+/// How long sent reminders are remembered. A match that is postponed for longer counts as a new one.
 const REMEMBERED: time::Duration = time::Duration::days(30);
 
-/// The notifications.
+/// Notification settings, push subscriptions and reminders. Cheap to clone.
 #[derive(Clone)]
 pub struct Notifications {
     pub(super) inner: Arc<Inner>,
@@ -42,41 +42,38 @@ pub(super) struct Inner {
     pub(super) streams: Streams,
     pub(super) config: Settings,
     pub(super) clock: Arc<dyn Clock>,
-    /// In the order in which they are tried.
+    /// Channels, in the order in which they are tried.
     pub(super) notifiers: Vec<Box<dyn Notifier>>,
-    /// Where browsers' push services may be.
+    /// Restricts the network addresses of push services.
     reach: Reach,
     services: PushServices,
     vapid: Option<Arc<Vapid>>,
 }
 
-/// What somebody wants.
+/// Notification preferences of a user.
 #[derive(Clone, Debug)]
 pub struct Preferences {
-    /// Whether they want to be reminded of matches.
+    /// Whether the user wants match reminders.
     pub reminders: bool,
-    /// When they must not be disturbed.
     pub quiet_hours: Option<QuietHours>,
-    /// The browsers in which they want to be notified, oldest first.
+    /// Browsers to notify, oldest first.
     pub subscriptions: Vec<Subscription>,
 }
 
-/// A browser that somebody wants to be notified in.
+/// Push subscription of a browser.
 #[derive(Clone)]
 pub struct Subscription {
-    /// Whose.
     pub user: UserId,
-    /// What its owner removes it by.
+    /// Id that the user passes to remove the subscription.
     pub id: SubscriptionId,
-    /// Where its push service takes messages for it.
+    /// URL at which the push service accepts messages.
     pub endpoint: Url,
-    /// What they are encrypted with.
+    /// Keys for encrypting messages.
     pub keys: PushKeys,
-    /// Since when.
     pub created_at: OffsetDateTime,
 }
 
-/// Whoever knows the whole address can post to it, so only the host is shown.
+/// Shows only the host, because the full URL is a capability to send messages.
 impl fmt::Debug for Subscription {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (user, id, host) = (self.user.0, self.id.0, self.endpoint.host_str());
@@ -85,64 +82,62 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// What somebody wants changed.
+/// Requested change of notification preferences.
 #[derive(Clone, Debug)]
 pub struct SettingsChange {
-    /// Whether they want to be reminded of matches.
+    /// `None` keeps the current value.
     pub reminders: Option<bool>,
-    /// When they must not be disturbed.
     pub quiet_hours: Change<QuietHours>,
 }
 
-/// Why a browser was not added.
+/// Error from adding a push subscription.
 #[derive(Debug, thiserror::Error)]
 pub enum SubscribeError {
-    /// Its push service is nowhere that can be posted to.
-    #[error("the address cannot be used: {0}")]
+    /// `Reach` does not allow the URL of the push service.
+    #[error("the URL cannot be used: {0}")]
     Address(#[from] AddressFault),
-    /// Its push service is none of those that are posted to.
+    /// The push service is not in `notifications.push_services`.
     #[error("the push service is not allowed")]
     Service,
-    /// This service has no key for browsers.
-    #[error("there is no key for browsers")]
+    /// No VAPID key is configured.
+    #[error("no VAPID key is configured")]
     NoPush,
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
 
 impl Notifications {
-    /// Notifications by the ways that are set up.
+    /// Sets up the channels that are configured.
     pub fn new(core: &Core, streams: Streams, settings: &Settings) -> anyhow::Result<Self> {
         let Core { db, clock, random, env, .. } = core.clone();
         let services = PushServices::of(env, &settings.push_services);
         let (reach, config) = (Reach::of(env), settings.clone());
         let mut notifiers: Vec<Box<dyn Notifier>> = Vec::new();
-        // First, because it is the one that knows all devices of whoever uses the app.
+        // The hook comes first, because the app can reach all devices of its users.
         if let (Some(url), Some(secret)) = (&config.hook_url, &config.hook_secret) {
-            // The operator chose it: it may well be in their own network.
-            let outward = OutboundHttp::new(Reach::Anywhere, config.timeout)?;
+            // The operator configured this URL, so it may be in a private network.
+            let http_client = OutboundHttp::new(Reach::Anywhere, config.timeout)?;
             let (url, secret) = (url.clone(), secret.clone());
-            notifiers.push(Box::new(Hook { url, secret, outward, clock: clock.clone(), random: random.clone() }));
+            notifiers.push(Box::new(Hook { url, secret, http_client, clock: clock.clone(), random: random.clone() }));
         }
         let mut vapid = None;
         if let (Some(key), Some(subject)) = (&config.vapid_private_key, &config.vapid_subject) {
             let key = Arc::new(Vapid::new(&key.bytes(), subject).context("notifications.vapid_private_key")?);
-            let (outward, at_once) = (OutboundHttp::new(reach, config.timeout)?, config.at_once);
+            let (http_client, at_once) = (OutboundHttp::new(reach, config.timeout)?, config.at_once);
             let (services, clock) = (services.clone(), clock.clone());
-            let push = Push { vapid: Arc::clone(&key), outward, services, at_once, clock, random };
+            let push = Push { vapid: Arc::clone(&key), http_client, services, at_once, clock, random };
             notifiers.push(Box::new(push));
             vapid = Some(key);
         }
         Ok(Self { inner: Arc::new(Inner { db, streams, config, clock, notifiers, reach, services, vapid }) })
     }
 
-    /// What browsers must know before they subscribe, if they can.
+    /// Returns the VAPID public key that browsers need to subscribe, if web push is configured.
     pub fn public_key(&self) -> Option<String> {
         self.inner.vapid.as_ref().map(|vapid| vapid.public_key())
     }
 
-    /// What somebody wants.
+    /// Returns the preferences of a user.
     pub async fn settings(&self, user: UserId) -> sqlx::Result<Preferences> {
         let db = &self.inner.db;
         let row = store::settings(db, user).await?;
@@ -151,7 +146,7 @@ impl Notifications {
         Ok(Preferences { reminders: row.is_none_or(|row| row.reminders), quiet_hours, subscriptions })
     }
 
-    /// Changes what is to be changed.
+    /// Applies a change of preferences.
     pub async fn change(&self, user: UserId, change: SettingsChange) -> sqlx::Result<()> {
         let mut tx = self.inner.db.begin().await?;
         accounts::lock(&mut tx, user).await?;
@@ -169,8 +164,7 @@ impl Notifications {
         tx.commit().await
     }
 
-    /// Notifies somebody in a browser from now on. One that is there already has its new keys; an eleventh takes the place
-    /// of the oldest.
+    /// Adds a push subscription. A known endpoint gets the new keys; an eleventh subscription replaces the oldest.
     pub async fn subscribe(&self, user: UserId, endpoint: Url, keys: PushKeys) -> Result<Subscription, SubscribeError> {
         let inner = &*self.inner;
         if inner.vapid.is_none() {
@@ -189,12 +183,12 @@ impl Notifications {
         Ok(Subscription { user, id, endpoint, keys, created_at })
     }
 
-    /// Does not notify somebody in a browser any more; returns whether there was such a one.
+    /// Removes a push subscription. Returns whether it existed.
     pub async fn unsubscribe(&self, user: UserId, id: SubscriptionId) -> sqlx::Result<bool> {
         store::delete_subscription(&self.inner.db, user, id).await
     }
 
-    /// Forgets who had reminders of matches long ago; returns how many there were.
+    /// Deletes records of old reminders. Returns how many.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
         let (db, before) = (&self.inner.db, self.inner.clock.now() - REMEMBERED);
         let plans = store::sweep_plans(db, before).await?;
@@ -202,13 +196,13 @@ impl Notifications {
     }
 }
 
-/// Quiet hours as they are stored. A time zone that the world gave up is as good as UTC.
+/// Builds quiet hours from stored values. A time zone that no longer exists is replaced by UTC.
 pub(super) fn quiet(from: Option<i16>, until: Option<i16>, zone: Option<&str>) -> Option<QuietHours> {
     let (from, until) = (TimeOfDay::from_minutes(from?)?, TimeOfDay::from_minutes(until?)?);
     QuietHours::new(from, until, zone?).or_else(|| QuietHours::new(from, until, "UTC"))
 }
 
-/// A browser as it is stored; what cannot be read is none.
+/// Builds a subscription from its row; `None` if the row is not valid.
 pub(super) fn subscription(row: SubscriptionRow) -> Option<Subscription> {
     let keys = PushKeys { p256dh: row.p256dh.try_into().ok()?, auth: row.auth.try_into().ok()? };
     let (user, id, created_at) = (row.user_id, row.id, row.created_at);

@@ -1,4 +1,4 @@
-//! The SQL of notifications.
+//! SQL queries for notifications.
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
@@ -6,7 +6,7 @@ use web::ids::{MatchId, SubscriptionId, TeamId, TournamentId, UserId};
 
 use super::rules::PushKeys;
 
-/// What somebody wants, as it is stored.
+/// Database row of a user's preferences.
 pub(super) struct SettingsRow {
     pub(super) reminders: bool,
     pub(super) quiet_from: Option<i16>,
@@ -46,7 +46,7 @@ pub(super) async fn save_settings(
     Ok(())
 }
 
-/// A browser, as it is stored.
+/// Database row of a push subscription.
 pub(super) struct SubscriptionRow {
     pub(super) user_id: UserId,
     pub(super) id: SubscriptionId,
@@ -56,7 +56,7 @@ pub(super) struct SubscriptionRow {
     pub(super) created_at: OffsetDateTime,
 }
 
-/// The browsers of some users, each one's in the order in which they came.
+/// Returns the subscriptions of some users, oldest first for each user.
 pub(super) async fn subscriptions(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx::Result<Vec<SubscriptionRow>> {
     sqlx::query_as!(
         SubscriptionRow,
@@ -68,7 +68,7 @@ pub(super) async fn subscriptions(executor: impl PgExecutor<'_>, users: &[i64]) 
     .await
 }
 
-/// Adds a browser, or gives one that is there its new keys.
+/// Adds a subscription, or updates the keys of an existing one.
 pub(super) async fn save_subscription(
     connection: &mut PgConnection,
     user: UserId,
@@ -91,7 +91,7 @@ pub(super) async fn save_subscription(
     .await
 }
 
-/// Removes all browsers but the latest.
+/// Removes all but the latest subscriptions.
 pub(super) async fn keep_latest(connection: &mut PgConnection, user: UserId, most: i64) -> sqlx::Result<()> {
     sqlx::query!(
         "delete from push_subscriptions where user_id = $1 and id not in
@@ -115,7 +115,7 @@ pub(super) async fn delete_subscription(
     Ok(deleted.rows_affected() > 0)
 }
 
-/// Removes a browser that is no more, unless it has other keys by now.
+/// Removes an expired subscription, unless the browser has renewed its keys since.
 pub(super) async fn delete_gone(
     executor: impl PgExecutor<'_>,
     user: UserId,
@@ -134,7 +134,7 @@ pub(super) async fn delete_gone(
     Ok(())
 }
 
-/// A match that is about to begin.
+/// A match that starts soon.
 #[derive(Clone, Debug)]
 pub(super) struct Due {
     pub(super) id: MatchId,
@@ -143,7 +143,7 @@ pub(super) struct Due {
     pub(super) start_time: OffsetDateTime,
 }
 
-/// Matches that begin after one moment and until another, and whose fans are not all on the queue.
+/// Returns matches that start in this interval and whose fans are not all queued.
 pub(super) async fn due(
     executor: impl PgExecutor<'_>,
     after: OffsetDateTime,
@@ -165,8 +165,8 @@ pub(super) async fn due(
     .await
 }
 
-/// Begins to plan a match, or finds where it stands: up to which user its fans are on the queue. A match whose kick-off
-/// was moved is begun anew.
+/// Creates the plan of a match, or continues it. Returns the last queued user; `None` if the plan is finished. A moved
+/// kick-off restarts the plan.
 pub(super) async fn open_plan(connection: &mut PgConnection, due: &Due) -> sqlx::Result<Option<UserId>> {
     sqlx::query!(
         "insert into reminder_plans (event_id, start_time, planned_up_to) values ($1, $2, 0)
@@ -188,7 +188,7 @@ pub(super) async fn open_plan(connection: &mut PgConnection, due: &Due) -> sqlx:
     .await
 }
 
-/// The last of the next so many fans of a match. Some may be fans of both teams, so there may be fewer of them.
+/// Returns the last user of the next batch. Fans of both teams are counted twice, so the batch may have fewer users.
 pub(super) async fn batch_end(
     executor: impl PgExecutor<'_>,
     due: &Due,
@@ -213,7 +213,8 @@ pub(super) async fn batch_end(
     Ok(last.map(UserId))
 }
 
-/// Takes note that the fans up to a user are on the queue, or with `None` that all are; returns whether nobody else did.
+/// Records that all fans up to this user are queued; `None` means all fans of the match. Returns false if another
+/// planner has advanced the plan.
 pub(super) async fn advance(
     executor: impl PgExecutor<'_>,
     due: &Due,
@@ -236,7 +237,7 @@ pub(super) async fn advance(
     Ok(advanced.rows_affected() > 0)
 }
 
-/// A match as people are reminded of it.
+/// Details of a match for the reminder.
 pub(super) struct MatchRow {
     pub(super) tournament_id: TournamentId,
     pub(super) home_team: TeamId,
@@ -245,7 +246,7 @@ pub(super) struct MatchRow {
     pub(super) away_name: String,
 }
 
-/// The match, if it still begins then.
+/// Returns the match if it still starts at this time.
 pub(super) async fn scheduled(
     executor: impl PgExecutor<'_>,
     event: MatchId,
@@ -272,9 +273,9 @@ pub(super) struct Fan {
     pub(super) time_zone: Option<String>,
 }
 
-/// Fans of either team, from one user up to another, who want reminders and have said nothing of the match. Whether they
-/// have had one is told by the claim: that table grows from nothing to all fans of a match in minutes, and a plan that was
-/// made while it was empty would read all of it for each of them.
+/// Returns fans of either team in a range of users, who want reminders and have not predicted the match. `claim`
+/// excludes fans who already have a reminder, not this query: the `reminders` table grows from empty to all fans of a
+/// match within minutes, and a query plan made while it was empty would scan the whole table for each fan.
 pub(super) async fn fans(
     executor: impl PgExecutor<'_>,
     event: MatchId,
@@ -307,8 +308,8 @@ pub(super) async fn fans(
     .await
 }
 
-/// Claims reminders of a match that still begins then, for those of the users who still have said nothing of it and have
-/// none; returns for whom.
+/// Claims reminders of a match that still starts at this time, for users who have neither a prediction nor a reminder.
+/// Returns the users.
 pub(super) async fn claim(
     executor: impl PgExecutor<'_>,
     event: MatchId,
@@ -334,7 +335,6 @@ pub(super) async fn claim(
     .await
 }
 
-/// Gives claims back.
 pub(super) async fn unclaim(executor: impl PgExecutor<'_>, event: MatchId, users: &[i64]) -> sqlx::Result<()> {
     sqlx::query!("delete from reminders where event_id = $1 and user_id = any($2)", event.0, users)
         .execute(executor)
@@ -342,7 +342,7 @@ pub(super) async fn unclaim(executor: impl PgExecutor<'_>, event: MatchId, users
     Ok(())
 }
 
-/// Deletes some old claims; returns how many.
+/// Deletes a limited number of old claims. Returns how many.
 pub(super) async fn sweep(executor: impl PgExecutor<'_>, before: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
     let swept = sqlx::query!(
         "delete from reminders where claimed_at < $1 and (user_id, event_id) in
@@ -355,7 +355,7 @@ pub(super) async fn sweep(executor: impl PgExecutor<'_>, before: OffsetDateTime,
     Ok(swept.rows_affected())
 }
 
-/// Deletes old plans; returns how many.
+/// Deletes old plans. Returns how many.
 pub(super) async fn sweep_plans(executor: impl PgExecutor<'_>, before: OffsetDateTime) -> sqlx::Result<u64> {
     let swept = sqlx::query!("delete from reminder_plans where start_time < $1", before).execute(executor).await?;
     Ok(swept.rows_affected())

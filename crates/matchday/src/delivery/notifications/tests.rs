@@ -33,10 +33,10 @@ const VAPID: [(&str, &str); 3] = [
     ("MATCHDAY_NOTIFICATIONS__VAPID_SUBJECT", "mailto:ops@example.org"),
     ("MATCHDAY_NOTIFICATIONS__TIMEOUT", "1s"),
 ];
-/// What belongs to it.
+/// Public key of the private key above.
 const PUBLIC: &str = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
 
-/// A browser of somebody's.
+/// A user's browser with its keys.
 struct Browser {
     private: PrivateKey,
     public: String,
@@ -51,7 +51,7 @@ impl Browser {
         Self { private, public, auth: [u8::try_from(seed % 256).expect("a byte"); 16] }
     }
 
-    /// What it gives the page.
+    /// Returns the subscription that the browser passes to the page.
     fn subscription(&self, endpoint: &str) -> Value {
         json!({"endpoint": endpoint, "expirationTime": null,
                "keys": {"p256dh": self.public, "auth": URL_SAFE_NO_PAD.encode(self.auth)}})
@@ -62,7 +62,7 @@ impl Browser {
     }
 }
 
-/// Runs a test with streams of its own.
+/// Runs a test with separate streams.
 async fn with_streams(changes: &[(&str, &str)], test: impl AsyncFnOnce(&TestApp)) {
     TestApp::run_with(changes, async |app| {
         app.app.streams.ensure().await.expect("streams");
@@ -72,7 +72,7 @@ async fn with_streams(changes: &[(&str, &str)], test: impl AsyncFnOnce(&TestApp)
     .await;
 }
 
-/// The same with browsers and a hook.
+/// Runs a test with separate streams and a push hook.
 async fn with_hook(hook: &Receiver, test: impl AsyncFnOnce(&TestApp)) {
     let changes = [
         ("MATCHDAY_NOTIFICATIONS__HOOK_URL", hook.url.as_str()),
@@ -82,7 +82,7 @@ async fn with_hook(hook: &Receiver, test: impl AsyncFnOnce(&TestApp)) {
     with_streams(&changes, test).await;
 }
 
-/// Plans all there is to plan; returns how many batches there are.
+/// Plans until all fans are queued. Returns the number of batches.
 async fn plan(app: &TestApp) -> usize {
     let mut planned = 0;
     loop {
@@ -99,7 +99,7 @@ async fn batches(app: &TestApp) -> Vec<Delivery> {
     work.into_iter().filter(|(subject, _)| subject == BATCH).map(delivery).collect()
 }
 
-/// Does all batches that are on the queue, and leaves them there; returns whether some were not done.
+/// Performs all queued batches without removing them. Returns whether any must be retried.
 async fn work(app: &TestApp) -> bool {
     let mut again = false;
     for batch in batches(app).await {
@@ -112,7 +112,7 @@ async fn work(app: &TestApp) -> bool {
     again
 }
 
-/// A user who calls a team their own, and has a browser.
+/// A user with a favourite team and a browser.
 async fn fan<'a>(app: &'a TestApp, fixtures: &TestFixtures<'_>, team: &str, endpoint: &str) -> (TestUser<'a>, Browser) {
     let user = app.user().await;
     let team = fixtures.team_id(team).await;
@@ -122,7 +122,7 @@ async fn fan<'a>(app: &'a TestApp, fixtures: &TestFixtures<'_>, team: &str, endp
     (user, browser)
 }
 
-/// So many users without a browser, all of them fans of a team.
+/// Inserts users without a browser who are fans of a team.
 async fn crowd(app: &TestApp, team: i64, fans: i64) -> Vec<i64> {
     let users: Vec<i64> = sqlx::query_scalar(
         "insert into users (created_at, username) select now(), 'crowd' || n from generate_series(1, $1) n returning user_id",
@@ -140,15 +140,15 @@ async fn crowd(app: &TestApp, team: i64, fans: i64) -> Vec<i64> {
     users
 }
 
-/// How often the hook was told of each user.
-fn told(hook: &Receiver) -> BTreeMap<i64, usize> {
-    let mut told = BTreeMap::new();
+/// Returns how often the hook received each user.
+fn received_users(hook: &Receiver) -> BTreeMap<i64, usize> {
+    let mut counts = BTreeMap::new();
     for received in hook.seen() {
         for user in received.json()["data"]["user_ids"].as_array().expect("users") {
-            *told.entry(user.as_i64().expect("an id")).or_default() += 1;
+            *counts.entry(user.as_i64().expect("an id")).or_default() += 1;
         }
     }
-    told
+    counts
 }
 
 async fn claims(app: &TestApp) -> i64 {
@@ -156,20 +156,20 @@ async fn claims(app: &TestApp) -> i64 {
 }
 
 #[tokio::test]
-async fn settings_change_by_what_is_named() {
+async fn settings_change_only_named_fields() {
     TestApp::run_with(&VAPID, async |app| {
         let user = app.user().await;
         let get = async || user.get(SETTINGS).await.expect(200)["data"].clone();
         assert_eq!(
             get().await,
             json!({"reminders": true, "quiet_hours": null, "push": [], "vapid_public_key": PUBLIC}),
-            "to begin with"
+            "the defaults"
         );
         let put = async |body: Value| user.send(Method::PUT, SETTINGS, Some(body.to_string())).await;
         let night = json!({"from": "22:00", "until": "08:00", "time_zone": "Europe/Berlin"});
         let saved =
             put(json!({"quiet_hours": {"from": "22:00", "until": "08:00", "time_zone": "europe/berlin"}})).await;
-        assert_eq!(saved.expect(200)["data"]["quiet_hours"], night, "under its own name");
+        assert_eq!(saved.expect(200)["data"]["quiet_hours"], night, "with the canonical zone name");
         assert_eq!(put(json!({"reminders": false})).await.expect(200)["data"]["quiet_hours"], night);
         assert_eq!((get().await["reminders"].clone(), get().await["quiet_hours"].clone()), (json!(false), night));
         put(json!({"reminders": null, "colour": "blue"})).await.expect(200);
@@ -190,15 +190,15 @@ async fn settings_change_by_what_is_named() {
         }
         let both = put(json!({"quiet_hours": 5, "reminders": "yes"})).await;
         assert_eq!(both.invalid_fields(), ["quiet_hours", "reminders"]);
-        assert_eq!(get().await["reminders"], false, "what is refused changes nothing");
+        assert_eq!(get().await["reminders"], false, "a refused request changes nothing");
         let other = app.user().await;
-        assert_eq!(other.get(SETTINGS).await.expect(200)["data"]["reminders"], true, "everybody has their own");
+        assert_eq!(other.get(SETTINGS).await.expect(200)["data"]["reminders"], true, "preferences are per user");
     })
     .await;
 }
 
 #[tokio::test]
-async fn browsers_are_added_replaced_and_removed() {
+async fn push_subscriptions_are_added_replaced_and_removed() {
     TestApp::run_with(&VAPID, async |app| {
         let (user, other) = (app.user().await, app.user().await);
         let list = async |who: &TestUser<'_>| who.get(SETTINGS).await.expect(200)["data"]["push"].clone();
@@ -220,7 +220,7 @@ async fn browsers_are_added_replaced_and_removed() {
         let again =
             user.post(PUSH, Browser::new(2).subscription("https://push.example.org/send/secret")).await.expect(200);
         assert_eq!((&again["data"]["id"], keys().await), (&added["data"]["id"], vec![2; 16]), "replaced");
-        // The same browser, used by somebody else too.
+        // Another user subscribes with the same browser.
         other.post(PUSH, Browser::new(2).subscription("https://push.example.org/send/secret")).await.expect(200);
         for number in 0..10 {
             app.clock.advance(Duration::seconds(1));
@@ -228,7 +228,7 @@ async fn browsers_are_added_replaced_and_removed() {
             user.post(PUSH, Browser::new(3).subscription(&endpoint)).await.expect(200);
         }
         let expected: Vec<String> = (0..10).map(|number| format!("\"push{number}.example.org\"")).collect();
-        assert_eq!(hosts().await, expected, "ten at most, and the oldest goes");
+        assert_eq!(hosts().await, expected, "ten at most; the oldest is removed");
         let first = list(&user).await[0]["id"].clone();
         other.delete(&format!("{PUSH}/{first}")).await.expect(404);
         user.delete(&format!("{PUSH}/{first}")).await.expect(200);
@@ -258,7 +258,7 @@ async fn browsers_are_added_replaced_and_removed() {
 }
 
 #[tokio::test]
-async fn without_a_key_no_browser_can_be_notified_and_outside_development_not_every_address() {
+async fn push_subscription_requires_key_and_allowed_push_service() {
     TestApp::run(async |app| {
         let user = app.user().await;
         assert_eq!(user.get(SETTINGS).await.expect(200)["data"]["vapid_public_key"], Value::Null);
@@ -304,14 +304,14 @@ async fn without_a_key_no_browser_can_be_notified_and_outside_development_not_ev
 }
 
 #[tokio::test]
-async fn fans_who_have_said_nothing_are_reminded_in_their_browsers() {
+async fn fans_without_prediction_are_reminded_in_browsers() {
     with_streams(&VAPID, async |app| {
         let service = Receiver::start(|_, _| Reply::status(201)).await;
         let fixtures = app.fixtures();
         let event = fixtures.a_match("m").starting_in(Duration::minutes(50)).put().await;
         let endpoint = |name: &str| service.url.join(name).expect("an address").to_string();
         let (home, home_browser) = fan(app, &fixtures, "rovers", &endpoint("home")).await;
-        // A fan of both, and in second place; with two browsers.
+        // A fan of both teams as second choices, with two browsers.
         let (both, _) = fan(app, &fixtures, "wanderers", &endpoint("both")).await;
         let others = [fixtures.team_id("city").await, fixtures.team_id("rovers").await];
         both.post("/api/auth/teams/other", json!({"team_ids": others})).await.expect(200);
@@ -332,7 +332,7 @@ async fn fans_who_have_said_nothing_are_reminded_in_their_browsers() {
         fan(app, &fixtures, "albion", &endpoint("elsewhere")).await;
         let (banned, _) = fan(app, &fixtures, "city", &endpoint("banned")).await;
         app.app.moderation.restrict(banned.id, Restriction::Ban, &Operator::new("ola", "spam")).await.expect("banned");
-        app.told().await;
+        app.published().await;
         let without = app.user().await;
         without.post("/api/auth/teams/primary", json!({"team_id": fixtures.team_id("city").await})).await.expect(200);
 
@@ -342,7 +342,7 @@ async fn fans_who_have_said_nothing_are_reminded_in_their_browsers() {
         let mut paths: Vec<&str> = seen.iter().map(|received| received.path.as_str()).collect();
         paths.sort_unstable();
         assert_eq!(paths, ["/awake", "/both", "/both-too", "/home"]);
-        let one = seen.iter().find(|received| received.path == "/home").expect("told");
+        let one = seen.iter().find(|received| received.path == "/home").expect("received");
         assert_eq!(
             home_browser.read(&one.body),
             json!({"type": "reminder.due", "data": {
@@ -354,18 +354,18 @@ async fn fans_who_have_said_nothing_are_reminded_in_their_browsers() {
         assert_eq!((one.header("topic"), one.header("urgency")), (format!("reminder-{event}").as_str(), "normal"));
         assert!(one.header("authorization").ends_with(&format!(", k={PUBLIC}")), "{}", one.header("authorization"));
         assert!(!one.body.windows(6).any(|part| part == b"Rovers"));
-        assert_eq!(claims(app).await, 3, "of those who were told, and nobody else");
+        assert_eq!(claims(app).await, 3, "only for notified fans");
 
-        assert_eq!(plan(app).await, 0, "it is planned once");
+        assert_eq!(plan(app).await, 0, "a match is planned once");
         assert!(!work(app).await);
-        assert_eq!(service.seen().len(), 4, "and done once, however often it comes");
+        assert_eq!(service.seen().len(), 4, "a repeated batch sends nothing");
         let _ = home;
     })
     .await;
 }
 
 #[tokio::test]
-async fn nobody_is_reminded_too_early_or_too_late_or_of_what_is_put_off() {
+async fn reminder_is_sent_only_in_the_hour_before_kick_off() {
     let hook = Receiver::start(|_, _| Reply::status(200)).await;
     with_hook(&hook, async |app| {
         let fixtures = app.fixtures();
@@ -375,29 +375,29 @@ async fn nobody_is_reminded_too_early_or_too_late_or_of_what_is_put_off() {
         assert_eq!(plan(app).await, 0, "too early");
         app.clock.advance(Duration::minutes(1));
         assert_eq!(plan(app).await, 1);
-        // Put off after it was planned; the entry counts from now, so the kick-off itself stays.
+        // Postponed after planning. The start is relative to the current time, so the kick-off itself does not change.
         fixtures.import(&[at("m", 60).being("postponed").json()]).await;
         work(app).await;
         assert!(hook.seen().is_empty(), "postponed");
-        // It is to be played after all, later.
+        // Rescheduled to a later time.
         fixtures.import(&[at("m", 180).json()]).await;
         assert_eq!(plan(app).await, 0);
         work(app).await;
-        assert!(hook.seen().is_empty(), "what was planned for another time is nothing");
+        assert!(hook.seen().is_empty(), "a batch for another start is dropped");
         app.clock.advance(Duration::hours(2));
         assert_eq!(plan(app).await, 1);
         app.clock.advance(Duration::minutes(60));
         work(app).await;
-        assert!(hook.seen().is_empty(), "it has begun");
-        // Moved once more; now it is told, and not again when it is moved again.
+        assert!(hook.seen().is_empty(), "the match has started");
+        // Moved again: the fan is reminded now, and not again after the next move.
         fixtures.import(&[at("m", 30).json()]).await;
         assert_eq!(plan(app).await, 1);
         work(app).await;
-        assert_eq!(told(&hook), BTreeMap::from([(fan, 1)]));
+        assert_eq!(received_users(&hook), BTreeMap::from([(fan, 1)]));
         fixtures.import(&[at("m", 50).json()]).await;
         assert_eq!(plan(app).await, 1);
         work(app).await;
-        assert_eq!(told(&hook), BTreeMap::from([(fan, 1)]), "once a match");
+        assert_eq!(received_users(&hook), BTreeMap::from([(fan, 1)]), "one reminder for each match");
         let received = &hook.seen()[0];
         let signature = SigningSecret::parse(SECRET).expect("a secret").sign(
             received.header("webhook-id"),
@@ -413,7 +413,7 @@ async fn nobody_is_reminded_too_early_or_too_late_or_of_what_is_put_off() {
 }
 
 #[tokio::test]
-async fn whoever_predicts_before_their_turn_is_left_alone() {
+async fn fan_who_predicts_after_planning_is_not_reminded() {
     let hook = Receiver::start(|_, _| Reply::status(200)).await;
     with_hook(&hook, async |app| {
         let fixtures = app.fixtures();
@@ -425,13 +425,13 @@ async fn whoever_predicts_before_their_turn_is_left_alone() {
         assert_eq!(plan(app).await, 1);
         quick.post("/api/auth/predictions", json!({"event_id": event, "prediction": "away"})).await.expect(201);
         work(app).await;
-        assert_eq!(told(&hook), BTreeMap::from([(slow.id.0, 1)]));
+        assert_eq!(received_users(&hook), BTreeMap::from([(slow.id.0, 1)]));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_browser_that_is_gone_is_forgotten_and_one_that_is_busy_is_tried_again() {
+async fn gone_browser_is_removed_and_busy_one_is_retried() {
     with_streams(&VAPID, async |app| {
         let status = Arc::new(AtomicU16::new(503));
         let now = Arc::clone(&status);
@@ -451,18 +451,18 @@ async fn a_browser_that_is_gone_is_forgotten_and_one_that_is_busy_is_tried_again
         }
         let count = |name: &str| service.seen().iter().filter(|received| received.path == name).count();
         assert_eq!(plan(app).await, 1);
-        assert!(work(app).await, "one is to be tried again");
+        assert!(work(app).await, "one fan must be retried");
         let left: Vec<String> = sqlx::query_scalar("select endpoint from push_subscriptions order by id")
             .fetch_all(&app.app.core.db)
             .await
             .expect("read");
         assert_eq!(left, [endpoint("refused"), endpoint("silent"), endpoint("busy")]);
-        assert_eq!(claims(app).await, 4, "only of the one who surely got nothing is it given back");
+        assert_eq!(claims(app).await, 4, "only the claim of a fan who got nothing is released");
         assert!(work(app).await);
         status.store(201, Ordering::SeqCst);
         assert!(!work(app).await);
         assert!(!work(app).await);
-        assert_eq!(count("/busy"), 3, "until it was taken");
+        assert_eq!(count("/busy"), 3, "retried until accepted");
         assert_eq!(["/gone", "/lost", "/refused", "/silent"].map(count), [1; 4], "never twice");
         assert_eq!(claims(app).await, 5);
     })
@@ -470,7 +470,7 @@ async fn a_browser_that_is_gone_is_forgotten_and_one_that_is_busy_is_tried_again
 }
 
 #[tokio::test]
-async fn a_hook_that_fails_is_told_again_of_the_same_people() {
+async fn failed_hook_is_retried_with_same_users() {
     let answers = [500, 429, 200];
     let hook = Receiver::start(move |before, _| Reply::status(answers[before.min(2)])).await;
     with_hook(&hook, async |app| {
@@ -479,11 +479,12 @@ async fn a_hook_that_fails_is_told_again_of_the_same_people() {
         let fans = crowd(app, fixtures.team_id("rovers").await, 3).await;
         assert_eq!(plan(app).await, 1);
         assert!(work(app).await && work(app).await && !work(app).await && !work(app).await);
-        let told: Vec<Value> = hook.seen().iter().map(|received| received.json()["data"]["user_ids"].clone()).collect();
-        assert_eq!(told, vec![json!(fans); 3]);
+        let received: Vec<Value> =
+            hook.seen().iter().map(|received| received.json()["data"]["user_ids"].clone()).collect();
+        assert_eq!(received, vec![json!(fans); 3]);
     })
     .await;
-    // Where nobody knows, nothing is sent again.
+    // If delivery is uncertain, nothing is sent again.
     let silent = Receiver::start(|_, _| Reply::never()).await;
     with_hook(&silent, async |app| {
         let fixtures = app.fixtures();
@@ -497,36 +498,36 @@ async fn a_hook_that_fails_is_told_again_of_the_same_people() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn however_many_plan_and_work_each_of_a_crowd_is_told_once() {
+async fn concurrent_planners_and_workers_remind_each_fan_once() {
     let hook = Receiver::start(|_, _| Reply::status(200)).await;
     with_hook(&hook, async |app| {
         let fixtures = app.fixtures();
         fixtures.a_match("m").starting_in(Duration::minutes(30)).put().await;
         fixtures.a_match("n").between("albion", "rovers").starting_in(Duration::minutes(40)).put().await;
         let rovers = crowd(app, fixtures.team_id("rovers").await, 2_600).await;
-        // Every tenth is a fan of both teams of the first match.
+        // Every tenth user is a fan of both teams of the first match.
         sqlx::query("insert into user_teams (user_id, rank, team_id) select user_id, 1, $1 from user_teams where user_id % 10 = 0")
             .bind(fixtures.team_id("city").await)
             .execute(&app.app.core.db)
             .await
             .expect("fans");
         let (a, b, c) = tokio::join!(plan(app), plan(app), plan(app));
-        assert!(a + b + c >= 12, "some batches may have been planned by several: {a} {b} {c}");
+        assert!(a + b + c >= 12, "several planners may have queued the same batch: {a} {b} {c}");
         let batches = batches(app).await;
         let users = |batch: &Delivery| {
             let batch: Value = serde_json::from_slice(&batch.payload).expect("JSON");
             (batch["event_id"].as_i64(), batch["after"].as_i64().expect("a user"), batch["until"].as_i64().expect("a user"))
         };
-        assert!(batches.iter().map(users).all(|(_, after, until)| until - after <= 500), "none is large");
+        assert!(batches.iter().map(users).all(|(_, after, until)| until - after <= 500), "no batch is larger than 500");
         let planned: std::collections::BTreeSet<_> = batches.iter().map(users).collect();
-        assert_eq!(planned.len(), batches.len(), "none is on the queue twice");
+        assert_eq!(planned.len(), batches.len(), "no batch is queued twice");
         let working = (0..4).flat_map(|_| batches.iter().cloned()).map(|batch| async {
             app.app.notifications.perform(batch).await.expect("done");
         });
         futures_util::future::join_all(working).await;
-        let told = told(&hook);
-        assert_eq!(told.len(), rovers.len());
-        assert!(told.values().all(|times| *times == 2), "once of each match");
+        let reminded = received_users(&hook);
+        assert_eq!(reminded.len(), rovers.len());
+        assert!(reminded.values().all(|times| *times == 2), "once for each match");
         assert!(hook.seen().iter().all(|one| one.json()["data"]["user_ids"].as_array().expect("users").len() <= 100));
         assert_eq!(claims(app).await, 5_200);
 
@@ -540,7 +541,7 @@ async fn however_many_plan_and_work_each_of_a_crowd_is_told_once() {
 }
 
 #[tokio::test]
-async fn without_a_way_nothing_is_planned() {
+async fn nothing_is_planned_without_channels() {
     with_streams(&[], async |app| {
         let fixtures = app.fixtures();
         fixtures.a_match("m").starting_in(Duration::minutes(30)).put().await;

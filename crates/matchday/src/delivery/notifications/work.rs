@@ -1,9 +1,9 @@
-//! What workers do about reminders. One process at a time puts the fans of matches that are about to begin on the queue,
-//! some hundreds at a time; any process takes such a batch and notifies them.
+//! Background work for reminders. One process at a time queues the fans of matches that start soon, in batches of up to
+//! 500. Any process takes a batch and notifies its fans.
 //!
-//! Nobody is reminded twice: a row for user and match is written before anything is sent, and deleted only where surely
-//! nothing was taken. Whoever dies in between leaves rows of a few people who are not reminded; all others are found by
-//! the batch coming again, which passes over those who have a row.
+//! No fan is reminded twice. A worker claims fans before it sends anything: it writes a row for each user and match. It
+//! deletes the row only if the notification was certainly not accepted. If a worker dies in between, the fans it had
+//! claimed, at most 100, are not reminded. The redelivered batch skips them and notifies all others.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -20,33 +20,32 @@ use super::{
 };
 use crate::catalogue::matches::facts::TeamName;
 
-/// Some fans are to be reminded of a match.
+/// Work subject of a batch of fans to remind of a match.
 pub const BATCH: &str = "work.reminder.batch";
 
-/// How many fans are a batch.
+/// Number of fans in a batch.
 const BATCH_SIZE: i64 = 500;
-/// How many of them are claimed at once: those who are not reminded when a worker dies.
+/// Number of fans claimed together. These are not reminded if the worker dies.
 const CLAIMED_AT_ONCE: i64 = 100;
-/// How many batches are planned in one go, before it is asked again who plans.
+/// Number of batches planned in one run, before the planner checks its lease again.
 const PLANNED_AT_ONCE: usize = 50;
-/// How many matches are looked at in one go.
+/// Number of matches planned in one run.
 const MATCHES_AT_ONCE: i64 = 100;
 
-/// Why something was not planned, or nobody notified. All of it may pass.
+/// Error from planning or sending reminders. All of them may be retried.
 #[derive(Debug, thiserror::Error)]
 pub enum ReminderError {
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// NATS did not take a message.
+    /// NATS did not accept a message.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// A message could not be written.
+    /// A message could not be serialised.
     #[error(transparent)]
     Message(#[from] serde_json::Error),
 }
 
-/// Fans from one user up to another, of a match that begins then.
+/// The fans with user ids in `after..=until` (excluding `after`), for a match with this start time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Batch {
     event_id: MatchId,
@@ -57,11 +56,11 @@ struct Batch {
 }
 
 impl Notifications {
-    /// The work that is left for workers.
+    /// Returns the specification of the consumer that processes batches.
     pub fn work(&self) -> WorkSpec {
         WorkSpec {
             at_once: self.inner.config.workers,
-            // A push service may be away for some minutes. Once the match has begun there is nothing to be done any more.
+            // A push service may be down for some minutes. Once the match has started, reminders are dropped.
             attempts: 60,
             first_pause: Duration::from_secs(2),
             longest_pause: Duration::from_mins(2),
@@ -70,10 +69,10 @@ impl Notifications {
         }
     }
 
-    /// Puts some fans of matches that are about to begin on the queue; returns how many batches, 0 when all are there.
+    /// Queues fans of matches that start soon. Returns the number of batches; 0 if all fans are queued.
     ///
-    /// The batch is on the queue before that is written down. Who dies in between, or plans beside another, puts it there
-    /// again, under the same name; and what is done twice is done once.
+    /// A batch is queued before the progress is saved. A planner that dies in between, or runs concurrently with
+    /// another one, queues the same batch again under the same message id. Processing a batch twice is idempotent.
     pub async fn plan(&self) -> Result<usize, ReminderError> {
         let inner = &*self.inner;
         if inner.notifiers.is_empty() {
@@ -93,7 +92,7 @@ impl Notifications {
                 let advanced = store::advance(&mut *connection, &due, after, until, now).await?;
                 match until {
                     Some(until) if advanced => after = until,
-                    // All are there; or somebody else is at it.
+                    // All fans are queued, or another planner has advanced the plan.
                     _ => break,
                 }
             }
@@ -109,17 +108,17 @@ impl Notifications {
         Ok(())
     }
 
-    /// Notifies the fans of a batch. Doing it twice notifies nobody twice.
+    /// Notifies the fans of a batch. This is idempotent.
     pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
         let batch: Batch = serde_json::from_slice(&delivery.payload).map_err(|error| Failure::GiveUp(error.into()))?;
         let later = self.remind(&batch).await.map_err(Failure::retry)?;
-        if later == 0 { Ok(()) } else { Err(Failure::retry(anyhow::anyhow!("{later} fans could not be notified yet"))) }
+        if later == 0 { Ok(()) } else { Err(Failure::retry(anyhow::anyhow!("{later} fans were not notified yet"))) }
     }
 
-    /// Returns how many could surely not be notified, and may be if it is tried again.
+    /// Notifies the fans of a batch. Returns the number of fans who must be retried.
     async fn remind(&self, batch: &Batch) -> Result<usize, ReminderError> {
         let inner = &*self.inner;
-        // Postponed, begun, called off or moved meanwhile: then another plan tells, or none.
+        // The match was postponed, moved or called off since, or has started. A moved match has a new plan.
         let Some(found) = store::scheduled(&inner.db, batch.event_id, batch.start_time).await? else { return Ok(0) };
         let reminder = Reminder {
             event_id: batch.event_id,
@@ -140,7 +139,7 @@ impl Notifications {
         Ok(later)
     }
 
-    /// Claims and notifies some fans; returns how many of them may be notified later.
+    /// Claims and notifies some fans. Returns the number of fans to retry.
     async fn notify(&self, reminder: &Reminder, fans: &[Fan]) -> Result<usize, ReminderError> {
         let inner = &*self.inner;
         let now = inner.clock.now();
@@ -157,13 +156,13 @@ impl Notifications {
                 count(notifier.name(), *outcome);
                 let best = outcomes.entry(recipient.user).or_insert(*outcome);
                 *best = (*best).max(*outcome);
-                // Whoever is notified later is notified by every way then.
+                // Skip the remaining channels for this fan: the retry uses all channels.
                 if *outcome == Outcome::Later && *best == Outcome::Later {
                     waiting.retain(|waiting| waiting.user != recipient.user);
                 }
             }
             for gone in notified.gone {
-                tracing::debug!(subscription = ?gone, "a browser is notified no more");
+                tracing::debug!(subscription = ?gone, "expired push subscription removed");
                 store::delete_gone(&inner.db, gone.user, gone.id, &gone.keys).await?;
             }
         }
@@ -175,7 +174,7 @@ impl Notifications {
         Ok(later.len())
     }
 
-    /// Those of the fans who may be disturbed now, and whom any way leads to.
+    /// Returns the fans who are outside their quiet hours and reached by at least one channel.
     async fn recipients(&self, fans: &[Fan], now: OffsetDateTime) -> sqlx::Result<Vec<Recipient>> {
         let awake = fans.iter().filter(|fan| {
             let hours = quiet(fan.quiet_from, fan.quiet_until, fan.time_zone.as_deref());

@@ -1,6 +1,6 @@
-//! What app backends are told as it happens: matches that change and end, scores that are done, people who register. An
-//! endpoint is an address with a secret; each message to it is signed, sent until it is taken or a day is over, and
-//! always has the same id.
+//! Webhooks notify app backends of changed and finished matches, updated scores, and registered or deleted users. An
+//! endpoint is a URL with a secret. Each message is signed, and retried with the same id until it is accepted or about
+//! a day has passed.
 
 pub mod rules;
 pub mod service;

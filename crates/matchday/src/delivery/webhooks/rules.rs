@@ -1,4 +1,4 @@
-//! What is told of a fact, and what an answer means.
+//! Message bodies, and the interpretation of responses; no I/O.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -21,38 +21,38 @@ use crate::{
     },
 };
 
-/// Nobody is made to wait longer, whatever an endpoint asks for.
+/// Upper bound for a pause, even if `Retry-After` requests more.
 const LONGEST_PAUSE: Duration = Duration::from_hours(24);
 
-/// What a message is about.
+/// Type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
-    /// A match is in another state.
+    /// The status of a match changed.
     #[serde(rename = "event.status_changed")]
     StatusChanged,
-    /// A match has a result, another one, or none any more.
+    /// A match has a new, corrected or withdrawn result.
     #[serde(rename = "event.result")]
     Result,
-    /// A result is in all scores.
+    /// Scoring of a result is complete.
     #[serde(rename = "scores.updated")]
     ScoresUpdated,
-    /// Somebody has an account.
+    /// A user registered an account.
     #[serde(rename = "user.registered")]
     UserRegistered,
-    /// Somebody has deleted their account.
+    /// A user deleted their account.
     #[serde(rename = "user.deleted")]
     UserDeleted,
-    /// Nothing: an operator tries an endpoint out.
+    /// An operator tests an endpoint.
     #[serde(rename = "webhook.test")]
     Test,
 }
 
 impl Kind {
-    /// All that an endpoint can want.
+    /// All types that an endpoint can subscribe to.
     pub const ALL: [Self; 5] =
         [Self::StatusChanged, Self::Result, Self::ScoresUpdated, Self::UserRegistered, Self::UserDeleted];
 
-    /// What it is called.
+    /// Name in messages and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::StatusChanged => "event.status_changed",
@@ -71,9 +71,9 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A name that is none of an endpoint's types.
+/// Error for a name that is not a message type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it must be one of event.status_changed, event.result, scores.updated, user.registered and user.deleted")]
+#[error("must be one of event.status_changed, event.result, scores.updated, user.registered and user.deleted")]
 pub struct UnknownKind;
 
 impl FromStr for Kind {
@@ -84,7 +84,7 @@ impl FromStr for Kind {
     }
 }
 
-/// A match as receivers see it.
+/// Match data in messages.
 #[derive(Serialize)]
 struct MatchData {
     event_id: MatchId,
@@ -133,15 +133,16 @@ impl From<MatchFact> for MatchData {
     }
 }
 
-/// The facts that something may have to be told of: one, and the others.
+/// Subjects of facts that may cause a message: the first one, then the others, as `WorkSpec` expects them.
 pub const FACTS: (&str, &[&str]) = (CHANGED, &[RESULT, UPDATED, REGISTERED, DELETED]);
 
-/// What is told of a fact; `None` where nobody needs to hear of it.
+/// Returns the message about a fact; `None` if the fact causes none.
 pub fn announce(subject: &str, payload: &[u8]) -> serde_json::Result<Option<(Kind, Value)>> {
     Ok(match subject {
         CHANGED => {
             let fact: MatchFact = serde_json::from_slice(payload)?;
-            // Each of the eight states shows in `status_detail`. A moved kick-off alone, or a goal, is no other state.
+            // Compare all eight states, because the message includes `status_detail`. A goal or a moved kick-off alone
+            // causes no message.
             let changed = fact.before.is_some_and(|before| before.status != fact.now.status);
             if changed { Some((Kind::StatusChanged, serde_json::to_value(MatchData::from(fact))?)) } else { None }
         }
@@ -165,12 +166,12 @@ pub fn announce(subject: &str, payload: &[u8]) -> serde_json::Result<Option<(Kin
     })
 }
 
-/// What a message is known by, made of its fact's id: the same for every endpoint, every attempt and every replay.
+/// Derives the message id from the id of the fact. It is the same for every endpoint, attempt and replay.
 pub fn message_id(fact_id: &str) -> String {
     format!("msg_{fact_id}")
 }
 
-/// The body of a message.
+/// Returns the JSON body of a message.
 pub fn body(kind: Kind, happened_at: OffsetDateTime, data: &Value) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Body<'a> {
@@ -183,21 +184,21 @@ pub fn body(kind: Kind, happened_at: OffsetDateTime, data: &Value) -> serde_json
     serde_json::to_string(&Body { kind, timestamp: happened_at, data })
 }
 
-/// What an answer means.
+/// Interpretation of a response to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The message was taken.
+    /// The message was accepted.
     Taken,
-    /// The endpoint wants nothing any more.
+    /// The endpoint accepts no more messages.
     Gone,
-    /// Not now; `Retry-After` counts.
+    /// Not accepted now. The retry respects `Retry-After`.
     Busy,
-    /// Not taken.
     Refused,
 }
 
 impl Verdict {
-    /// What this status means. A redirect is none: whoever moved tells the operator.
+    /// Interprets a status. Redirects are not followed; the owner of the endpoint must give the new URL to the
+    /// operator.
     pub fn of(status: StatusCode) -> Self {
         match status {
             status if status.is_success() => Self::Taken,
@@ -207,7 +208,7 @@ impl Verdict {
         }
     }
 
-    /// In one word, for metrics.
+    /// Value of the `outcome` label in metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::Taken => "taken",
@@ -218,8 +219,8 @@ impl Verdict {
     }
 }
 
-/// How long to wait after the first, second, … attempt failed. Who asks for more than is usual gets it; who asks for less
-/// does not, or all attempts would be used up in no time.
+/// Returns the pause after a failed attempt, counted from 1. An endpoint can request a longer pause, but not a shorter
+/// one, which would use up all attempts quickly.
 pub fn pause_after(attempt: u64, pauses: &[Duration], asked: Option<Duration>) -> Duration {
     let at = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
     let usual = pauses.get(at).or(pauses.last()).copied().unwrap_or_default();
@@ -246,8 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn another_state_is_told_and_other_changes_are_not() {
-        let (kind, data) = announce(CHANGED, &fact("suspended", Some("live"))).expect("read").expect("told");
+    fn only_status_changes_cause_a_message() {
+        let (kind, data) = announce(CHANGED, &fact("suspended", Some("live"))).expect("read").expect("a message");
         assert_eq!(kind, Kind::StatusChanged);
         assert_eq!(
             data,
@@ -267,25 +268,25 @@ mod tests {
             "a new match"
         );
         assert_eq!(announce("fact.session.revoked", b"{}").expect("read"), None);
-        let (kind, data) = announce(RESULT, &fact("finished", None)).expect("read").expect("told");
+        let (kind, data) = announce(RESULT, &fact("finished", None)).expect("read").expect("a message");
         assert_eq!((kind, &data["before"]), (Kind::Result, &Value::Null));
-        assert!(announce(CHANGED, b"no JSON").is_err());
+        assert!(announce(CHANGED, b"not JSON").is_err());
         assert!(announce(RESULT, b"{}").is_err());
     }
 
     #[test]
-    fn kinds_read_as_they_are_called() {
+    fn message_types_round_trip() {
         for kind in Kind::ALL {
             assert_eq!(kind.name().parse(), Ok(kind));
             assert_eq!(serde_json::to_value(kind).expect("JSON"), kind.name());
             assert!(UnknownKind.to_string().contains(kind.name()), "{kind}");
         }
-        assert_eq!("webhook.test".parse::<Kind>(), Err(UnknownKind), "nobody can want only that");
+        assert_eq!("webhook.test".parse::<Kind>(), Err(UnknownKind), "endpoints cannot subscribe to it");
         assert_eq!(serde_json::to_value(Kind::Test).expect("JSON"), Kind::Test.name());
     }
 
     #[test]
-    fn a_body_says_what_when_and_which() {
+    fn body_has_type_timestamp_and_data() {
         let body = body(Kind::ScoresUpdated, datetime!(2026-11-20 15:00:00.5 UTC), &json!({"event_id": 7}));
         assert_eq!(
             body.expect("JSON"),
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_mean_what_they_say() {
+    fn response_status_maps_to_verdict() {
         for (status, verdict) in [
             (200, Verdict::Taken),
             (204, Verdict::Taken),
@@ -312,7 +313,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pauses_are_at_least_the_usual_ones_and_at_most_a_day(attempt in 0_u64..50, asked in proptest::option::of(0_u64..1_000_000)) {
+        fn requested_pause_is_bounded(attempt in 0_u64..50, asked in proptest::option::of(0_u64..1_000_000)) {
             let pauses = [5, 30, 120].map(Duration::from_secs);
             let pause = pause_after(attempt, &pauses, asked.map(Duration::from_secs));
             let usual = pauses[usize::try_from(attempt.max(1) - 1).expect("small").min(2)];
@@ -324,7 +325,10 @@ mod tests {
         }
 
         #[test]
-        fn nothing_in_a_fact_makes_it_panic(subject in proptest::sample::select([&[FACTS.0], FACTS.1].concat()), payload in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn announce_never_panics_on_any_payload(
+            subject in proptest::sample::select([&[FACTS.0], FACTS.1].concat()),
+            payload in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
             let _ = announce(subject, &payload);
         }
     }

@@ -1,4 +1,4 @@
-//! Endpoints, and what an operator does about them. What workers do is in `work.rs`.
+//! Endpoints and dead letters, as operators manage them. `work.rs` has the background work.
 
 use std::{
     sync::Arc,
@@ -8,7 +8,7 @@ use std::{
 use platform::{
     Core,
     clock::Clock,
-    encryption::{Sealed, SecretCipher},
+    encryption::{Encrypted, SecretCipher},
     outbound_http::{AddressFault, Answer, OutboundHttp, PostError, Reach},
     random::{self, Random},
     standard_webhooks::SigningSecret,
@@ -28,13 +28,13 @@ use super::{
 };
 use crate::identity::operators::{
     Operator,
-    service::{Deed, Operators},
+    service::{Action, Operators},
 };
 
-/// Where messages wait for their endpoint, whose id follows.
+/// Work subject of queued messages, followed by the id of the endpoint.
 pub const DELIVER: &str = "work.webhook.deliver";
 
-/// The webhooks.
+/// Webhook endpoints and their messages. Cheap to clone.
 #[derive(Clone)]
 pub struct Webhooks {
     pub(super) inner: Arc<Inner>,
@@ -43,126 +43,116 @@ pub struct Webhooks {
 pub(super) struct Inner {
     pub(super) db: PgPool,
     pub(super) streams: Streams,
-    pub(super) outward: OutboundHttp,
+    pub(super) http_client: OutboundHttp,
     pub(super) config: Settings,
     pub(super) clock: Arc<dyn Clock>,
     sealer: SecretCipher,
     random: Arc<dyn Random>,
 }
 
-/// Where messages are sent.
+/// A receiver of messages.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// What operators call it.
+    /// Id that operators use.
     pub id: EndpointId,
-    /// Its address.
     pub url: Url,
-    /// What messages to it are signed with.
+    /// Secret that signs messages to the endpoint.
     pub secret: SigningSecret,
-    /// What it wants to be told of; empty is everything.
+    /// Subscribed types; empty for all types.
     pub types: Vec<Kind>,
-    /// Since when it is there.
     pub created_at: OffsetDateTime,
-    /// Since when it wants nothing any more.
+    /// Time of the 410 response that disabled the endpoint.
     pub disabled_at: Option<OffsetDateTime>,
 }
 
 impl Endpoint {
-    /// Whether it is to be told of this.
+    /// Returns true if the endpoint is enabled and subscribed to this type.
     pub fn wants(&self, kind: Kind) -> bool {
         self.disabled_at.is_none() && (self.types.is_empty() || self.types.contains(&kind))
     }
 }
 
-/// A message on its way to one endpoint.
+/// A queued message to one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
-    /// To whom.
     pub endpoint_id: EndpointId,
-    /// The same whenever the message is sent.
+    /// The same for every attempt.
     pub message_id: String,
-    /// What it is about.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// What is sent, to the letter: each attempt has the same.
+    /// Exact body, identical in each attempt.
     pub body: String,
 }
 
 /// A message that was given up.
 #[derive(Clone, Debug)]
 pub struct DeadMessage {
-    /// The message; `None` where it cannot be read.
+    /// `None` if the message cannot be parsed.
     pub item: Option<Item>,
-    /// Where it lies, and why.
+    /// The dead letter with its reason.
     pub letter: DeadLetter,
-    /// For how long.
+    /// Time since the message was given up.
     pub age: time::Duration,
 }
 
-/// Which dead messages are meant.
+/// Selection of dead letters.
 #[derive(Clone, Debug)]
 pub enum Dead {
-    /// All of them.
     All,
-    /// Those of an endpoint.
+    /// All dead letters of an endpoint.
     Of(EndpointId),
-    /// These.
+    /// Dead letters with these sequence numbers.
     These(Vec<u64>),
 }
 
-/// Why something was not done.
+/// Error from a webhook operation.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// The address cannot be posted to.
-    #[error("the address cannot be used: {0}")]
+    /// The URL is not allowed.
+    #[error("the URL cannot be used: {0}")]
     Address(#[from] AddressFault),
-    /// There is no such endpoint.
-    #[error("there is no endpoint {0}: `matchday webhooks list` lists them")]
+    #[error("endpoint {0} does not exist: `matchday webhooks list` lists all")]
     NoSuchEndpoint(EndpointId),
-    /// There is no such dead letter.
-    #[error("there is no dead letter {0} of a webhook: `matchday webhooks dead` lists them")]
+    #[error("webhook dead letter {0} does not exist: `matchday webhooks dead` lists all")]
     NoSuchLetter(u64),
-    /// Nothing to store secrets under.
-    #[error("webhooks.keys is not set: secrets could not be stored")]
+    /// No key is configured to encrypt secrets.
+    #[error("webhooks.keys is not set: secrets cannot be stored")]
     NoKey,
-    /// It was sealed under a key that is not there, or somebody changed it.
-    #[error("the secret of endpoint {0} cannot be opened: webhooks.keys lacks the key it was stored under")]
+    /// The secret was encrypted with a key that is not configured, or it was modified.
+    #[error("the secret of endpoint {0} cannot be decrypted: webhooks.keys lacks the key that encrypted it")]
     Unreadable(EndpointId),
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// NATS failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// A message could not be written.
+    /// A message could not be serialised.
     #[error(transparent)]
     Message(#[from] serde_json::Error),
 }
 
 impl Webhooks {
-    /// Webhooks to endpoints in this database.
     pub fn new(core: &Core, streams: Streams, settings: &Settings) -> reqwest::Result<Self> {
         let Core { db, clock, random, env, .. } = core.clone();
-        let outward = OutboundHttp::new(Reach::of(env), settings.timeout)?;
+        let http_client = OutboundHttp::new(Reach::of(env), settings.timeout)?;
         let (sealer, config) = (SecretCipher::new(&settings.keys), settings.clone());
-        Ok(Self { inner: Arc::new(Inner { db, streams, outward, config, clock, sealer, random }) })
+        Ok(Self { inner: Arc::new(Inner { db, streams, http_client, config, clock, sealer, random }) })
     }
 
-    /// Makes an endpoint that is told of these types, or of everything. Its secret is shown to whoever makes it, and to
-    /// nobody ever after.
+    /// Adds an endpoint for these types, or for all types if there are none. This is the only time that its secret is
+    /// shown.
     pub async fn add(&self, url: &Url, types: &[Kind]) -> Result<(EndpointId, SigningSecret), WebhookError> {
         let inner = &*self.inner;
-        inner.outward.reach().check(url)?;
+        inner.http_client.reach().check(url)?;
         let secret = SigningSecret::make(&*inner.random);
         let sealed = inner.sealer.seal(&*inner.random, url.as_str(), secret.expose().as_bytes());
         let sealed = sealed.ok_or(WebhookError::NoKey)?;
         let types: Vec<String> = types.iter().map(ToString::to_string).collect();
         let id = store::insert(&inner.db, url.as_str(), &sealed, &types, inner.clock.now()).await?;
-        tracing::info!(endpoint = id.0, host = url.host_str(), "an endpoint of webhooks was added");
+        tracing::info!(endpoint = id.0, host = url.host_str(), "webhook endpoint added");
         Ok((id, secret))
     }
 
-    /// All endpoints; those whose secret cannot be opened as an error that says so.
+    /// Returns all endpoints. An endpoint whose secret cannot be decrypted is an error in the list.
     pub async fn endpoints(&self) -> sqlx::Result<Vec<Result<Endpoint, WebhookError>>> {
         let rows = store::list(&self.inner.db).await?;
         Ok(rows.into_iter().map(|row| self.open(row)).collect())
@@ -174,7 +164,7 @@ impl Webhooks {
     }
 
     fn open(&self, row: store::Row) -> Result<Endpoint, WebhookError> {
-        let sealed = Sealed { key_version: row.key_version, bytes: row.secret };
+        let sealed = Encrypted { key_version: row.key_version, bytes: row.secret };
         let unreadable = || WebhookError::Unreadable(row.id);
         let opened = self.inner.sealer.open(&row.url, &sealed).ok_or_else(unreadable)?;
         let secret = String::from_utf8(opened).ok().and_then(|text| SigningSecret::parse(&text));
@@ -182,38 +172,38 @@ impl Webhooks {
             id: row.id,
             url: row.url.parse().map_err(|_| AddressFault::NotHttp)?,
             secret: secret.ok_or_else(unreadable)?,
-            // What a later version knows and this one does not, this one cannot tell of.
+            // Types that a later version added are ignored.
             types: row.types.iter().filter_map(|name| name.parse().ok()).collect(),
             created_at: row.created_at,
             disabled_at: row.disabled_at,
         })
     }
 
-    /// Removes an endpoint, with all that waits for it.
+    /// Removes an endpoint and its queued messages.
     pub async fn remove(&self, id: EndpointId) -> Result<(), WebhookError> {
         if !store::delete(&self.inner.db, id).await? {
             return Err(WebhookError::NoSuchEndpoint(id));
         }
-        tracing::info!(endpoint = id.0, "an endpoint of webhooks was removed");
+        tracing::info!(endpoint = id.0, "webhook endpoint removed");
         if let Err(error) = self.tidy().await {
-            tracing::warn!(%error, "what waited for the endpoint is taken away later");
+            tracing::warn!(%error, "messages of the removed endpoint were not discarded; the next cleanup retries");
         }
         Ok(())
     }
 
-    /// Sends to an endpoint again that said it was gone.
+    /// Enables an endpoint that a 410 response disabled.
     pub async fn enable(&self, id: EndpointId) -> Result<(), WebhookError> {
         let found = store::set_disabled(&self.inner.db, id, None).await?;
         if found { Ok(()) } else { Err(WebhookError::NoSuchEndpoint(id)) }
     }
 
-    /// Puts all secrets under the first key; returns how many were under another one.
+    /// Encrypts all secrets with the first key. Returns how many used another key.
     pub async fn reseal(&self) -> Result<usize, WebhookError> {
         let inner = &*self.inner;
         let current = inner.sealer.current().ok_or(WebhookError::NoKey)?;
         let mut resealed = 0;
         for row in store::list(&inner.db).await?.into_iter().filter(|row| row.key_version != current) {
-            let before = Sealed { key_version: row.key_version, bytes: row.secret };
+            let before = Encrypted { key_version: row.key_version, bytes: row.secret };
             let secret = inner.sealer.open(&row.url, &before).ok_or(WebhookError::Unreadable(row.id))?;
             let after = inner.sealer.seal(&*inner.random, &row.url, &secret).ok_or(WebhookError::NoKey)?;
             resealed += usize::from(store::reseal(&inner.db, row.id, &before, &after).await?);
@@ -221,7 +211,7 @@ impl Webhooks {
         Ok(resealed)
     }
 
-    /// Sends a message that says nothing, at once and once; returns what came back, and how long that took.
+    /// Sends a test message once, without queueing. Returns the response and its duration.
     pub async fn test(&self, id: EndpointId) -> Result<(Result<Answer, PostError>, Duration), WebhookError> {
         let inner = &*self.inner;
         let endpoint = self.endpoint(id).await?;
@@ -233,7 +223,7 @@ impl Webhooks {
         Ok((answer, began.elapsed()))
     }
 
-    /// The messages that were given up, oldest first.
+    /// Returns the selected dead letters, oldest first.
     pub async fn dead(&self, which: &Dead) -> Result<Vec<DeadMessage>, WebhookError> {
         let streams = &self.inner.streams;
         let letters = match which {
@@ -258,8 +248,8 @@ impl Webhooks {
         Ok(letters.into_iter().map(message).collect())
     }
 
-    /// Sends messages again that were given up, with the ids that they had; returns how many. What is for an endpoint that
-    /// was removed stays where it is.
+    /// Requeues dead letters with their original message ids. Returns how many. Messages of removed endpoints stay dead
+    /// letters.
     pub async fn replay(&self, which: &Dead) -> Result<usize, WebhookError> {
         let known: Vec<EndpointId> = store::list(&self.inner.db).await?.into_iter().map(|row| row.id).collect();
         let mut replayed = 0;
@@ -269,12 +259,12 @@ impl Webhooks {
             };
             self.inner.streams.revive(&letter).await?;
             replayed += 1;
-            tracing::info!(endpoint = endpoint.0, sequence = letter.sequence, "a dead letter is sent again");
+            tracing::info!(endpoint = endpoint.0, sequence = letter.sequence, "dead letter requeued");
         }
         Ok(replayed)
     }
 
-    /// The same for an operator, of whom it is recorded.
+    /// Like [`Self::replay`], on behalf of an operator. Records an operator action.
     pub async fn replay_by(
         &self,
         operators: &Operators,
@@ -286,14 +276,15 @@ impl Webhooks {
             Dead::Of(endpoint) => (format!("endpoint:{endpoint}"), json!({})),
             Dead::These(sequences) => ("webhooks".to_owned(), json!({"letters": sequences})),
         };
-        let deed = Deed::new("webhook.replay", target).with(details);
-        operators.witness(operator, deed, self.replay(which), |replayed| json!({"replayed": replayed})).await
+        let action = Action::new("webhook.replay", target).with(details);
+        operators.record_around(operator, action, self.replay(which), |replayed| json!({"replayed": replayed})).await
     }
 
-    /// Takes away what waits for endpoints that are not there any more, and those who would send it.
+    /// Discards the queued messages and the consumers of removed endpoints.
     pub async fn tidy(&self) -> Result<(), WebhookError> {
         let streams = &self.inner.streams;
-        // First what waits and then who is there: whatever waits for somebody who is not there was for one who was removed.
+        // List the queue before the endpoints. In the other order, an endpoint added in between would be treated as
+        // removed.
         let waiting = streams.waiting(Stream::Work, &format!("{DELIVER}.*")).await?;
         let consumers = streams.consumers(Stream::Work).await?;
         let known: Vec<EndpointId> = store::list(&self.inner.db).await?.into_iter().map(|row| row.id).collect();
@@ -311,19 +302,19 @@ impl Webhooks {
         Ok(())
     }
 
-    /// Sends a message, once.
+    /// Sends a message without retries.
     pub(super) async fn post(&self, endpoint: &Endpoint, message_id: &str, body: String) -> Result<Answer, PostError> {
         let headers = endpoint.secret.headers(message_id, self.inner.clock.now(), body.as_bytes());
-        self.inner.outward.post(&endpoint.url, headers, body).await
+        self.inner.http_client.post(&endpoint.url, headers, body).await
     }
 }
 
-/// Where messages to an endpoint wait.
+/// Returns the subject on which messages to an endpoint are queued.
 pub(super) fn subject_of(endpoint: EndpointId) -> String {
     format!("{DELIVER}.{endpoint}")
 }
 
-/// For whom messages are that wait here.
+/// Returns the endpoint whose messages are queued on a subject.
 pub(crate) fn endpoint_of(subject: &str) -> Option<EndpointId> {
     subject.strip_prefix(DELIVER)?.strip_prefix('.')?.parse().ok()
 }

@@ -1,5 +1,3 @@
-//! Settings of webhooks.
-
 use std::time::Duration;
 
 use platform::{
@@ -8,27 +6,28 @@ use platform::{
 };
 
 section! {
-    /// What app backends are told: see docs/webhooks.md.
+    /// Webhooks to app backends; see docs/webhooks.md.
     webhooks: Settings {
-        /// What the endpoints' secrets are stored under: `version:64 hexadecimal digits`. The first key seals new ones, all
-        /// of them open what was sealed. To change it, put a new one with another version in front, and run
-        /// `matchday webhooks reseal`; then the old one can go. Empty: no endpoint can be added.
+        /// Keys that encrypt the stored secrets of endpoints: `version:64 hexadecimal digits`. The first key encrypts
+        /// new secrets; all keys decrypt existing ones. To rotate, put a key with a new version in front, run `matchday
+        /// webhooks reseal`, then remove the old key. Empty: no endpoint can be added.
         keys: Vec<CodeKey> = "",
-        /// How long an endpoint may take to answer.
+        /// Maximum time for a response of an endpoint.
         timeout: Duration = "10s",
-        /// How many messages this process sends to one endpoint at once.
+        /// Number of messages that this process sends to one endpoint concurrently.
         at_once: usize = "4",
-        /// The pauses after which a message is sent again that was not taken. After the last try it is set aside.
+        /// Pauses before each retry of a message that was not accepted. After the last attempt it becomes a dead
+        /// letter.
         pauses: Vec<Duration> = "5s,30s,2m,10m,30m,1h,2h,4h,8h,8h",
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
+    /// Conditions across settings, each with the message to report if it does not hold.
     pub fn conditions(&self) -> Conditions {
         [
-            (has_each_version_once(&self.keys), "webhooks.keys has a version twice: give each key its own"),
-            (self.at_once > 0, "webhooks.at_once is 0: no webhook could ever be sent"),
+            (has_each_version_once(&self.keys), "webhooks.keys has a version twice: give each key a unique version"),
+            (self.at_once > 0, "webhooks.at_once is 0: no webhook would ever be sent"),
             (!self.timeout.is_zero(), "webhooks.timeout is 0: every webhook would fail"),
         ]
         .map(|(holds, fault)| (holds, fault.to_owned()))

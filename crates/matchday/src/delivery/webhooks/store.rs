@@ -1,11 +1,11 @@
-//! The SQL of webhooks.
+//! SQL queries for webhooks.
 
-use platform::encryption::Sealed;
+use platform::encryption::Encrypted;
 use sqlx::PgExecutor;
 use time::OffsetDateTime;
 use web::ids::EndpointId;
 
-/// An endpoint as it is stored.
+/// Database row of an endpoint.
 pub(super) struct Row {
     pub(super) id: EndpointId,
     pub(super) url: String,
@@ -29,7 +29,7 @@ pub(super) async fn list(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<Row>
 pub(super) async fn insert(
     executor: impl PgExecutor<'_>,
     url: &str,
-    secret: &Sealed,
+    secret: &Encrypted,
     types: &[String],
     now: OffsetDateTime,
 ) -> sqlx::Result<EndpointId> {
@@ -51,7 +51,7 @@ pub(super) async fn delete(executor: impl PgExecutor<'_>, id: EndpointId) -> sql
     Ok(deleted.rows_affected() > 0)
 }
 
-/// Disables an endpoint, or enables it again; returns whether there is such a one. Who was disabled stays so since then.
+/// Disables or enables an endpoint. Returns whether it exists. Disabling again keeps the first time.
 pub(super) async fn set_disabled(
     executor: impl PgExecutor<'_>,
     id: EndpointId,
@@ -69,12 +69,12 @@ pub(super) async fn set_disabled(
     Ok(set.rows_affected() > 0)
 }
 
-/// Puts the same secret there under another key, unless somebody else did.
+/// Replaces the encrypted secret, unless it has changed since it was read.
 pub(super) async fn reseal(
     executor: impl PgExecutor<'_>,
     id: EndpointId,
-    before: &Sealed,
-    after: &Sealed,
+    before: &Encrypted,
+    after: &Encrypted,
 ) -> sqlx::Result<bool> {
     let resealed = sqlx::query!(
         "update webhook_endpoints set secret = $3, key_version = $4 where id = $1 and secret = $2",

@@ -33,10 +33,10 @@ use crate::{
 
 const KEY: &str = "1:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
-/// Settings with which a message is given up after three tries in no time.
+/// Settings that give up a message after three quick attempts.
 const HASTY: [(&str, &str); 2] = [("MATCHDAY_WEBHOOKS__KEYS", KEY), ("MATCHDAY_WEBHOOKS__PAUSES", "30ms,30ms")];
 
-/// Runs a test with streams of its own and nobody at work.
+/// Runs a test with separate streams and without workers.
 async fn with_streams(changes: &[(&str, &str)], test: impl AsyncFnOnce(&TestApp)) {
     TestApp::run_with(changes, async |app| {
         app.app.streams.ensure().await.expect("streams");
@@ -46,7 +46,7 @@ async fn with_streams(changes: &[(&str, &str)], test: impl AsyncFnOnce(&TestApp)
     .await;
 }
 
-/// Runs the relay and those who do the work of webhooks while something happens.
+/// Runs the relay and the webhook workers while `meanwhile` runs.
 async fn working(app: &TestApp, meanwhile: impl AsyncFnOnce()) {
     let (closing, tasks) = (CancellationToken::new(), TaskTracker::new());
     let (db, streams, clock) = (app.app.core.db.clone(), app.app.streams.clone(), app.app.core.clock.clone());
@@ -73,8 +73,8 @@ async fn add(app: &TestApp, receiver: &Receiver, types: &[Kind]) -> (EndpointId,
     app.app.webhooks.add(&receiver.url, types).await.expect("added")
 }
 
-/// Tells that all scores have a result.
-async fn tell_scores(app: &TestApp, event_id: i64) {
+/// Publishes the fact that scoring of a match is complete.
+async fn publish_scores(app: &TestApp, event_id: i64) {
     let mut tx = app.app.core.db.begin().await.expect("begun");
     let fact = json!({"event_id": event_id, "result_revision": 1});
     let message = Message::new(UPDATED, format!("event:{event_id}"), &fact).expect("JSON");
@@ -82,7 +82,7 @@ async fn tell_scores(app: &TestApp, event_id: i64) {
     tx.commit().await.expect("committed");
 }
 
-/// What the specification says a receiver does, in the test's own words.
+/// Verifies a signature as the specification requires of a receiver, independently of our code.
 fn verify(secret: &SigningSecret, received: &Received) {
     let key = STANDARD.decode(secret.expose().trim_start_matches("whsec_")).expect("base64");
     let mut mac = Hmac::<Sha256>::new_from_slice(&key).expect("a key");
@@ -111,7 +111,7 @@ fn ids(received: &[Received]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn what_happens_is_told_to_whoever_wants_it_and_signed() {
+async fn subscribed_endpoints_get_signed_messages() {
     with_streams(&HASTY, async |app| {
         let (all, some) =
             (Receiver::start(|_, _| Reply::status(204)).await, Receiver::start(|_, _| Reply::status(200)).await);
@@ -125,8 +125,8 @@ async fn what_happens_is_told_to_whoever_wants_it_and_signed() {
             fixtures.write(&[fixtures.a_match("m").at("live", 0, 0).json()]).await;
             fixtures.write(&[fixtures.a_match("m").at("live", 1, 0).json()]).await;
             fixtures.write(&[fixtures.a_match("m").at("finished", 2, 1).json()]).await;
-            tell_scores(app, event).await;
-            eventually("everything is told", async || all.seen().len() >= 5 && some.seen().len() >= 2).await;
+            publish_scores(app, event).await;
+            eventually("all messages arrive", async || all.seen().len() >= 5 && some.seen().len() >= 2).await;
             let (all, some) = (all.seen(), some.seen());
             assert_eq!(
                 types(&all),
@@ -139,16 +139,16 @@ async fn what_happens_is_told_to_whoever_wants_it_and_signed() {
                 verify(secret, received);
             }
             let of_type = |of: &[Received], kind: &str| {
-                of.iter().find(|received| received.json()["type"] == kind).expect("told").clone()
+                of.iter().find(|received| received.json()["type"] == kind).expect("received").clone()
             };
             let result = of_type(&all, "event.result");
             assert_eq!(result.header("content-type"), "application/json");
-            assert_eq!(result.header("webhook-timestamp"), "1795186800", "by the clock that was handed in");
+            assert_eq!(result.header("webhook-timestamp"), "1795186800", "by the injected clock");
             let again = of_type(&some, "event.result");
             assert_eq!(
                 (result.header("webhook-id"), &result.body),
                 (again.header("webhook-id"), &again.body),
-                "a message is the same for everybody"
+                "a message is the same for every endpoint"
             );
             let data = result.json()["data"].clone();
             assert_eq!((&data["event_id"], &data["status_detail"]), (&json!(event), &json!("finished")));
@@ -164,7 +164,7 @@ async fn what_happens_is_told_to_whoever_wants_it_and_signed() {
             );
             assert!(!registered.to_string().contains("4155550100"), "never the phone");
             let ids: std::collections::BTreeSet<&str> = all.iter().map(|one| one.header("webhook-id")).collect();
-            assert_eq!(ids.len(), all.len(), "each its own id");
+            assert_eq!(ids.len(), all.len(), "every message has a unique id");
         })
         .await;
     })
@@ -172,14 +172,14 @@ async fn what_happens_is_told_to_whoever_wants_it_and_signed() {
 }
 
 #[tokio::test]
-async fn what_was_not_taken_is_sent_again_under_the_same_id() {
+async fn retried_message_keeps_its_id() {
     with_streams(&HASTY, async |app| {
         let receiver = Receiver::start(|before, _| Reply::status(if before < 2 { 500 } else { 200 })).await;
         let (_, secret) = add(app, &receiver, &[]).await;
         working(app, async || {
-            tell_scores(app, 7).await;
+            publish_scores(app, 7).await;
             let work = async || app.app.streams.replay(Stream::Work).await.expect("read");
-            eventually("it is taken", async || receiver.seen().len() == 3 && work().await.is_empty()).await;
+            eventually("the message is accepted", async || receiver.seen().len() == 3 && work().await.is_empty()).await;
             let seen = receiver.seen();
             assert!(ids(&seen).iter().all(|id| *id == seen[0].header("webhook-id")), "{:?}", ids(&seen));
             assert!(seen.iter().all(|received| received.body == seen[0].body));
@@ -194,7 +194,7 @@ async fn what_was_not_taken_is_sent_again_under_the_same_id() {
 }
 
 #[tokio::test]
-async fn whoever_is_busy_is_left_alone_for_as_long_as_it_says() {
+async fn busy_endpoint_is_retried_after_requested_pause() {
     for status in [429, 503] {
         with_streams(&HASTY, async |app| {
             let receiver = Receiver::start(move |before, _| match before {
@@ -204,8 +204,8 @@ async fn whoever_is_busy_is_left_alone_for_as_long_as_it_says() {
             .await;
             add(app, &receiver, &[]).await;
             working(app, async || {
-                tell_scores(app, 7).await;
-                eventually("it is taken", async || receiver.seen().len() == 2).await;
+                publish_scores(app, 7).await;
+                eventually("the message is accepted", async || receiver.seen().len() == 2).await;
                 let [first, second] = [0, 1].map(|at| receiver.seen()[at].at);
                 assert!(second - first >= Duration::from_secs(1), "{status}: {:?}", second - first);
             })
@@ -216,7 +216,7 @@ async fn whoever_is_busy_is_left_alone_for_as_long_as_it_says() {
 }
 
 #[tokio::test]
-async fn what_is_given_up_is_listed_and_sent_again_under_the_same_id() {
+async fn dead_letter_is_listed_and_replayed_with_same_id() {
     with_streams(&HASTY, async |app| {
         let well = Arc::new(AtomicBool::new(false));
         let is_well = Arc::clone(&well);
@@ -225,8 +225,8 @@ async fn what_is_given_up_is_listed_and_sent_again_under_the_same_id() {
         let (endpoint, _) = add(app, &receiver, &[]).await;
         let webhooks = &app.app.webhooks;
         working(app, async || {
-            tell_scores(app, 7).await;
-            tell_scores(app, 8).await;
+            publish_scores(app, 7).await;
+            publish_scores(app, 8).await;
             let dead = async |which: &Dead| webhooks.dead(which).await.expect("read");
             eventually("both are given up", async || dead(&Dead::All).await.len() == 2).await;
             assert_eq!(receiver.seen().len(), 6, "three attempts each");
@@ -234,7 +234,7 @@ async fn what_is_given_up_is_listed_and_sent_again_under_the_same_id() {
             assert_eq!(letters.len(), 2);
             assert!(dead(&Dead::Of(EndpointId(99))).await.is_empty());
             for letter in &letters {
-                assert_eq!(letter.letter.reason, "answered 502");
+                assert_eq!(letter.letter.reason, "responded with 502");
                 let item = letter.item.as_ref().expect("readable");
                 assert_eq!((item.endpoint_id, item.kind), (endpoint, Kind::ScoresUpdated));
             }
@@ -243,14 +243,14 @@ async fn what_is_given_up_is_listed_and_sent_again_under_the_same_id() {
             well.store(true, Ordering::SeqCst);
             let first = &letters[0];
             assert_eq!(webhooks.replay(&Dead::These(vec![first.letter.sequence])).await.expect("replayed"), 1);
-            eventually("one is taken", async || receiver.seen().len() == 7).await;
+            eventually("one message is accepted", async || receiver.seen().len() == 7).await;
             let replayed = receiver.seen()[6].clone();
             let id = &first.item.as_ref().expect("readable").message_id;
-            assert_eq!(replayed.header("webhook-id"), id, "the id that it had");
+            assert_eq!(replayed.header("webhook-id"), id, "the original id");
             assert!(receiver.seen()[..6].iter().any(|before| before.body == replayed.body));
             assert_eq!(dead(&Dead::All).await.len(), 1);
             assert_eq!(webhooks.replay(&Dead::All).await.expect("replayed"), 1);
-            eventually("the other is taken", async || receiver.seen().len() == 8).await;
+            eventually("the other message is accepted", async || receiver.seen().len() == 8).await;
             assert!(dead(&Dead::All).await.is_empty());
             assert_eq!(webhooks.replay(&Dead::Of(endpoint)).await.expect("replayed"), 0);
         })
@@ -260,7 +260,7 @@ async fn what_is_given_up_is_listed_and_sent_again_under_the_same_id() {
 }
 
 #[tokio::test]
-async fn whoever_is_gone_is_told_nothing_more_until_it_is_enabled() {
+async fn gone_endpoint_gets_no_messages_until_enabled() {
     with_streams(&HASTY, async |app| {
         let well = Arc::new(AtomicBool::new(false));
         let is_well = Arc::clone(&well);
@@ -271,27 +271,27 @@ async fn whoever_is_gone_is_told_nothing_more_until_it_is_enabled() {
         add(app, &other, &[]).await;
         let webhooks = &app.app.webhooks;
         working(app, async || {
-            tell_scores(app, 7).await;
+            publish_scores(app, 7).await;
             let disabled = async || {
                 let endpoints = webhooks.endpoints().await.expect("read");
                 endpoints.into_iter().filter_map(Result::ok).filter(|one| one.disabled_at.is_some()).count()
             };
-            eventually("it is disabled", async || disabled().await == 1).await;
+            eventually("the endpoint is disabled", async || disabled().await == 1).await;
             let dead = async || webhooks.dead(&Dead::Of(endpoint)).await.expect("read");
-            eventually("the message is kept", async || dead().await.len() == 1).await;
-            tell_scores(app, 8).await;
-            eventually("the other hears", async || other.seen().len() == 2).await;
-            assert_eq!(gone.seen().len(), 1, "and was not tried again");
-            // What is sent again meanwhile comes back.
+            eventually("the message is a dead letter", async || dead().await.len() == 1).await;
+            publish_scores(app, 8).await;
+            eventually("the other endpoint receives both", async || other.seen().len() == 2).await;
+            assert_eq!(gone.seen().len(), 1, "no request after the 410");
+            // A message replayed while the endpoint is disabled becomes a dead letter again.
             assert_eq!(webhooks.replay(&Dead::Of(endpoint)).await.expect("replayed"), 1);
-            eventually("it is kept again", async || {
+            eventually("the message is a dead letter again", async || {
                 dead().await.first().is_some_and(|dead| dead.letter.reason == "the endpoint is disabled")
             })
             .await;
             well.store(true, Ordering::SeqCst);
             webhooks.enable(endpoint).await.expect("enabled");
             assert_eq!(webhooks.replay(&Dead::Of(endpoint)).await.expect("replayed"), 1);
-            eventually("it has what it missed", async || gone.seen().len() == 2).await;
+            eventually("the missed message arrives", async || gone.seen().len() == 2).await;
             let seen = gone.seen();
             assert_eq!(seen[0].header("webhook-id"), seen[1].header("webhook-id"));
         })
@@ -306,7 +306,7 @@ fn fact(id: &str) -> Delivery {
 }
 
 #[tokio::test]
-async fn a_fact_that_comes_again_is_told_once() {
+async fn redelivered_fact_is_queued_once() {
     with_streams(&HASTY, async |app| {
         let receiver = Receiver::start(|_, _| Reply::status(200)).await;
         for _ in 0..3 {
@@ -315,10 +315,10 @@ async fn a_fact_that_comes_again_is_told_once() {
         let webhooks = &app.app.webhooks;
         let id = "12-1795186800000000";
         let (first, second) = tokio::join!(webhooks.perform(fact(id)), webhooks.perform(fact(id)));
-        first.expect("told");
-        second.expect("told");
-        webhooks.perform(fact(id)).await.expect("told");
-        webhooks.perform(fact("13-1795186800000001")).await.expect("told");
+        first.expect("queued");
+        second.expect("queued");
+        webhooks.perform(fact(id)).await.expect("queued");
+        webhooks.perform(fact("13-1795186800000001")).await.expect("queued");
         let work = app.app.streams.replay(Stream::Work).await.expect("read");
         assert_eq!(work.len(), 6, "two facts, three endpoints");
         let first: Value = serde_json::from_slice(&work[0].1).expect("JSON");
@@ -333,7 +333,7 @@ async fn a_fact_that_comes_again_is_told_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_endpoint_that_never_answers_holds_nobody_up() {
+async fn unresponsive_endpoint_does_not_delay_others() {
     with_streams(&[("MATCHDAY_WEBHOOKS__KEYS", KEY)], async |app| {
         let (silent, quick) =
             (Receiver::start(|_, _| Reply::never()).await, Receiver::start(|_, _| Reply::status(200)).await);
@@ -342,11 +342,11 @@ async fn an_endpoint_that_never_answers_holds_nobody_up() {
         working(app, async || {
             let began = Instant::now();
             for number in 0..40 {
-                tell_scores(app, number).await;
+                publish_scores(app, number).await;
             }
-            eventually("the other has all", async || quick.seen().len() == 40).await;
-            assert!(began.elapsed() < Duration::from_secs(8), "before the first of them ran into its deadline");
-            assert_eq!(silent.seen().len(), 4, "and no more than so many at once");
+            eventually("the other endpoint receives all", async || quick.seen().len() == 40).await;
+            assert!(began.elapsed() < Duration::from_secs(8), "before the first request timed out");
+            assert_eq!(silent.seen().len(), 4, "at most four concurrent requests");
         })
         .await;
     })
@@ -354,13 +354,13 @@ async fn an_endpoint_that_never_answers_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn a_removed_endpoint_leaves_nothing_behind() {
+async fn removed_endpoint_leaves_no_messages_or_consumers() {
     with_streams(&HASTY, async |app| {
         let receiver = Receiver::start(|_, _| Reply::status(200)).await;
         let webhooks = &app.app.webhooks;
         let (stays, _) = add(app, &receiver, &[]).await;
         let (goes, _) = add(app, &receiver, &[]).await;
-        webhooks.perform(fact("12-1795186800000000")).await.expect("told");
+        webhooks.perform(fact("12-1795186800000000")).await.expect("queued");
         let waiting = async || app.app.streams.waiting(Stream::Work, "work.webhook.deliver.*").await.expect("read");
         assert_eq!(waiting().await.len(), 2);
         webhooks.remove(goes).await.expect("removed");
@@ -374,7 +374,7 @@ async fn a_removed_endpoint_leaves_nothing_behind() {
             consumers
         };
         working(app, async || {
-            eventually("both are served", async || consumers().await.len() == 2).await;
+            eventually("both endpoints have consumers", async || consumers().await.len() == 2).await;
             webhooks.remove(late).await.expect("removed");
         })
         .await;
@@ -385,7 +385,7 @@ async fn a_removed_endpoint_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn secrets_are_sealed_and_only_their_own_key_opens_them() {
+async fn secrets_are_encrypted_with_configured_key() {
     with_streams(&HASTY, async |app| {
         let receiver = Receiver::start(|_, _| Reply::status(200)).await;
         let (id, secret) = add(app, &receiver, &[Kind::Result]).await;
@@ -407,14 +407,14 @@ async fn secrets_are_sealed_and_only_their_own_key_opens_them() {
         };
         let opened = async |webhooks: &Webhooks| webhooks.endpoints().await.expect("read").remove(0).is_ok();
         let new = format!("2:{}", "7f".repeat(32));
-        assert!(!opened(&with_keys(&new)).await, "not under another key");
+        assert!(!opened(&with_keys(&new)).await, "another key cannot decrypt it");
         assert!(matches!(with_keys("").add(&receiver.url, &[]).await, Err(WebhookError::NoKey)));
         let both = with_keys(&format!("{new},{KEY}"));
         assert!(opened(&both).await);
         assert_eq!(both.reseal().await.expect("resealed"), 1);
         assert_eq!(both.reseal().await.expect("resealed"), 0);
-        assert!(opened(&with_keys(&new)).await, "the old key can go");
-        // Whoever may write into the table still cannot have what is signed for one address sent to another.
+        assert!(opened(&with_keys(&new)).await, "the old key is no longer needed");
+        // An attacker with write access to the table cannot redirect signed messages to another URL.
         sqlx::query("update webhook_endpoints set url = 'https://evil.example/' where id = $1")
             .bind(id)
             .execute(&app.app.core.db)
@@ -426,7 +426,7 @@ async fn secrets_are_sealed_and_only_their_own_key_opens_them() {
 }
 
 #[tokio::test]
-async fn outside_development_only_addresses_of_the_internet_are_taken() {
+async fn only_public_urls_are_allowed_outside_development() {
     with_streams(&HASTY, async |app| {
         let config = test_config(&[
             ("MATCHDAY_ENV", "staging"),
@@ -445,24 +445,24 @@ async fn outside_development_only_addresses_of_the_internet_are_taken() {
             let refused = webhooks.add(&url.parse().expect("a URL"), &[]).await;
             assert!(matches!(refused, Err(WebhookError::Address(found)) if found == fault), "{url}: {refused:?}");
         }
-        // One that was there before, or came into the table by another way, is not asked either.
+        // An existing endpoint, or one inserted into the table directly, gets no request either.
         let receiver = Receiver::start(|_, _| Reply::status(200)).await;
         let (id, _) = add(app, &receiver, &[]).await;
-        let (answer, _) = webhooks.test(id).await.expect("tried");
-        assert_eq!(answer.expect_err("refused").label(), "forbidden");
+        let (response, _) = webhooks.test(id).await.expect("sent");
+        assert_eq!(response.expect_err("refused").label(), "forbidden");
         assert!(receiver.seen().is_empty());
     })
     .await;
 }
 
 #[tokio::test]
-async fn an_operator_tries_an_endpoint_out() {
+async fn operator_can_test_an_endpoint() {
     with_streams(&HASTY, async |app| {
         let receiver = Receiver::start(|_, _| Reply::status(418).saying("short and stout")).await;
         let (id, secret) = add(app, &receiver, &[Kind::Result]).await;
-        let (answer, _) = app.app.webhooks.test(id).await.expect("tried");
-        let answer = answer.expect("an answer");
-        assert_eq!((answer.status.as_u16(), answer.body.as_slice()), (418, &b"short and stout"[..]));
+        let (response, _) = app.app.webhooks.test(id).await.expect("sent");
+        let response = response.expect("a response");
+        assert_eq!((response.status.as_u16(), response.body.as_slice()), (418, &b"short and stout"[..]));
         let seen = receiver.seen();
         verify(&secret, &seen[0]);
         assert_eq!(seen[0].json()["type"], "webhook.test");

@@ -1,6 +1,6 @@
-//! What workers do about webhooks. One consumer reads the facts and puts a message on the queue for every endpoint that
-//! wants to hear of them. Each endpoint has a consumer of its own that sends them: one that is slow, or away for hours
-//! with thousands of messages waiting for it, takes nothing from the others.
+//! Background work for webhooks. One consumer reads the facts and queues a message for every subscribed endpoint. Each
+//! endpoint has a separate consumer that sends its messages. A slow endpoint, or an outage of hours with thousands of
+//! waiting messages, therefore does not delay the other endpoints.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -19,44 +19,43 @@ use super::{
     store,
 };
 
-/// How often it is looked which endpoints there are.
-const LOOK: Duration = Duration::from_secs(2);
-/// How many messages to one endpoint may be waiting for another try. Beyond, new ones wait for the old.
+/// Interval at which the list of endpoints is read.
+const REFRESH: Duration = Duration::from_secs(2);
+/// Maximum number of messages to one endpoint that wait for a retry. Beyond it, new messages wait for the old ones.
 const MOST_WAITING: i64 = 100_000;
 
-/// An endpoint that is being sent to.
+/// An endpoint with a running consumer.
 struct Served {
-    /// As it was when last looked at, or when it said that it is gone.
+    /// Latest known state of the endpoint. A 410 response updates it too.
     latest: watch::Sender<Endpoint>,
-    /// Ends the sending.
     stop: CancellationToken,
 }
 
 impl Webhooks {
-    /// The facts that something is told of.
+    /// Returns the specification of the consumer that reads facts.
     pub fn work() -> WorkSpec {
         let (first, also) = FACTS;
         WorkSpec {
             also,
-            // The database may be away for a day, and all of this must be told when it is back.
+            // The database may be down for a day. All messages must still be queued afterwards.
             attempts: 10_000,
             longest_pause: Duration::from_secs(30),
             ..WorkSpec::new("webhooks", Stream::Facts, first)
         }
     }
 
-    /// Puts what is told of a fact on the queue, for every endpoint that wants it. A fact that comes again within minutes
-    /// is dropped by the queue; after that endpoints tell by the message's id.
+    /// Queues the message about a fact for every subscribed endpoint. If a fact is redelivered within minutes, the
+    /// queue drops the duplicates. After that, receivers deduplicate by message id.
     pub async fn perform(&self, fact: Delivery) -> Result<(), Failure> {
-        let told = rules::announce(&fact.subject, &fact.payload).map_err(|error| Failure::GiveUp(error.into()))?;
-        let Some((kind, data)) = told else { return Ok(()) };
+        let message = rules::announce(&fact.subject, &fact.payload).map_err(|error| Failure::GiveUp(error.into()))?;
+        let Some((kind, data)) = message else { return Ok(()) };
         let nameless = || Failure::GiveUp(anyhow::anyhow!("the fact has no id"));
         let fact_id = fact.id.ok_or_else(nameless)?;
         let happened_at = outbox::time_of(&fact_id).ok_or_else(nameless)?;
         let body = rules::body(kind, happened_at, &data).map_err(|error| Failure::GiveUp(error.into()))?;
         let mut sent = Vec::new();
         for endpoint in self.endpoints().await.map_err(Failure::retry)? {
-            // Those that cannot be opened are complained of where they are served.
+            // Unusable endpoints are logged in `serve`.
             let Some(endpoint) = endpoint.ok().filter(|endpoint| endpoint.wants(kind)) else { continue };
             let item =
                 Item { endpoint_id: endpoint.id, message_id: rules::message_id(&fact_id), kind, body: body.clone() };
@@ -72,26 +71,26 @@ impl Webhooks {
         Ok(())
     }
 
-    /// Sends what waits for endpoints until shutdown, looking again and again which there are.
+    /// Delivers queued messages until shutdown, and refreshes the list of endpoints periodically.
     pub async fn deliver(&self, shutdown: CancellationToken) {
         let (mut served, tasks) = (HashMap::new(), TaskTracker::new());
         let mut unreadable = Vec::new();
         while !shutdown.is_cancelled() {
             match self.endpoints().await {
                 Ok(endpoints) => self.serve(endpoints, &mut served, &mut unreadable, &tasks, &shutdown),
-                // What was known is known still.
-                Err(error) => tracing::warn!(%error, "nobody looked which endpoints of webhooks there are"),
+                // The consumers of known endpoints keep running.
+                Err(error) => tracing::warn!(%error, "webhook endpoints could not be read"),
             }
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(REFRESH) => {}
             }
         }
         tasks.close();
         tasks.wait().await;
     }
 
-    /// Begins to send to new endpoints, and ends it for those that are gone.
+    /// Starts consumers of new endpoints, and stops consumers of removed ones.
     fn serve(
         &self,
         endpoints: Vec<Result<Endpoint, WebhookError>>,
@@ -109,7 +108,7 @@ impl Webhooks {
         }
         if faults != *unreadable {
             for fault in &faults {
-                tracing::error!(fault, "an endpoint of webhooks is told nothing; its messages wait");
+                tracing::error!(fault, "webhook endpoint is unusable; it receives no messages");
             }
             *unreadable = faults;
         }
@@ -145,15 +144,15 @@ impl Webhooks {
         WorkSpec {
             at_once: self.inner.config.at_once,
             attempts: self.inner.config.pauses.len() as u64 + 1,
-            // What a process that died was sending is soon sent by another one.
+            // Short: another process must soon resend the messages of a process that died.
             ack_wait: Duration::from_secs(5),
             most_waiting: MOST_WAITING,
             ..WorkSpec::new(format!("webhook_{id}"), Stream::Work, subject_of(id))
         }
     }
 
-    /// Sends a message to its endpoint. It asks the database about disabled endpoints only: when that is away, messages
-    /// are sent all the same, and no attempt is used up for it.
+    /// Sends a message to its endpoint. Reads the database only if the endpoint is disabled, so a database outage does
+    /// not delay messages to enabled endpoints or use up their attempts.
     async fn send(&self, latest: &watch::Sender<Endpoint>, delivery: Delivery) -> Result<(), Failure> {
         let inner = &*self.inner;
         let item: Item = serde_json::from_slice(&delivery.payload).map_err(|error| Failure::GiveUp(error.into()))?;
@@ -163,40 +162,42 @@ impl Webhooks {
         };
         let mut endpoint = latest.borrow().clone();
         if endpoint.disabled_at.is_some() {
-            // Unless it was enabled this moment.
+            // An operator may have just enabled the endpoint.
             endpoint = self.endpoint(endpoint.id).await.map_err(|error| again(error.into(), None))?;
         }
         if endpoint.disabled_at.is_some() {
             count("disabled");
             return Err(Failure::GiveUp(anyhow::anyhow!("the endpoint is disabled")));
         }
-        let answer = self.post(&endpoint, &item.message_id, item.body).await;
-        let answer = answer.map_err(|error| {
+        let response = self.post(&endpoint, &item.message_id, item.body).await;
+        let response = response.map_err(|error| {
             count(error.label());
             again(error.into(), None)
         })?;
-        let verdict = Verdict::of(answer.status);
+        let verdict = Verdict::of(response.status);
         count(verdict.label());
-        let status = answer.status.as_u16();
+        let status = response.status.as_u16();
         match verdict {
             Verdict::Taken => {
                 tracing::debug!(
                     endpoint = endpoint.id.0,
                     kind = item.kind.name(),
                     item.message_id,
-                    "a webhook was taken"
+                    "webhook delivered"
                 );
                 Ok(())
             }
-            Verdict::Refused => Err(again(anyhow::anyhow!("answered {status}"), None)),
-            Verdict::Busy => Err(again(anyhow::anyhow!("answered {status}"), answer.retry_after(inner.clock.now()))),
+            Verdict::Refused => Err(again(anyhow::anyhow!("responded with {status}"), None)),
+            Verdict::Busy => {
+                Err(again(anyhow::anyhow!("responded with {status}"), response.retry_after(inner.clock.now())))
+            }
             Verdict::Gone => {
                 let now = inner.clock.now();
                 let disabled = store::set_disabled(&inner.db, endpoint.id, Some(now)).await;
                 disabled.map_err(|error| again(error.into(), None))?;
                 latest.send_modify(|latest| latest.disabled_at = Some(now));
-                tracing::warn!(endpoint = endpoint.id.0, "an endpoint of webhooks is gone, and disabled now");
-                Err(Failure::GiveUp(anyhow::anyhow!("answered 410: the endpoint is disabled")))
+                tracing::warn!(endpoint = endpoint.id.0, "webhook endpoint responded with 410 and was disabled");
+                Err(Failure::GiveUp(anyhow::anyhow!("responded with 410: the endpoint is disabled")))
             }
         }
     }

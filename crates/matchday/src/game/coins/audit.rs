@@ -1,4 +1,4 @@
-//! Proving that the money adds up.
+//! Audit of the ledger: checks that wallets, transactions and entries add up.
 
 use std::collections::BTreeMap;
 
@@ -7,44 +7,43 @@ use web::ids::UserId;
 
 use super::{service::Coins, store};
 
-/// How many users' ids are looked at by one statement.
+/// Size of the id range that one statement checks.
 const USERS_AT_ONCE: i64 = 10_000;
 
-/// How many transactions, unless a single user has more: fewer users where they have many.
+/// Maximum number of transactions that one statement checks, unless a single user has more. The id range shrinks if its
+/// users have too many.
 const TRANSACTIONS_AT_ONCE: i64 = 50_000;
 
-/// Something that does not add up.
+/// An inconsistency in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Whose wallet.
+    /// Owner of the wallet.
     pub user: UserId,
-    /// The number of the transaction, where it is about one.
+    /// Number of the transaction, if the inconsistency concerns one.
     pub number: Option<i64>,
-    /// What is wrong, with what was found and what should be there.
+    /// Description with the found and the expected value.
     pub fault: String,
 }
 
-/// What all wallets and accounts hold together.
+/// Totals over all wallets and accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// How many wallets there are.
     pub wallets: i64,
-    /// How many transactions.
     pub transactions: i64,
-    /// What the accounts hold, by name. Those of deductions are one.
+    /// Balance by account name. All accounts for deductions are combined into one.
     pub accounts: BTreeMap<String, i128>,
 }
 
 impl Totals {
-    /// What is left when everything is added up: 0, or coins came from nowhere.
+    /// Sum over all accounts. Any value other than 0 means that coins were created or lost.
     pub fn sum(&self) -> i128 {
         self.accounts.values().sum()
     }
 }
 
 impl Coins {
-    /// Looks at every wallet with all that happened to it, some users at a time, each as they stand at one moment; hands in
-    /// what does not add up. `progress` is called with how many of how many wallets were looked at.
+    /// Checks every wallet and its history in batches of users, each on one snapshot of the database, and passes every
+    /// inconsistency to `differs`. Calls `progress` with the number of wallets checked so far and the total.
     pub async fn audit(
         &self,
         progress: impl Fn(i64, i64),
@@ -55,7 +54,7 @@ impl Coins {
         let mut totals = Totals::default();
         let mut next = store::next_user(db, i64::MIN).await?;
         while let Some(from) = next {
-            let mut tx = store::begin_at_one_moment(db).await?;
+            let mut tx = store::begin_snapshot(db).await?;
             let last = from.saturating_add(USERS_AT_ONCE - 1);
             let too_many = store::user_of_transaction(&mut tx, from, last, TRANSACTIONS_AT_ONCE).await?;
             let last = too_many.map_or(last, |user| (user - 1).max(from));
@@ -68,7 +67,7 @@ impl Coins {
             store::add_totals(&mut tx, from, last, &mut totals).await?;
             tx.commit().await?;
             progress(totals.wallets, all.max(totals.wallets));
-            // Ids may lie far apart, and whatever wrote one that nobody has must not keep the rest from being looked at.
+            // Skips gaps between ids: a stray row with a huge id must not make the audit walk the whole id range.
             next = match last.checked_add(1) {
                 Some(after) => store::next_user(db, after).await?,
                 None => None,

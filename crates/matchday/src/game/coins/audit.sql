@@ -1,4 +1,4 @@
--- $1 and $2 the first and the last user: whatever does not add up.
+-- Lists every inconsistency in the ledger of users $1 to $2, inclusive.
 with entries as (
     select user_id, number, count(*) as entries, sum(amount) as total,
            sum(amount) filter (where account = 'wallet') as wallet
@@ -19,86 +19,86 @@ with entries as (
 )
 select user_id as "user!: UserId", number, fault as "fault!"
 from (
-    -- Every transaction has two entries that add up to zero, and its amount is what the wallet gained.
+    -- Every transaction has two entries that add up to zero, and its amount equals its wallet entry.
     select t.user_id, t.number,
-           format('its entries add up to %s instead of 0', e.total) as fault
+           format('the entries add up to %s instead of 0', e.total) as fault
     from transactions t join entries e on e.user_id = t.user_id and e.number = t.number
     where e.total <> 0
     union all
-    select t.user_id, t.number, format('it has %s entries instead of 2', coalesce(e.entries, 0))
+    select t.user_id, t.number, format('the transaction has %s entries instead of 2', coalesce(e.entries, 0))
     from transactions t left join entries e on e.user_id = t.user_id and e.number = t.number
     where coalesce(e.entries, 0) <> 2
     union all
     select t.user_id, t.number,
-           format('it says that the wallet gained %s, but its entry says %s', t.amount, coalesce(e.wallet::text, 'nothing'))
+           format('the amount is %s, but the wallet entry is %s', t.amount, coalesce(e.wallet::text, 'missing'))
     from transactions t join entries e on e.user_id = t.user_id and e.number = t.number
     where e.wallet is distinct from t.amount
     union all
-    select e.user_id, e.number, 'it has entries, but there is no such transaction'
+    select e.user_id, e.number, 'entries exist, but the transaction does not'
     from entries e left join transactions t on t.user_id = e.user_id and t.number = e.number
     where t.user_id is null
 
-    -- Transactions follow each other without a gap, and each goes on from the balance before.
+    -- Transactions are numbered without gaps, and each continues from the previous balance.
     union all
-    select t.user_id, t.number, format('the one before it is missing: it should have the number %s', t.expected_number)
+    select t.user_id, t.number, format('the previous transaction is missing: expected number %s', t.expected_number)
     from transactions t
     where t.number <> t.expected_number
       and not exists (select from transactions b where b.user_id = t.user_id and b.number = t.number - 1)
     union all
-    select t.user_id, t.number, format('it left a balance of %s, it says, but of %s by what was moved', t.balance, t.running)
+    select t.user_id, t.number, format('the balance is %s, but the transactions add up to %s', t.balance, t.running)
     from transactions t where t.balance <> t.running
 
-    -- Every wallet is the sum of its entries.
+    -- Every wallet equals the sum of its entries.
     union all
     select coalesce(w.user_id, h.user_id), null,
-           format('the wallet holds %s, but its entries add up to %s', coalesce(w.balance::text, 'nothing, there is none'),
+           format('the wallet holds %s, but its entries add up to %s', coalesce(w.balance::text, 'no balance (no wallet row)'),
                   coalesce(h.total, 0))
     from (select * from wallets where user_id between $1 and $2) w full join held h on h.user_id = w.user_id
     where w.balance is distinct from coalesce(h.total, 0)
     union all
     select w.user_id, null,
-           format('the wallet has had %s transactions, it says, but there are %s', w.transactions, coalesce(h.transactions, 0))
+           format('the wallet counts %s transactions, but %s exist', w.transactions, coalesce(h.transactions, 0))
     from wallets w left join held h on h.user_id = w.user_id
     where w.user_id between $1 and $2 and w.transactions <> coalesce(h.transactions, 0)
 
-    -- Every claim has its transaction, and every daily bonus its claim.
+    -- Every claim has a transaction, and every daily bonus has a claim.
     union all
-    select c.user_id, c.number, format('the claim of %s has no such transaction', c.day)
+    select c.user_id, c.number, format('the claim of %s has no transaction', c.day)
     from daily_claims c left join transactions t on t.user_id = c.user_id and t.number = c.number and t.kind = 'daily'
     where c.user_id between $1 and $2 and t.user_id is null
     union all
-    select t.user_id, t.number, 'a daily bonus that nobody claimed'
+    select t.user_id, t.number, 'the daily bonus has no claim'
     from transactions t left join daily_claims c on c.user_id = t.user_id and c.number = t.number
     where t.kind = 'daily' and c.user_id is null
     union all
-    select c.user_id, c.number, format('%s days claim it', count(*))
+    select c.user_id, c.number, format('%s claims refer to this transaction', count(*))
     from daily_claims c where c.user_id between $1 and $2
     group by c.user_id, c.number having count(*) > 1
 
-    -- The same of payouts.
+    -- Every payout has a transaction, and every points transaction has a payout.
     union all
     select p.user_id, p.number,
-           format('result %s of match %s paid %s, it says, but %s were moved', p.revision, p.event_id, p.amount, coalesce(t.amount, 0))
+           format('the payout for result %s of match %s is %s, but %s coins were moved', p.revision, p.event_id, p.amount, coalesce(t.amount, 0))
     from payouts p left join transactions t on t.user_id = p.user_id and t.number = p.number and t.kind = 'points'
     where p.amount <> coalesce(t.amount, 0)
     union all
-    select t.user_id, t.number, 'coins for points that no result explains'
+    select t.user_id, t.number, 'the points transaction has no payout'
     from transactions t left join payouts p on p.user_id = t.user_id and p.number = t.number
     where t.kind = 'points' and p.user_id is null
     union all
-    select p.user_id, p.number, format('%s results pay by it', count(*))
+    select p.user_id, p.number, format('%s payouts refer to this transaction', count(*))
     from payouts p where p.number is not null
     group by p.user_id, p.number having count(*) > 1
 
-    -- Nothing is taken back that did not happen, or more than did, and nothing that only a result or nobody takes back.
+    -- A reversal refers to an existing transaction, does not exceed it, and never reverses a reversal or a payout.
     union all
     select r.user_id, r.reverses,
-           case when t.user_id is null then 'it is taken back, but there is no such transaction'
-                else format('it moved %s, but %s were taken back', t.amount, r.amount) end
+           case when t.user_id is null then 'the reversed transaction does not exist'
+                else format('the transaction moved %s coins, but %s were reversed', t.amount, r.amount) end
     from reversals r left join transactions t on t.user_id = r.user_id and t.number = r.reverses
     where t.user_id is null or sign(t.amount) = sign(r.amount) or abs(r.amount) > abs(t.amount)
     union all
-    select r.user_id, r.reverses, format('it is taken back, though it is of kind %s', t.kind)
+    select r.user_id, r.reverses, format('the transaction was reversed, but has the irreversible kind %s', t.kind)
     from reversals r join transactions t on t.user_id = r.user_id and t.number = r.reverses
     where t.kind in ('reversal', 'points')
 ) faults

@@ -1,4 +1,4 @@
-//! HTTP for coins.
+//! HTTP handlers for coins.
 
 use axum::{Json, extract::State};
 use http::StatusCode;
@@ -26,7 +26,7 @@ use crate::identity::{idempotency::RequestKey, sessions::CurrentUser};
 pub(super) struct DeductionBody {
     #[schema(value_type = i64, minimum = 1, maximum = 1_000_000_000, example = 25)]
     amount: CoinAmount,
-    /// What the coins are spent on. The operator may allow some reasons only.
+    /// Purpose of the deduction. The operator may restrict the allowed reasons.
     #[schema(
         value_type = String,
         min_length = 1,
@@ -35,8 +35,8 @@ pub(super) struct DeductionBody {
         example = "purchase"
     )]
     reason: Reason,
-    /// What the app calls it. A deduction happens once for a reason and a reference: whoever repeats it gets the first
-    /// answer, and another amount is refused.
+    /// Identifier of the purchase in the app. A deduction happens once per reason and reference: repeating it returns
+    /// the first response, and a different amount is refused.
     #[schema(
         value_type = Option<String>,
         min_length = 1,
@@ -58,7 +58,7 @@ impl FromJson for CoinAmount {
 }
 
 impl FromJson for Reference {
-    const EXPECTED: &'static str = "must be a text of 1 to 128 characters without control characters";
+    const EXPECTED: &'static str = "must be a string of 1 to 128 characters without control characters";
 
     fn from_json(value: &Value) -> Option<Self> {
         value.as_str().and_then(Self::parse)
@@ -98,7 +98,7 @@ impl From<Posted> for DeductionItem {
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct DailyCoinsClaimed {
-    #[schema(example = "The daily coins are yours.")]
+    #[schema(example = "Daily coins claimed.")]
     message: &'static str,
     data: ClaimItem,
 }
@@ -106,19 +106,19 @@ pub(super) struct DailyCoinsClaimed {
 #[derive(Serialize, ToSchema)]
 #[schema(as = DailyCoinClaim)]
 struct ClaimItem {
-    /// All of it, the part for the streak included.
+    /// Coins awarded, including the streak bonus.
     #[schema(example = 60)]
     coins_awarded: i64,
     #[schema(minimum = 0, example = 210)]
     new_balance: i64,
-    /// The next midnight UTC.
+    /// Time of the next possible claim: the next midnight UTC.
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-21T00:00:00Z")]
     next_claim_at: OffsetDateTime,
-    /// How many days in a row, this one included.
+    /// Consecutive days of claiming, including today.
     #[schema(minimum = 1, example = 2)]
     streak_days: i32,
-    /// The part that is for the streak.
+    /// Part of `coins_awarded` that rewards the streak.
     #[schema(minimum = 0, example = 10)]
     streak_bonus: i64,
 }
@@ -141,30 +141,30 @@ pub(super) struct CoinOverview {
     meta: HistoryMeta,
 }
 
-/// How the caller stands.
+/// The caller's balance, streak and history.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Coins)]
 struct CoinsItem {
     #[schema(minimum = 0, example = 125)]
     balance: i64,
     streak: StreakItem,
-    /// What moved, the newest first.
+    /// Transactions of the wallet, newest first.
     history: Vec<TransactionItem>,
 }
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = CoinStreak)]
 struct StreakItem {
-    /// Days in a row on which the daily coins were claimed, up to today or yesterday; 0 once one was missed.
+    /// Consecutive days on which the daily coins were claimed, up to today or yesterday; 0 after a missed day.
     #[schema(minimum = 0, example = 2)]
     days: i32,
-    /// Whether today's were.
+    /// Whether today's coins have been claimed.
     claimed_today: bool,
-    /// When the next ones can be claimed: now, or the next midnight UTC.
+    /// Earliest time of the next claim: now, or the next midnight UTC.
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-21T00:00:00Z")]
     next_claim_at: OffsetDateTime,
-    /// How many they will be, if no day is missed.
+    /// Coins that the next claim awards, if no day is missed.
     #[schema(example = 70)]
     next_coins: i64,
 }
@@ -175,21 +175,21 @@ struct TransactionItem {
     #[schema(example = "txn_01a1f978-b580-7c21-9d6b-3f5a1b2c4d5e")]
     transaction_id: String,
     kind: Kind,
-    /// What came in; below zero what went out.
+    /// Coins added to the wallet; negative if coins were removed.
     #[schema(example = -25)]
     amount: i64,
-    /// What there was afterwards.
+    /// Balance after the transaction.
     #[schema(minimum = 0, example = 125)]
     balance: i64,
-    /// What for, if that was said.
+    /// Purpose of a deduction, or the operator's explanation; null if there is none.
     #[schema(required, example = "purchase")]
     reason: Option<String>,
     #[schema(required, example = "order-4711")]
     reference_id: Option<String>,
-    /// Of a reversal: the transaction that it takes back, wholly or in part.
+    /// For a reversal, the transaction that it reverses in whole or in part.
     #[schema(required)]
     reverses: Option<String>,
-    /// Of coins for points: the match.
+    /// For a payout, the match that it pays for.
     #[schema(required)]
     event_id: Option<MatchId>,
     #[serde(with = "time::serde::rfc3339")]
@@ -200,7 +200,7 @@ struct TransactionItem {
 #[derive(Serialize, ToSchema)]
 #[schema(as = CoinHistoryMeta)]
 struct HistoryMeta {
-    /// Where the rest of the history begins; null at its end.
+    /// Cursor of the next page; null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
 }
@@ -243,7 +243,7 @@ impl From<Refusal> for ApiError {
             Refusal::Insufficient { balance } => Self::new(
                 StatusCode::BAD_REQUEST,
                 "insufficient_balance",
-                format!("There are only {balance} coins in the wallet."),
+                format!("The wallet has only {balance} coins."),
             ),
             Refusal::OtherAmount => Self::invalid_field("reference_id", "was used for another amount"),
             Refusal::OtherRequest => {
@@ -263,7 +263,7 @@ impl From<DeductError> for ApiError {
             }
             DeductError::Refused(refusal) => refusal.into(),
             DeductError::Failed(BatchError::Overloaded) => {
-                Self::unavailable("overloaded", "Too many coins are being spent at this moment. Try again shortly.")
+                Self::unavailable("overloaded", "Too many deductions are in progress. Try again shortly.")
             }
             DeductError::Failed(BatchError::Database(error)) => Self::database(&error).because(error),
         }
@@ -275,7 +275,7 @@ impl From<ClaimError> for ApiError {
         match error {
             ClaimError::AlreadyClaimed { next } => {
                 let next = next.format(&Rfc3339).unwrap_or_default();
-                let message = format!("Today's coins were claimed already. The next ones can be claimed at {next}.");
+                let message = format!("Today's coins have already been claimed. The next claim is possible at {next}.");
                 Self::new(StatusCode::BAD_REQUEST, "already_claimed", message)
             }
             ClaimError::Refused(refusal) => refusal.into(),
@@ -289,7 +289,7 @@ impl From<ClaimError> for ApiError {
     request_body = DeductionBody,
     responses(
         (status = 200, body = CoinsDeducted),
-        (status = 400, description = "The body is not JSON, or there are not so many coins", body = ErrorBody),
+        (status = 400, description = "The body is not JSON, or the wallet has too few coins (`insufficient_balance`)", body = ErrorBody),
     ))]
 pub(super) async fn deduct_coins(
     State(coins): State<Coins>,
@@ -306,8 +306,8 @@ pub(super) async fn deduct_coins(
 #[utoipa::path(post, path = "/api/auth/daily-coins", tag = "Coins", security(("token" = [])),
     responses(
         (status = 200, body = DailyCoinsClaimed),
-        (status = 400, description = "Today's coins were claimed already", body = ErrorBody),
-        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+        (status = 400, description = "Today's coins have already been claimed (`already_claimed`)", body = ErrorBody),
+        (status = 429, description = "Too many attempts; retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn claim_daily_coins(
     State(coins): State<Coins>,
@@ -316,10 +316,10 @@ pub(super) async fn claim_daily_coins(
 ) -> Result<Json<DailyCoinsClaimed>, ApiError> {
     permitted(coins.take_claim(user.id).await)?;
     let claimed = coins.claim(user.id, request).await?;
-    Ok(Json(DailyCoinsClaimed { message: "The daily coins are yours.", data: claimed.into() }))
+    Ok(Json(DailyCoinsClaimed { message: "Daily coins claimed.", data: claimed.into() }))
 }
 
-/// The caller's coins, streak and history.
+/// Get the caller's coins, streak and history.
 #[utoipa::path(get, path = "/api/auth/coins", tag = "Coins", security(("token" = [])),
     params(CursorPaging), responses((status = 200, body = CoinOverview)))]
 pub(super) async fn get_coins(

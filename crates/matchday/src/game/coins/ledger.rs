@@ -1,5 +1,5 @@
-//! The one way in which coins move: wallets are held, movements are decided one after another, and what came of them is
-//! written down, all in one transaction of the database.
+//! The only code that moves coins. In one database transaction, it locks wallets, decides movements one after another,
+//! and writes the outcome.
 
 use std::{
     borrow::Cow,
@@ -17,37 +17,33 @@ use super::{
 };
 use crate::identity::idempotency::{KEPT_FOR, RequestKey};
 
-/// Coins that are to move between a user's wallet and an account of the house.
+/// A movement of coins between a user's wallet and a house account.
 #[derive(Clone, Debug)]
 pub struct Movement {
-    /// Whose wallet.
+    /// Owner of the wallet.
     pub user: UserId,
-    /// What it will be known by.
     pub id: TransactionId,
-    /// Why.
     pub kind: Kind,
-    /// What the wallet gains; below zero what it loses. Never 0.
+    /// Coins added to the wallet; negative if coins are removed. Never 0.
     pub amount: i64,
-    /// The account of the house.
+    /// House account on the other side of the movement.
     pub account: Cow<'static, str>,
-    /// What it is for.
     pub reason: Option<String>,
-    /// What the app calls it. It happens once for a user, kind, reason and reference.
+    /// Reference chosen by the app. A movement happens once per user, kind, reason and reference.
     pub reference: Option<String>,
-    /// The key of the request that asks for it. It happens once for a user and key, as long as keys are kept.
+    /// Idempotency key of the request. A movement happens once per user and key, for as long as keys are kept.
     pub request: Option<RequestKey>,
-    /// The number of the transaction that it takes back.
+    /// Number of the transaction that this one reverses.
     pub reverses: Option<i64>,
-    /// Who does it, if it is not the user.
+    /// Operator who moves the coins, if it is not the user.
     pub operator: Option<String>,
-    /// What they say of it.
     pub remark: Option<String>,
-    /// The match whose result it follows.
+    /// Match whose result causes a payout.
     pub event: Option<MatchId>,
 }
 
 impl Movement {
-    /// A movement that nothing more is said of.
+    /// Creates a movement with only the mandatory fields.
     pub fn new(
         user: UserId,
         id: TransactionId,
@@ -77,95 +73,90 @@ impl Movement {
     }
 }
 
-/// The account that a deduction goes to.
+/// Returns the house account that a deduction is booked to.
 pub fn spent_on(reason: &Reason) -> String {
     format!("spent:{}", reason.as_str())
 }
 
-/// User, kind, reason and reference.
 pub(super) type ReferenceKey = (UserId, Kind, String, String);
 
-/// A transaction in a wallet.
+/// A transaction that was written to a wallet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posted {
-    /// What clients know it by.
     pub id: TransactionId,
-    /// Its number in the wallet.
+    /// Number of the transaction in the wallet, from 1.
     pub number: i64,
-    /// What the wallet gained.
+    /// Coins added to the wallet; negative if coins were removed.
     pub amount: i64,
-    /// What it held afterwards.
+    /// Balance after the transaction.
     pub balance: i64,
 }
 
-/// Why coins did not move.
+/// Reason why the ledger refused a movement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There are not so many.
-    #[error("there are only {balance} coins")]
+    #[error("the wallet has only {balance} coins")]
     Insufficient {
-        /// How many there are.
+        /// Current balance of the wallet.
         balance: i64,
     },
-    /// The reference was used for another amount.
     #[error("the reference was used for another amount")]
     OtherAmount,
-    /// The request's key was used for something else.
-    #[error("the key was used for another request")]
+    /// The idempotency key was used for another movement.
+    #[error("the idempotency key was used for another request")]
     OtherRequest,
-    /// A wallet holds no more.
+    /// The balance would exceed [`MOST`].
     #[error("the wallet is full")]
     Full,
 }
 
-/// What a wallet holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wallet {
     pub(super) balance: i64,
-    /// How many transactions it has had.
+    /// Number of transactions in the wallet; the last one has this number.
     pub(super) transactions: i64,
 }
 
-/// A transaction, and what was asked for.
+/// A transaction found by idempotency key, with the fields that show whether a request repeats it.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct PriorRequest {
     pub(super) posted: Posted,
     pub(super) reason: Option<String>,
     pub(super) reference: Option<String>,
 }
 
-/// Some users' wallets, held until the transaction ends.
+/// Locked wallets of some users, with the movements decided so far.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     wallets: HashMap<UserId, Wallet>,
     by_reference: HashMap<ReferenceKey, Posted>,
-    by_request: HashMap<(UserId, RequestKey), Asked>,
+    by_request: HashMap<(UserId, RequestKey), PriorRequest>,
     by_id: HashMap<TransactionId, Posted>,
     written: Vec<(Movement, Posted)>,
 }
 
 impl Book {
-    /// Holds these users' wallets, and makes those that are missing. Wallets are made before any is held, and held in the
-    /// order of their users, so that nobody waits for somebody who waits for them.
+    /// Locks these users' wallets and creates missing ones. To prevent deadlocks, it creates wallets before it locks
+    /// any, and locks them in the order of user ids.
     pub(super) async fn open(
         connection: &mut PgConnection,
         users: impl IntoIterator<Item = UserId>,
     ) -> sqlx::Result<Self> {
         let users: Vec<i64> = users.into_iter().map(|user| user.0).collect::<BTreeSet<_>>().into_iter().collect();
-        // Of one user there is nothing else to hold, and no need to look first.
+        // A single user needs no lock order, so the count is skipped.
         if users.len() > 1 && store::count_wallets(connection, &users).await? < users.len() {
             store::make_wallets(connection, &users).await?;
         }
-        let mut wallets = store::hold_wallets(connection, &users).await?;
+        let mut wallets = store::lock_wallets(connection, &users).await?;
         if wallets.len() < users.len() {
             store::make_wallets(connection, &users).await?;
-            wallets = store::hold_wallets(connection, &users).await?;
+            wallets = store::lock_wallets(connection, &users).await?;
         }
         Ok(Self { wallets, ..Self::default() })
     }
 
-    /// Looks whether some of these movements happened before.
-    pub(super) async fn recall(
+    /// Loads transactions that were already written for these movements.
+    pub(super) async fn load_prior(
         &mut self,
         connection: &mut PgConnection,
         movements: &[Movement],
@@ -188,22 +179,21 @@ impl Book {
         Ok(())
     }
 
-    /// How many coins a user has.
     pub(super) fn balance(&self, user: UserId) -> i64 {
         self.wallets.get(&user).map_or(0, |wallet| wallet.balance)
     }
 
-    /// Decides a movement: it is done, was done before, or cannot be.
+    /// Decides a movement: posts it, returns the transaction of an earlier attempt, or refuses it.
     pub(super) fn post(&mut self, movement: Movement) -> Result<Posted, Refusal> {
         if let Some(&posted) = self.by_id.get(&movement.id) {
             return Ok(posted);
         }
         let request = movement.request.map(|request| (movement.user, request));
-        if let Some(asked) = request.as_ref().and_then(|request| self.by_request.get(request)) {
-            let is_same = asked.posted.amount == movement.amount
-                && asked.reason == movement.reason
-                && asked.reference == movement.reference;
-            return if is_same { Ok(asked.posted) } else { Err(Refusal::OtherRequest) };
+        if let Some(prior) = request.as_ref().and_then(|request| self.by_request.get(request)) {
+            let is_same = prior.posted.amount == movement.amount
+                && prior.reason == movement.reason
+                && prior.reference == movement.reference;
+            return if is_same { Ok(prior.posted) } else { Err(Refusal::OtherRequest) };
         }
         let reference = movement.reference_key();
         if let Some(&posted) = reference.as_ref().and_then(|reference| self.by_reference.get(reference)) {
@@ -219,7 +209,7 @@ impl Book {
         let posted = Posted { id: movement.id, number: wallet.transactions, amount: movement.amount, balance };
         if let Some(request) = request {
             let (reason, reference) = (movement.reason.clone(), movement.reference.clone());
-            self.by_request.insert(request, Asked { posted, reason, reference });
+            self.by_request.insert(request, PriorRequest { posted, reason, reference });
         }
         if let Some(reference) = reference {
             self.by_reference.insert(reference, posted);
@@ -228,7 +218,7 @@ impl Book {
         Ok(posted)
     }
 
-    /// Writes down what was done.
+    /// Writes the decided movements to the database.
     pub(super) async fn close(self, connection: &mut PgConnection, now: OffsetDateTime) -> sqlx::Result<Moved> {
         if self.written.is_empty() {
             return Ok(Moved(Vec::new()));
@@ -242,8 +232,8 @@ impl Book {
     }
 }
 
-/// What moved, to be counted once it is committed.
-#[must_use = "what moved is counted after the commit"]
+/// Coins moved by a transaction, for the metrics. Count them only after the commit.
+#[must_use = "count the moved coins after the commit"]
 pub(super) struct Moved(Vec<(Kind, i64)>);
 
 impl Moved {
@@ -256,7 +246,7 @@ impl Moved {
     }
 }
 
-/// Moves coins, in the caller's transaction; says of each movement what became of it.
+/// Moves coins in the caller's transaction and returns the outcome of each movement.
 pub(super) async fn post(
     connection: &mut PgConnection,
     movements: Vec<Movement>,
@@ -264,7 +254,7 @@ pub(super) async fn post(
     now: OffsetDateTime,
 ) -> sqlx::Result<(Vec<Result<Posted, Refusal>>, Moved)> {
     let mut book = Book::open(connection, movements.iter().map(|movement| movement.user)).await?;
-    book.recall(connection, &movements, attempt, now).await?;
+    book.load_prior(connection, &movements, attempt, now).await?;
     let outcomes = movements.into_iter().map(|movement| book.post(movement)).collect();
     Ok((outcomes, book.close(connection, now).await?))
 }

@@ -1,5 +1,5 @@
-//! Coins: a ledger of everything that came into wallets and went out of them, the daily bonus, and what an operator does
-//! about both.
+//! Coins: a ledger of every movement into and out of wallets, the daily bonus, payouts for points, and the operator
+//! commands for grants and reversals.
 
 pub mod audit;
 mod handlers;

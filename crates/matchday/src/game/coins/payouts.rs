@@ -1,8 +1,9 @@
-//! Points become coins, if the operator wants that.
+//! Payouts: coins for points, if the operator enables them.
 //!
-//! What a point is worth is fixed for a match with its first result. Once a chunk of users has a result in its scores, its
-//! users are paid what that result is worth to them beyond what they have had, or lose what it is worth less: once for
-//! each user and result, because what was paid is written with the transaction that pays it, while the wallet is held.
+//! The first result of a match fixes its rate in coins per point. When a chunk's scores include a result, each of its
+//! users is paid the coins that the result is worth, minus the coins already received for the match; a negative
+//! difference is reclaimed. Each user is paid once per result, because the payout is written in the same transaction as
+//! the movement, while the wallet is locked.
 
 use std::sync::Arc;
 
@@ -20,10 +21,10 @@ use super::{
     store,
 };
 
-/// How many users are paid by one transaction. More would hold their wallets for longer than a purchase likes to wait.
+/// Number of users paid in one transaction. Larger batches would lock wallets longer than a purchase should wait.
 const AT_ONCE: i64 = if cfg!(test) { 2 } else { 500 };
 
-/// What pays for points.
+/// Pays coins for points.
 #[derive(Clone)]
 pub struct Payouts {
     per_point: i64,
@@ -31,22 +32,21 @@ pub struct Payouts {
     random: Arc<dyn Random>,
 }
 
-/// Users of a match who are to be paid by a result.
+/// A range of users of a match to be paid for a result.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
-    /// The match.
     pub event: MatchId,
-    /// Its result.
+    /// Revision of the result.
     pub revision: i64,
-    /// Users from this id.
+    /// First user id of the range.
     pub from_user: i64,
-    /// Up to this one.
+    /// Exclusive upper bound of the range.
     pub until_user: i64,
 }
 
-/// Users who were paid, once the transaction is committed.
+/// Outcome of paying some users, to be counted after the commit.
 pub(crate) struct Settled {
-    /// Who is still to be paid.
+    /// Remaining users of the range.
     pub(crate) left: Option<Slice>,
     slice: Slice,
     moved: Moved,
@@ -54,25 +54,24 @@ pub(crate) struct Settled {
 }
 
 impl Settled {
-    /// Counts what moved, after the commit.
+    /// Records metrics. Call it after the commit.
     pub(crate) fn count(self) {
         let (Slice { event, revision, .. }, written_off) = (self.slice, self.written_off);
         self.moved.count();
         if written_off > 0 {
             metrics::counter!("matchday_coins_written_off_total").increment(written_off.unsigned_abs());
-            tracing::warn!(%event, revision, written_off, "coins that a corrected result takes back were spent already");
+            tracing::warn!(%event, revision, written_off, "coins were written off after a result correction");
         }
     }
 }
 
 impl Payouts {
-    /// Pays so many coins for each point.
     pub fn new(core: &Core, per_point: u32) -> Self {
         Self { per_point: per_point.into(), clock: core.clock.clone(), random: core.random.clone() }
     }
 
-    /// What a point earned with a match is worth; 0 where it pays nothing. Its first result with points fixes that, so that
-    /// a correction is paid as the first one was.
+    /// Returns the coins per point for a match; 0 if it pays nothing. The first result with points fixes the rate, so a
+    /// correction uses the rate of the original result.
     pub(crate) async fn rate(&self, db: &PgPool, event: MatchId, has_points: bool) -> sqlx::Result<i64> {
         if has_points {
             store::fix_rate(db, event, self.per_point).await?;
@@ -80,8 +79,8 @@ impl Payouts {
         store::rate(db, event).await
     }
 
-    /// Pays some users of a slice in the caller's transaction, so much for each point. The caller makes sure that nobody
-    /// pays the same users by another result meanwhile.
+    /// Pays the first users of a slice in the caller's transaction. The caller must ensure that no other worker pays
+    /// the same users for another result at the same time.
     pub(crate) async fn pay_some(
         &self,
         connection: &mut PgConnection,
@@ -100,13 +99,13 @@ impl Payouts {
             if paid_by >= revision {
                 continue;
             }
-            let payout = before.bring_to(rules::worth(points, per_point), book.balance(user));
+            let payout = before.payout_for(rules::worth(points, per_point), book.balance(user));
             let number = if payout.amount == 0 {
                 None
             } else {
                 let id = TransactionId(random::uuid_v7(&*self.random, &*self.clock));
                 let movement = Movement::new(user, id, Kind::Points, payout.amount, "points");
-                // It was made to fit the wallet.
+                // The amount was computed to fit the wallet, so the ledger does not refuse it.
                 book.post(Movement { event: Some(event), ..movement }).ok().map(|posted| posted.number)
             };
             payouts.push((user, payout, before.after(payout), number));

@@ -1,27 +1,26 @@
-//! What coins may do; no I/O and no clock.
+//! Rules for coins, without I/O or a clock.
 
 use std::{fmt, str::FromStr};
 
 use time::{Date, OffsetDateTime, Time};
 use uuid::Uuid;
 
-/// The most coins that a wallet holds: the greatest number that every client reads exactly.
+/// Maximum balance of a wallet: the greatest integer that every JSON client represents exactly.
 pub const MOST: i64 = (1 << 53) - 1;
 
-/// How many coins are to be moved: 1 to 1,000,000,000.
+/// Number of coins to move: 1 to 1,000,000,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CoinAmount(i64);
 
 impl CoinAmount {
-    /// The most that is moved at once.
+    /// Maximum number of coins per movement.
     pub const MOST: i64 = 1_000_000_000;
 
-    /// So many coins, if that is a number that can be moved.
+    /// Returns `None` if the number is out of range.
     pub fn new(coins: i64) -> Option<Self> {
         (1..=Self::MOST).contains(&coins).then_some(Self(coins))
     }
 
-    /// How many.
     pub fn coins(self) -> i64 {
         self.0
     }
@@ -36,21 +35,20 @@ impl FromStr for CoinAmount {
     }
 }
 
-/// What a deduction is for, as the app says it.
+/// Purpose of a deduction, chosen by the app.
 pub type Reason = platform::settings::Phrase;
 
-/// What an app calls a movement of coins, so that it happens once however often it is asked for.
+/// Identifier that an app gives to a movement, so that a repeated request moves coins only once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference(String);
 
 impl Reference {
-    /// Reads one: up to 128 characters that can be seen or are spaces.
+    /// Parses 1 to 128 characters without control characters.
     pub fn parse(text: &str) -> Option<Self> {
         let fits = (1..=128).contains(&text.chars().count()) && !text.chars().any(char::is_control);
         fits.then(|| Self(text.to_owned()))
     }
 
-    /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -64,12 +62,11 @@ impl FromStr for Reference {
     }
 }
 
-/// What an operator says of a movement of coins.
+/// An operator's explanation of a movement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark(String);
 
 impl Remark {
-    /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -85,7 +82,7 @@ impl FromStr for Remark {
     }
 }
 
-/// What clients know a transaction by: `txn_` and a UUID of version 7.
+/// Public identifier of a transaction: `txn_` and a UUID version 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, sqlx::Type)]
 #[sqlx(transparent)]
 pub struct TransactionId(pub Uuid);
@@ -101,32 +98,32 @@ impl FromStr for TransactionId {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let uuid = text.strip_prefix("txn_").and_then(|uuid| Uuid::try_parse(uuid).ok());
-        uuid.map(Self).ok_or("must look like txn_0192f0c1-2345-7abc-8def-0123456789ab")
+        uuid.map(Self).ok_or("must have the form txn_0192f0c1-2345-7abc-8def-0123456789ab")
     }
 }
 
-/// Why coins moved.
+/// Reason for a movement of coins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, sqlx::Type, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 #[schema(as = CoinTransactionKind)]
 pub enum Kind {
-    /// A new account.
+    /// Coins for a new account.
     Welcome,
-    /// The daily bonus.
+    /// Daily bonus claimed by the user.
     Daily,
-    /// The user spent them.
+    /// Coins spent by the user.
     Deduction,
-    /// An operator gave them.
+    /// Coins granted by an operator.
     Grant,
-    /// An operator took another transaction back.
+    /// Reversal of another transaction by an operator.
     Reversal,
-    /// Points became coins, or a corrected result took some of them back.
+    /// Coins paid for points, or reclaimed after a result correction.
     Points,
 }
 
 impl Kind {
-    /// As it is stored.
+    /// Name in the database.
     pub fn name(self) -> &'static str {
         match self {
             Self::Welcome => "welcome",
@@ -139,48 +136,47 @@ impl Kind {
     }
 }
 
-/// What the daily bonus is.
+/// Settings of the daily bonus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bonus {
-    /// On the first day, and every day.
+    /// Coins per day, without the streak bonus.
     pub daily: i64,
-    /// More for each further day in a row.
+    /// Streak bonus for each further consecutive day.
     pub step: i64,
-    /// At most so much more.
+    /// Maximum of the streak bonus.
     pub most: i64,
 }
 
-/// Days in a row on which a user claimed the bonus.
+/// Consecutive days on which a user claimed the daily bonus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Streak {
-    /// The last of them, in UTC.
+    /// Last claimed day (UTC).
     pub last: Date,
-    /// How many.
     pub days: i32,
 }
 
 impl Streak {
-    /// How many days it has on a day: none once a day was missed.
+    /// Returns the length of the streak on a day; 0 if a day was missed.
     pub fn days_on(self, today: Date) -> i32 {
         let is_alive = self.last >= today || self.last.next_day() == Some(today);
         if is_alive { self.days } else { 0 }
     }
 }
 
-/// What somebody gets on a day.
+/// Daily bonus of a user on one day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Award {
-    /// The streak with this day.
+    /// Streak including this day.
     pub streak: Streak,
-    /// The part that is for it.
+    /// Streak bonus, included in `coins`.
     pub bonus: i64,
-    /// All of it.
+    /// Total, including the streak bonus.
     pub coins: i64,
 }
 
 impl Bonus {
-    /// What a user with that streak gets today; nothing if they have had it. A claim of a day to come, by a clock that is
-    /// ahead of this one, is one too.
+    /// Returns the bonus that a user with this streak can claim today; `None` if it was already claimed. If a process
+    /// with a fast clock has already recorded a claim for a later day, today counts as claimed too.
     pub fn award(self, before: Option<Streak>, today: Date) -> Option<Award> {
         if before.is_some_and(|streak| streak.last >= today) {
             return None;
@@ -191,35 +187,36 @@ impl Bonus {
     }
 }
 
-/// When the day after this one begins.
+/// Returns the start of the following day (UTC).
 pub fn next_midnight(today: Date) -> OffsetDateTime {
     today.next_day().unwrap_or(Date::MAX).with_time(Time::MIDNIGHT).assume_utc()
 }
 
-/// What a user has had of a match's points.
+/// Coins that a user has received for the points of one match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Paid {
-    /// What they have had in all: what was paid, without what was taken back.
+    /// Net coins received: paid minus reclaimed.
     pub had: i64,
-    /// How much of that should have been taken back, but was spent. Nobody is asked for it again.
+    /// Coins of `had` that should have been reclaimed but were already spent. They are never reclaimed later.
     pub written_off: i64,
 }
 
-/// What a result changes.
+/// Movement that a result causes for one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payout {
-    /// What the result is worth.
+    /// Coins that the result is worth.
     pub due: i64,
-    /// What the wallet gains; below zero what it loses.
+    /// Coins added to the wallet; negative if coins are reclaimed.
     pub amount: i64,
-    /// How much of what should be taken back is not there.
+    /// Coins that should be reclaimed but exceed the balance.
     pub written_off: i64,
 }
 
 impl Paid {
-    /// Brings a user to what a result is worth to them, with so much in their wallet. What was once written off is not
-    /// taken later; but it is not paid a second time either. A wallet that is full takes the rest with a later result.
-    pub fn bring_to(self, due: i64, balance: i64) -> Payout {
+    /// Computes the payout that brings a user to the coins that a result is worth, given their wallet balance. Coins
+    /// written off earlier are not reclaimed later, and are not paid a second time. If the wallet is full, the rest is
+    /// paid with a later result.
+    pub fn payout_for(self, due: i64, balance: i64) -> Payout {
         if due > self.had {
             let room = (MOST - balance).max(0);
             return Payout { due, amount: (due - self.had).min(room), written_off: 0 };
@@ -229,14 +226,14 @@ impl Paid {
         Payout { due, amount: -taken, written_off: wanted - taken }
     }
 
-    /// How it stands after that.
+    /// Returns the state after this payout.
     #[must_use]
     pub fn after(self, payout: Payout) -> Self {
         Self { had: self.had + payout.amount, written_off: self.written_off + payout.written_off }
     }
 }
 
-/// What points are worth. Points below zero cost nothing: nobody staked any coins.
+/// Returns the coins that points are worth. Negative points cost nothing, because users stake no coins.
 pub fn worth(points: i32, per_point: i64) -> i64 {
     i64::from(points.max(0)).saturating_mul(per_point)
 }
@@ -251,7 +248,7 @@ mod tests {
     const BONUS: Bonus = Bonus { daily: 50, step: 10, most: 60 };
 
     #[test]
-    fn a_streak_grows_to_its_cap_and_restarts_after_a_missed_day() {
+    fn streak_grows_to_cap_and_restarts_after_missed_day() {
         let mut streak = None;
         let mut day = date!(2028 - 02 - 26);
         let mut awards = Vec::new();
@@ -269,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_ends_at_midnight_utc_to_the_second() {
+    fn day_ends_exactly_at_midnight_utc() {
         let last = time::macros::datetime!(2026-12-31 23:59:59.999_999_999 UTC);
         let claimed = BONUS.award(None, last.date()).expect("the first").streak;
         assert_eq!(next_midnight(last.date()), time::macros::datetime!(2027-01-01 00:00 UTC));
@@ -281,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_by_a_clock_that_is_ahead_counts_today_too() {
+    fn claim_dated_tomorrow_counts_for_today() {
         let ahead = Streak { last: date!(2026 - 11 - 21), days: 4 };
         assert_eq!(BONUS.award(Some(ahead), date!(2026 - 11 - 20)), None);
         assert_eq!(ahead.days_on(date!(2026 - 11 - 20)), 4);
     }
 
     #[test]
-    fn the_end_of_time_is_no_panic() {
+    fn last_representable_date_does_not_panic() {
         let last = Streak { last: Date::MAX, days: i32::MAX };
         assert_eq!(BONUS.award(Some(last), Date::MAX), None);
         let before = Streak { last: Date::MAX.previous_day().expect("a day"), days: i32::MAX };
@@ -297,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_and_references() {
+    fn parses_reasons_and_references() {
         for (text, fits) in [
             ("purchase", true),
             ("a", true),
@@ -327,14 +324,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_transaction_id_reads_back(bytes: [u8; 16]) {
+        fn transaction_id_parses_from_its_display(bytes: [u8; 16]) {
             let id = TransactionId(Uuid::from_bytes(bytes));
             prop_assert_eq!(id.to_string().parse(), Ok(id));
         }
 
-        /// Against a tale of each day, told without the rule: how many days in a row were claimed up to this one.
+        /// Compares the streak with a plain count of consecutive claimed days.
         #[test]
-        fn streaks_count_days_in_a_row(claims in proptest::collection::vec(any::<bool>(), 1..60)) {
+        fn streaks_count_consecutive_days(claims in proptest::collection::vec(any::<bool>(), 1..60)) {
             let first = date!(2026 - 01 - 01);
             let (mut streak, mut in_a_row) = (None, 0);
             for (number, &claims) in claims.iter().enumerate() {
@@ -350,56 +347,56 @@ mod tests {
             }
         }
 
-        /// However results are corrected and coins are spent in between: nobody is pushed below zero, nobody has had
-        /// less than is due, and more only by what was written off, which nobody loses again.
+        /// For any sequence of corrections and purchases: no balance is negative, a user never receives less than is
+        /// due, and receives more only by the written-off amount, which is never reclaimed.
         #[test]
         fn payouts_follow_results(steps in proptest::collection::vec((0_i64..100, 0_i64..100), 1..30)) {
             let (mut paid, mut balance) = (Paid::default(), 0_i64);
             for (due, spent) in steps {
-                let payout = paid.bring_to(due, balance);
+                let payout = paid.payout_for(due, balance);
                 balance += payout.amount;
                 prop_assert!(balance >= 0 && payout.written_off >= 0);
-                prop_assert!(payout.written_off == 0 || balance == 0, "as long as there is something it is taken");
+                prop_assert!(payout.written_off == 0 || balance == 0, "the balance is used first");
                 let before = paid;
                 paid = paid.after(payout);
                 prop_assert!((due..=due + paid.written_off).contains(&paid.had));
-                prop_assert!(payout.amount >= 0 || paid.had >= before.written_off, "what was let go stays let go");
-                // The same result again changes nothing, whatever the wallet holds by then.
-                prop_assert_eq!(paid.bring_to(due, balance + spent), Payout { due, amount: 0, written_off: 0 });
+                prop_assert!(payout.amount >= 0 || paid.had >= before.written_off, "written-off coins are kept");
+                // Applying the same result again changes nothing, for any balance.
+                prop_assert_eq!(paid.payout_for(due, balance + spent), Payout { due, amount: 0, written_off: 0 });
                 balance -= spent.min(balance);
             }
         }
     }
 
     #[test]
-    fn what_is_written_off_is_neither_taken_later_nor_paid_twice() {
-        // 40 were paid and 30 of them spent. The result is corrected to nothing: 10 can be taken.
+    fn written_off_coins_are_neither_reclaimed_nor_paid_twice() {
+        // 40 coins were paid and 30 of them spent. The result is corrected to 0 points, so only 10 can be reclaimed.
         let paid = Paid { had: 40, written_off: 0 };
-        let taken = paid.bring_to(0, 10);
+        let taken = paid.payout_for(0, 10);
         assert_eq!(taken, Payout { due: 0, amount: -10, written_off: 30 });
         let paid = paid.after(taken);
-        // It is corrected back. They have 30 of the 40 already.
-        assert_eq!(paid.bring_to(40, 0).amount, 10);
-        // Up to that nothing moves, and nothing on the way down either, however much they have won elsewhere.
+        // The result is corrected back. The user still has 30 of the 40.
+        assert_eq!(paid.payout_for(40, 0).amount, 10);
+        // For any due amount up to 30 nothing moves, up or down, even if the wallet holds more coins.
         for due in [20, 30, 5, 0] {
-            assert_eq!(paid.bring_to(due, 500), Payout { due, amount: 0, written_off: 0 });
+            assert_eq!(paid.payout_for(due, 500), Payout { due, amount: 0, written_off: 0 });
         }
-        // Of what was paid beyond it, it does.
-        let paid = paid.after(paid.bring_to(40, 500));
-        assert_eq!(paid.bring_to(0, 500), Payout { due: 0, amount: -10, written_off: 0 });
+        // Coins paid above 30 are reclaimed.
+        let paid = paid.after(paid.payout_for(40, 500));
+        assert_eq!(paid.payout_for(0, 500), Payout { due: 0, amount: -10, written_off: 0 });
     }
 
     #[test]
-    fn a_full_wallet_is_paid_the_rest_later() {
+    fn full_wallet_is_paid_the_rest_later() {
         let paid = Paid::default();
-        let some = paid.bring_to(40, MOST - 15);
+        let some = paid.payout_for(40, MOST - 15);
         assert_eq!(some, Payout { due: 40, amount: 15, written_off: 0 });
-        assert_eq!(paid.after(some).bring_to(40, 100).amount, 25);
-        assert_eq!(paid.after(some).bring_to(0, 100).amount, -15, "no more is taken than was paid");
+        assert_eq!(paid.after(some).payout_for(40, 100).amount, 25);
+        assert_eq!(paid.after(some).payout_for(0, 100).amount, -15, "no more is taken than was paid");
     }
 
     #[test]
-    fn points_below_zero_cost_no_coins() {
+    fn negative_points_cost_no_coins() {
         assert_eq!([worth(-20, 3), worth(0, 3), worth(7, 3), worth(60, 0)], [0, 0, 21, 0]);
     }
 }

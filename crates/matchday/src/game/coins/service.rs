@@ -1,4 +1,4 @@
-//! What users and operators do with coins.
+//! Operations on coins for users and operators.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,13 +28,12 @@ use super::{
 use crate::identity::{
     accounts::hooks::Welcome,
     idempotency::{KEPT_FOR, RequestKey},
-    operators::{self, Operator, service::Deed},
+    operators::{self, Operator, service::Action},
 };
 
-/// How often a user may try to claim the daily bonus.
+/// Rate limit per user for claiming the daily bonus.
 const CLAIMS: Limit = Limit { name: "claim", burst: 10, every: Duration::from_secs(6) };
 
-/// The coins of everybody.
 #[derive(Clone)]
 pub struct Coins {
     inner: Arc<Inner>,
@@ -51,145 +50,134 @@ struct Inner {
     reasons: Vec<Reason>,
 }
 
-/// What a user spends.
+/// A deduction that a user requests.
 #[derive(Clone, Debug)]
 pub struct Deduction {
-    /// How much.
     pub amount: CoinAmount,
-    /// What for.
     pub reason: Reason,
-    /// What the app calls it.
+    /// Reference chosen by the app.
     pub reference: Option<Reference>,
-    /// The key of the request that asks for it.
+    /// Idempotency key of the request.
     pub request: Option<RequestKey>,
 }
 
-/// Why nothing was deducted.
+/// Reason why a deduction failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeductError {
-    /// The operator allows other reasons only.
+    /// The settings do not allow this reason.
     #[error("the reason is not allowed")]
     UnknownReason {
-        /// All of them.
+        /// Reasons that the settings allow.
         allowed: Vec<Reason>,
     },
-    /// The ledger refuses.
+    /// The ledger refused the movement.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It may have been deducted or not.
+    /// The batch writer failed. The coins may or may not have been deducted.
     #[error(transparent)]
     Failed(#[from] BatchError),
 }
 
-/// A daily bonus that was claimed.
+/// A claimed daily bonus.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimed {
-    /// All of it.
+    /// Total, including the streak bonus.
     pub coins: i64,
-    /// How many coins the user had afterwards.
+    /// Balance after the claim.
     pub balance: i64,
-    /// The day, in UTC.
+    /// Day of the claim (UTC).
     pub day: Date,
-    /// How many days in a row, this one included.
+    /// Consecutive days, including this one.
     pub streak_days: i32,
-    /// The part that is for the streak.
+    /// Streak bonus, included in `coins`.
     pub bonus: i64,
 }
 
-/// Why no bonus was given.
+/// Reason why a claim failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// The user has had it.
-    #[error("today's bonus was claimed already")]
+    /// The user has already claimed today's bonus.
+    #[error("today's bonus has already been claimed")]
     AlreadyClaimed {
-        /// When there is another one.
+        /// Time of the next possible claim.
         next: OffsetDateTime,
     },
-    /// The ledger refuses.
+    /// The ledger refused the movement.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
 
-/// How a user stands.
+/// A user's balance, streak and history.
 #[derive(Debug)]
 pub struct Overview {
-    /// How many coins they have.
     pub balance: i64,
-    /// How many days in a row they have claimed the daily bonus, up to today or yesterday.
+    /// Consecutive days on which the user claimed the daily bonus, up to today or yesterday.
     pub streak_days: i32,
-    /// Whether today's is among them.
+    /// Whether the user has claimed today's bonus.
     pub claimed_today: bool,
-    /// What they get with the next claim.
+    /// Coins that the next claim awards.
     pub next_coins: i64,
-    /// When they can claim it.
+    /// Earliest time of the next claim.
     pub next_claim_at: OffsetDateTime,
-    /// What moved, the newest first.
+    /// One page of transactions, newest first.
     pub history: Vec<Transaction>,
-    /// Where the rest of it begins.
+    /// Cursor of the next page.
     pub next: Option<Cursor>,
 }
 
-/// A transaction, as its user sees it.
+/// A transaction as its user sees it.
 #[derive(Clone, Debug)]
 pub struct Transaction {
-    /// Its number in the wallet.
+    /// Number of the transaction in the wallet, from 1.
     pub number: i64,
-    /// What clients know it by.
     pub id: TransactionId,
-    /// Why coins moved.
     pub kind: Kind,
-    /// What the wallet gained.
+    /// Coins added to the wallet; negative if coins were removed.
     pub amount: i64,
-    /// What it held afterwards.
+    /// Balance after the transaction.
     pub balance: i64,
-    /// What it was for.
+    /// Purpose of a deduction, or the operator's explanation.
     pub reason: Option<String>,
-    /// What the app calls it.
+    /// Reference chosen by the app.
     pub reference: Option<String>,
-    /// The transaction that it takes back.
+    /// Transaction that this one reverses.
     pub reverses: Option<TransactionId>,
-    /// The match whose result it follows.
+    /// Match whose result caused the payout.
     pub event: Option<MatchId>,
-    /// When.
     pub created_at: OffsetDateTime,
 }
 
-/// Why an operator's wish was not carried out.
+/// Reason why an operator's request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
-    /// The user has none with that id, or of that size.
-    #[error("the user has no such transaction that was not taken back")]
+    /// No transaction has this id, or no unreversed transaction has this amount.
+    #[error("the user has no matching transaction that can be reversed")]
     NoSuchTransaction,
-    /// Several fit.
-    #[error("several transactions fit")]
+    /// Several transactions have this amount.
+    #[error("several transactions match")]
     Ambiguous(Vec<Candidate>),
-    /// A reversal, or coins that follow results.
-    #[error("a transaction of kind {} is not taken back by hand", .0.name())]
+    /// Reversals and payouts cannot be reversed.
+    #[error("transactions of kind {} cannot be reversed", .0.name())]
     NotReversible(Kind),
-    /// Less is left of it.
-    #[error("only {0} of it are left to be taken back")]
+    /// The amount exceeds the part of the transaction that is not reversed yet.
+    #[error("only {0} coins of the transaction can still be reversed")]
     TooMuch(i64),
-    /// The ledger refuses.
+    /// The ledger refused the movement.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
 
-/// A transaction that an operator may have meant.
+/// A transaction that the operator may have meant.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// What clients know it by.
     pub id: TransactionId,
-    /// Why coins moved.
     pub kind: Kind,
-    /// What the wallet gained.
+    /// Coins added to the wallet; negative if coins were removed.
     pub amount: i64,
-    /// When.
     pub created_at: OffsetDateTime,
 }
 
@@ -200,7 +188,6 @@ impl Welcome for Coins {
 }
 
 impl Coins {
-    /// Coins in this database.
     pub fn new(core: &Core, coins: &Settings) -> Self {
         let Core { db, clock, random, limits, .. } = core.clone();
         let writers = (0..coins.writers).map(|_| Writer { clock: clock.clone() }).collect();
@@ -231,25 +218,26 @@ impl Coins {
         TransactionId(random::uuid_v7(&*self.inner.random, &*self.inner.clock))
     }
 
-    /// Opens the wallet of a user who is being made, with what every newcomer gets.
+    /// Opens the wallet of a user who is being created, with the welcome coins.
     async fn open_wallet_in(&self, connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
         let mut book = Book::open(connection, [user]).await?;
         if self.inner.welcome > 0 {
             let movement = Movement::new(user, self.new_id(), Kind::Welcome, self.inner.welcome, "welcome");
-            // An empty wallet takes it.
+            // An empty wallet never refuses this amount.
             let _ = book.post(movement);
         }
-        // Nearly every registration that came this far is committed.
+        // The metrics are updated before the commit, because the caller commits. Almost every registration that reaches
+        // this point succeeds.
         book.close(connection, self.inner.clock.now()).await?.count();
         Ok(())
     }
 
-    /// How many coins a user has.
     pub async fn balance(&self, user: UserId) -> sqlx::Result<i64> {
         store::balance(&self.inner.db, user).await
     }
 
-    /// Takes coins out of a user's wallet: once for a reason and reference, and once for a request.
+    /// Deducts coins from a user's wallet. A deduction happens once per reason and reference, and once per idempotency
+    /// key.
     pub async fn deduct(&self, user: UserId, deduction: Deduction) -> Result<Posted, DeductError> {
         let Deduction { amount, reason, reference, request } = deduction;
         let reasons = &self.inner.reasons;
@@ -263,10 +251,10 @@ impl Coins {
             request,
             ..Movement::new(user, self.new_id(), Kind::Deduction, -amount.coins(), account)
         };
-        let wanted = movement.id;
+        let requested = movement.id;
         let outcome = self.inner.writers.write(user.0, movement).await;
         let label = match &outcome {
-            Ok(Ok(posted)) if posted.id == wanted => "done",
+            Ok(Ok(posted)) if posted.id == requested => "done",
             Ok(Ok(_)) => "repeated",
             Ok(Err(_)) => "refused",
             Err(_) => "failed",
@@ -275,12 +263,12 @@ impl Coins {
         Ok(outcome??)
     }
 
-    /// Whether a user may try to claim the daily bonus now.
+    /// Applies the rate limit for claims.
     pub async fn take_claim(&self, user: UserId) -> Decision {
         self.inner.limits.take(CLAIMS, &user.to_string()).await
     }
 
-    /// Gives a user the bonus of the day, once.
+    /// Pays a user the daily bonus, at most once per day.
     pub async fn claim(&self, user: UserId, request: Option<RequestKey>) -> Result<Claimed, ClaimError> {
         let now = self.inner.clock.now();
         let today = now.to_offset(time::UtcOffset::UTC).date();
@@ -293,7 +281,8 @@ impl Coins {
         }
         let streak = store::streak(&mut *tx, user).await?;
         let Some(award) = self.inner.bonus.award(streak, today) else {
-            // The last claim may be of a day that has begun by another process's clock, or while this one waited.
+            // The last claim may be for a later day, if another process has a clock that is ahead or midnight passed
+            // while this transaction waited.
             let last = streak.map_or(today, |streak| streak.last.max(today));
             return Err(ClaimError::AlreadyClaimed { next: rules::next_midnight(last) });
         };
@@ -307,9 +296,9 @@ impl Coins {
         Ok(Claimed { coins: award.coins, balance: posted.balance, day: today, streak_days, bonus })
     }
 
-    /// How a user stands, with a part of what moved.
+    /// Returns a user's balance and streak with one page of the history.
     pub async fn overview(&self, user: UserId, paging: CursorPaging) -> sqlx::Result<Overview> {
-        // One state of the wallet: a balance that its history does not explain helps nobody.
+        // Reads one snapshot, so that the history explains the balance.
         let mut tx = self.inner.db.begin_with("begin isolation level repeatable read read only").await?;
         let balance = store::balance(&mut *tx, user).await?;
         let streak: Option<Streak> = store::streak(&mut *tx, user).await?;
@@ -332,7 +321,7 @@ impl Coins {
         })
     }
 
-    /// Gives a user coins; once for a reference, and says whether that was now.
+    /// Grants coins to a user, once per reference. Returns whether this call granted them.
     pub async fn grant(
         &self,
         user: UserId,
@@ -351,21 +340,21 @@ impl Coins {
         let (now, id) = (self.inner.clock.now(), movement.id);
         let mut tx = self.inner.db.begin().await?;
         let mut book = Book::open(&mut tx, [user]).await?;
-        book.recall(&mut tx, std::slice::from_ref(&movement), Attempt::First, now).await?;
+        book.load_prior(&mut tx, std::slice::from_ref(&movement), Attempt::First, now).await?;
         let posted = book.post(movement)?;
         let moved = book.close(&mut tx, now).await?;
         if posted.id == id {
             let details = json!({"amount": amount.coins(), "transaction": id.to_string()});
-            let deed = Deed::new("coins.grant", format!("user:{user}")).with(details);
-            operators::service::record(&mut tx, &Operator::new(operator, reason.as_str()), &deed, now).await?;
+            let action = Action::new("coins.grant", format!("user:{user}")).with(details);
+            operators::service::record(&mut tx, &Operator::new(operator, reason.as_str()), &action, now).await?;
         }
         tx.commit().await?;
         moved.count();
         Ok((posted, posted.id == id))
     }
 
-    /// Takes back a transaction, or a part of it, by a new one that names it: what was spent returns, what was given goes.
-    /// Without an id the amount must tell which one is meant.
+    /// Reverses a transaction, or part of it, with a new transaction that refers to it. A reversed deduction returns
+    /// coins; a reversed credit removes them. Without an id, the amount must identify the transaction.
     pub async fn reverse(
         &self,
         user: UserId,
@@ -406,8 +395,8 @@ impl Coins {
         let (posted, now) = (book.post(movement)?, self.inner.clock.now());
         let moved = book.close(&mut tx, now).await?;
         let details = json!({"amount": amount.coins(), "transaction": meant.id.to_string()});
-        let deed = Deed::new("coins.reverse", format!("user:{user}")).with(details);
-        operators::service::record(&mut tx, &Operator::new(operator, reason.as_str()), &deed, now).await?;
+        let action = Action::new("coins.reverse", format!("user:{user}")).with(details);
+        operators::service::record(&mut tx, &Operator::new(operator, reason.as_str()), &action, now).await?;
         tx.commit().await?;
         moved.count();
         Ok((meant.id, posted))

@@ -1,4 +1,4 @@
-//! Settings of coins.
+//! The `coins` section of the settings.
 
 use platform::{
     section,
@@ -6,37 +6,38 @@ use platform::{
 };
 
 section! {
-    /// Coins.
+    /// Wallets, daily bonus and payouts.
     coins: Settings {
-        /// What a new account gets.
+        /// Coins that a new account receives.
         welcome: u32 = "100",
-        /// What can be claimed every day (UTC).
+        /// Coins that a user can claim once per day (UTC).
         daily: u32 = "50",
-        /// How much more that is for each further day in a row.
+        /// Additional coins for each further consecutive day.
         streak_step: u32 = "10",
-        /// At most so much more.
+        /// Maximum of the additional coins.
         streak_most: u32 = "60",
-        /// Allowed values of `reason` when coins are spent, like `purchase,wager`. Empty: any text of 1 to 64 characters without
-        /// control characters.
+        /// Allowed values of `reason` in deductions, for example `purchase,wager`. If empty, any text of 1 to 64
+        /// characters without control characters is allowed.
         reasons: Vec<Phrase> = "",
-        /// What a point earned with a prediction is worth once its match has a result. Points below zero cost nothing. A
-        /// match keeps what it was worth at its first result. 0: points are only points. Turn it on once no process of a
-        /// version without coins is left: it would settle matches without paying.
+        /// Coins paid per point once a match has a result. Negative points cost nothing. A match keeps the rate of its
+        /// first result. 0 disables payouts. Enable payouts only after every process runs a version that supports
+        /// coins: older versions settle matches without paying.
         per_point: u32 = "0",
-        /// How many writers of deductions this process has. Each takes what waits for it in one transaction.
+        /// Number of batch writers for deductions in this process. Each writes all its waiting deductions in one
+        /// transaction.
         writers: usize = "2",
-        /// How many deductions may wait for a writer; further ones get 503 at once.
+        /// Maximum number of deductions that wait for a batch writer; further requests get 503 immediately.
         queue: usize = "1000",
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
+    /// Conditions that the settings must meet, each with the message to report if it does not hold.
     pub fn conditions(&self) -> Conditions {
         [
-            (self.writers > 0, "coins.writers is 0: no coin could ever be spent"),
-            (self.queue > 0, "coins.queue is 0: no coin could ever be spent"),
-            (self.daily > 0, "coins.daily is 0: a claim would give nothing"),
+            (self.writers > 0, "coins.writers is 0: coins could not be spent"),
+            (self.queue > 0, "coins.queue is 0: coins could not be spent"),
+            (self.daily > 0, "coins.daily is 0: a claim would award no coins"),
             (self.per_point <= 1_000_000, "coins.per_point is above 1000000"),
         ]
         .map(|(holds, fault)| (holds, fault.to_owned()))

@@ -1,4 +1,4 @@
-//! The SQL of coins.
+//! SQL queries for coins.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,14 @@ use web::{
 
 use super::{
     audit::{Difference, Totals},
-    ledger::{Asked, Movement, Posted, ReferenceKey, Wallet},
+    ledger::{Movement, Posted, PriorRequest, ReferenceKey, Wallet},
     rules::{Award, Kind, Paid, Payout, Streak, TransactionId},
     service::{Claimed, Transaction},
 };
 use crate::identity::idempotency::RequestKey;
 
-/// Finds these users' wallets, and keeps others from them until the transaction ends.
-pub(super) async fn hold_wallets(
+/// Returns these users' wallets and locks them until the transaction ends.
+pub(super) async fn lock_wallets(
     connection: &mut PgConnection,
     users: &[i64],
 ) -> sqlx::Result<HashMap<UserId, Wallet>> {
@@ -34,7 +34,7 @@ pub(super) async fn hold_wallets(
     Ok(rows.into_iter().map(|row| (row.user_id, wallet(row.balance, row.transactions))).collect())
 }
 
-/// How many of these users have a wallet.
+/// Returns how many of these users have a wallet.
 pub(super) async fn count_wallets(connection: &mut PgConnection, users: &[i64]) -> sqlx::Result<usize> {
     let count = sqlx::query_scalar!(r#"select count(*) as "count!" from wallets where user_id = any($1)"#, users)
         .fetch_one(connection)
@@ -42,7 +42,7 @@ pub(super) async fn count_wallets(connection: &mut PgConnection, users: &[i64]) 
     Ok(usize::try_from(count).unwrap_or_default())
 }
 
-/// Makes empty wallets for those of these users who have none.
+/// Creates empty wallets for these users, where missing.
 pub(super) async fn make_wallets(connection: &mut PgConnection, users: &[i64]) -> sqlx::Result<()> {
     sqlx::query!(
         "insert into wallets (user_id, balance, transactions)
@@ -55,7 +55,7 @@ pub(super) async fn make_wallets(connection: &mut PgConnection, users: &[i64]) -
     Ok(())
 }
 
-/// A transaction that was found again.
+/// A stored transaction with the fields by which repeated requests find it.
 struct Found {
     user_id: UserId,
     kind: Kind,
@@ -74,7 +74,7 @@ impl Found {
     }
 }
 
-/// The transactions that were done under these references.
+/// Returns the transactions with these references.
 pub(super) async fn by_references(
     connection: &mut PgConnection,
     references: &[ReferenceKey],
@@ -106,12 +106,12 @@ pub(super) async fn by_references(
         .collect())
 }
 
-/// The transactions that these requests led to since that time.
+/// Returns the transactions with these idempotency keys, created after `since`.
 pub(super) async fn by_requests(
     connection: &mut PgConnection,
     requests: &[(UserId, RequestKey)],
     since: OffsetDateTime,
-) -> sqlx::Result<HashMap<(UserId, RequestKey), Asked>> {
+) -> sqlx::Result<HashMap<(UserId, RequestKey), PriorRequest>> {
     let users: Vec<i64> = requests.iter().map(|(user, _)| user.0).collect();
     let keys: Vec<&[u8]> = requests.iter().map(|(_, key)| key.0.as_slice()).collect();
     let found = sqlx::query_as!(
@@ -130,13 +130,13 @@ pub(super) async fn by_requests(
     let keyed = |row: Found| {
         let key = RequestKey(row.request_key.as_deref()?.try_into().ok()?);
         let posted = row.posted();
-        Some(((row.user_id, key), Asked { posted, reason: row.reason, reference: row.reference }))
+        Some(((row.user_id, key), PriorRequest { posted, reason: row.reason, reference: row.reference }))
     };
     Ok(found.into_iter().filter_map(keyed).collect())
 }
 
-/// Those of these transactions that were done. No index serves this: it reads all that the users ever did, after a
-/// connection broke.
+/// Returns the transactions among these that were written. Reads the users' whole history, because transaction ids have
+/// no index. This is acceptable because it runs only after a connection broke.
 pub(super) async fn by_ids(
     connection: &mut PgConnection,
     ids: &[(UserId, TransactionId)],
@@ -155,7 +155,7 @@ pub(super) async fn by_ids(
     Ok(found.into_iter().map(|posted| (posted.id, posted)).collect())
 }
 
-/// Says what wallets that are held hold now.
+/// Writes the new state of wallets that the caller has locked.
 pub(super) async fn set_wallets(connection: &mut PgConnection, wallets: &[(UserId, Wallet)]) -> sqlx::Result<()> {
     let users: Vec<i64> = wallets.iter().map(|(user, _)| user.0).collect();
     let balances: Vec<i64> = wallets.iter().map(|(_, wallet)| wallet.balance).collect();
@@ -222,7 +222,7 @@ pub(super) async fn insert_transactions(
     Ok(())
 }
 
-/// Two entries for each transaction: what the wallet gained, the house lost.
+/// Inserts two entries per transaction: the wallet's gain and the house account's loss.
 pub(super) async fn insert_entries(connection: &mut PgConnection, written: &[(Movement, Posted)]) -> sqlx::Result<()> {
     let users: Vec<i64> = written.iter().map(|(movement, _)| movement.user.0).collect();
     let numbers: Vec<i64> = written.iter().map(|(_, posted)| posted.number).collect();
@@ -243,14 +243,14 @@ pub(super) async fn insert_entries(connection: &mut PgConnection, written: &[(Mo
     Ok(())
 }
 
-/// How many coins a user has; none without a wallet.
+/// Returns a user's balance; 0 without a wallet.
 pub(super) async fn balance(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<i64> {
     let balance =
         sqlx::query_scalar!("select balance from wallets where user_id = $1", user.0).fetch_optional(executor).await?;
     Ok(balance.unwrap_or_default())
 }
 
-/// A part of a wallet's transactions, the newest first.
+/// Returns one page of a wallet's transactions, newest first.
 pub(super) async fn history(
     executor: impl PgExecutor<'_>,
     user: UserId,
@@ -274,7 +274,7 @@ pub(super) async fn history(
     .await
 }
 
-/// The streak of a user who has ever claimed the daily bonus.
+/// Returns the user's streak; `None` if the user never claimed a daily bonus.
 pub(super) async fn streak(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Option<Streak>> {
     sqlx::query_as!(
         Streak,
@@ -304,7 +304,7 @@ pub(super) async fn insert_claim(
     Ok(())
 }
 
-/// The claim that a request led to since that time.
+/// Returns the claim with this idempotency key, created after `since`.
 pub(super) async fn claim_by_request(
     connection: &mut PgConnection,
     user: UserId,
@@ -325,20 +325,20 @@ pub(super) async fn claim_by_request(
     .await
 }
 
-/// A transaction that is to be taken back.
+/// A transaction that an operator wants to reverse.
 pub(super) struct Reversible {
     pub(super) number: i64,
     pub(super) id: TransactionId,
     pub(super) kind: Kind,
     pub(super) amount: i64,
     pub(super) account: String,
-    /// How much of it was taken back already.
+    /// Coins that were already reversed.
     pub(super) reversed: i64,
     pub(super) created_at: OffsetDateTime,
 }
 
-/// The user's transaction with this id; or without one, those of this size of which nothing was taken back, the newest
-/// first.
+/// Returns the user's transaction with this id. Without an id, returns transactions of this amount with no reversal,
+/// newest first.
 pub(super) async fn reversible(
     connection: &mut PgConnection,
     user: UserId,
@@ -368,7 +368,7 @@ pub(super) async fn reversible(
     .await
 }
 
-/// Fixes what a point earned with a match is worth, unless that was done.
+/// Fixes the coins per point for a match, unless they are already fixed.
 pub(super) async fn fix_rate(executor: impl PgExecutor<'_>, event: MatchId, per_point: i64) -> sqlx::Result<()> {
     sqlx::query!(
         "insert into coin_rates (event_id, per_point) values ($1, $2) on conflict (event_id) do nothing",
@@ -380,7 +380,7 @@ pub(super) async fn fix_rate(executor: impl PgExecutor<'_>, event: MatchId, per_
     Ok(())
 }
 
-/// What a point earned with a match is worth.
+/// Returns the coins per point for a match; 0 if they are not fixed.
 pub(super) async fn rate(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<i64> {
     let rate = sqlx::query_scalar!("select per_point from coin_rates where event_id = $1", event.0)
         .fetch_optional(executor)
@@ -388,7 +388,8 @@ pub(super) async fn rate(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx:
     Ok(rate.unwrap_or_default())
 }
 
-/// Where a slice of this many predictions of a match ends; `None` if there are no more.
+/// Returns the user who follows the first `size` predictions of the range; `None` if the range has at most `size`
+/// predictions.
 pub(super) async fn end_of_slice(
     connection: &mut PgConnection,
     event: MatchId,
@@ -408,7 +409,7 @@ pub(super) async fn end_of_slice(
     .await
 }
 
-/// What a result is worth in points to the users of a slice who gain by it, or were paid for the match before.
+/// Returns the points of a result, for users of the range who earn points or were paid for the match before.
 pub(super) async fn points(
     connection: &mut PgConnection,
     event: MatchId,
@@ -422,7 +423,7 @@ pub(super) async fn points(
     Ok(rows.into_iter().map(|row| (row.user_id, row.points)).collect())
 }
 
-/// How these users stand with a match, and by which result.
+/// Returns the revision that each user was last paid for, and the coins received for the match so far.
 pub(super) async fn paid(
     connection: &mut PgConnection,
     event: MatchId,
@@ -441,7 +442,7 @@ pub(super) async fn paid(
     Ok(rows.into_iter().map(|row| (row.user_id, (row.revision, paid(row.had, row.written_off)))).collect())
 }
 
-/// Takes note of what a result was worth to users, and which transactions that led to.
+/// Records payouts together with the numbers of their transactions.
 pub(super) async fn insert_payouts(
     connection: &mut PgConnection,
     event: MatchId,
@@ -471,12 +472,12 @@ pub(super) async fn insert_payouts(
     Ok(())
 }
 
-/// How many wallets there are.
+/// Returns the number of all wallets.
 pub(super) async fn wallets(executor: impl PgExecutor<'_>) -> sqlx::Result<i64> {
     sqlx::query_scalar!(r#"select count(*) as "count!" from wallets"#).fetch_one(executor).await
 }
 
-/// The least id from this one on of a user who has anything to do with coins.
+/// Returns the smallest user id, from `from` on, with any row in the coin tables.
 pub(super) async fn next_user(executor: impl PgExecutor<'_>, from: i64) -> sqlx::Result<Option<i64>> {
     sqlx::query_scalar!(
         "select least((select min(user_id) from wallets where user_id >= $1),
@@ -490,8 +491,8 @@ pub(super) async fn next_user(executor: impl PgExecutor<'_>, from: i64) -> sqlx:
     .await
 }
 
-/// Begins a transaction that sees one state of the database from its first look to its last, however long it looks.
-pub(super) async fn begin_at_one_moment(db: &PgPool) -> sqlx::Result<SqlTransaction<'static, Postgres>> {
+/// Begins a read-only transaction with a single snapshot (repeatable read) and without a statement timeout.
+pub(super) async fn begin_snapshot(db: &PgPool) -> sqlx::Result<SqlTransaction<'static, Postgres>> {
     db.begin_with(
         "begin isolation level repeatable read read only; set local statement_timeout = 0;
          set local work_mem = '64MB'",
@@ -499,7 +500,7 @@ pub(super) async fn begin_at_one_moment(db: &PgPool) -> sqlx::Result<SqlTransact
     .await
 }
 
-/// Whose transaction comes after so many, among those of these users.
+/// Returns the owner of the transaction at offset `after`, among the transactions of these users.
 pub(super) async fn user_of_transaction(
     connection: &mut PgConnection,
     from: i64,
@@ -516,7 +517,7 @@ pub(super) async fn user_of_transaction(
     .await
 }
 
-/// Whatever does not add up with the users of these ids, the last one included.
+/// Streams all inconsistencies of users from `from` to `last`, inclusive.
 pub(super) fn faults(
     connection: &mut PgConnection,
     from: i64,
@@ -525,7 +526,7 @@ pub(super) fn faults(
     sqlx::query_file_as!(Difference, "src/game/coins/audit.sql", from, last).fetch(connection)
 }
 
-/// Adds what these users, the last one included, have.
+/// Adds the wallets, transactions and balances of users from `from` to `last`, inclusive.
 pub(super) async fn add_totals(
     connection: &mut PgConnection,
     from: i64,

@@ -1,4 +1,4 @@
-//! Coins through the router, on a real database.
+//! Tests of coins through the router, on a real database.
 
 mod audit;
 mod deduct;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::audit::Difference;
 use crate::testing::{TestApp, TestUser};
 
-/// Everything that does not add up.
+/// Returns all inconsistencies that the audit finds.
 async fn differences(app: &TestApp) -> Vec<Difference> {
     let mut found = Vec::new();
     let totals = app.app.coins.audit(|_, _| (), |difference| found.push(difference)).await.expect("audited");

@@ -1,4 +1,4 @@
-//! How deductions are written, many at once.
+//! Batch writer for deductions: writes many deductions in one transaction.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use sqlx::{Connection as _, PgConnection};
 
 use super::ledger::{self, Movement, Posted, Refusal};
 
-/// Writes the deductions of one chunk.
+/// Writes the deductions of one shard.
 pub(super) struct Writer {
     pub(super) clock: Arc<dyn Clock>,
 }
 
 impl Write for Writer {
     type Entry = Movement;
-    /// Any number of deductions from a wallet fit into one batch: they are decided one after another.
+    /// A batch may contain any number of deductions from one wallet, because they are decided one after another.
     type Key = std::convert::Infallible;
     type Outcome = Result<Posted, Refusal>;
 
@@ -33,7 +33,8 @@ impl Write for Writer {
         entries: &[Movement],
         attempt: Attempt,
     ) -> sqlx::Result<Vec<Self::Outcome>> {
-        // A wallet that somebody holds for long harms only its user: the others are written without it.
+        // With the short lock timeout, a wallet that another transaction holds for long delays only its own user. The
+        // other deductions are then written without it.
         let mut tx = connection.begin_with("begin; set local lock_timeout = '1s'").await?;
         let (outcomes, moved) = ledger::post(&mut tx, entries.to_vec(), attempt, self.clock.now()).await?;
         tx.commit().await?;

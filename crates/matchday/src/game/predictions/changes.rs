@@ -1,4 +1,4 @@
-//! Which matches were predicted since somebody last looked.
+//! Tracks which matches were predicted, for live updates.
 
 use std::{
     collections::HashSet,
@@ -7,17 +7,17 @@ use std::{
 
 use web::ids::MatchId;
 
-/// Matches whose tallies changed by the writers of this process. Cheap to clone; all clones are one.
+/// Matches whose tallies were changed by the batch writers of this process. Clones share the same set.
 #[derive(Clone, Debug, Default)]
 pub struct Changes(Arc<Mutex<HashSet<MatchId>>>);
 
 impl Changes {
-    /// These changed.
+    /// Marks these matches as changed.
     pub fn note(&self, events: impl IntoIterator<Item = MatchId>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(events);
     }
 
-    /// Takes those that changed since the last time.
+    /// Returns the matches that changed since the last call, and clears the set.
     pub fn take(&self) -> Vec<MatchId> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).drain().collect()
     }

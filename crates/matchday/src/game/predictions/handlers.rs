@@ -1,4 +1,4 @@
-//! HTTP for predictions.
+//! HTTP handlers for predictions.
 
 use axum::{Json, extract::State};
 use http::StatusCode;
@@ -33,18 +33,18 @@ pub(super) struct SubmissionBody {
     event_id: Result<MatchId, Faulty>,
     #[schema(value_type = Pick)]
     prediction: Result<Parsed<Pick>, Faulty>,
-    /// Must agree with the prediction; left out or null, the prediction has none.
+    /// Predicted score. It must agree with `prediction`. If missing or null, no score is predicted.
     #[schema(value_type = Option<Score>)]
     score_prediction: Result<Option<Parsed<Score>>, Faulty>,
-    /// How sure the caller is, in percent. It adds to the points of a right prediction and takes from those of a wrong
-    /// one.
+    /// Confidence in the prediction, in percent. It adds points if the prediction is right and costs points if it is
+    /// wrong.
     #[schema(value_type = Option<i16>, minimum = 0, maximum = 100, default = 0, example = 75)]
     confidence: Result<Option<Parsed<Confidence>>, Faulty>,
 }
 
 from_body!(SubmissionBody { event_id, prediction, score_prediction, confidence });
 
-/// What is predicted of which match.
+/// A valid prediction from a request body.
 pub(super) struct Submission {
     event_id: MatchId,
     forecast: Forecast,
@@ -53,7 +53,7 @@ pub(super) struct Submission {
 impl FromBody for Submission {
     fn from_body(body: &mut Body) -> Option<Self> {
         let SubmissionBody { event_id, prediction, score_prediction, confidence } = SubmissionBody::from_body(body)?;
-        // A contradiction is reported also beside a faulty match or confidence.
+        // Report a contradicting score even if the match or the confidence is invalid too.
         let confidence = confidence.ok().flatten().map(Parsed::into_inner).unwrap_or_default();
         let score = score_prediction.ok()?.map(Parsed::into_inner);
         let forecast = Forecast::new(prediction.ok()?.into_inner(), score, confidence)
@@ -62,8 +62,8 @@ impl FromBody for Submission {
     }
 }
 
-/// A value of a `scoring` type, read from a request. The wrapper lets this feature implement the parsing traits: neither
-/// they nor the types are its own.
+/// A value of a `scoring` type, parsed from a request. The wrapper is needed because both the parsing traits and the
+/// types belong to other crates.
 pub(super) struct Parsed<T>(T);
 
 impl<T> Parsed<T> {
@@ -120,7 +120,7 @@ pub(super) struct PredictionSaved {
     data: PredictionItem,
 }
 
-/// A prediction of the caller.
+/// A prediction made by the caller.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Prediction)]
 struct PredictionItem {
@@ -132,11 +132,11 @@ struct PredictionItem {
     score_prediction: Option<Score>,
     #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
     confidence: Confidence,
-    /// Null until the match has a result, and for good if it will have none or the prediction came too late. A corrected
-    /// result corrects it.
+    /// Null until the match has a result; always null if the match is void or the prediction was late. Follows
+    /// corrections of the result.
     #[schema(required, minimum = -20, maximum = 60)]
     points_earned: Option<i32>,
-    /// When the caller first predicted the match.
+    /// Time of the caller's first prediction for the match.
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
     created_at: OffsetDateTime,
@@ -148,14 +148,14 @@ impl From<SaveError> for ApiError {
             SaveError::NoSuchMatch => Self::not_found("The event"),
             SaveError::Closed(status) => closed(status),
             SaveError::Overloaded => {
-                Self::unavailable("overloaded", "Too many predictions arrive at this moment. Try again shortly.")
+                Self::unavailable("overloaded", "Too many predictions are arriving. Try again shortly.")
             }
             SaveError::Database(error) => Self::database(&error).because(error),
         }
     }
 }
 
-/// A refusal that says what became of the match.
+/// Returns the error for a match that does not accept predictions.
 fn closed(status: Status) -> ApiError {
     let (code, message) = match status {
         Status::Scheduled | Status::Live | Status::Suspended => {
@@ -166,7 +166,7 @@ fn closed(status: Status) -> ApiError {
         }
         Status::Cancelled => ("event_cancelled", "This match was cancelled. Predictions are closed."),
         Status::Finished | Status::Abandoned | Status::Awarded => {
-            ("event_finished", "This match is over. Predictions are closed.")
+            ("event_finished", "This match has ended. Predictions are closed.")
         }
     };
     ApiError::new(StatusCode::BAD_REQUEST, code, message)
@@ -178,7 +178,7 @@ pub(super) struct FilterParameters {
     /// Only the prediction of this user.
     #[param(value_type = Option<i64>, minimum = 1)]
     user_id: Option<UserId>,
-    /// Only predictions that say this.
+    /// Only predictions with this pick.
     #[param(value_type = Option<Pick>)]
     prediction: Option<Parsed<Pick>>,
 }
@@ -191,7 +191,7 @@ impl From<FilterParameters> for Filter {
     }
 }
 
-/// Predictions of one match.
+/// One page of a match's predictions.
 #[derive(Serialize, ToSchema)]
 pub(super) struct PredictionList {
     data: Vec<ListedItem>,
@@ -199,7 +199,6 @@ pub(super) struct PredictionList {
 }
 
 impl PredictionList {
-    /// The answer with some of a match's predictions.
     fn new(listed: Vec<Listed>, next: Option<Cursor>, summary: Summary) -> Self {
         let meta = PredictionMeta {
             total_predictions: summary.total(),
@@ -211,7 +210,7 @@ impl PredictionList {
     }
 }
 
-/// A prediction as everybody sees it.
+/// A prediction as other users see it.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ListedPrediction)]
 struct ListedItem {
@@ -222,11 +221,11 @@ struct ListedItem {
     score_prediction: Option<Score>,
     #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
     confidence: Confidence,
-    /// Null until the match has a result, and for good if it will have none or the prediction came too late. A corrected
-    /// result corrects it.
+    /// Null until the match has a result; always null if the match is void or the prediction was late. Follows
+    /// corrections of the result.
     #[schema(required, minimum = -20, maximum = 60, example = 49)]
     points_earned: Option<i32>,
-    /// When the user first predicted the match.
+    /// Time of the user's first prediction for the match.
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
     created_at: OffsetDateTime,
@@ -256,21 +255,21 @@ impl From<Listed> for ListedItem {
     }
 }
 
-/// Speaks of all predictions of the match, whatever the filter.
+/// Summary of all predictions of the match, regardless of the filter.
 #[derive(Serialize, ToSchema)]
 struct PredictionMeta {
     #[schema(example = 1204)]
     total_predictions: i64,
     prediction_distribution: Distribution,
-    /// In percent; 0 without predictions.
+    /// Average confidence in percent; 0 without predictions.
     #[schema(example = 62.5)]
     average_confidence: f64,
-    /// Where the list goes on; null at its end.
+    /// Cursor of the next page; null on the last page.
     #[schema(required, example = "AAAAAAAAAGQ")]
     next_cursor: Option<String>,
 }
 
-/// How many say what.
+/// Number of predictions by pick.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PredictionDistribution, example = json!({"home": 700, "draw": 204, "away": 300}))]
 pub(crate) struct Distribution {
@@ -279,17 +278,17 @@ pub(crate) struct Distribution {
     pub(crate) away: i64,
 }
 
-/// Predict a match, in place of what the caller predicted before.
+/// Predict a match, or replace the caller's earlier prediction.
 ///
-/// Possible until the match starts. A prediction that is replaced keeps its id; what is left out of the new one is
-/// empty.
+/// Predictions are accepted until the match starts. A replaced prediction keeps its id; optional fields that are
+/// missing in the new prediction are cleared.
 #[utoipa::path(post, path = "/api/auth/predictions", tag = "Predictions", security(("token" = [])),
     request_body = SubmissionBody,
     responses(
-        (status = 200, description = "It replaced the caller's earlier one", body = PredictionSaved),
-        (status = 201, description = "It is the caller's first of this match", body = PredictionSaved),
+        (status = 200, description = "The prediction replaced an earlier one", body = PredictionSaved),
+        (status = 201, description = "The prediction is the caller's first for this match", body = PredictionSaved),
         (status = 400, description = "Predictions for the match are closed (`event_started`, `event_postponed`, `event_cancelled` or `event_finished`), or the body is not JSON", body = ErrorBody),
-        (status = 404, description = "There is no such match", body = ErrorBody),
+        (status = 404, description = "The match does not exist", body = ErrorBody),
     ))]
 pub(super) async fn save_prediction(
     State(predictions): State<Predictions>,
@@ -315,12 +314,14 @@ pub(super) async fn save_prediction(
     Ok((status, Json(PredictionSaved { message, data })))
 }
 
-/// List the predictions of a match, those of the oldest accounts first.
+/// List the predictions of a match.
+///
+/// Sorted by user id, so the oldest accounts come first.
 #[utoipa::path(get, path = "/api/auth/events/{event}/predictions", tag = "Predictions", security(("token" = [])),
-    params(("event" = MatchId, Path, description = "As listed"), FilterParameters, CursorPaging),
+    params(("event" = MatchId, Path, description = "Id of the match"), FilterParameters, CursorPaging),
     responses(
         (status = 200, body = PredictionList),
-        (status = 404, description = "There is no such match", body = ErrorBody),
+        (status = 404, description = "The match does not exist", body = ErrorBody),
     ))]
 pub(super) async fn list_event_predictions(
     State(predictions): State<Predictions>,
@@ -334,14 +335,14 @@ pub(super) async fn list_event_predictions(
     Ok(Json(PredictionList::new(listed, next, summary)))
 }
 
-/// Predictions of a room's members on its match.
+/// One page of the predictions of a room's members.
 #[derive(Serialize, ToSchema)]
 pub(super) struct RoomPredictionList {
     data: Vec<ListedItem>,
     meta: RoomPredictionMeta,
 }
 
-/// Speaks of all predictions of the room, whatever the filter.
+/// Summary of all predictions of the room's members, regardless of the filter.
 #[derive(Serialize, ToSchema)]
 struct RoomPredictionMeta {
     #[schema(example = 120)]
@@ -352,27 +353,28 @@ struct RoomPredictionMeta {
     draw_predictions: i64,
     #[schema(example = 30)]
     away_predictions: i64,
-    /// Where the list goes on; null at its end.
+    /// Cursor of the next page; null on the last page.
     #[schema(required, example = "AAAAAAAAAGQ")]
     next_cursor: Option<String>,
 }
 
-/// List the predictions of a room's members on its match, those of the oldest accounts first.
+/// List the predictions of a room's members for its match.
 ///
-/// All stands of a match are one crowd. A room without a match has none.
+/// Sorted by user id, so the oldest accounts come first. All stands of a match count as one room. A room without a
+/// match has no predictions.
 #[utoipa::path(get, path = "/api/auth/chat-rooms/{room}/predictions", tag = "Predictions", security(("token" = [])),
     params(RoomPath, FilterParameters, CursorPaging),
     responses(
         (status = 200, body = RoomPredictionList),
-        (status = 403, description = "A private room, and the caller is no member", body = ErrorBody),
-        (status = 404, description = "There is no such room", body = ErrorBody),
+        (status = 403, description = "The room is private and the caller is not a member", body = ErrorBody),
+        (status = 404, description = "The room does not exist", body = ErrorBody),
     ))]
 pub(super) async fn list_room_predictions(
     State(predictions): State<Predictions>,
-    looked_at: ReadableRoom,
+    readable: ReadableRoom,
     Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
 ) -> Result<Json<RoomPredictionList>, ApiError> {
-    let ReadableRoom { user, room } = looked_at;
+    let ReadableRoom { user, room } = readable;
     let (listed, next, summary) = match room.event_id {
         None => (Vec::new(), None, Summary::default()),
         Some(event) => {
@@ -396,7 +398,7 @@ pub(super) async fn list_room_predictions(
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct OwnParameters {
-    /// Only those of matches that still take predictions (`open`), or have a result (`settled`).
+    /// Only predictions of matches that still accept predictions (`open`) or have a result (`settled`).
     #[param(inline)]
     status: Option<OwnFilter>,
 }
@@ -415,27 +417,27 @@ impl FromQuery for OwnFilter {
     }
 }
 
-/// Predictions of the caller.
+/// One page of the caller's predictions.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OwnPredictionList {
     data: Vec<OwnItem>,
     meta: OwnPredictionMeta,
 }
 
-/// A prediction of the caller, with its match.
+/// A prediction made by the caller, with its match.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnPrediction)]
 struct OwnItem {
     #[serde(flatten)]
     prediction: PredictionItem,
-    /// When the caller said this.
+    /// Time of the revision that counts.
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
     updated_at: OffsetDateTime,
     event: PredictedEventItem,
 }
 
-/// What a prediction speaks of.
+/// Match that was predicted.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PredictedEvent)]
 struct PredictedEventItem {
@@ -489,31 +491,31 @@ impl From<Own> for OwnItem {
 
 #[derive(Serialize, ToSchema)]
 struct OwnPredictionMeta {
-    /// Where the list goes on; null at its end.
+    /// Cursor of the next page; null on the last page.
     #[schema(required, example = "AAAAAAAAAGQ")]
     next_cursor: Option<String>,
 }
 
-/// List the caller's own predictions, the newest first.
+/// List the caller's predictions, newest first.
 #[utoipa::path(get, path = "/api/auth/predictions", tag = "Predictions", security(("token" = [])),
     params(OwnParameters, CursorPaging),
     responses((status = 200, body = OwnPredictionList)))]
 pub(super) async fn list_own_predictions(
     State(predictions): State<Predictions>,
     user: CurrentUser,
-    Query((wanted, paging)): Query<(OwnParameters, CursorPaging)>,
+    Query((filter, paging)): Query<(OwnParameters, CursorPaging)>,
 ) -> Result<Json<OwnPredictionList>, ApiError> {
-    let (own, next) = predictions.own(user.id, wanted.status, paging).await?;
+    let (own, next) = predictions.own(user.id, filter.status, paging).await?;
     let meta = OwnPredictionMeta { next_cursor: next.map(|cursor| cursor.to_string()) };
     Ok(Json(OwnPredictionList { data: own.into_iter().map(OwnItem::from).collect(), meta }))
 }
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct ExplanationAnswer {
+pub(super) struct ExplanationResponse {
     data: ExplanationItem,
 }
 
-/// What a prediction of the caller earned, and why.
+/// Points of one of the caller's predictions, with an explanation.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PredictionExplanation)]
 struct ExplanationItem {
@@ -525,20 +527,20 @@ struct ExplanationItem {
     #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
     confidence: Confidence,
     state: PredictionState,
-    /// Null while the match has none, or if it will not have any.
+    /// Null if the match has no result.
     #[schema(required)]
     result: Option<ResultItem>,
     /// Null unless the state is `settled`.
     #[schema(required, minimum = -20, maximum = 60, example = 49)]
     points_earned: Option<i32>,
-    /// By which rules. A match keeps those it was announced under.
+    /// Version of the points rules. A match keeps the version it was imported with.
     #[schema(example = 1)]
     rules_version: i16,
-    /// The points part by part; they add up to `points_earned`. Empty unless the state is `settled`.
+    /// Points by aspect. The parts add up to `points_earned`. Empty unless the state is `settled`.
     parts: Vec<PointsPart>,
 }
 
-/// How a match ended.
+/// Final score of a match.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MatchResult)]
 struct ResultItem {
@@ -570,43 +572,43 @@ impl From<Prediction> for ExplanationItem {
     }
 }
 
-/// Explain what one of the caller's own predictions earned.
+/// Explain the points of one of the caller's predictions.
 #[utoipa::path(get, path = "/api/auth/predictions/{id}/explanation", tag = "Predictions", security(("token" = [])),
-    params(("id" = PredictionId, Path, description = "As listed")),
+    params(("id" = PredictionId, Path, description = "Id of the prediction")),
     responses(
-        (status = 200, body = ExplanationAnswer),
-        (status = 404, description = "There is no such prediction, or it is somebody else's", body = ErrorBody),
+        (status = 200, body = ExplanationResponse),
+        (status = 404, description = "The prediction does not exist, or belongs to another user", body = ErrorBody),
     ))]
 pub(super) async fn explain_prediction(
     State(predictions): State<Predictions>,
     user: CurrentUser,
     Path(id): Path<PredictionId>,
-) -> Result<Json<ExplanationAnswer>, ApiError> {
+) -> Result<Json<ExplanationResponse>, ApiError> {
     let prediction = predictions.find_own(user.id, id).await?;
     let prediction = prediction.ok_or_else(|| ApiError::not_found("The prediction"))?;
-    Ok(Json(ExplanationAnswer { data: prediction.into() }))
+    Ok(Json(ExplanationResponse { data: prediction.into() }))
 }
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct PreviewParameters {
-    /// Who wins.
+    /// Predicted winner, or a draw.
     #[param(value_type = Pick)]
     prediction: Result<Parsed<Pick>, Faulty>,
-    /// Goals of the home team; with `away`, and in agreement with the prediction.
+    /// Goals of the home team. Requires `away`, and must agree with the prediction.
     #[param(value_type = Option<i16>, minimum = 0, maximum = 99, example = 2)]
     home: Result<Option<Goals>, Faulty>,
-    /// Goals of the away team; with `home`.
+    /// Goals of the away team. Requires `home`, and must agree with the prediction.
     #[param(value_type = Option<i16>, minimum = 0, maximum = 99, example = 1)]
     away: Result<Option<Goals>, Faulty>,
-    /// How sure, in percent.
+    /// Confidence in the prediction, in percent.
     #[param(value_type = Option<i16>, minimum = 0, maximum = 100, default = 0, example = 75)]
     confidence: Result<Option<Parsed<Confidence>>, Faulty>,
 }
 
 from_parameters!(PreviewParameters { prediction, home, away, confidence });
 
-/// Goals of one side in a query.
+/// Goals of one team in a query.
 struct Goals(i64);
 
 impl FromQuery for Goals {
@@ -627,7 +629,7 @@ impl FromParameters for Parsed<Forecast> {
             (Some(_), None) => return parameters.fault("away", "is required with home"),
             (None, Some(_)) => return parameters.fault("home", "is required with away"),
         };
-        // A contradiction is reported also beside a faulty confidence.
+        // Report a contradicting score even if the confidence is invalid too.
         let confidence = given.confidence.ok().flatten().map(Parsed::into_inner).unwrap_or_default();
         Forecast::new(given.prediction.ok()?.into_inner(), score, confidence).map(Self).or_else(|| {
             for side in ["home", "away"] {
@@ -639,91 +641,91 @@ impl FromParameters for Parsed<Forecast> {
 }
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct PreviewAnswer {
+pub(super) struct PreviewResponse {
     data: PreviewItem,
 }
 
-/// What a prediction would earn.
+/// Points that a prediction would earn.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PointsPreview)]
 struct PreviewItem {
-    /// By which rules.
+    /// Version of the points rules of the match.
     #[schema(example = 1)]
     rules_version: i16,
-    /// If the outcome is right.
+    /// Points if only the outcome is right.
     #[schema(example = 39)]
     right: i32,
-    /// If the goal difference is right too; null without a score, and for a draw.
+    /// Points if the goal difference is right; null without a score and for a draw.
     #[schema(required, example = 49)]
     goal_difference: Option<i32>,
-    /// If every goal is right; null without a score.
+    /// Points if the score is exactly right; null without a score.
     #[schema(required, example = 59)]
     exact_score: Option<i32>,
-    /// If the outcome is wrong: 0, or below.
+    /// Points if the outcome is wrong: zero or negative.
     #[schema(example = -11)]
     wrong: i32,
 }
 
-/// Show what a prediction of a match would earn.
+/// Preview the points of a prediction.
 ///
-/// Nothing is saved. It says the same whether the match still takes predictions or not.
+/// Nothing is saved. The preview also works for matches that no longer accept predictions.
 #[utoipa::path(get, path = "/api/auth/events/{event}/points-preview", tag = "Predictions", security(("token" = [])),
-    params(("event" = MatchId, Path, description = "As listed"), PreviewParameters),
+    params(("event" = MatchId, Path, description = "Id of the match"), PreviewParameters),
     responses(
-        (status = 200, body = PreviewAnswer),
-        (status = 404, description = "There is no such match", body = ErrorBody),
+        (status = 200, body = PreviewResponse),
+        (status = 404, description = "The match does not exist", body = ErrorBody),
     ))]
 pub(super) async fn preview_points(
     State(predictions): State<Predictions>,
     _: CurrentUser,
     Path(event): Path<MatchId>,
     Query(Parsed(forecast)): Query<Parsed<Forecast>>,
-) -> Result<Json<PreviewAnswer>, ApiError> {
+) -> Result<Json<PreviewResponse>, ApiError> {
     let preview = predictions.preview(event, forecast).await?.ok_or_else(|| ApiError::not_found("The event"))?;
     let Preview { rules, right, goal_difference, exact_score, wrong } = preview;
     let data = PreviewItem { rules_version: rules.number(), right, goal_difference, exact_score, wrong };
-    Ok(Json(PreviewAnswer { data }))
+    Ok(Json(PreviewResponse { data }))
 }
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct CalibrationAnswer {
+pub(super) struct CalibrationResponse {
     data: CalibrationItem,
 }
 
-/// How sure the caller was, against how often they were right.
+/// The caller's confidence compared with their hit rate.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Calibration)]
 struct CalibrationItem {
-    /// How many predictions of matches with a result the caller made in time.
+    /// Number of the caller's predictions that were made in time for matches with a result.
     #[schema(example = 42)]
     settled: u32,
-    /// How many of them were without confidence, and are in no bin.
+    /// Number of these predictions without confidence. They belong to no bin.
     #[schema(example = 5)]
     without_stake: u32,
-    /// By confidence: 1 to 10 percent, 11 to 20, and so on.
+    /// Predictions grouped by confidence: 1 to 10 percent, 11 to 20, and so on.
     bins: Vec<BinItem>,
 }
 
-/// Predictions that were about as sure.
+/// Settled predictions of similar confidence.
 #[derive(Serialize, ToSchema)]
 #[schema(as = CalibrationBin)]
 struct BinItem {
-    /// The least confidence, in percent.
+    /// Lowest confidence of the bin, in percent.
     #[schema(example = 71)]
     from: i16,
-    /// The greatest.
+    /// Highest confidence of the bin, in percent.
     #[schema(example = 80)]
     to: i16,
     #[schema(example = 8)]
     count: u32,
-    /// How many of them said the right outcome.
+    /// Number of predictions in the bin with the right outcome.
     #[schema(example = 6)]
     right: u32,
-    /// In percent; null of an empty bin.
+    /// Average confidence in percent; null for an empty bin.
     #[schema(required, example = 76.5)]
     average_confidence: Option<f64>,
-    /// Which part was right, from 0 to 1; null of an empty bin. Of somebody who knows how sure they are it is about a
-    /// hundredth of the average confidence.
+    /// Share of predictions with the right outcome, from 0 to 1; null for an empty bin. For a well-calibrated user, it
+    /// is about one hundredth of the average confidence.
     #[schema(required, minimum = 0, maximum = 1, example = 0.75)]
     hit_rate: Option<f64>,
 }
@@ -748,12 +750,12 @@ impl From<&Bin> for BinItem {
     }
 }
 
-/// Show how sure the caller was, against how often they were right.
+/// Compare the caller's confidence with their hit rate.
 #[utoipa::path(get, path = "/api/auth/me/calibration", tag = "Predictions", security(("token" = [])),
-    responses((status = 200, body = CalibrationAnswer)))]
+    responses((status = 200, body = CalibrationResponse)))]
 pub(super) async fn get_calibration(
     State(predictions): State<Predictions>,
     user: CurrentUser,
-) -> Result<Json<CalibrationAnswer>, ApiError> {
-    Ok(Json(CalibrationAnswer { data: predictions.calibration(user.id).await?.into() }))
+) -> Result<Json<CalibrationResponse>, ApiError> {
+    Ok(Json(CalibrationResponse { data: predictions.calibration(user.id).await?.into() }))
 }

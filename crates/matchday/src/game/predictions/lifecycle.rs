@@ -1,4 +1,4 @@
-//! What becomes of predictions when a match does not go as announced. The database's clock is moved by hand here.
+//! Tests of predictions for matches that are moved, postponed or cancelled. These tests control the database clock.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -20,16 +20,16 @@ async fn predict(user: &TestUser<'_>, event: i64, pick: &str) -> Answer {
     user.post("/api/auth/predictions", json!({"event_id": event, "prediction": pick})).await
 }
 
-/// Whether the match takes predictions of somebody who has one, and of somebody who has none.
+/// Whether the match accepts predictions. Checks both a new prediction and a replacement.
 async fn is_open(app: &TestApp, event: i64, user: &TestUser<'_>) -> bool {
     let (again, first) = (predict(user, event, "draw").await, predict(&app.user().await, event, "draw").await);
     let open = again.status == 200;
-    assert_eq!(first.status.as_u16(), if open { 201 } else { 400 }, "everybody is treated alike");
+    assert_eq!(first.status.as_u16(), if open { 201 } else { 400 }, "new and repeated predictions are treated alike");
     assert!(open || again.expect(400)["code"].as_str().is_some_and(|code| code.starts_with("event_")));
     open
 }
 
-/// What the list shows of a user: pick and points.
+/// Returns the pick and points that the list shows for a user.
 async fn shown(user: &TestUser<'_>, event: i64) -> (Value, Value) {
     let list = user.get(&format!("/api/auth/events/{event}/predictions?user_id={}", user.id)).await.expect(200);
     (list["data"][0]["prediction"].clone(), list["data"][0]["points_earned"].clone())
@@ -44,13 +44,13 @@ async fn score(app: &TestApp, user: UserId) -> Option<(i32, i32)> {
 }
 
 #[tokio::test]
-async fn the_lock_is_the_databases_whatever_the_process_believes() {
+async fn database_clock_closes_predictions() {
     TestApp::run_with_database_clock(&[], async |app| {
         let fixtures = app.fixtures();
         let event = fixtures.a_match("m").starting_in(Duration::HOUR).put().await;
         let user = app.user().await;
         predict(&user, event, "home").await.expect(201);
-        // The process's clock is an hour behind.
+        // The clock of the process is an hour behind.
         app.advance_database(Duration::HOUR - Duration::SECOND).await;
         assert!(is_open(app, event, &user).await);
         app.advance_database(Duration::SECOND).await;
@@ -61,7 +61,7 @@ async fn the_lock_is_the_databases_whatever_the_process_believes() {
         let fixtures = app.fixtures();
         let event = fixtures.a_match("m").starting_in(Duration::HOUR).put().await;
         let user = app.user().await;
-        // Now it is ahead.
+        // The clock of the process is ahead.
         app.clock.advance(Duration::HOUR * 2);
         predict(&user, event, "home").await.expect(201);
         assert!(is_open(app, event, &user).await);
@@ -70,7 +70,7 @@ async fn the_lock_is_the_databases_whatever_the_process_believes() {
 }
 
 #[tokio::test]
-async fn the_lock_follows_a_kick_off_that_is_moved() {
+async fn closing_time_follows_a_moved_kick_off() {
     TestApp::run_with_database_clock(&[], async |app| {
         let fixtures = app.fixtures();
         let at = |minutes: i64| fixtures.a_match("m").starting_in(MINUTE * i32::try_from(minutes).expect("fits"));
@@ -79,14 +79,14 @@ async fn the_lock_follows_a_kick_off_that_is_moved() {
         predict(&user, event, "home").await.expect(201);
         at(120).put().await;
         app.advance_database(MINUTE * 90).await;
-        assert!(is_open(app, event, &user).await, "later, and it is open until then");
+        assert!(is_open(app, event, &user).await, "moved to a later time, open until then");
         at(100).put().await;
         app.advance_database(MINUTE * 9).await;
-        assert!(is_open(app, event, &user).await, "earlier, and it is open until then");
+        assert!(is_open(app, event, &user).await, "moved to an earlier time, open until then");
         app.advance_database(MINUTE).await;
         assert!(!is_open(app, event, &user).await);
         at(130).put().await;
-        assert!(is_open(app, event, &user).await, "it has not begun, and will later");
+        assert!(is_open(app, event, &user).await, "not started, and moved to a later time");
         app.advance_database(MINUTE * 30).await;
         at(130).being("live").put().await;
         assert!(!is_open(app, event, &user).await);
@@ -95,39 +95,43 @@ async fn the_lock_follows_a_kick_off_that_is_moved() {
 }
 
 #[tokio::test]
-async fn what_was_said_after_the_match_had_really_begun_does_not_count() {
+async fn predictions_after_actual_start_do_not_count() {
     TestApp::run_with_database_clock(&[], async |app| {
         let fixtures = app.fixtures();
         let event = fixtures.a_match("m").starting_in(MINUTE * 60).put().await;
-        let (steady, turncoat, late) = (app.user().await, app.user().await, app.user().await);
+        let (steady, switcher, late) = (app.user().await, app.user().await, app.user().await);
         app.advance_database(MINUTE).await;
         predict(&steady, event, "home").await.expect(201);
-        predict(&turncoat, event, "draw").await.expect(201);
+        predict(&switcher, event, "draw").await.expect(201);
         app.advance_database(MINUTE).await;
-        predict(&turncoat, event, "away").await.expect(200);
+        predict(&switcher, event, "away").await.expect(200);
         app.advance_database(MINUTE * 48).await;
-        // It has been played for five minutes; nobody has told us.
-        for (user, status) in [(&turncoat, 200), (&late, 201)] {
+        // The match has been running for five minutes, but the service has not learned this yet.
+        for (user, status) in [(&switcher, 200), (&late, 201)] {
             predict(user, event, "home").await.expect(status);
         }
         app.advance_database(MINUTE * 2).await;
-        let really = || fixtures.a_match("m").starting_in(MINUTE * 45);
-        really().at("live", 1, 0).put().await;
+        let actual = || fixtures.a_match("m").starting_in(MINUTE * 45);
+        actual().at("live", 1, 0).put().await;
         assert!(!is_open(app, event, &steady).await);
-        really().at("finished", 1, 0).put().await;
+        actual().at("finished", 1, 0).put().await;
         app.settle_match(event).await;
         assert_eq!(shown(&steady, event).await, (json!("home"), json!(20)));
-        assert_eq!(shown(&turncoat, event).await, (json!("away"), json!(0)), "the last word before the start");
+        assert_eq!(
+            shown(&switcher, event).await,
+            (json!("away"), json!(0)),
+            "the last revision before the start counts"
+        );
         assert_eq!(shown(&late, event).await, (json!("home"), Value::Null));
         assert_eq!(score(app, steady.id).await, Some((20, 1)));
-        assert_eq!(score(app, turncoat.id).await, Some((0, 1)));
+        assert_eq!(score(app, switcher.id).await, Some((0, 1)));
         assert_eq!(score(app, late.id).await, None);
-        // It is found that it began on time after all.
+        // A correction: the match started on time after all.
         fixtures.a_match("m").starting_in(MINUTE * 60).at("finished", 1, 0).put().await;
         app.settle_match(event).await;
-        assert_eq!(shown(&turncoat, event).await, (json!("home"), json!(20)));
+        assert_eq!(shown(&switcher, event).await, (json!("home"), json!(20)));
         assert_eq!(shown(&late, event).await, (json!("home"), json!(20)));
-        for user in [&steady, &turncoat, &late] {
+        for user in [&steady, &switcher, &late] {
             assert_eq!(score(app, user.id).await, Some((20, 1)));
         }
     })
@@ -135,7 +139,7 @@ async fn what_was_said_after_the_match_had_really_begun_does_not_count() {
 }
 
 #[tokio::test]
-async fn a_match_that_is_postponed_closes_and_opens_again() {
+async fn postponed_match_closes_and_reopens_predictions() {
     TestApp::run_with_database_clock(&[], async |app| {
         let fixtures = app.fixtures();
         let event = fixtures.a_match("m").starting_in(MINUTE * 60).put().await;
@@ -145,7 +149,7 @@ async fn a_match_that_is_postponed_closes_and_opens_again() {
         }
         app.advance_database(MINUTE * 30).await;
         fixtures.a_match("m").starting_in(MINUTE * 60).being("postponed").put().await;
-        assert!(!is_open(app, event, &changes).await, "nobody knows when it is");
+        assert!(!is_open(app, event, &changes).await, "the match has no date");
         app.advance_database(MINUTE * 60).await;
         let again = || fixtures.a_match("m").starting_in(Duration::DAY);
         again().put().await;
@@ -155,7 +159,7 @@ async fn a_match_that_is_postponed_closes_and_opens_again() {
         assert!(!is_open(app, event, &changes).await);
         again().at("finished", 0, 1).put().await;
         app.settle_match(event).await;
-        assert_eq!(shown(&stays, event).await, (json!("home"), json!(0)), "what was said before stands");
+        assert_eq!(shown(&stays, event).await, (json!("home"), json!(0)), "earlier predictions remain valid");
         assert_eq!(shown(&changes, event).await, (json!("away"), json!(20)));
         assert_eq!(score(app, changes.id).await, Some((20, 1)));
     })
@@ -163,7 +167,7 @@ async fn a_match_that_is_postponed_closes_and_opens_again() {
 }
 
 #[tokio::test]
-async fn a_match_that_is_called_off_is_nobodys_gain_or_loss() {
+async fn cancelled_match_gives_no_points() {
     TestApp::run_with_database_clock(&[], async |app| {
         let fixtures = app.fixtures();
         let started = || fixtures.a_match("m").starting_in(MINUTE * 60);
@@ -192,16 +196,16 @@ async fn a_match_that_is_called_off_is_nobodys_gain_or_loss() {
 }
 
 #[tokio::test]
-async fn every_word_is_kept() {
+async fn every_revision_is_kept() {
     TestApp::run_with_database_clock(&[], async |app| {
         let fixtures = app.fixtures();
         let event = fixtures.a_match("m").starting_in(MINUTE * 60).put().await;
         let user = app.user().await;
-        let mut said = Vec::new();
+        let mut submitted = Vec::new();
         for (number, pick) in ["home", "draw", "draw", "away"].into_iter().enumerate() {
             let body = json!({"event_id": event, "prediction": pick, "confidence": number * 10});
             user.post("/api/auth/predictions", body).await;
-            said.push((
+            submitted.push((
                 i32::try_from(number).expect("small") + 1,
                 pick.to_owned(),
                 i16::try_from(number * 10).expect("small"),
@@ -220,23 +224,23 @@ async fn every_word_is_kept() {
         assert!(kept.windows(2).all(|pair| pair[0].3 < pair[1].3), "{kept:?}");
         assert_eq!(
             kept.into_iter().map(|(revision, pick, confidence, _)| (revision, pick, confidence)).collect::<Vec<_>>(),
-            said
+            submitted
         );
     })
     .await;
 }
 
-/// A thousand accounts, made at once.
-async fn a_thousand(app: &TestApp) -> Vec<UserId> {
+/// Creates a thousand accounts with one statement.
+async fn create_thousand_users(app: &TestApp) -> Vec<UserId> {
     sqlx::query_scalar("insert into users (created_at, username) select now(), 'racer' || n from generate_series(1, 1000) n returning user_id")
         .fetch_all(&app.app.core.db)
         .await
         .expect("users")
 }
 
-/// A thousand submissions while something closes the match; returns who was accepted.
+/// Submits a thousand predictions while `close` closes the match; returns the accepted users.
 async fn race(app: &TestApp, event: i64, over: Pause, close: impl Future<Output = ()>) -> Vec<UserId> {
-    let (users, done) = (a_thousand(app).await, AtomicUsize::new(0));
+    let (users, done) = (create_thousand_users(app).await, AtomicUsize::new(0));
     let forecast = Forecast::new(Pick::Home, None, Confidence::default()).expect("a forecast");
     let submissions = users.iter().zip(1_u32..).map(|(&user, number)| {
         let done = &done;
@@ -247,7 +251,7 @@ async fn race(app: &TestApp, event: i64, over: Pause, close: impl Future<Output 
             match saved {
                 Ok(_) => Some(user),
                 Err(SaveError::Closed(_)) => None,
-                Err(error) => panic!("neither accepted nor refused: {error}"),
+                Err(error) => panic!("save failed: {error}"),
             }
         }
     });
@@ -256,9 +260,9 @@ async fn race(app: &TestApp, event: i64, over: Pause, close: impl Future<Output 
     accepted.into_iter().flatten().collect()
 }
 
-/// Who was accepted is there, was in time, and counts; nobody else is.
-async fn each_is_counted_or_refused(app: &TestApp, event: i64, accepted: Vec<UserId>, before: OffsetDateTime) {
-    assert!((1..1_000).contains(&accepted.len()), "the race was no race: {}", accepted.len());
+/// Checks that exactly the accepted predictions are stored, that all were made in time, and that all count.
+async fn check_counted_or_refused(app: &TestApp, event: i64, accepted: Vec<UserId>, before: OffsetDateTime) {
+    assert!((1..1_000).contains(&accepted.len()), "the test had no race: {}", accepted.len());
     let stored: Vec<(i64, OffsetDateTime)> =
         sqlx::query_as("select user_id, updated_at from predictions where event_id = $1 order by user_id")
             .bind(event)
@@ -282,11 +286,11 @@ async fn each_is_counted_or_refused(app: &TestApp, event: i64, accepted: Vec<Use
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_that_race_the_start_are_before_it_and_counted_or_refused() {
+async fn predictions_racing_the_start_are_counted_or_refused() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = fixtures.a_match("m").starting_in(Duration::days(365 * 75)).put().await;
-        // The real clock of the database: it must not stand still for this one.
+        // Uses the real database clock, which must not stand still in this test.
         let start: OffsetDateTime = sqlx::query_scalar(
             "update events set start_time = now() + interval '600 ms' where id = $1 returning start_time",
         )
@@ -302,13 +306,13 @@ async fn a_thousand_that_race_the_start_are_before_it_and_counted_or_refused() {
             .expect("written");
         let in_document = start - app.app.core.clock.now();
         fixtures.a_match("m").starting_in(in_document).at("finished", 1, 0).put().await;
-        each_is_counted_or_refused(app, event, accepted, start).await;
+        check_counted_or_refused(app, event, accepted, start).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_that_race_a_change_of_status_are_before_it_and_counted_or_refused() {
+async fn predictions_racing_a_status_change_are_counted_or_refused() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let far = || fixtures.a_match("m").starting_in(Duration::days(365 * 75));
@@ -323,7 +327,7 @@ async fn a_thousand_that_race_a_change_of_status_are_before_it_and_counted_or_re
             .fetch_one(&app.app.core.db)
             .await
             .expect("the result");
-        each_is_counted_or_refused(app, event, accepted, recorded).await;
+        check_counted_or_refused(app, event, accepted, recorded).await;
     })
     .await;
 }

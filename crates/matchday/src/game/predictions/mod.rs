@@ -1,4 +1,4 @@
-//! Predictions: what users say of matches before they start, and what it earns them once they are over.
+//! Predictions: forecasts that users make before a match starts, and the points that they earn after it.
 
 pub mod changes;
 mod handlers;

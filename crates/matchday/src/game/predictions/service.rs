@@ -1,4 +1,4 @@
-//! Making predictions and reading them.
+//! Saves and reads predictions.
 
 use std::sync::Arc;
 
@@ -26,7 +26,6 @@ use crate::{
     game::predictions::settings::Reveal,
 };
 
-/// The predictions.
 #[derive(Clone)]
 pub struct Predictions {
     db: PgPool,
@@ -35,30 +34,29 @@ pub struct Predictions {
     reveal: Reveal,
 }
 
-/// A prediction as it was saved.
+/// Result of saving a prediction.
 #[derive(Clone, Copy, Debug)]
 pub struct Saved {
-    /// The prediction; the same one however often it is replaced.
+    /// Id of the prediction. It stays the same when the prediction is replaced.
     pub id: PredictionId,
-    /// When the user first predicted the match.
+    /// Time of the user's first prediction for the match.
     pub created_at: OffsetDateTime,
-    /// Whether the user had none for this match.
+    /// Whether this is the user's first prediction for the match.
     pub is_new: bool,
 }
 
-/// Why a prediction was not saved.
+/// Reason why a prediction was not saved.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SaveError {
-    /// There is no such match.
-    #[error("there is no such match")]
+    /// The match does not exist.
+    #[error("the match does not exist")]
     NoSuchMatch,
-    /// The match takes no predictions: it started, or has this status.
+    /// The match is closed: it has started, or its status does not allow predictions.
     #[error("predictions for this match are closed: it is {0}")]
     Closed(Status),
-    /// Too many are waiting to be written.
-    #[error("too many predictions are waiting to be written")]
+    /// The queue of the batch writer is full.
+    #[error("the prediction queue is full")]
     Overloaded,
-    /// The database failed.
     #[error(transparent)]
     Database(Arc<sqlx::Error>),
 }
@@ -72,154 +70,141 @@ impl From<BatchError> for SaveError {
     }
 }
 
-/// Which predictions are wanted; all of them by default.
+/// Filter for the predictions of a match; the default selects all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filter {
-    /// Of this user.
+    /// Only predictions of this user.
     pub user_id: Option<UserId>,
-    /// With this pick.
+    /// Only predictions with this pick.
     pub prediction: Option<Pick>,
 }
 
-/// Who looks at predictions, and from where.
+/// Viewer of predictions, and the selection that they view.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
-    /// Who. Whom they have blocked they do not see.
+    /// Predictions of users whom the viewer has blocked are hidden.
     pub viewer: UserId,
-    /// Only those of the members of this room.
+    /// Only predictions of members of this room.
     pub room: Option<RoomView>,
 }
 
-/// A room whose members' predictions are looked at.
+/// Room whose members' predictions are viewed.
 #[derive(Clone, Copy, Debug)]
 pub struct RoomView {
-    /// Which.
     pub id: RoomId,
-    /// Whether it is one of the match's own, whose stands are one crowd.
+    /// Whether the room is a stand of the match. All stands of a match count as one room.
     pub with_all_stands: bool,
 }
 
-/// What a user said of a match, as it counts: a match can begin earlier than was announced, and then the last word before
-/// it does.
+/// A prediction with the revision that counts: the last one before the match started. A match can start earlier than
+/// announced.
 #[derive(Clone, Debug)]
 pub struct Prediction {
-    /// The prediction.
     pub id: PredictionId,
-    /// Whose it is.
     pub user_id: UserId,
-    /// Of which match.
     pub event_id: MatchId,
-    /// What it says.
     pub forecast: Forecast,
-    /// When the user first predicted the match.
+    /// Time of the user's first prediction for the match.
     pub created_at: OffsetDateTime,
-    /// When they said this.
+    /// Time of this revision.
     pub updated_at: OffsetDateTime,
-    /// Whether that was before the match began. What was not counts for nothing.
+    /// Whether this revision was made before the match started. A late prediction earns nothing.
     pub is_in_time: bool,
-    /// By which rules it earns points.
+    /// Points rules of the match.
     pub rules: RulesVersion,
-    /// What became of the match.
     pub outcome: Outcome,
 }
 
 impl Prediction {
-    /// What it earned, if it counts and the match has a result. It is worked out anew whenever it is read, so a corrected
-    /// result shows at once.
+    /// Earnings of the prediction, if it counts and the match has a result. They are computed on every read, so a
+    /// corrected result takes effect immediately.
     pub fn earnings(&self) -> Option<Earnings> {
         self.forecast.earnings(self.rules, self.outcome).filter(|_| self.is_in_time)
     }
 
-    /// The same in one number.
     pub fn points(&self) -> Option<i32> {
         self.earnings().map(Earnings::total)
     }
 
-    /// What became of it.
+    /// State of the prediction, as shown to users.
     pub fn state(&self) -> PredictionState {
         PredictionState::of(self.is_in_time, self.outcome)
     }
 }
 
-/// A prediction as everybody sees it.
+/// A prediction as other users see it.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// The prediction.
     pub prediction: Prediction,
-    /// What its user is called.
+    /// Username of the user who made it.
     pub username: String,
-    /// Their name, if they gave it.
+    /// Display name of the user, if they gave one.
     pub name: Option<String>,
 }
 
-/// Which of their own predictions a user wants; all of them by default.
+/// Filter for a user's own predictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(rename_all = "snake_case")]
 pub enum OwnFilter {
-    /// Of matches that still take predictions.
+    /// Predictions of matches that still accept predictions.
     Open,
-    /// Of matches with a result.
+    /// Predictions of matches with a result.
     Settled,
 }
 
-/// A prediction as its user sees it.
+/// A prediction as its own user sees it.
 #[derive(Clone, Debug)]
 pub struct Own {
-    /// The prediction.
     pub prediction: Prediction,
-    /// What it speaks of.
+    /// Match that was predicted.
     pub event: PredictedEvent,
 }
 
-/// A match as far as its predictions need it.
+/// A match as shown with a prediction.
 #[derive(Clone, Debug)]
 pub struct PredictedEvent {
-    /// The name of the home team.
     pub home_team: String,
-    /// The name of the away team.
     pub away_team: String,
-    /// When it starts.
     pub start_time: OffsetDateTime,
-    /// Its state.
     pub status: Status,
-    /// Goals of the home team, as far as there are some.
+    /// Goals of the home team, if known.
     pub home_score: Option<i32>,
-    /// Goals of the away team.
+    /// Goals of the away team, if known.
     pub away_score: Option<i32>,
 }
 
-/// All predictions of a match in a few numbers.
+/// Summary of all predictions of a match.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// How many say that the home team wins.
+    /// Number of predictions of a home win.
     pub home: i64,
-    /// How many say that nobody does.
+    /// Number of predictions of a draw.
     pub draw: i64,
-    /// How many say that the away team wins.
+    /// Number of predictions of an away win.
     pub away: i64,
-    /// How sure they are on average, in percent; 0 if there are none.
+    /// Average confidence in percent; 0 without predictions.
     pub average_confidence: f64,
 }
 
 impl Summary {
-    /// How many predictions there are.
     pub fn total(&self) -> i64 {
         self.home + self.draw + self.away
     }
 }
 
 impl Predictions {
-    /// Predictions in this database; `events` is told of new ones.
+    /// Starts the batch writers. Every new prediction marks the cached pages of `events` as stale.
     pub fn new(core: &Core, events: &Arc<Matches>, settings: &Settings) -> Self {
         let (db, timeout, random) = (core.db.clone(), core.statement_timeout, &*core.random);
         let changes = Changes::default();
-        let writers = Writer::several(events, &changes, settings.writers, random);
+        let writers = Writer::for_shards(events, &changes, settings.writers, random);
         let writers = Batches::start(&db, timeout, settings.queue, writers);
         Self { writers, changes, reveal: settings.reveal, db }
     }
 
-    /// Saves what the user predicts of a match, in place of what they predicted before. The match must be open: it is
-    /// held so until the prediction is committed, so that none is made after the start was written.
+    /// Saves a user's prediction for a match and replaces their earlier one. The match must be open. The batch writer
+    /// prevents the start from being recorded until it has committed, so no prediction is saved after the recorded
+    /// start.
     pub async fn save(&self, user: UserId, event: MatchId, forecast: Forecast) -> Result<Saved, SaveError> {
         let saved = self.writers.write(user.0, Entry { user, event, forecast }).await;
         let saved = saved.unwrap_or_else(|error| Err(error.into()));
@@ -233,7 +218,7 @@ impl Predictions {
         saved
     }
 
-    /// A part of a match's predictions, by user, and where the next part begins, if there is one.
+    /// Returns one page of a match's predictions, sorted by user, and the cursor of the next page.
     pub async fn list(
         &self,
         event: MatchId,
@@ -241,31 +226,32 @@ impl Predictions {
         filter: Filter,
         paging: CursorPaging,
     ) -> sqlx::Result<(Vec<Listed>, Option<Cursor>)> {
-        let is_hidden = self.reveal == Reveal::AfterStart && store::is_to_come(&self.db, event).await?;
-        // Of what is hidden everybody sees their own.
+        let is_hidden = self.reveal == Reveal::AfterStart && store::can_be_copied(&self.db, event).await?;
+        // While predictions are hidden, users see only their own.
         let only = if is_hidden { Some(view.viewer) } else { filter.user_id };
-        let unseen = store::blocked(&self.db, view.viewer).await?;
+        let blocked = store::blocked(&self.db, view.viewer).await?;
         if let Some(user) = only {
-            let is_wanted = filter.user_id.is_none_or(|wanted| wanted == user)
+            let is_selected = filter.user_id.is_none_or(|requested| requested == user)
                 && paging.after.is_none_or(|after| user.0 > after.id())
-                && !unseen.contains(&user.0);
-            let listed = if is_wanted {
+                && !blocked.contains(&user.0);
+            let listed = if is_selected {
                 store::list_of_user(&self.db, event, user, view.room, filter.prediction).await?
             } else {
                 None
             };
             return Ok((listed.into_iter().collect(), None));
         }
-        // One more than wanted shows whether there is a next part.
+        // Reads one row more than the page, to learn whether there is a next page.
         let (pick, after, limit) = (filter.prediction, paging.after, paging.limit + 1);
         let listed = match view.room {
-            None => store::list(&self.db, event, &unseen, pick, after, limit).await?,
-            Some(room) => store::list_of_room(&self.db, event, room, &unseen, pick, after, limit).await?,
+            None => store::list(&self.db, event, &blocked, pick, after, limit).await?,
+            Some(room) => store::list_of_room(&self.db, event, room, &blocked, pick, after, limit).await?,
         };
         Ok(part(listed, paging.limit, |listed| listed.prediction.user_id.0))
     }
 
-    /// All predictions of a match, or of a room's members on it, in a few numbers; `None` if there is no such match.
+    /// Returns the summary of all predictions of a match, or only of a room's members; `None` if the match does not
+    /// exist.
     pub async fn summary(&self, event: MatchId, room: Option<RoomView>) -> sqlx::Result<Option<Summary>> {
         match room {
             None => store::summary(&self.db, event).await,
@@ -273,7 +259,7 @@ impl Predictions {
         }
     }
 
-    /// A part of a user's own predictions, the newest first, and where the next part begins, if there is one.
+    /// Returns one page of a user's own predictions, newest first, and the cursor of the next page.
     pub async fn own(
         &self,
         user: UserId,
@@ -284,31 +270,31 @@ impl Predictions {
         Ok(part(own, paging.limit, |own| own.prediction.id.0))
     }
 
-    /// What some users said of a match, those who did.
+    /// Returns the predictions of these users for a match; users without a prediction are missing.
     pub async fn of_users(&self, event: MatchId, users: &[UserId]) -> sqlx::Result<Vec<Prediction>> {
         store::of_users(&self.db, event, users).await
     }
 
-    /// The matches that were predicted by this process since somebody last took note.
+    /// Matches that were predicted through this process since the last [`Changes::take`].
     pub fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// One of a user's own predictions.
+    /// Returns one of a user's own predictions.
     pub async fn find_own(&self, user: UserId, id: PredictionId) -> sqlx::Result<Option<Prediction>> {
         store::find_own(&self.db, user, id).await
     }
 
-    /// What a forecast of a match would earn; `None` if there is no such match.
+    /// Returns the points that a forecast could earn; `None` if the match does not exist.
     pub async fn preview(&self, event: MatchId, forecast: Forecast) -> sqlx::Result<Option<Preview>> {
         let rules = store::rules_of(&self.db, event).await?;
         Ok(rules.map(|rules| Preview::of(forecast, rules)))
     }
 
-    /// How sure a user was, against how often they were right.
+    /// Compares a user's confidence with their hit rate.
     pub async fn calibration(&self, user: UserId) -> sqlx::Result<Calibration> {
         let settled = store::settled(&self.db, user).await?;
-        // Those that came too late earned nothing, and are left out.
+        // Late predictions have no earnings and are skipped.
         let earned = settled.iter().filter_map(|prediction| {
             let earnings = prediction.earnings()?;
             Some((prediction.forecast.confidence(), earnings.hit != Hit::Wrong))

@@ -1,39 +1,38 @@
-//! Settings of predictions.
+//! The `predictions` section of the settings.
 
 use platform::{section, setting_by_name, settings::Conditions};
 
 section! {
-    /// Predictions.
+    /// Saving and showing predictions.
     predictions: Settings {
-        /// When others' predictions are shown: `always`, or `after_start` of their match. How many say what is shown
-        /// from the beginning.
+        /// When users see the predictions of other users: `always`, or `after_start` of the match. The summary of all
+        /// predictions is always visible.
         reveal: Reveal = "always",
-        /// How many writers this process has. Each takes what waits for it in one transaction. On one database two to
-        /// four are enough.
+        /// Number of batch writers in this process. Each writes all its waiting predictions in one transaction. Two to
+        /// four are enough for one database.
         writers: usize = "2",
-        /// How many predictions may wait for a writer; further ones get 503 at once.
+        /// Maximum number of predictions that wait for a batch writer; further requests get 503 immediately.
         queue: usize = "1000",
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
+    /// Conditions that the settings must meet, each with the message to report if it does not hold.
     pub fn conditions(&self) -> Conditions {
         [
-            (self.writers > 0, "predictions.writers is 0: no prediction could ever be saved"),
-            (self.queue > 0, "predictions.queue is 0: no prediction could ever be saved"),
+            (self.writers > 0, "predictions.writers is 0: predictions could not be saved"),
+            (self.queue > 0, "predictions.queue is 0: predictions could not be saved"),
         ]
         .map(|(holds, fault)| (holds, fault.to_owned()))
         .into()
     }
 }
 
-/// See `predictions.reveal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reveal {
-    /// From the beginning.
+    /// Predictions are always visible.
     Always,
-    /// Once nobody can copy them any more.
+    /// Predictions become visible once the match has started, so that users cannot copy them.
     AfterStart,
 }
 

@@ -1,4 +1,4 @@
-//! The SQL of predictions.
+//! SQL queries for predictions.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,7 +16,7 @@ use crate::catalogue::matches::{
     rules::{Status, UnknownStatus},
 };
 
-/// A prediction to be written.
+/// A prediction that a batch writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) user: UserId,
@@ -30,13 +30,13 @@ impl Entry {
     }
 }
 
-/// A prediction that is about to be replaced.
+/// A stored prediction that is about to be replaced.
 pub(super) struct Earlier {
     pub(super) user: UserId,
     pub(super) event: MatchId,
     pub(super) saved: Saved,
     pub(super) forecast: Forecast,
-    /// When its match was found open for the word that replaces it.
+    /// Time at which the match was found open for the new prediction.
     now: OffsetDateTime,
 }
 
@@ -46,7 +46,7 @@ impl Earlier {
     }
 }
 
-/// A difference to what a match's predictions say.
+/// Change to the tally of a match.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     home: i64,
@@ -74,9 +74,9 @@ impl Tally {
     }
 }
 
-/// Begins a transaction that holds the gates of these matches open: whoever wants to write that one started, or starts
-/// at another time, waits for its end (see [`gates::close`]). Both in one message, because a lone prediction waits for
-/// every answer.
+/// Begins a transaction that holds the gates of these matches open: a transaction that records a start or a new start
+/// time waits until this one ends (see [`gates::close`]). Both statements are sent in one message, because each round
+/// trip delays a lone prediction.
 pub(super) async fn begin_at_gates<'c>(
     connection: &'c mut PgConnection,
     events: &[MatchId],
@@ -84,9 +84,9 @@ pub(super) async fn begin_at_gates<'c>(
     connection.begin_with(AssertSqlSafe(format!("begin; {}", gates::hold_open(events)))).await
 }
 
-/// Writes the predictions of users who have none yet, of matches that are open, and returns those it wrote. The time is
-/// the database's, because there is only one of it, and it is the same that the predictions carry: what was written
-/// before the start is told from what was written after it by that alone. It is taken after the gates were passed.
+/// Inserts predictions of users who have none yet, for matches that are open, and returns the inserted ones. The check
+/// and the stored prediction use the same database time, read after the gates were passed. This time alone decides
+/// whether a prediction was made before the start, regardless of the clocks of the processes.
 pub(super) async fn insert(
     connection: &mut PgConnection,
     entries: &[Entry],
@@ -118,8 +118,8 @@ pub(super) async fn insert(
         .collect())
 }
 
-/// Writes one prediction of a user who has none yet, counts it and commits, by one message; `None` where it is not such a
-/// one, or the match is not open.
+/// Inserts, counts and commits the first prediction of a user for a match, in one round trip. Returns `None` if the
+/// user already has a prediction or the match is not open.
 pub(super) async fn insert_alone(
     connection: &mut PgConnection,
     slot: i16,
@@ -144,8 +144,8 @@ pub(super) async fn insert_alone(
     .await
 }
 
-/// Finds and holds the predictions that these would replace, of matches that are open.
-pub(super) async fn hold_earlier(connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Vec<Earlier>> {
+/// Returns and locks the predictions that these entries would replace, for matches that are open.
+pub(super) async fn lock_earlier(connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Vec<Earlier>> {
     let columns = Columns::of(entries);
     let rows = sqlx::query!(
         r#"select p.user_id as "user_id: UserId", p.event_id as "event_id: MatchId", p.id as "id: PredictionId",
@@ -170,7 +170,7 @@ pub(super) async fn hold_earlier(connection: &mut PgConnection, entries: &[Entry
         .collect()
 }
 
-/// Keeps what is about to be replaced.
+/// Copies predictions that are about to be replaced to `prediction_revisions`.
 pub(super) async fn keep_earlier(connection: &mut PgConnection, earlier: &[Earlier]) -> sqlx::Result<()> {
     if earlier.is_empty() {
         return Ok(());
@@ -190,7 +190,7 @@ pub(super) async fn keep_earlier(connection: &mut PgConnection, earlier: &[Earli
     Ok(())
 }
 
-/// Puts new predictions in place of the earlier ones that were found.
+/// Replaces the earlier predictions with the new ones.
 pub(super) async fn replace(connection: &mut PgConnection, entries: &[Entry], earlier: &[Earlier]) -> sqlx::Result<()> {
     let Some(now) = earlier.first().map(|earlier| earlier.now) else { return Ok(()) };
     let found: HashSet<_> = earlier.iter().map(Earlier::key).collect();
@@ -216,7 +216,7 @@ pub(super) async fn replace(connection: &mut PgConnection, entries: &[Entry], ea
     Ok(())
 }
 
-/// The statuses of those of these matches that exist.
+/// Returns the statuses of these matches; unknown matches are missing.
 pub(super) async fn statuses(
     connection: &mut PgConnection,
     events: &[MatchId],
@@ -228,7 +228,7 @@ pub(super) async fn statuses(
     found.into_iter().map(|row| Ok((row.id, read_status(&row.status)?))).collect()
 }
 
-/// Counts what a batch changed, in the slot of its writer.
+/// Adds the changes of a batch to the tallies, in the writer's slot.
 pub(super) async fn add_to_tallies(
     connection: &mut PgConnection,
     slot: i16,
@@ -238,7 +238,7 @@ pub(super) async fn add_to_tallies(
         return Ok(());
     }
     let mut tallies: Vec<(MatchId, Tally)> = tallies.iter().map(|(&event, &tally)| (event, tally)).collect();
-    // Writers that share a slot take its rows in the same order.
+    // Writers that share a slot lock its rows in the same order.
     tallies.sort_unstable_by_key(|&(event, _)| event);
     let column = |read: &dyn Fn(&(MatchId, Tally)) -> i64| tallies.iter().map(read).collect::<Vec<_>>();
     sqlx::query!(
@@ -261,7 +261,7 @@ pub(super) async fn add_to_tallies(
     Ok(())
 }
 
-/// Entries as the columns that `unnest` takes.
+/// Entries as column arrays for `unnest`.
 struct Columns {
     users: Vec<i64>,
     events: Vec<i64>,
@@ -284,18 +284,18 @@ impl Columns {
     }
 }
 
-/// A forecast as it is stored.
+/// Parses a stored forecast.
 fn read_forecast(pick: &str, goals: Option<(i16, i16)>, confidence: i16) -> sqlx::Result<Forecast> {
     let pick = pick.parse::<Pick>().map_err(|error| sqlx::Error::Decode(error.into()))?;
     let score = goals.and_then(|(home, away)| Score::new(home.into(), away.into()));
     Confidence::new(confidence.into())
         .and_then(|confidence| Forecast::new(pick, score, confidence))
-        .ok_or_else(|| sqlx::Error::Decode("a prediction contradicts itself".into()))
+        .ok_or_else(|| sqlx::Error::Decode("a stored prediction is invalid".into()))
 }
 
-/// Reads predictions as they count when the match begins (see `predictions_as_of`). Takes further columns, the rest of the
-/// statement, and its values; `stored!` turns each row into a [`Stored`]. It is a macro because checked queries take
-/// literals only.
+/// Selects predictions as they count at the start of the match (see `predictions_as_of`). Takes additional columns, the
+/// rest of the statement, and its parameters; `stored!` turns each row into a [`Stored`]. This is a macro because
+/// checked queries accept only literals.
 macro_rules! predictions {
     ($columns:tt, $rest:tt, $($value:expr),+ $(,)?) => {
         sqlx::query!(
@@ -311,7 +311,7 @@ macro_rules! predictions {
     };
 }
 
-/// The part of a row of `predictions!` that all of them have.
+/// Collects the columns that every `predictions!` query returns.
 macro_rules! stored {
     ($row:ident) => {
         Stored {
@@ -331,7 +331,7 @@ macro_rules! stored {
     };
 }
 
-/// A prediction as it is read; what has rules is still plain.
+/// A prediction row with unparsed values.
 struct Stored {
     id: PredictionId,
     user_id: UserId,
@@ -374,28 +374,28 @@ fn read_rules(version: i16) -> sqlx::Result<RulesVersion> {
     RulesVersion::try_from(version).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// Whom a user does not want to meet.
+/// Returns the users whom this user has blocked.
 pub(super) async fn blocked(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<i64>> {
     sqlx::query_scalar!("select blocked_id from blocks where user_id = $1", user.0).fetch_all(executor).await
 }
 
-/// Whether somebody could still copy what is said of a match.
-pub(super) async fn is_to_come(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<bool> {
-    let is_to_come = sqlx::query_scalar!(
-        r#"select e.status = 'postponed' or accepts_predictions(e, statement_timestamp()) as "is_to_come!"
+/// Whether predictions for a match can still be copied: it accepts predictions, or it is postponed.
+pub(super) async fn can_be_copied(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<bool> {
+    let can_be_copied = sqlx::query_scalar!(
+        r#"select e.status = 'postponed' or accepts_predictions(e, statement_timestamp()) as "can_be_copied!"
            from events e where e.id = $1"#,
         event.0,
     )
     .fetch_optional(executor)
     .await?;
-    Ok(is_to_come.unwrap_or_default())
+    Ok(can_be_copied.unwrap_or_default())
 }
 
-/// The first predictions of a match after the cursor, by user; but for those of the unseen.
+/// Returns predictions of a match after the cursor, sorted by user. Excludes `blocked` users.
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
     event: MatchId,
-    unseen: &[i64],
+    blocked: &[i64],
     pick: Option<Pick>,
     after: Option<Cursor>,
     limit: i64,
@@ -412,7 +412,7 @@ pub(super) async fn list(
         event.0,
         after.map_or(0, Cursor::id),
         pick.map(Pick::name),
-        unseen,
+        blocked,
         limit,
     )
     .fetch_all(executor)
@@ -422,12 +422,13 @@ pub(super) async fn list(
         .collect()
 }
 
-/// The same of a room's members. It begins with them: they are few, whatever the match has.
+/// Like [`list`], for the members of a room. Starts from the members, who are few even if the match has many
+/// predictions.
 pub(super) async fn list_of_room(
     executor: impl PgExecutor<'_>,
     event: MatchId,
     room: RoomView,
-    unseen: &[i64],
+    blocked: &[i64],
     pick: Option<Pick>,
     after: Option<Cursor>,
     limit: i64,
@@ -447,7 +448,7 @@ pub(super) async fn list_of_room(
         event.0,
         after.map_or(0, Cursor::id),
         pick.map(Pick::name),
-        unseen,
+        blocked,
         limit,
         room.id.0,
         room.with_all_stands,
@@ -459,8 +460,8 @@ pub(super) async fn list_of_room(
         .collect()
 }
 
-/// What one user said of a match, if a list with this filter shows it. A query of its own, because only a plan that knows
-/// the user goes straight to the row.
+/// Returns one user's prediction for a match, if it passes the filter. This is separate from [`list`], because
+/// PostgreSQL reads the row directly only if the query always names a user.
 pub(super) async fn list_of_user(
     executor: impl PgExecutor<'_>,
     event: MatchId,
@@ -489,7 +490,7 @@ pub(super) async fn list_of_user(
         .transpose()
 }
 
-/// All predictions of a match, as they were counted when they were made.
+/// Returns the summary of a match's predictions from its tallies.
 pub(super) async fn summary(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Option<Summary>> {
     sqlx::query_as!(
         Summary,
@@ -507,7 +508,7 @@ pub(super) async fn summary(executor: impl PgExecutor<'_>, event: MatchId) -> sq
     .await
 }
 
-/// All predictions of a room's members on a match.
+/// Returns the summary of the predictions of a room's members for a match.
 pub(super) async fn summary_of_room(
     executor: impl PgExecutor<'_>,
     event: MatchId,
@@ -531,16 +532,16 @@ pub(super) async fn summary_of_room(
     .await
 }
 
-/// By which rules the predictions of a match earn points; `None` if there is no such match.
+/// Returns the points rules of a match; `None` if the match does not exist.
 pub(super) async fn rules_of(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Option<RulesVersion>> {
     let version =
         sqlx::query_scalar!("select rules_version from events where id = $1", event.0).fetch_optional(executor).await?;
     version.map(read_rules).transpose()
 }
 
-/// The first of a user's own predictions after the cursor, the newest first. A user's rows are few and lie together, so
-/// they are sorted when they are read. They go by their time: ids are handed out to connections in advance, so a later
-/// prediction can have a lower one.
+/// Returns a user's own predictions after the cursor, newest first. A user has few rows, stored close together, so they
+/// are sorted on read. They are sorted by time: connections allocate ids in advance, so a later prediction can have a
+/// lower id.
 pub(super) async fn own(
     executor: impl PgExecutor<'_>,
     user: UserId,
@@ -582,7 +583,7 @@ pub(super) async fn own(
         .collect()
 }
 
-/// One of a user's own predictions.
+/// Returns one of a user's own predictions.
 pub(super) async fn find_own(
     executor: impl PgExecutor<'_>,
     user: UserId,
@@ -592,7 +593,7 @@ pub(super) async fn find_own(
     row.map(|row| stored!(row).try_into()).transpose()
 }
 
-/// What some users said of a match, those who did.
+/// Returns the predictions of these users for a match.
 pub(super) async fn of_users(
     executor: impl PgExecutor<'_>,
     event: MatchId,
@@ -603,7 +604,7 @@ pub(super) async fn of_users(
     rows.into_iter().map(|row| stored!(row).try_into()).collect()
 }
 
-/// The user's own predictions of matches with a result.
+/// Returns a user's predictions for matches with a result.
 pub(super) async fn settled(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<Prediction>> {
     let rows = predictions!("", "where p.user_id = $1 and e.status = 'finished'", user.0).fetch_all(executor).await?;
     rows.into_iter().map(|row| stored!(row).try_into()).collect()

@@ -17,7 +17,7 @@ use crate::{
     testing::{Answer, MatchBuilder, TestApp, TestFixtures, TestUser, eventually},
 };
 
-/// Whether a match is open is told by the database's clock, which no test moves: so far away it is not started.
+/// The database clock decides whether a match is open, and no test moves it. A match this far ahead has not started.
 const FAR: Duration = Duration::days(365 * 75);
 
 fn far<'f, 'a>(fixtures: &'f TestFixtures<'a>) -> MatchBuilder<'f, 'a> {
@@ -36,7 +36,7 @@ fn ids(list: &Value) -> Vec<i64> {
     list["data"].as_array().expect("a list").iter().map(|item| item["id"].as_i64().expect("an id")).collect()
 }
 
-/// How many predictions there are, and how many the tally says there are.
+/// Returns the number of stored predictions and the number in the tally.
 async fn counts(app: &TestApp, event: i64) -> (i64, i64) {
     sqlx::query_as(
         "select (select count(*) from predictions where event_id = $1),
@@ -48,8 +48,8 @@ async fn counts(app: &TestApp, event: i64) -> (i64, i64) {
     .expect("counted")
 }
 
-/// What the tallies say is what the predictions say, of every match.
-async fn tallies_are_exact(app: &TestApp) {
+/// Checks that the tallies of every match equal its predictions.
+async fn check_tallies(app: &TestApp) {
     type Tally = (i64, i64, i64, i64, i64);
     let tallied: Vec<Tally> = sqlx::query_as(
         "select event_id, sum(home)::bigint, sum(draw)::bigint, sum(away)::bigint, sum(confidence)::bigint
@@ -75,7 +75,7 @@ async fn points(user: &TestUser<'_>, event: i64) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_prediction_shows_its_fields() {
+async fn prediction_response_has_all_fields() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -112,7 +112,7 @@ async fn a_prediction_shows_its_fields() {
 }
 
 #[tokio::test]
-async fn a_prediction_is_replaced_whole_and_keeps_its_id() {
+async fn replaced_prediction_keeps_its_id() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -135,7 +135,7 @@ async fn a_prediction_is_replaced_whole_and_keeps_its_id() {
 }
 
 #[tokio::test]
-async fn another_match_and_another_user_have_predictions_of_their_own() {
+async fn predictions_are_separate_per_match_and_user() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -150,7 +150,7 @@ async fn another_match_and_another_user_have_predictions_of_their_own() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_by_field() {
+async fn invalid_prediction_fields_are_reported() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -174,7 +174,7 @@ async fn what_is_wrong_is_said_by_field() {
                     json!({"home": "1", "away": 0}),
                     json!({"home": 1, "away": -1}),
                     json!({"home": 65_537, "away": 0}),
-                    // These contradict the prediction.
+                    // These scores contradict the pick.
                     json!({"home": 0, "away": 0}),
                     json!({"home": 0, "away": 1}),
                 ],
@@ -183,8 +183,8 @@ async fn what_is_wrong_is_said_by_field() {
         ];
         for (field, values) in faulty {
             for value in values {
-                let answer = predict(&user, with(field, value.clone())).await;
-                assert_eq!(answer.invalid_fields(), [field], "{value}");
+                let response = predict(&user, with(field, value.clone())).await;
+                assert_eq!(response.invalid_fields(), [field], "{value}");
             }
         }
         assert_eq!(predict(&user, json!({})).await.invalid_fields(), ["event_id", "prediction"]);
@@ -197,7 +197,7 @@ async fn what_is_wrong_is_said_by_field() {
 }
 
 #[tokio::test]
-async fn a_match_that_does_not_exist_is_404() {
+async fn unknown_match_is_404() {
     TestApp::run(async |app| {
         let user = app.user().await;
         for unknown in [2_147_483_647, i64::MAX] {
@@ -241,10 +241,10 @@ async fn refused_prediction_names_status_of_its_match() {
             assert_eq!(
                 (&listed["prediction"], &listed["confidence"]),
                 (&json!("home"), &json!(10)),
-                "it stays as it was"
+                "the prediction is unchanged"
             );
             assert_eq!(counts(app, event).await, (1, 1));
-            // It takes them again once it is scheduled again.
+            // The match accepts predictions again once it is rescheduled.
             far(&fixtures).put().await;
             predict(&user, body).await.expect(200);
         }
@@ -253,13 +253,13 @@ async fn refused_prediction_names_status_of_its_match() {
 }
 
 #[tokio::test]
-async fn a_match_is_open_until_its_start_by_the_clock_of_the_database() {
+async fn match_is_open_until_start_by_database_clock() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
         let user = app.user().await;
         let body = json!({"event_id": event, "prediction": "home"});
-        // The clock of the test says that all of these are over.
+        // By the test clock, all these start times have passed.
         app.clock.advance(Duration::days(365 * 100));
         for (start, status) in
             [("1 hour", 201), ("1 minute", 200), ("0 seconds", 400), ("-1 second", 400), ("-20 years", 400)]
@@ -271,15 +271,15 @@ async fn a_match_is_open_until_its_start_by_the_clock_of_the_database() {
                 .await
                 .expect("moved");
             let user = app.login(user.id).await;
-            let answer = predict(&user, body.clone()).await.expect(status);
-            assert_eq!(answer.get("code"), (status == 400).then(|| json!("event_started")).as_ref(), "{start}");
+            let response = predict(&user, body.clone()).await.expect(status);
+            assert_eq!(response.get("code"), (status == 400).then(|| json!("event_started")).as_ref(), "{start}");
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_start_that_is_being_written_is_waited_for() {
+async fn prediction_waits_for_a_start_being_written() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -293,18 +293,18 @@ async fn a_start_that_is_being_written_is_waited_for() {
             .expect("written");
         let late = predict(&user, json!({"event_id": event, "prediction": "home"}));
         let start = async {
-            eventually("the prediction waits", async || waits_at_a_gate(app).await).await;
+            eventually("the prediction waits", async || is_waiting_at_gate(app).await).await;
             tx.commit().await.expect("committed");
         };
-        let (answer, ()) = tokio::join!(late, start);
-        assert_eq!(answer.expect(400)["code"], "event_started");
+        let (response, ()) = tokio::join!(late, start);
+        assert_eq!(response.expect(400)["code"], "event_started");
         assert_eq!(counts(app, event).await, (0, 0));
     })
     .await;
 }
 
 #[tokio::test]
-async fn racing_first_predictions_of_a_user_are_one() {
+async fn racing_first_predictions_create_one_prediction() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -313,16 +313,19 @@ async fn racing_first_predictions_of_a_user_are_one() {
             let pick = Pick::ALL[n % 3].name();
             predict(&user, json!({"event_id": event, "prediction": pick, "confidence": n}))
         });
-        let answers = join_all(racing).await;
-        let created = answers.iter().filter(|answer| answer.status == 201).count();
+        let responses = join_all(racing).await;
+        let created = responses.iter().filter(|response| response.status == 201).count();
         assert_eq!(created, 1);
-        let data: Vec<Value> = answers
+        let data: Vec<Value> = responses
             .into_iter()
-            .map(|answer| if answer.status == 201 { answer.expect(201) } else { answer.expect(200) }["data"].clone())
+            .map(|response| {
+                let status = if response.status == 201 { 201 } else { 200 };
+                response.expect(status)["data"].clone()
+            })
             .collect();
         assert!(data.iter().all(|item| item["id"] == data[0]["id"] && item["created_at"] == data[0]["created_at"]));
         assert_eq!(counts(app, event).await, (1, 1));
-        // What is there is one of those that were sent, and not parts of several.
+        // The stored prediction is one of the submitted ones, not a mixture.
         let left = list(&user, event, "").await["data"][0].clone();
         assert!(
             data.iter()
@@ -333,11 +336,11 @@ async fn racing_first_predictions_of_a_user_are_one() {
 }
 
 #[tokio::test]
-async fn the_tally_is_exact_under_races_of_many() {
+async fn tally_is_exact_under_concurrent_predictions() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
-        // More than there are slots, so that some share one.
+        // More users than slots, so that some share a slot.
         let mut users = Vec::new();
         for _ in 0..80 {
             users.push(app.user().await);
@@ -345,20 +348,20 @@ async fn the_tally_is_exact_under_races_of_many() {
         let racing = users.iter().flat_map(|user| {
             ["home", "away"].map(|pick| predict(user, json!({"event_id": event, "prediction": pick})))
         });
-        let answers = join_all(racing).await;
-        let of = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
+        let responses = join_all(racing).await;
+        let of = |status: u16| responses.iter().filter(|response| response.status == status).count();
         assert_eq!((of(201), of(200)), (80, 80));
         assert_eq!(counts(app, event).await, (80, 80));
-        tallies_are_exact(app).await;
+        check_tallies(app).await;
         let event = users[0].get(&format!("/api/auth/events/{event}")).await.expect(200)["data"].clone();
         assert_eq!(event["predictions_count"], 80);
     })
     .await;
 }
 
-/// Two processes have writers of their own, and one user's words may go through both.
+/// Each process has its own batch writers, and one user's predictions may pass through both.
 #[tokio::test(flavor = "multi_thread")]
-async fn tallies_are_exact_when_two_processes_replace_each_others_words() {
+async fn tallies_are_exact_across_two_processes() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let first = far(&fixtures).put().await;
@@ -371,29 +374,29 @@ async fn tallies_are_exact_when_two_processes_replace_each_others_words() {
         for _ in 0..10 {
             users.push(app.app.accounts.make_without_phone().await.expect("a user"));
         }
-        let words = (0..600_usize).map(|n| {
+        let submissions = (0..600_usize).map(|n| {
             let predictions = if n % 3 == 0 { &other } else { &app.app.predictions };
             let confidence = Confidence::new(i64::try_from(n % 101).expect("small")).expect("a confidence");
             let forecast = Forecast::new(Pick::ALL[n % 7 % 3], None, confidence).expect("a forecast");
             let event = if n % 2 == 0 { first } else { second };
             predictions.save(users[n % 10], MatchId(event), forecast)
         });
-        let saved = join_all(words).await.into_iter().flatten().count();
+        let saved = join_all(submissions).await.into_iter().flatten().count();
         assert!(saved > 100, "{saved}");
-        tallies_are_exact(app).await;
+        check_tallies(app).await;
         let kept: i64 = sqlx::query_scalar(
             "select sum(revision)::bigint - count(*) - (select count(*) from prediction_revisions) from predictions",
         )
         .fetch_one(&app.app.core.db)
         .await
         .expect("counted");
-        assert_eq!(kept, 0, "every word that was replaced is kept");
+        assert_eq!(kept, 0, "every replaced revision is kept");
     })
     .await;
 }
 
 #[tokio::test]
-async fn saying_the_same_again_changes_nothing() {
+async fn repeated_prediction_changes_nothing() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -410,7 +413,7 @@ async fn saying_the_same_again_changes_nothing() {
 }
 
 #[tokio::test]
-async fn more_than_may_wait_is_refused_at_once() {
+async fn full_queue_refuses_predictions_immediately() {
     let settings = [("MATCHDAY_PREDICTIONS__WRITERS", "1"), ("MATCHDAY_PREDICTIONS__QUEUE", "3")];
     TestApp::run_with(&settings, async |app| {
         let fixtures = app.fixtures();
@@ -419,24 +422,26 @@ async fn more_than_may_wait_is_refused_at_once() {
         for _ in 0..12 {
             users.push(app.user().await);
         }
-        // Nobody is written while the gate is closed.
+        // No prediction is written while the gate is closed.
         let mut tx = app.app.core.db.begin().await.expect("begun");
         gates::close(&mut tx, [MatchId(event)].into_iter()).await.expect("closed");
         let all = join_all(users.iter().map(|user| predict(user, json!({"event_id": event, "prediction": "home"}))));
         let open = async {
-            eventually("a writer waits", async || waits_at_a_gate(app).await).await;
+            eventually("a writer waits", async || is_waiting_at_gate(app).await).await;
             tx.rollback().await.expect("opened");
         };
-        let (answers, ()) = tokio::join!(all, open);
-        let refused = answers.iter().filter(|answer| answer.status == 503).count();
+        let (responses, ()) = tokio::join!(all, open);
+        let refused = responses.iter().filter(|response| response.status == 503).count();
         assert!((1..12).contains(&refused), "{refused}");
-        let code = |answer: &Answer| serde_json::from_slice::<Value>(&answer.bytes).expect("JSON")["code"].clone();
-        assert!(answers.iter().filter(|answer| answer.status == 503).all(|answer| code(answer) == "overloaded"));
+        let code = |response: &Answer| serde_json::from_slice::<Value>(&response.bytes).expect("JSON")["code"].clone();
         assert!(
-            answers
+            responses.iter().filter(|response| response.status == 503).all(|response| code(response) == "overloaded")
+        );
+        assert!(
+            responses
                 .iter()
-                .filter(|answer| answer.status == 503)
-                .all(|answer| answer.headers.contains_key("retry-after"))
+                .filter(|response| response.status == 503)
+                .all(|response| response.headers.contains_key("retry-after"))
         );
         let saved = i64::try_from(12 - refused).expect("small");
         assert_eq!(counts(app, event).await, (saved, saved));
@@ -444,47 +449,47 @@ async fn more_than_may_wait_is_refused_at_once() {
     .await;
 }
 
-async fn waits_at_a_gate(app: &TestApp) -> bool {
+async fn is_waiting_at_gate(app: &TestApp) -> bool {
     sqlx::query_scalar(
         "select exists (select from pg_stat_activity where datname = current_database() and wait_event = 'advisory')",
     )
     .fetch_one(&app.app.core.db)
     .await
-    .expect("a look at the connections")
+    .expect("connections were read")
 }
 
-/// A gate that stays closed for too long, and a connection that is cut: neither spoils what comes after.
+/// Neither a gate that stays closed for too long nor a cut connection affects later predictions.
 #[tokio::test]
-async fn a_writer_goes_on_after_a_failure() {
+async fn writer_recovers_after_a_failure() {
     let settings = [("MATCHDAY_PREDICTIONS__WRITERS", "1"), ("MATCHDAY_DATABASE__STATEMENT_TIMEOUT", "300ms")];
     TestApp::run_with(&settings, async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
         let user = app.user().await;
-        let say = async |pick: &str| predict(&user, json!({"event_id": event, "prediction": pick})).await;
-        say("home").await.expect(201);
+        let submit = async |pick: &str| predict(&user, json!({"event_id": event, "prediction": pick})).await;
+        submit("home").await.expect(201);
         for round in 0..3 {
             let mut tx = app.app.core.db.begin().await.expect("begun");
             gates::close(&mut tx, [MatchId(event)].into_iter()).await.expect("closed");
-            assert_eq!(say("away").await.status, 503, "round {round}");
+            assert_eq!(submit("away").await.status, 503, "round {round}");
             tx.rollback().await.expect("opened");
-            say("draw").await.expect(200);
-            say("home").await.expect(200);
-            // The connection that committed last; the test's own queries are no transactions.
+            submit("draw").await.expect(200);
+            submit("home").await.expect(200);
+            // Selects the connection that committed last. The test's own queries run outside transactions.
             let cut = "select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity
                        where datname = current_database() and lower(query) = 'commit' and pid <> pg_backend_pid()";
             let cut: i64 = sqlx::query_scalar(cut).fetch_one(&app.app.core.db).await.expect("cut");
             assert!(cut > 0, "round {round}");
-            say("away").await.expect(200);
-            say("home").await.expect(200);
+            submit("away").await.expect(200);
+            submit("home").await.expect(200);
         }
-        tallies_are_exact(app).await;
+        check_tallies(app).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_new_prediction_shows_in_the_list_of_matches_at_once() {
+async fn new_prediction_updates_match_list_immediately() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -500,7 +505,7 @@ async fn a_new_prediction_shows_in_the_list_of_matches_at_once() {
 }
 
 #[tokio::test]
-async fn filters_narrow_the_list_and_not_what_is_said_of_the_match() {
+async fn filters_narrow_the_list_but_not_the_summary() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -548,15 +553,15 @@ async fn filters_narrow_the_list_and_not_what_is_said_of_the_match() {
             ("cursor=1", "cursor"),
             ("cursor=AAAAAAAAAAA", "cursor"),
         ] {
-            let answer = stranger.get(&format!("/api/auth/events/{event}/predictions?{query}")).await;
-            assert_eq!(answer.invalid_fields(), [field], "{query}");
+            let response = stranger.get(&format!("/api/auth/events/{event}/predictions?{query}")).await;
+            assert_eq!(response.invalid_fields(), [field], "{query}");
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_long_list_is_read_in_parts_without_gaps_or_repeats() {
+async fn paging_has_no_gaps_or_repeats() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -588,17 +593,17 @@ async fn a_long_list_is_read_in_parts_without_gaps_or_repeats() {
         assert_eq!(read("", None).await, (made.clone(), vec![100, 100, 50]));
         assert_eq!(read("per_page=1000", None).await.1, [100, 100, 50]);
         assert_eq!(read("per_page=125", None).await.1, [100, 100, 50]);
-        assert_eq!(read("per_page=50", None).await, (made.clone(), vec![50; 5]), "no empty part at the end");
+        assert_eq!(read("per_page=50", None).await, (made.clone(), vec![50; 5]), "no empty page at the end");
         let even: Vec<i64> = made.iter().copied().step_by(2).collect();
         assert_eq!(read("per_page=60&prediction=home", None).await, (even, vec![60, 60, 5]));
         let (seen, _) = read("per_page=100", Some(250)).await;
-        assert_eq!((&seen[..250], seen.len()), (&made[..], 251), "what comes while it is read comes last");
+        assert_eq!((&seen[..250], seen.len()), (&made[..], 251), "predictions made during paging come last");
     })
     .await;
 }
 
 #[tokio::test]
-async fn points_follow_the_result_and_its_corrections() {
+async fn points_follow_results_and_corrections() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -619,7 +624,7 @@ async fn points_follow_the_result_and_its_corrections() {
         let nothing = vec![Value::Null; 5];
         assert_eq!(points(&user, event).await, nothing);
         far(&fixtures).at("live", 2, 1).put().await;
-        assert_eq!(points(&user, event).await, nothing, "not before the end");
+        assert_eq!(points(&user, event).await, nothing, "no points before the end");
         for ((home, away), expected) in
             [((2, 1), [60, 30, 35, 0, -20]), ((2, 2), [-20, 0, -5, 20, -20]), ((0, 3), [-20, 0, -5, 0, 40])]
         {
@@ -631,14 +636,14 @@ async fn points_follow_the_result_and_its_corrections() {
             assert_eq!(points(&user, event).await, nothing, "{status}");
         }
         far(&fixtures).at("awarded", 2, 1).put().await;
-        assert_eq!(points(&user, event).await, nothing, "a match that was not played out is nobody's merit");
+        assert_eq!(points(&user, event).await, nothing, "an abandoned match gives no points");
     })
     .await;
 }
 
-/// What the types cannot hold, the table does not either.
+/// The table constraints refuse the same values as the Rust types.
 #[tokio::test]
-async fn the_table_refuses_what_no_prediction_can_say() {
+async fn table_constraints_refuse_invalid_predictions() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;

@@ -1,4 +1,5 @@
-//! How predictions are written, many at once: everybody predicts in the same few minutes.
+//! Batch writer for predictions: writes many predictions in one transaction, because most users predict in the same few
+//! minutes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,32 +18,38 @@ use super::{
 };
 use crate::catalogue::matches::service::Matches;
 
-/// How many slots a match's tally has.
+/// Number of slots that the tally of a match is spread over.
 const SLOTS: u8 = 64;
 
-/// Writes the predictions of one lane.
+/// Writes the predictions of one shard.
 pub(super) struct Writer {
     events: Arc<Matches>,
     changes: Changes,
-    /// Where it counts.
+    /// Slot of the tallies that this writer updates.
     slot: i16,
 }
 
 impl Writer {
-    /// The writers of this process.
-    pub(super) fn several(events: &Arc<Matches>, changes: &Changes, number: usize, random: &dyn Random) -> Vec<Self> {
+    /// Creates the writers of this process, one per shard.
+    pub(super) fn for_shards(
+        events: &Arc<Matches>,
+        changes: &Changes,
+        number: usize,
+        random: &dyn Random,
+    ) -> Vec<Self> {
         let [first]: [u8; 1] = random::bytes(random);
-        // Writers of other processes may have the same slot. Then they wait for each other, and that is all.
-        let slot = |lane: usize| i16::from(first.wrapping_add(u8::try_from(lane % 256).unwrap_or_default()) % SLOTS);
+        // Writers of other processes may have the same slot. They then only wait for each other's locks.
+        let slot = |shard: usize| i16::from(first.wrapping_add(u8::try_from(shard % 256).unwrap_or_default()) % SLOTS);
         (0..number)
-            .map(|lane| Self { events: Arc::clone(events), changes: changes.clone(), slot: slot(lane) })
+            .map(|shard| Self { events: Arc::clone(events), changes: changes.clone(), slot: slot(shard) })
             .collect()
     }
 }
 
 impl Write for Writer {
     type Entry = Entry;
-    /// A second word of a user on a match waits for the next batch: so every one of them is kept, and the last one counts.
+    /// A second prediction of a user for a match waits for the next batch, so that every revision is kept and the last
+    /// one counts.
     type Key = (UserId, MatchId);
     type Outcome = Result<Saved, SaveError>;
 
@@ -52,7 +59,7 @@ impl Write for Writer {
         Some(entry.key())
     }
 
-    /// What a first attempt may have written is found by the second one: a word that is repeated is left as it is.
+    /// A second attempt may find predictions that the first attempt wrote, and leaves them unchanged.
     async fn write(
         &self,
         connection: &mut PgConnection,
@@ -78,29 +85,29 @@ impl Write for Writer {
         }
         let rest: Vec<Entry> = entries.iter().filter(|entry| !saved.contains_key(&entry.key())).copied().collect();
         if !rest.is_empty() {
-            let mut earlier = store::hold_earlier(&mut tx, &rest).await?;
-            let words: HashMap<_, Forecast> = rest.iter().map(|entry| (entry.key(), entry.forecast)).collect();
+            let mut earlier = store::lock_earlier(&mut tx, &rest).await?;
+            let forecasts: HashMap<_, Forecast> = rest.iter().map(|entry| (entry.key(), entry.forecast)).collect();
             saved.extend(earlier.iter().map(|earlier| (earlier.key(), earlier.saved)));
-            // Who repeats themselves has said nothing new.
-            earlier.retain(|earlier| words.get(&earlier.key()) != Some(&earlier.forecast));
+            // An unchanged forecast makes no new revision.
+            earlier.retain(|earlier| forecasts.get(&earlier.key()) != Some(&earlier.forecast));
             store::keep_earlier(&mut tx, &earlier).await?;
             store::replace(&mut tx, &rest, &earlier).await?;
             for earlier in &earlier {
                 let tally = tallies.entry(earlier.event).or_default();
                 tally.remove(earlier.forecast);
-                if let Some(&forecast) = words.get(&earlier.key()) {
+                if let Some(&forecast) = forecasts.get(&earlier.key()) {
                     tally.add(forecast);
                 }
             }
         }
         let refused = rest.iter().any(|entry| !saved.contains_key(&entry.key()));
-        // The gates are still held, so these are the statuses by which the predictions were refused.
+        // The gates are still held, so these are the statuses for which the predictions were refused.
         let known = if refused { store::statuses(&mut tx, &events).await? } else { HashMap::new() };
         store::add_to_tallies(&mut tx, self.slot, &tallies).await?;
         tx.commit().await?;
         self.changes.note(tallies.into_keys());
         if has_new {
-            // Other processes are not told: their pages show the new count within their moment anyway.
+            // Other processes are not notified: their caches expire soon anyway.
             self.events.mark_stale();
         }
         let refusal =

@@ -1,4 +1,4 @@
-//! HTTP for profiles.
+//! HTTP handlers for the caller's profile.
 
 use axum::{Json, extract::State, response::IntoResponse};
 use http::HeaderMap;
@@ -36,11 +36,11 @@ pub(super) struct Me {
 struct MeItem {
     #[serde(flatten)]
     user: UserItem,
-    /// How many coins the caller has.
+    /// The caller's coin balance.
     #[schema(minimum = 0, example = 150)]
     balance: i64,
     teams: MyTeams,
-    /// What the caller's predictions have earned in all. Follows a result within seconds.
+    /// Total points of the caller's predictions. Updated within seconds of a result.
     #[schema(example = 412)]
     points: i32,
 }
@@ -52,7 +52,7 @@ struct MyTeams {
     other: Vec<FavouriteItem>,
 }
 
-/// What to change. What is not named stays, null clears it.
+/// Fields to change. A missing field keeps its value; null clears it.
 #[derive(ToSchema)]
 pub(super) struct UserInfo {
     #[schema(
@@ -65,10 +65,11 @@ pub(super) struct UserInfo {
     name: Change<PersonName>,
     #[schema(value_type = Option<String>, format = "email", max_length = 254, example = "ada@example.org")]
     email: Change<Email>,
-    /// As many years ago as the operator demands (`accounts.minimum_age`, 13 by default), or more.
+    /// The user must have reached the minimum age: 13 years, unless the operator changed the setting
+    /// `accounts.minimum_age`.
     #[schema(value_type = Option<String>, format = Date, example = "1990-02-28")]
     date_of_birth: Change<Date>,
-    /// Instead of the username that the service made up; works once. The chat account moves along.
+    /// Replaces the generated username. Can be set once. The user also gets a new chat account with this name.
     #[schema(
         value_type = Option<String>,
         min_length = 3,
@@ -94,20 +95,21 @@ pub(super) struct InfoSaved {
     data: InfoItem,
 }
 
-/// The account as it is now.
+/// The account after the change.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SavedInfo)]
 struct InfoItem {
     #[serde(flatten)]
     user: UserItem,
-    /// Only after the username was replaced: those of the new chat account, or null while chat is away.
+    /// Present only if the username was replaced: credentials of the new chat account, or null while chat is
+    /// unavailable.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Option<CredentialsItem>)]
-    #[expect(clippy::option_option, reason = "left out, null and given are three answers")]
+    #[expect(clippy::option_option, reason = "absent, null and present are three different responses")]
     matrix_credentials: Option<Option<CredentialsItem>>,
 }
 
-/// The caller's account.
+/// Get the caller's account.
 #[utoipa::path(get, path = "/api/auth/me", tag = "Account", security(("token" = [])),
     responses((status = 200, body = Me)))]
 pub(super) async fn get_me(

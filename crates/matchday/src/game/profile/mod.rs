@@ -1,5 +1,5 @@
-//! The caller's profile: account, coins, favourite teams and points in one response. It is here and not with accounts,
-//! because it shows what the game and chat know of the caller.
+//! The caller's profile: account, coins, favourite teams and points in one response. It is separate from the accounts
+//! module because it combines data of accounts, the game and chat.
 
 mod handlers;
 

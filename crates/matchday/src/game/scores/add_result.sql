@@ -1,4 +1,4 @@
--- $1 the match, $2 and $3 users from and until, $4 the result, $5 whether it is added (1) or taken back (-1), $6 its tables.
+-- Adds ($5 = 1) or subtracts ($5 = -1) result $4 of match $1 in the scopes $6, for users from $2 to before $3.
 update user_scores s
 set points = s.points + $5 * c.points, exact = s.exact + $5 * c.exact, correct = s.correct + $5 * c.correct,
     settled = s.settled + $5
@@ -10,7 +10,7 @@ from (
            case when p.prediction = pick_of(r.home_score, r.away_score) then 1 else 0 end as correct
     from event_results r
     join events e on e.id = r.event_id
-    -- What was said at or after this moment was not in time.
+    -- Predictions made at or after this time were late.
     cross join lateral predictions_before($1, least(r.start_time, r.recorded_at), $2, $3) p
     where r.event_id = $1 and r.revision = $4 and r.home_score is not null
 ) c

@@ -1,4 +1,4 @@
--- $1 and $2 users from and until: every score of theirs that is not what its predictions and results make it.
+-- Lists stored scores of users from $1 to before $2 that differ from the ones computed from predictions and results.
 with expected as (
     select p.user_id, s.scope,
            sum(prediction_points(e.rules_version, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,

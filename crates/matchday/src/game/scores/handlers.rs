@@ -1,4 +1,4 @@
-//! HTTP for leaderboards.
+//! HTTP handlers for leaderboards.
 
 use std::time::Duration;
 
@@ -24,26 +24,27 @@ use crate::{
     identity::sessions::CurrentUser,
 };
 
-/// Filling a large board takes some seconds.
-const REBUILDING_TAKES: Duration = Duration::from_secs(3);
+/// `Retry-After` of a rebuild: building a large leaderboard takes a few seconds.
+const REBUILD_RETRY_AFTER: Duration = Duration::from_secs(3);
 
 impl From<LeaderboardError> for ApiError {
     fn from(error: LeaderboardError) -> Self {
         match error {
             LeaderboardError::Database(error) => error.into(),
-            LeaderboardError::Rebuilding => {
-                Self::unavailable("leaderboard_rebuilding", "The leaderboard is being filled. Try again shortly.")
-                    .after(REBUILDING_TAKES)
-            }
-            LeaderboardError::Resting
+            LeaderboardError::Rebuilding => Self::unavailable(
+                "leaderboard_rebuilding",
+                "The leaderboard is being rebuilt. Try again in a few seconds.",
+            )
+            .after(REBUILD_RETRY_AFTER),
+            LeaderboardError::BreakerOpen
             | LeaderboardError::Redis(_)
             | LeaderboardError::Late
             | LeaderboardError::ClaimLost => {
-                // What is not even asked says nothing new.
-                if !matches!(error, LeaderboardError::Resting) {
-                    tracing::warn!(%error, "leaderboards are not available");
+                // The failures that opened the circuit breaker were already logged.
+                if !matches!(error, LeaderboardError::BreakerOpen) {
+                    tracing::warn!(%error, "leaderboard request failed");
                 }
-                Self::unavailable("leaderboard_unavailable", "Leaderboards do not answer. Try again shortly.")
+                Self::unavailable("leaderboard_unavailable", "Leaderboards are unavailable. Try again shortly.")
             }
         }
     }
@@ -52,13 +53,13 @@ impl From<LeaderboardError> for ApiError {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct BoardQuery {
-    /// Which matches count, by when they start: all, or those of the present month or week by UTC.
+    /// Matches that count, by start time: all matches, or only the current month or week (UTC).
     #[param(value_type = Option<PeriodName>, default = "all")]
     period: PeriodName,
-    /// Only matches of this tournament, of all time.
+    /// Only matches of this tournament. Requires the period `all`.
     #[param(value_type = Option<i64>, minimum = 1)]
     tournament_id: Option<TournamentId>,
-    /// Only members of this chat room: the homeserver's id of it. All stands of a match are one crowd.
+    /// Only members of this chat room, given by its Matrix room id. All stands of a match share one leaderboard.
     #[param(value_type = Option<String>, max_length = 255, pattern = r"^![^:\x00-\x1f\x7f-\x9f]+:[^\x00-\x1f\x7f-\x9f]+$", example = "!auQboWavgiRMaylzYl:example.org")]
     room_id: Option<RoomAddress>,
 }
@@ -70,13 +71,13 @@ impl FromParameters for BoardQuery {
         let room_id = parameters.optional("room_id");
         let tournament_given = tournament_id.is_some_and(|id| id.is_some());
         if tournament_given && matches!(period, Some(Some(PeriodName::Month | PeriodName::Week))) {
-            return parameters.fault("period", "must be all with a tournament");
+            return parameters.fault("period", "must be all if tournament_id is given");
         }
         Some(Self { period: period?.unwrap_or_default(), tournament_id: tournament_id?, room_id: room_id? })
     }
 }
 
-/// The name of a time.
+/// Period of a leaderboard.
 #[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = LeaderboardPeriod)]
@@ -101,7 +102,7 @@ impl FromQuery for PeriodName {
 }
 
 impl FromQuery for RoomAddress {
-    const EXPECTED: &'static str = "must be the id of a room, like !a:example.org";
+    const EXPECTED: &'static str = "must be a room id, such as !a:example.org";
 
     fn from_query(text: &str) -> Option<Self> {
         text.parse().ok()
@@ -110,24 +111,25 @@ impl FromQuery for RoomAddress {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = Leaderboard)]
-pub(super) struct BoardAnswer {
+pub(super) struct LeaderboardResponse {
     data: BoardItem,
     meta: BoardMeta,
 }
 
-/// The first, and where the caller is.
+/// Top of the leaderboard, and the caller's position.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LeaderboardData)]
 struct BoardItem {
     top: Vec<EntryItem>,
-    /// Null where no match that the caller predicted has a result.
+    /// Null if none of the matches that the caller predicted has a result.
     #[schema(required)]
     me: Option<EntryItem>,
-    /// Up to five before the caller, the caller, and up to five after; empty where the caller has no place.
+    /// Up to five users before the caller, the caller, and up to five users after. Empty if `me` is null.
     neighbours: Vec<EntryItem>,
 }
 
-/// A place. By points; those with the same share a rank, and are listed by exact scores, then right outcomes.
+/// A user on the leaderboard. Users with equal points share a rank and are sorted by exact scores, then by correct
+/// outcomes.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LeaderboardEntry)]
 struct EntryItem {
@@ -136,13 +138,13 @@ struct EntryItem {
     user: PlayerItem,
     #[schema(example = 412)]
     points: i32,
-    /// Scores that were right to the goal.
+    /// Number of exactly predicted scores.
     #[schema(example = 4)]
     exact: i32,
-    /// Outcomes that were right.
+    /// Number of correctly predicted outcomes.
     #[schema(example = 13)]
     correct: i32,
-    /// Predicted matches that have a result.
+    /// Number of predicted matches that have a result.
     #[schema(example = 21)]
     settled: i32,
 }
@@ -157,11 +159,11 @@ struct PlayerItem {
     name: Option<String>,
 }
 
-/// What the board is of.
+/// Selection that the leaderboard shows.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LeaderboardMeta)]
 struct BoardMeta {
-    /// How many have a place.
+    /// Number of users on the leaderboard, including users that the response omits.
     #[schema(example = 1204)]
     total_players: i64,
     period: PeriodName,
@@ -184,30 +186,31 @@ impl From<Entry> for EntryItem {
     }
 }
 
-/// Who has earned the most points, and where the caller is among them.
+/// Get a leaderboard and the caller's position on it.
 ///
-/// Follows a result within seconds. Users whom the caller has blocked are left out; the ranks of the others stay.
+/// Results appear within seconds. Users whom the caller has blocked are omitted; the ranks of other users do not
+/// change.
 #[utoipa::path(get, path = "/api/auth/leaderboards", tag = "Predictions", security(("token" = [])),
     params(BoardQuery, Top),
     responses(
-        (status = 200, body = BoardAnswer),
-        (status = 403, description = "A private room, and the caller is no member (`not_allowed`)", body = ErrorBody),
-        (status = 503, description = "The board is being filled (`leaderboard_rebuilding`) or out of reach (`leaderboard_unavailable`); `Retry-After` says when to try again", body = ErrorBody),
+        (status = 200, body = LeaderboardResponse),
+        (status = 403, description = "The room is private and the caller is not a member (`not_allowed`)", body = ErrorBody),
+        (status = 503, description = "The leaderboard is being rebuilt (`leaderboard_rebuilding`) or leaderboards are unavailable (`leaderboard_unavailable`); retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn get_leaderboard(
     State(leaderboards): State<Leaderboards>,
     State(rooms): State<Rooms>,
     user: CurrentUser,
-    Query((wanted, top)): Query<(BoardQuery, Top)>,
-) -> Result<Json<BoardAnswer>, ApiError> {
-    let table = match (wanted.tournament_id, wanted.period) {
+    Query((selection, top)): Query<(BoardQuery, Top)>,
+) -> Result<Json<LeaderboardResponse>, ApiError> {
+    let table = match (selection.tournament_id, selection.period) {
         (Some(id), _) => Table::OfTournament(id),
         (None, PeriodName::All) => Table::Of(Period::All),
         (None, PeriodName::Month) => Table::Of(Period::Month),
         (None, PeriodName::Week) => Table::Of(Period::Week),
     };
-    let board = match &wanted.room_id {
-        None => leaderboards.of_everybody(table, user.id, top.per_page).await?,
+    let board = match &selection.room_id {
+        None => leaderboards.global(table, user.id, top.per_page).await?,
         Some(address) => match rooms.find_readable(user.id, address).await {
             Ok(room) => leaderboards.of_room(table, &room, user.id, top.per_page).await?,
             Err(RoomError::NotFound) => Leaderboard::default(),
@@ -216,14 +219,14 @@ pub(super) async fn get_leaderboard(
     };
     let meta = BoardMeta {
         total_players: board.total,
-        period: wanted.period,
-        tournament_id: wanted.tournament_id,
-        room_id: wanted.room_id.map(|address| address.to_string()),
+        period: selection.period,
+        tournament_id: selection.tournament_id,
+        room_id: selection.room_id.map(|address| address.to_string()),
     };
     let data = BoardItem {
         top: board.top.into_iter().map(EntryItem::from).collect(),
         me: board.own.map(EntryItem::from),
         neighbours: board.neighbours.into_iter().map(EntryItem::from).collect(),
     };
-    Ok(Json(BoardAnswer { data, meta }))
+    Ok(Json(LeaderboardResponse { data, meta }))
 }

@@ -1,4 +1,4 @@
-//! Who has earned the most: of everybody by the boards in Redis, of a room's members by the database.
+//! Leaderboards. Global leaderboards are read from Redis, room leaderboards from the database.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::chat::rooms::service::Room;
 
-/// The leaderboards, for those who look at them.
+/// Reads leaderboards for users.
 #[derive(Clone)]
 pub struct Leaderboards {
     db: PgPool,
@@ -21,69 +21,62 @@ pub struct Leaderboards {
     clock: Arc<dyn Clock>,
 }
 
-/// The time that a table is of.
+/// Period that a leaderboard covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Period {
-    /// All of it.
     #[default]
     All,
-    /// The present month by UTC.
+    /// The current month (UTC).
     Month,
-    /// The present week by UTC, from Monday.
+    /// The current week (UTC), from Monday.
     Week,
 }
 
-/// Which table is wanted.
+/// Matches that a leaderboard covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
-    /// Of all matches of a time.
+    /// All matches of a period.
     Of(Period),
-    /// Of a tournament.
+    /// All matches of a tournament.
     OfTournament(TournamentId),
 }
 
-/// A leaderboard as one user sees it.
+/// A leaderboard as seen by one user.
 #[derive(Clone, Debug, Default)]
 pub struct Leaderboard {
-    /// How many have a place, also where they are not shown.
+    /// Number of users on the leaderboard, including users that are not shown.
     pub total: i64,
-    /// The first of them.
     pub top: Vec<Entry>,
-    /// The user's own place.
+    /// The viewer's own entry.
     pub own: Option<Entry>,
-    /// The places around the user's own, and that itself.
+    /// The viewer's entry and the entries around it.
     pub neighbours: Vec<Entry>,
 }
 
-/// A place.
+/// A user on a leaderboard.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Equal points share a rank.
+    /// Users with equal points share a rank.
     pub rank: i64,
-    /// Whose.
     pub user_id: UserId,
-    /// What they are called.
     pub username: String,
-    /// The person's name.
     pub name: Option<String>,
-    /// Points.
     pub points: i32,
-    /// Scores that were right to the goal.
+    /// Number of exactly predicted scores.
     pub exact: i32,
-    /// Outcomes that were right.
+    /// Number of correctly predicted outcomes.
     pub correct: i32,
-    /// Matches with a result.
+    /// Number of predicted matches with a result.
     pub settled: i32,
 }
 
 impl Leaderboards {
-    /// Leaderboards of the scores in this database.
     pub fn new(core: &Core, boards: LeaderboardCache) -> Self {
         Self { db: core.db.clone(), boards, clock: core.clock.clone() }
     }
 
-    /// A table of everybody.
-    pub async fn of_everybody(&self, table: Table, viewer: UserId, top: i64) -> Result<Leaderboard, LeaderboardError> {
+    /// Returns the leaderboard of all users.
+    pub async fn global(&self, table: Table, viewer: UserId, top: i64) -> Result<Leaderboard, LeaderboardError> {
         let scope = self.scope(table);
         let view = self.view(scope, viewer, top).await?;
         let mut shown: Vec<i64> = view.top.iter().chain(&view.around).map(|place| place.user.0).collect();
@@ -94,7 +87,8 @@ impl Leaderboards {
         }
         let players = store::players(&self.db, &shown, &scope.to_string(), viewer).await?;
         let players: HashMap<UserId, Player> = players.into_iter().map(|player| (player.user_id, player)).collect();
-        // Who is not among the players is blocked, or is no more: their rank stays empty.
+        // Blocked and deleted users are missing from `players`. They are skipped, and the ranks of the others do not
+        // change.
         let entry = |place: &Place| Some(entry(place, players.get(&place.user)?));
         let neighbours: Vec<Entry> = view.around.iter().filter_map(entry).collect();
         Ok(Leaderboard {
@@ -109,7 +103,7 @@ impl Leaderboards {
         if let Some(view) = self.boards.look(scope, viewer, top).await? {
             return Ok(view);
         }
-        // No board is filled for a tournament that somebody made up.
+        // Unknown tournament ids must not create leaderboards in Redis.
         if let Scope::Tournament(id) = scope
             && !store::is_tournament(&self.db, id).await?
         {
@@ -119,14 +113,14 @@ impl Leaderboards {
         self.boards.look(scope, viewer, top).await?.ok_or(LeaderboardError::Rebuilding)
     }
 
-    /// A user's place among everybody in all matches, and how many have one.
+    /// Returns a user's place on the all-time leaderboard, and the number of users on it.
     pub async fn place(&self, user: UserId) -> Result<Option<(Place, i64)>, LeaderboardError> {
         let view = self.view(Scope::All, user, 1).await?;
         let place = view.around.into_iter().find(|place| place.user == user);
         Ok(place.map(|place| (place, view.total)))
     }
 
-    /// A table of a room's members; for a match's own room, of all its stands.
+    /// Returns the leaderboard of a room's members. For a stand of a match, it covers the members of all its stands.
     pub async fn of_room(&self, table: Table, room: &Room, viewer: UserId, top: i64) -> sqlx::Result<Leaderboard> {
         let scope = self.scope(table).to_string();
         let lines = store::room_board(&self.db, room, &scope, viewer, top, NEIGHBOURS).await?;
@@ -147,7 +141,7 @@ impl Leaderboards {
         Ok(board)
     }
 
-    /// What a user has earned in all; 0 before anything.
+    /// Returns a user's all-time points; 0 before their first settled prediction.
     pub async fn points(&self, user: UserId) -> sqlx::Result<i32> {
         Ok(store::points(&self.db, user, &Scope::All.to_string()).await?.unwrap_or_default())
     }
@@ -172,7 +166,8 @@ fn entry(place: &Place, player: &Player) -> Entry {
         points: standing.points,
         exact: standing.exact,
         correct: standing.correct,
-        // Read a moment later than the rest, when it may be less; nobody is right more often than they predicted.
+        // `settled` is read after `standing`, so a correction in between can make it smaller. It is never less than the
+        // number of correct outcomes.
         settled: player.settled.unwrap_or_default().max(standing.correct),
     }
 }

@@ -1,24 +1,33 @@
-//! Leaderboards in Redis: a sorted set for each table, for ranks among millions.
+//! Leaderboards in Redis: one sorted set per scope, to rank millions of users.
 //!
-//! A board holds nothing of its own. It is set from the scores in the database, to what they are and not by how much they
-//! changed, so it can be set again and filled anew at any time.
+//! A leaderboard contains only derived data. Every write sets a user to the score in the database instead of adding a
+//! difference, so writes can be repeated and a leaderboard can be rebuilt at any time.
 //!
-//! **How a board comes to equal the database, without versions.** Whoever changes scores calls [`LeaderboardCache::publish`] after
-//! the commit. It reads the scores, writes them, and reads them again; what changed in between it writes and reads once
-//! more, until nothing did. Take the last write to a place on a board: whoever made it has read the same score again
-//! afterwards. A score that was committed after that reading is written later still, by whoever committed it, and then
-//! the last write would be another one. So the last write is of the last score, whatever met whatever.
+//! # Convergence without versions
 //!
-//! Two things would break that, and are kept from it. A process that ends between writing and reading again leaves its
-//! chunk unfinished, so the chunk is published again; a command that ends there has to be run again. And a write that nobody waits for any more could arrive late, after
-//! the one that was made in its place: every write names a moment after which Redis refuses it, and whoever does not know
-//! what became of theirs tries again only after that moment.
+//! After every commit that changes scores, the writer calls [`LeaderboardCache::publish`]. It reads the scores, writes
+//! them to Redis, and reads them again. It repeats this for scores that changed in between, until none did.
 //!
-//! **When a board is believed.** Beside each set is its state. While a board is filled, that names who fills it, and is
-//! gone soon after they are; when all is in, it names the run of the Redis server that has it. A server that was started
-//! again may have come back with less than it had, so what an earlier run had is filled anew. No state, no board: those
-//! who publish pass it over, and whoever fills it later reads what they committed. Redis must keep what it has
-//! (`maxmemory-policy noeviction`): a set that it threw away by itself would be an empty board.
+//! Redis therefore converges on the database. Consider the last write for a user: its publisher read the same score
+//! again afterwards. A score committed after that second read would be published later still, by the writer that
+//! committed it, so the write considered would not be the last. The last write therefore carries the last score, in any
+//! interleaving.
+//!
+//! Two cases would break this argument, and are handled:
+//!
+//! - A process can stop between the write and the second read. Its chunk then remains unfinished and is published
+//!   again. A command that stops there must be run again.
+//! - A write whose caller stopped waiting could arrive after its replacement. Every write therefore carries a deadline
+//!   after which Redis refuses it, and a publisher that does not know the outcome of a write retries only after that
+//!   deadline.
+//!
+//! # Validity of a leaderboard
+//!
+//! Each sorted set has a state key. During a rebuild, the state names the claim of the process that rebuilds, and
+//! expires soon after that process stops. After the rebuild, it contains the run id of the Redis server. A restarted
+//! server may have lost data, so a leaderboard from an earlier run is rebuilt. A leaderboard without a state does not
+//! exist: publishers skip it, and a later rebuild reads the scores that they committed. Redis must use
+//! `maxmemory-policy noeviction`, because an evicted set would appear as an empty leaderboard.
 
 use std::{
     collections::HashMap,
@@ -42,31 +51,31 @@ use super::{
     store::{self, Chunk, ScoreRow},
 };
 
-/// How many places are set in one command. Lua takes no more than 8,000 values at once, and two make a place.
+/// Entries per write command. Lua unpacks at most 8,000 values at once, and an entry takes two.
 const BATCH: usize = 1_500;
-/// How many such commands are sent together.
+/// Write commands per pipeline.
 const PIPELINE: usize = 4;
-/// How many places are read at once to fill a board.
+/// Scores read from the database at once during a rebuild.
 const PAGE: i64 = 6_000;
-/// How long Redis takes a write after it was made.
-const WRITE_IS_GOOD_FOR: Duration = Duration::from_secs(5);
-/// How long a board stays claimed by one who fills it and does not get on.
+/// Redis refuses a write that arrives later than this after it was built.
+const WRITE_DEADLINE: Duration = Duration::from_secs(5);
+/// Expiry of a rebuild's claim if the rebuild makes no progress.
 const CLAIM: Duration = Duration::from_secs(30);
-/// How often one looks whether somebody else has filled a board.
-const GLANCE: Duration = Duration::from_millis(50);
-/// How long a request waits for a board to be filled.
-const PATIENCE: Duration = Duration::from_millis(1_500);
-/// How long the board of a month or week is kept after its end, for results that come late.
-const KEPT_AFTER_THE_END: time::Duration = time::Duration::days(8);
-/// The set outlives its state: a state without its set would be an empty board.
+/// Interval at which a process checks whether another process has finished a rebuild.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum time that a request waits for a rebuild.
+const MAX_WAIT: Duration = Duration::from_millis(1_500);
+/// Retention of a monthly or weekly leaderboard after its period, for late results.
+const RETENTION: time::Duration = time::Duration::days(8);
+/// The set expires after its state, because a state without its set would be an empty leaderboard.
 const SET_OUTLIVES_STATE: time::Duration = time::Duration::days(1);
-/// How many places before and after a user's own are their neighbours.
+/// Number of neighbours shown before and after a user.
 pub const NEIGHBOURS: i64 = 5;
 
-/// The run of the server, in Lua.
+/// Lua prelude that reads the run id of the Redis server.
 const RUN: &str = "local run = redis.call('INFO', 'server'):match('run_id:(%x+)')\n";
 
-/// Everything an answer needs, as of one moment. `KEYS` are set and state, here as everywhere.
+/// Reads everything that a response needs in one atomic step. In every script, `KEYS` are the set and the state.
 const LOOK: &str = r"
 if redis.call('GET', KEYS[2]) ~= 'ready:' .. run then return { 0, 0, {}, 0, 0, {} } end
 local top = redis.call('ZRANGE', KEYS[1], 0, ARGV[2] - 1, 'WITHSCORES')
@@ -81,7 +90,7 @@ end
 return { 1, redis.call('ZCARD', KEYS[1]), top, first, ahead, around }
 ";
 
-/// Sets places: so many values for `ZADD`, then who has none any more.
+/// Writes entries: `ARGV[5]` values for `ZADD`, then the members to remove.
 const WRITE: &str = r"
 local time = redis.call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then return -1 end
@@ -95,7 +104,7 @@ if ARGV[2] ~= '' then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
 return 1
 ";
 
-/// Claims the filling of a board, unless it is filled or somebody is at it.
+/// Claims the rebuild of a leaderboard, unless it is ready or another process holds the claim.
 const BEGIN: &str = r"
 local state = redis.call('GET', KEYS[2])
 if state == 'ready:' .. run then return 'ready' end
@@ -106,7 +115,7 @@ redis.call('UNLINK', KEYS[1])
 return claim .. ARGV[1]
 ";
 
-/// Declares a board filled, if the claim still holds and the server is the one that has all of it.
+/// Marks a leaderboard as ready, if the claim still holds and the server did not restart since the claim.
 const FINISH: &str = r"
 local claim = 'building:' .. run .. ':'
 if redis.call('GET', KEYS[2]) ~= ARGV[1] or ARGV[1]:sub(1, #claim) ~= claim then return 0 end
@@ -118,13 +127,13 @@ end
 return 1
 ";
 
-/// Gives a claim back.
+/// Releases the claim of a rebuild.
 const ABANDON: &str = r"
 if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end
 return 1
 ";
 
-/// The leaderboards.
+/// Reads, publishes and rebuilds leaderboards in Redis.
 #[derive(Clone)]
 pub struct LeaderboardCache {
     inner: Arc<Inner>,
@@ -141,93 +150,84 @@ struct Inner {
     begin: redis::Script,
     finish: redis::Script,
     abandon: redis::Script,
-    /// The boards that this process fills, or waits for, and since when. Whoever holds the other end is at it.
+    /// Leaderboards that this process rebuilds or waits for, with the start time. The rebuild task owns the sender.
     filling: Mutex<HashMap<Scope, (Instant, watch::Receiver<()>)>>,
-    /// Filling reads much: requests need the database too.
-    places_to_fill: Semaphore,
+    /// Limits concurrent rebuilds, because they read many rows and requests need the database too.
+    rebuild_slots: Semaphore,
 }
 
-/// Whose places are to be set.
+/// Users whose leaderboard entries are published.
 #[derive(Clone, Copy, Debug)]
 pub enum Users {
-    /// Everybody from one id up to another.
+    /// All users in an id range.
     Between {
-        /// From this one.
         from: i64,
-        /// Up to, and without, this one.
+        /// Upper bound of user ids, exclusive.
         until: i64,
     },
-    /// Those among them who predicted a match.
-    WhoPredicted {
-        /// The match.
+    /// Users in an id range who predicted a match.
+    Predictors {
         event: MatchId,
-        /// From this one.
         from: i64,
-        /// Up to, and without, this one.
+        /// Upper bound of user ids, exclusive.
         until: i64,
     },
 }
 
-/// Scores that a transaction wrote.
+/// Scores that a transaction has written.
 pub(super) struct Written {
-    /// The tables, by whose numbers the scores go.
+    /// Scopes that [`ScoreRow::scope`] refers to by position.
     pub(super) scopes: Vec<Scope>,
-    /// What they are now.
+    /// Scores after the transaction.
     pub(super) scores: Vec<ScoreRow>,
-    /// What the rows call the transaction.
+    /// Transaction id, as in `xmin` of the rows.
     pub(super) transaction: String,
 }
 
-/// A place on a board.
+/// A user's place on a leaderboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Whose.
     pub user: UserId,
-    /// Equal points share a rank.
+    /// Users with equal points share a rank.
     pub rank: i64,
-    /// What they have earned.
     pub standing: Standing,
 }
 
-/// A board as one user sees it.
+/// A leaderboard as seen by one user.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// How many have a place.
+    /// Number of users on the leaderboard.
     pub total: i64,
-    /// The first of them.
     pub top: Vec<Place>,
-    /// The user and those around; empty where the user has no place.
+    /// The user and their neighbours; empty if the user is not on the leaderboard.
     pub around: Vec<Place>,
 }
 
-/// Why a board was not read or set.
+/// Reason why a leaderboard could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaderboardError {
-    /// Redis failed so often that it is not asked at the moment.
-    #[error("Redis is left alone for a moment")]
-    Resting,
-    /// Redis failed.
+    /// The circuit breaker is open after repeated Redis failures.
+    #[error("the Redis circuit breaker is open")]
+    BreakerOpen,
     #[error(transparent)]
     Redis(#[from] redis::RedisError),
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// A write reached Redis too late to be taken.
-    #[error("a write reached Redis too late")]
+    /// A write reached Redis after its deadline.
+    #[error("a leaderboard write reached Redis after its deadline")]
     Late,
-    /// Somebody else fills the board.
-    #[error("the claim to a board was lost")]
+    /// The claim of the rebuild expired, or the Redis server restarted.
+    #[error("the claim of a leaderboard rebuild was lost")]
     ClaimLost,
-    /// The board is being filled.
-    #[error("the board is being filled")]
+    /// The leaderboard is still being rebuilt.
+    #[error("the leaderboard is being rebuilt")]
     Rebuilding,
 }
 
 impl LeaderboardCache {
-    /// Leaderboards on this Redis, of the scores in this database.
     pub fn new(core: &Core, redis: ConnectionManager, prefix: &str) -> Self {
         let Core { db, clock, random, .. } = core.clone();
-        let knowing_its_run = |script: &str| redis::Script::new(&format!("{RUN}{script}"));
+        let with_run_id = |script: &str| redis::Script::new(&format!("{RUN}{script}"));
         let inner = Inner {
             redis,
             prefix: prefix.to_owned(),
@@ -235,31 +235,32 @@ impl LeaderboardCache {
             clock,
             random,
             breaker: Breaker::new(2, Duration::from_secs(1)),
-            look: knowing_its_run(LOOK),
-            begin: knowing_its_run(BEGIN),
-            finish: knowing_its_run(FINISH),
+            look: with_run_id(LOOK),
+            begin: with_run_id(BEGIN),
+            finish: with_run_id(FINISH),
             abandon: redis::Script::new(ABANDON),
             filling: Mutex::default(),
-            places_to_fill: Semaphore::new(2),
+            rebuild_slots: Semaphore::new(2),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// A board as a user sees it, with this many at its top; `None` where it must be filled first. One round trip.
+    /// Reads a leaderboard as seen by a user, with `top` entries at its top; `None` if it must be rebuilt first. Takes
+    /// one round trip.
     pub async fn look(&self, scope: Scope, user: UserId, top: i64) -> Result<Option<View>, LeaderboardError> {
         let mut look = self.inner.look.key(self.set(scope));
         look.key(self.state(scope)).arg(&rules::member(user)[..]).arg(top).arg(NEIGHBOURS);
         let (ready, total, top, first, ahead, around): (u8, i64, Listed, i64, i64, Listed) =
-            self.ask(look.invoke_async(&mut self.inner.redis.clone())).await?;
+            self.call(look.invoke_async(&mut self.inner.redis.clone())).await?;
         Ok((ready == 1).then(|| View { total, top: places(0, 0, &top), around: places(first, ahead, &around) }))
     }
 
-    /// Has a board filled, and waits a moment for it. Whoever asks meanwhile waits for the same, up to the same moment: a
-    /// board that takes long must not gather everybody who wants to see it.
+    /// Starts a rebuild, or joins a running one, and waits briefly for it. All requests wait until the same time after
+    /// the start of the rebuild, so a slow rebuild does not accumulate waiting requests.
     pub async fn fill(&self, scope: Scope) {
         let (since, mut filled) = self.being_filled(scope);
-        // Whether it is there or the patience is gone, the next look tells.
-        let _ = tokio::time::timeout(PATIENCE.saturating_sub(since.elapsed()), filled.changed()).await;
+        // The next read shows whether the rebuild finished or the wait timed out.
+        let _ = tokio::time::timeout(MAX_WAIT.saturating_sub(since.elapsed()), filled.changed()).await;
     }
 
     fn being_filled(&self, scope: Scope) -> (Instant, watch::Receiver<()>) {
@@ -272,11 +273,11 @@ impl LeaderboardCache {
         let ((done, filled), since) = (watch::channel(()), Instant::now());
         filling.insert(scope, (since, filled.clone()));
         let boards = self.clone();
-        // In a task, which outlives whoever asked: filling takes as long as it takes.
+        // Runs in a separate task, because a rebuild may outlast the request that started it.
         tokio::spawn(async move {
-            let _place = boards.inner.places_to_fill.acquire().await;
+            let _slot = boards.inner.rebuild_slots.acquire().await;
             if let Err(error) = boards.rebuild(scope).await {
-                tracing::warn!(%error, %scope, "a leaderboard was not filled; the next who asks for it tries again");
+                tracing::warn!(%error, %scope, "leaderboard rebuild failed");
             }
             boards.filling().remove(&scope);
             drop(done);
@@ -288,8 +289,8 @@ impl LeaderboardCache {
         self.inner.filling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the places of some users on some boards to the scores in the database. To be called after every commit that
-    /// changed such scores, and until it succeeded. Leaderboards that nobody has asked for yet are passed over.
+    /// Writes the database scores of these users to these leaderboards. Must be called after every commit that changed
+    /// these scores, and repeated until it succeeds. Leaderboards without a state are skipped.
     pub async fn publish(&self, scopes: &[Scope], users: Users) -> Result<(), LeaderboardError> {
         let kept = self.kept(scopes).await?;
         if kept.is_empty() {
@@ -299,9 +300,9 @@ impl LeaderboardCache {
         self.show(&kept, users, read, None).await
     }
 
-    /// The same for scores that a chunk's transaction has just written and committed, without reading them first; returns
-    /// whether that was all. If others changed some of them meanwhile, [`Self::publish`] has to be called: rows name the
-    /// transaction that wrote them, so that is one cheap look.
+    /// Like [`Self::publish`], for scores that a chunk's transaction has just committed, without reading them first.
+    /// Returns false if other transactions have changed some of them since; the caller must then call
+    /// [`Self::publish`]. Rows carry the id of the transaction that wrote them, so this check is one cheap query.
     pub(super) async fn publish_written(&self, written: Written, chunk: &Chunk) -> Result<bool, LeaderboardError> {
         let kept = self.kept(&written.scopes).await?;
         if kept.is_empty() {
@@ -324,7 +325,7 @@ impl LeaderboardCache {
         Ok(!store::were_changed_after(db, transaction, &names, chunk.event, chunk.from_user, chunk.until_user).await?)
     }
 
-    /// Which of these boards somebody has asked for.
+    /// Returns the scopes whose leaderboards exist in Redis.
     async fn kept(&self, scopes: &[Scope]) -> Result<Vec<Scope>, LeaderboardError> {
         if scopes.is_empty() {
             return Ok(Vec::new());
@@ -333,20 +334,20 @@ impl LeaderboardCache {
         for &scope in scopes {
             states.exists(self.state(scope));
         }
-        let kept: Vec<bool> = self.ask(states.query_async(&mut self.inner.redis.clone())).await?;
+        let kept: Vec<bool> = self.call(states.query_async(&mut self.inner.redis.clone())).await?;
         Ok(scopes.iter().zip(kept).filter_map(|(&scope, kept)| kept.then_some(scope)).collect())
     }
 
-    /// Fills a board from the database, unless it is filled; waits for another process that does.
+    /// Rebuilds a leaderboard from the database, unless it is ready. Waits if another process is rebuilding it.
     pub async fn rebuild(&self, scope: Scope) -> Result<(), LeaderboardError> {
         loop {
             let token = hex::encode(random::bytes::<8>(&*self.inner.random));
             let mut begin = self.inner.begin.key(self.set(scope));
             begin.key(self.state(scope)).arg(token).arg(milliseconds(CLAIM));
-            let claim: String = self.ask(begin.invoke_async(&mut self.inner.redis.clone())).await?;
+            let claim: String = self.call(begin.invoke_async(&mut self.inner.redis.clone())).await?;
             match claim.as_str() {
                 "ready" => return Ok(()),
-                "busy" => tokio::time::sleep(GLANCE).await,
+                "busy" => tokio::time::sleep(POLL_INTERVAL).await,
                 claim => match self.fill_claimed(scope, claim).await {
                     Ok(()) => {
                         metrics::counter!("matchday_leaderboards_filled_total").increment(1);
@@ -354,10 +355,10 @@ impl LeaderboardCache {
                     }
                     Err(LeaderboardError::ClaimLost) => {}
                     Err(error) => {
-                        // A courtesy: the claim also runs out.
+                        // Best effort: the claim also expires.
                         let mut abandon = self.inner.abandon.key(self.set(scope));
                         abandon.key(self.state(scope)).arg(claim);
-                        let _: Result<u8, _> = self.ask(abandon.invoke_async(&mut self.inner.redis.clone())).await;
+                        let _: Result<u8, _> = self.call(abandon.invoke_async(&mut self.inner.redis.clone())).await;
                         return Err(error);
                     }
                 },
@@ -377,14 +378,14 @@ impl LeaderboardCache {
         }
         let mut finish = self.inner.finish.key(self.set(scope));
         finish.key(self.state(scope)).arg(claim).arg(self.seconds_left(scope, time::Duration::ZERO));
-        let finished: bool = self.ask(finish.invoke_async(&mut self.inner.redis.clone())).await?;
+        let finished: bool = self.call(finish.invoke_async(&mut self.inner.redis.clone())).await?;
         if finished { Ok(()) } else { Err(LeaderboardError::ClaimLost) }
     }
 
     async fn read(&self, scopes: &[Scope], users: Users) -> sqlx::Result<Vec<ScoreRow>> {
         let names: Vec<String> = scopes.iter().map(Scope::to_string).collect();
         let mut rows = match users {
-            Users::WhoPredicted { event, from, until } => {
+            Users::Predictors { event, from, until } => {
                 store::scores_of_predictors(&self.inner.db, &names, event, from, until).await?
             }
             Users::Between { from, until } => {
@@ -400,7 +401,7 @@ impl LeaderboardCache {
         Ok(rows)
     }
 
-    /// Writes what was read, and reads again, until what is shown is what is there.
+    /// Writes the scores and reads them again, until the written scores equal the database.
     async fn show(
         &self,
         scopes: &[Scope],
@@ -424,22 +425,23 @@ impl LeaderboardCache {
             rows.chunk_by(|one, next| one.scope == next.scope).flat_map(|of_one| of_one.chunks(BATCH)).collect();
         for batches in batches.chunks(PIPELINE) {
             let (seconds, micros): (u64, u64) =
-                self.ask(redis::cmd("TIME").query_async(&mut self.inner.redis.clone())).await?;
-            let until = seconds * 1_000 + micros / 1_000 + milliseconds(WRITE_IS_GOOD_FOR);
+                self.call(redis::cmd("TIME").query_async(&mut self.inner.redis.clone())).await?;
+            let until = seconds * 1_000 + micros / 1_000 + milliseconds(WRITE_DEADLINE);
             let mut pipeline = redis::Pipeline::with_capacity(batches.len());
             for batch in batches {
                 if let Some(&scope) = batch.first().and_then(|row| scopes.get(row.scope_index())) {
                     pipeline.add_command(self.written(scope, batch, until, claim));
                 }
             }
-            let outcomes: RedisResult<Vec<i64>> = self.heard(pipeline.query_async(&mut self.inner.redis.clone()).await);
+            let outcomes: RedisResult<Vec<i64>> =
+                self.record(pipeline.query_async(&mut self.inner.redis.clone()).await);
             let outcomes = match outcomes {
                 Ok(outcomes) => outcomes,
                 Err(error) => {
-                    // Nobody knows whether it arrives yet. A claim is not used again; for all others the time is waited
-                    // out in which it could.
+                    // The write may still reach Redis. A rebuild abandons its claim, which makes the write invalid. Any
+                    // other publisher waits until the deadline of the write has passed.
                     if claim.is_none() {
-                        tokio::time::sleep(WRITE_IS_GOOD_FOR).await;
+                        tokio::time::sleep(WRITE_DEADLINE).await;
                     }
                     return Err(error.into());
                 }
@@ -455,7 +457,7 @@ impl LeaderboardCache {
         Ok(())
     }
 
-    /// The command that sets some places of one board.
+    /// Builds the command that writes entries of one leaderboard.
     fn written(&self, scope: Scope, rows: &[ScoreRow], until: u64, claim: Option<&str>) -> redis::Cmd {
         let placed = || rows.iter().filter(|row| row.settled > 0);
         let mut command = redis::Cmd::with_capacity(10 + 2 * rows.len(), WRITE.len() + 200 + 24 * rows.len());
@@ -472,14 +474,14 @@ impl LeaderboardCache {
         command
     }
 
-    /// For how many seconds a board is kept, and that much longer; 0 stands for ever.
+    /// Seconds until a leaderboard expires, plus `longer`; 0 means that it does not expire.
     fn seconds_left(&self, scope: Scope, longer: time::Duration) -> i64 {
-        // At least a day: the table of a month that is over is asked for by those whose clock is behind.
-        let left = scope.ends().map(|end| (end - self.inner.clock.now() + KEPT_AFTER_THE_END).max(time::Duration::DAY));
+        // At least a day, because processes with a slow clock still request the leaderboard of a month that has ended.
+        let left = scope.ends().map(|end| (end - self.inner.clock.now() + RETENTION).max(time::Duration::DAY));
         left.map_or(0, |left| (left + longer).whole_seconds())
     }
 
-    /// Both keys of a board are on the same shard of a cluster: what is in braces decides.
+    /// The hash tag in braces puts both keys of a leaderboard on the same shard of a Redis cluster.
     fn set(&self, scope: Scope) -> String {
         format!("{{{}:board:{scope}}}", self.inner.prefix)
     }
@@ -488,24 +490,24 @@ impl LeaderboardCache {
         format!("{{{}:board:{scope}}}:state", self.inner.prefix)
     }
 
-    /// Asks Redis, unless it is left alone.
-    async fn ask<T: FromRedisValue>(
+    /// Runs a Redis command, unless the circuit breaker is open.
+    async fn call<T: FromRedisValue>(
         &self,
-        asking: impl Future<Output = RedisResult<T>>,
+        operation: impl Future<Output = RedisResult<T>>,
     ) -> Result<T, LeaderboardError> {
         if self.inner.breaker.admit().is_err() {
-            return Err(LeaderboardError::Resting);
+            return Err(LeaderboardError::BreakerOpen);
         }
-        Ok(self.heard(asking.await)?)
+        Ok(self.record(operation.await)?)
     }
 
-    fn heard<T>(&self, answer: RedisResult<T>) -> RedisResult<T> {
-        self.inner.breaker.record(answer.is_ok());
-        answer
+    fn record<T>(&self, response: RedisResult<T>) -> RedisResult<T> {
+        self.inner.breaker.record(response.is_ok());
+        response
     }
 }
 
-/// Members of a set with their keys.
+/// Members of a sorted set with their scores.
 type Listed = Vec<(Vec<u8>, f64)>;
 
 fn places(first: i64, ahead: i64, listed: &Listed) -> Vec<Place> {
@@ -521,7 +523,7 @@ fn places(first: i64, ahead: i64, listed: &Listed) -> Vec<Place> {
     found.into_iter().zip(ranks).map(|((user, standing), rank)| Place { user, rank, standing }).collect()
 }
 
-/// What is otherwise than it was, or new. Both are in the order of places.
+/// Returns rows of `now` that are new or differ from `before`. Both are sorted by [`ScoreRow::place`].
 fn changes(before: &[ScoreRow], now: &[ScoreRow]) -> Vec<ScoreRow> {
     let mut before = before.iter().peekable();
     now.iter()
@@ -549,12 +551,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_comes_late_or_without_its_claim_is_refused() {
+    async fn write_past_deadline_or_without_claim_is_refused() {
         let (mut redis, prefix) = redis_for_tests();
-        let nowhere = PgPool::connect_lazy("postgres://127.0.0.1:1/none").expect("an address");
+        let unreachable = PgPool::connect_lazy("postgres://127.0.0.1:1/none").expect("an address");
         let core = Core {
             env: Environment::Testing,
-            db: nowhere,
+            db: unreachable,
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandom),
             limits: RateLimiter::new(redis.clone(), &prefix, Arc::new(SystemClock)),
@@ -566,13 +568,13 @@ mod tests {
         let now = seconds * 1_000;
         let write = async |until: u64, claim: Option<&str>, points: i32| -> i64 {
             let command = boards.written(Scope::All, &[row(1, 7, points)], until, claim);
-            command.query_async(&mut redis.clone()).await.expect("an answer")
+            command.query_async(&mut redis.clone()).await.expect("a response")
         };
-        assert_eq!(write(now + 60_000, None, 1).await, 0, "nobody keeps this board");
+        assert_eq!(write(now + 60_000, None, 1).await, 0, "the leaderboard does not exist");
         let set_state = redis::cmd("SET").arg(boards.state(Scope::All)).arg("building:1:mine").clone();
         set_state.exec_async(&mut redis.clone()).await.expect("set");
         assert_eq!(write(now + 60_000, Some("building:1:mine"), 2).await, 1);
-        assert_eq!(write(now + 60_000, None, 3).await, 1, "who publishes needs no claim");
+        assert_eq!(write(now + 60_000, None, 3).await, 1, "publishing needs no claim");
         assert_eq!(write(now + 60_000, Some("building:1:another"), 4).await, 0);
         assert_eq!(write(now - 1, None, 5).await, -1);
         let member = rules::member(UserId(7));
@@ -588,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_written_again() {
+    fn only_changed_scores_are_written_again() {
         let before = [row(1, 1, 5), row(1, 2, 5), row(2, 1, 5), row(2, 3, 5)];
         let now = [row(1, 1, 5), row(1, 2, 6), row(1, 3, 5), row(2, 1, 5), row(2, 2, 5), row(2, 3, 5), row(2, 4, 1)];
         assert_eq!(changes(&before, &now), [row(1, 2, 6), row(1, 3, 5), row(2, 2, 5), row(2, 4, 1)]);

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::testing::{TestApp, TestUser, eventually};
 
-const EVERYBODY: Users = Users::Between { from: i64::MIN, until: i64::MAX };
+const ALL_USERS: Users = Users::Between { from: i64::MIN, until: i64::MAX };
 const NO_REDIS: [(&str, &str); 2] =
     [("MATCHDAY_REDIS__URL", "redis://127.0.0.1:1"), ("MATCHDAY_REDIS__TIMEOUT", "200ms")];
 
@@ -36,7 +36,7 @@ async fn earn(app: &TestApp, user: UserId, scope: &str, (points, exact, correct,
     .expect("a score");
 }
 
-/// As many users as there are scores of all time.
+/// Creates one user per score and stores the score in the scope `all`.
 async fn players<'a>(app: &'a TestApp, scores: &[Earned]) -> Vec<TestUser<'a>> {
     let mut users = Vec::new();
     for &score in scores {
@@ -51,7 +51,7 @@ async fn board(user: &TestUser<'_>, query: &str) -> Value {
     user.get(&format!("/api/auth/leaderboards?{query}")).await.expect(200)
 }
 
-/// Who is listed, by their place among these users, and with which rank.
+/// Returns the listed users, as indexes into `users`, with their ranks.
 fn listed(users: &[TestUser<'_>], entries: &Value) -> Vec<(usize, i64)> {
     let entries = entries.as_array().expect("a list").iter();
     entries
@@ -62,7 +62,7 @@ fn listed(users: &[TestUser<'_>], entries: &Value) -> Vec<(usize, i64)> {
         .collect()
 }
 
-/// The keys of this test's boards.
+/// Returns the Redis keys of this test's leaderboards.
 async fn keys(app: &TestApp) -> Vec<String> {
     let pattern = format!("{{{}:board:*", app.app.config.redis.prefix);
     redis::cmd("KEYS").arg(pattern).query_async(&mut app.app.redis.clone()).await.expect("keys")
@@ -84,9 +84,9 @@ async fn run_of_redis(app: &TestApp) -> String {
     info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("a run").trim().to_owned()
 }
 
-/// A whole board, and the same from the database: user, rank, points, exact and correct.
+/// Returns a whole leaderboard from Redis and from the database: user, rank, points, exact and correct.
 async fn both(app: &TestApp, boards: &LeaderboardCache, scope: Scope) -> [Vec<(i64, i64, i32, i32, i32)>; 2] {
-    let view = boards.look(scope, UserId(1), 1_000_000).await.expect("read").expect("it is filled");
+    let view = boards.look(scope, UserId(1), 1_000_000).await.expect("read").expect("it is ready");
     let shown: Vec<_> = view
         .top
         .iter()
@@ -108,28 +108,28 @@ async fn both(app: &TestApp, boards: &LeaderboardCache, scope: Scope) -> [Vec<(i
 }
 
 #[tokio::test]
-async fn places_are_by_points_and_equal_points_share_a_rank() {
+async fn users_with_equal_points_share_a_rank() {
     TestApp::run(async |app| {
         let users = players(
             app,
             &[(-20, 0, 0, 1), (40, 1, 2, 3), (60, 1, 1, 1), (40, 2, 2, 2), (40, 1, 2, 2), (40, 1, 3, 4), (0, 0, 0, 1)],
         )
         .await;
-        let answer = board(&users[3], "").await;
+        let response = board(&users[3], "").await;
         let ranks = [(2, 1), (3, 2), (5, 2), (1, 2), (4, 2), (6, 6), (0, 7)];
-        assert_eq!(listed(&users, &answer["data"]["top"]), ranks);
-        assert_eq!(listed(&users, &answer["data"]["neighbours"]), ranks);
+        assert_eq!(listed(&users, &response["data"]["top"]), ranks);
+        assert_eq!(listed(&users, &response["data"]["neighbours"]), ranks);
         let name = app.app.accounts.find(users[3].id).await.expect("read").expect("one").username;
         let me = json!({"rank": 2, "user": {"id": users[3].id, "username": name.as_str(), "name": null}, "points": 40,
                         "exact": 2, "correct": 2, "settled": 2});
-        assert_eq!((&answer["data"]["me"], &answer["data"]["top"][1]), (&me, &me));
+        assert_eq!((&response["data"]["me"], &response["data"]["top"][1]), (&me, &me));
         assert_eq!(
-            answer["meta"],
+            response["meta"],
             json!({"total_players": 7, "period": "all", "tournament_id": null, "room_id": null})
         );
-        let answer = board(&users[0], "per_page=2").await;
-        assert_eq!(listed(&users, &answer["data"]["top"]), [(2, 1), (3, 2)]);
-        assert_eq!((&answer["data"]["me"]["rank"], &answer["data"]["me"]["points"]), (&json!(7), &json!(-20)));
+        let response = board(&users[0], "per_page=2").await;
+        assert_eq!(listed(&users, &response["data"]["top"]), [(2, 1), (3, 2)]);
+        assert_eq!((&response["data"]["me"]["rank"], &response["data"]["me"]["points"]), (&json!(7), &json!(-20)));
         for query in ["per_page=0", "per_page=x"] {
             let faulty = users[0].get(&format!("/api/auth/leaderboards?{query}")).await;
             assert_eq!(faulty.invalid_fields(), ["per_page"]);
@@ -139,45 +139,48 @@ async fn places_are_by_points_and_equal_points_share_a_rank() {
 }
 
 #[tokio::test]
-async fn everybody_sees_their_own_place_and_who_is_around() {
+async fn user_sees_own_rank_and_neighbours() {
     TestApp::run(async |app| {
-        // Thirty of them, three by three with the same points.
+        // Thirty users; each group of three has equal points.
         let scores: Vec<Earned> = (0..30).map(|n| (100 - n / 3, 0, 0, 1)).collect();
         let users = players(app, &scores).await;
         let rank = |at: usize| i64::try_from(at - at % 3 + 1).expect("a rank");
         let stranger = app.user().await;
         for (at, around) in [(0, 0..6), (1, 0..7), (7, 2..13), (15, 10..21), (28, 23..30), (29, 24..30)] {
-            let answer = board(&users[at], "per_page=4").await;
+            let response = board(&users[at], "per_page=4").await;
             let expected: Vec<_> = around.map(|at| (at, rank(at))).collect();
-            assert_eq!(listed(&users, &answer["data"]["neighbours"]), expected, "around {at}");
-            assert_eq!(listed(&users, &json!([answer["data"]["me"]])), [(at, rank(at))]);
-            assert_eq!(listed(&users, &answer["data"]["top"]), [(0, 1), (1, 1), (2, 1), (3, 4)]);
+            assert_eq!(listed(&users, &response["data"]["neighbours"]), expected, "around {at}");
+            assert_eq!(listed(&users, &json!([response["data"]["me"]])), [(at, rank(at))]);
+            assert_eq!(listed(&users, &response["data"]["top"]), [(0, 1), (1, 1), (2, 1), (3, 4)]);
         }
-        let answer = board(&stranger, "per_page=1000").await;
-        assert_eq!((&answer["data"]["me"], &answer["data"]["neighbours"]), (&Value::Null, &json!([])));
-        assert_eq!((listed(&users, &answer["data"]["top"]).len(), &answer["meta"]["total_players"]), (30, &json!(30)));
+        let response = board(&stranger, "per_page=1000").await;
+        assert_eq!((&response["data"]["me"], &response["data"]["neighbours"]), (&Value::Null, &json!([])));
+        assert_eq!(
+            (listed(&users, &response["data"]["top"]).len(), &response["meta"]["total_players"]),
+            (30, &json!(30))
+        );
 
-        // Who is blocked is left out; the ranks of the others stay.
+        // Blocked users are omitted; the ranks of the others do not change.
         for at in [1, 14] {
             users[15].post(&format!("/api/auth/blocks/{}", users[at].id), json!({})).await.expect(200);
         }
-        let answer = board(&users[15], "per_page=3").await;
-        assert_eq!(listed(&users, &answer["data"]["top"]), [(0, 1), (2, 1)]);
+        let response = board(&users[15], "per_page=3").await;
+        assert_eq!(listed(&users, &response["data"]["top"]), [(0, 1), (2, 1)]);
         let expected: Vec<_> = (10..21).filter(|&at| at != 14).map(|at| (at, rank(at))).collect();
-        assert_eq!(listed(&users, &answer["data"]["neighbours"]), expected);
-        assert_eq!(answer["meta"]["total_players"], 30);
-        // A place without an account, which cannot be, breaks nothing.
+        assert_eq!(listed(&users, &response["data"]["neighbours"]), expected);
+        assert_eq!(response["meta"]["total_players"], 30);
+        // An entry without an account, which should be impossible, breaks nothing.
         earn(app, UserId(1_000_000), "all", (1_000, 0, 0, 1)).await;
-        app.app.leaderboard_cache.publish(&[Scope::All], EVERYBODY).await.expect("published");
-        let answer = board(&stranger, "per_page=2").await;
-        assert_eq!(listed(&users, &answer["data"]["top"]), [(0, 2)]);
-        app.told().await;
+        app.app.leaderboard_cache.publish(&[Scope::All], ALL_USERS).await.expect("published");
+        let response = board(&stranger, "per_page=2").await;
+        assert_eq!(listed(&users, &response["data"]["top"]), [(0, 2)]);
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn periods_and_tournaments_have_tables_of_their_own() {
+async fn periods_and_tournaments_have_separate_leaderboards() {
     TestApp::run(async |app| {
         app.fixtures().import_teams().await;
         let tournament: i64 =
@@ -195,9 +198,9 @@ async fn periods_and_tournaments_have_tables_of_their_own() {
         assert_eq!(points("period=week").await, 7);
         assert_eq!(points(&format!("tournament_id={tournament}")).await, 6);
         assert_eq!(points(&format!("tournament_id={tournament}&period=all")).await, 6);
-        let answer = board(&user, "period=month").await;
+        let response = board(&user, "period=month").await;
         assert_eq!(
-            answer["meta"],
+            response["meta"],
             json!({"total_players": 1, "period": "month", "tournament_id": null, "room_id": null})
         );
         let filled = keys(app).await;
@@ -207,15 +210,15 @@ async fn periods_and_tournaments_have_tables_of_their_own() {
             unknown["meta"],
             json!({"total_players": 0, "period": "all", "tournament_id": 999_999, "room_id": null})
         );
-        assert_eq!(keys(app).await.len(), filled.len(), "nothing is kept of a tournament that is made up");
-        // Those of a time are not kept for ever, and no set is gone before its state.
+        assert_eq!(keys(app).await.len(), filled.len(), "an unknown tournament creates no leaderboard");
+        // Leaderboards of a period expire, and no set expires before its state.
         for key in filled {
             let left: i64 = redis::cmd("TTL").arg(&key).query_async(&mut app.app.redis.clone()).await.expect("a time");
-            let of_a_time = key.contains("month:") || key.contains("week:");
+            let is_period = key.contains("month:") || key.contains("week:");
             let days = if key.contains("month:") { 18 } else { 10 } + i64::from(!key.ends_with(":state"));
             let hour = 3_600;
             let expected = (days * 24 * hour)..((days + 1) * 24 * hour);
-            assert!(if of_a_time { expected.contains(&left) } else { left == -1 }, "{key}: {left}");
+            assert!(if is_period { expected.contains(&left) } else { left == -1 }, "{key}: {left}");
         }
         for query in ["period=month", "period=week"] {
             let faulty = user.get(&format!("/api/auth/leaderboards?{query}&tournament_id=1")).await;
@@ -224,13 +227,12 @@ async fn periods_and_tournaments_have_tables_of_their_own() {
         let faulty = user.get("/api/auth/leaderboards?period=year&tournament_id=x&room_id=x&per_page=0").await;
         assert_eq!(faulty.invalid_fields(), ["per_page", "period", "room_id", "tournament_id"]);
         app.clock.advance(Duration::days(11));
-        assert_eq!(points("period=month").await, 5, "by the present month");
+        assert_eq!(points("period=month").await, 5, "the month has changed");
         assert_eq!(points("period=week").await, Value::Null);
     })
     .await;
 }
 
-/// A room with some members.
 async fn room_of(app: &TestApp, name: &str, kind: &str, members: &[&TestUser<'_>]) {
     let now = app.app.core.clock.now();
     sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
@@ -256,7 +258,7 @@ async fn room_of(app: &TestApp, name: &str, kind: &str, members: &[&TestUser<'_>
 }
 
 #[tokio::test]
-async fn a_room_has_a_table_of_its_members_also_without_redis() {
+async fn room_leaderboard_works_without_redis() {
     TestApp::run_with(&NO_REDIS, async |app| {
         let event = app.fixtures().a_match("m").put().await;
         let scores: Vec<Earned> = (0..20).map(|n| (100 - n / 2, n % 2, 0, 1)).collect();
@@ -269,31 +271,31 @@ async fn a_room_has_a_table_of_its_members_also_without_redis() {
         room_of(app, "north", &format!("{event}, 1, null, false"), &[&users[0], &users[1], &users[4]]).await;
         room_of(app, "south", &format!("{event}, 2, null, false"), &[&users[3], &users[4]]).await;
 
-        let answer = board(&users[0], "room_id=!open:example.org&per_page=3").await;
-        assert_eq!(listed(&users, &answer["data"]["top"]), [(1, 1), (3, 2), (5, 3)]);
-        assert_eq!((&answer["data"]["me"], &answer["data"]["neighbours"]), (&Value::Null, &json!([])));
+        let response = board(&users[0], "room_id=!open:example.org&per_page=3").await;
+        assert_eq!(listed(&users, &response["data"]["top"]), [(1, 1), (3, 2), (5, 3)]);
+        assert_eq!((&response["data"]["me"], &response["data"]["neighbours"]), (&Value::Null, &json!([])));
         assert_eq!(
-            answer["meta"],
+            response["meta"],
             json!({"total_players": 10, "period": "all", "tournament_id": null, "room_id": "!open:example.org"})
         );
-        let answer = board(&users[15], "room_id=%21open%3Aexample.org&per_page=1").await;
-        assert_eq!(listed(&users, &answer["data"]["top"]), [(1, 1)]);
-        assert_eq!(listed(&users, &json!([answer["data"]["me"]])), [(15, 8)]);
+        let response = board(&users[15], "room_id=%21open%3Aexample.org&per_page=1").await;
+        assert_eq!(listed(&users, &response["data"]["top"]), [(1, 1)]);
+        assert_eq!(listed(&users, &json!([response["data"]["me"]])), [(15, 8)]);
         let around: Vec<_> = [5, 7, 9, 11, 13, 15, 17, 19].into_iter().zip(3..).collect();
-        assert_eq!(listed(&users, &answer["data"]["neighbours"]), around);
-        let answer = board(&users[1], "room_id=!open:example.org&period=week").await;
-        assert_eq!(listed(&users, &answer["data"]["top"]), [(3, 1)]);
+        assert_eq!(listed(&users, &response["data"]["neighbours"]), around);
+        let response = board(&users[1], "room_id=!open:example.org&period=week").await;
+        assert_eq!(listed(&users, &response["data"]["top"]), [(3, 1)]);
 
-        // All stands of a match are one crowd, equal points share a rank, and nobody is counted twice.
+        // The stands of a match share one leaderboard, equal points share a rank, and no user is counted twice.
         for stand in ["north", "south"] {
-            let answer = board(&users[4], &format!("room_id=!{stand}:example.org")).await;
-            assert_eq!(listed(&users, &answer["data"]["top"]), [(1, 1), (0, 1), (3, 3), (4, 4)]);
-            assert_eq!(listed(&users, &json!([answer["data"]["me"]])), [(4, 4)]);
+            let response = board(&users[4], &format!("room_id=!{stand}:example.org")).await;
+            assert_eq!(listed(&users, &response["data"]["top"]), [(1, 1), (0, 1), (3, 3), (4, 4)]);
+            assert_eq!(listed(&users, &json!([response["data"]["me"]])), [(4, 4)]);
         }
         users[4].post(&format!("/api/auth/blocks/{}", users[1].id), json!({})).await.expect(200);
-        let answer = board(&users[4], "room_id=!north:example.org").await;
-        assert_eq!(listed(&users, &answer["data"]["top"]), [(0, 1), (3, 3), (4, 4)]);
-        assert_eq!(answer["meta"]["total_players"], 4);
+        let response = board(&users[4], "room_id=!north:example.org").await;
+        assert_eq!(listed(&users, &response["data"]["top"]), [(0, 1), (3, 3), (4, 4)]);
+        assert_eq!(response["meta"]["total_players"], 4);
 
         assert_eq!(
             listed(&users, &board(&users[2], "room_id=!closed:example.org").await["data"]["top"]),
@@ -304,23 +306,23 @@ async fn a_room_has_a_table_of_its_members_also_without_redis() {
         let unknown = board(&users[1], "room_id=!nowhere:example.org").await;
         assert_eq!((&unknown["data"]["top"], &unknown["meta"]["total_players"]), (&json!([]), &json!(0)));
 
-        // The large ones need Redis, and say so at once.
-        let away = users[0].get("/api/auth/leaderboards").await;
-        assert!(away.header("retry-after").is_some());
-        assert_eq!(away.expect(503)["code"], "leaderboard_unavailable");
+        // Global leaderboards need Redis, and fail fast without it.
+        let unavailable = users[0].get("/api/auth/leaderboards").await;
+        assert!(unavailable.header("retry-after").is_some());
+        assert_eq!(unavailable.expect(503)["code"], "leaderboard_unavailable");
         let began = std::time::Instant::now();
         for _ in 0..20 {
             users[0].get("/api/auth/leaderboards?period=week").await.expect(503);
         }
-        assert!(began.elapsed() < std::time::Duration::from_secs(3), "nobody waits for what is away");
+        assert!(began.elapsed() < std::time::Duration::from_secs(3), "requests do not wait for an unavailable Redis");
         assert_eq!(users[0].get("/api/auth/me").await.expect(200)["data"]["points"], 100);
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_board_that_was_lost_comes_back_by_itself() {
+async fn lost_leaderboard_is_rebuilt() {
     TestApp::run(async |app| {
         let users = players(app, &[(10, 0, 0, 1), (-5, 0, 0, 1), (30, 1, 1, 1), (10, 1, 1, 1)]).await;
         let before = board(&users[1], "").await;
@@ -330,7 +332,7 @@ async fn a_board_that_was_lost_comes_back_by_itself() {
         delete(app, &all).await;
         assert_eq!(board(&users[1], "").await, before);
 
-        // Half a board without a state, or with that of a server that was started again since, is not believed.
+        // A partial leaderboard without a state, or with the state of an earlier Redis run, is not used.
         let set = all.iter().find(|key| !key.ends_with(":state")).expect("a set").clone();
         let state = all.iter().find(|key| key.ends_with(":state")).expect("a state").clone();
         let spoil = async || {
@@ -356,28 +358,28 @@ async fn a_board_that_was_lost_comes_back_by_itself() {
 }
 
 #[tokio::test]
-async fn a_board_that_somebody_else_fills_is_waited_for_but_not_for_long() {
+async fn request_waits_briefly_for_rebuild_by_another_process() {
     TestApp::run(async |app| {
         let users = players(app, &[(10, 0, 0, 1), (5, 0, 0, 1)]).await;
         let run = run_of_redis(app).await;
         set_state(app, Scope::All, &format!("building:{run}:another")).await;
-        let answer = users[0].get("/api/auth/leaderboards").await;
-        assert_eq!(answer.header("retry-after"), Some("3"));
-        assert_eq!(answer.expect(503)["code"], "leaderboard_rebuilding");
-        // What is published meanwhile is not lost on the one who fills it.
+        let response = users[0].get("/api/auth/leaderboards").await;
+        assert_eq!(response.header("retry-after"), Some("3"));
+        assert_eq!(response.expect(503)["code"], "leaderboard_rebuilding");
+        // A score published during the rebuild is not lost.
         earn(app, users[1].id, "all", (20, 0, 0, 1)).await;
-        app.app.leaderboard_cache.publish(&[Scope::All], EVERYBODY).await.expect("published");
-        // They died, and their claim ran out.
+        app.app.leaderboard_cache.publish(&[Scope::All], ALL_USERS).await.expect("published");
+        // The rebuilding process died, and its claim expired.
         let state = keys(app).await.into_iter().find(|key| key.ends_with(":state")).expect("a state");
         delete(app, &[state]).await;
-        eventually("this process goes on", async || users[0].get("/api/auth/leaderboards").await.status == 200).await;
+        eventually("this process rebuilds", async || users[0].get("/api/auth/leaderboards").await.status == 200).await;
         assert_eq!(listed(&users, &board(&users[0], "").await["data"]["top"]), [(1, 1), (0, 2)]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn whoever_has_no_settled_match_any_more_has_no_place() {
+async fn user_without_settled_matches_has_no_rank() {
     TestApp::run(async |app| {
         let users = players(app, &[(10, 0, 0, 1), (5, 0, 0, 1), (0, 0, 0, 0)]).await;
         assert_eq!(listed(&users, &board(&users[0], "").await["data"]["top"]), [(0, 1), (1, 2)]);
@@ -385,12 +387,12 @@ async fn whoever_has_no_settled_match_any_more_has_no_place() {
         earn(app, users[2].id, "all", (7, 0, 0, 1)).await;
         app.app
             .leaderboard_cache
-            .publish(&[Scope::All, Scope::week_of(app.app.core.clock.now())], EVERYBODY)
+            .publish(&[Scope::All, Scope::week_of(app.app.core.clock.now())], ALL_USERS)
             .await
             .expect("published");
-        let answer = board(&users[0], "").await;
-        assert_eq!(listed(&users, &answer["data"]["top"]), [(2, 1), (1, 2)]);
-        assert_eq!((&answer["data"]["me"], &answer["meta"]["total_players"]), (&Value::Null, &json!(2)));
+        let response = board(&users[0], "").await;
+        assert_eq!(listed(&users, &response["data"]["top"]), [(2, 1), (1, 2)]);
+        assert_eq!((&response["data"]["me"], &response["meta"]["total_players"]), (&Value::Null, &json!(2)));
         let [shown, stored] = both(app, &app.app.leaderboard_cache, Scope::All).await;
         assert_eq!(shown, stored);
     })
@@ -398,7 +400,7 @@ async fn whoever_has_no_settled_match_any_more_has_no_place() {
 }
 
 #[tokio::test]
-async fn boards_follow_results_and_their_corrections() {
+async fn leaderboards_follow_results_and_corrections() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let start = Duration::days(3_650);
@@ -429,7 +431,7 @@ async fn boards_follow_results_and_their_corrections() {
     .await;
 }
 
-/// Changes the scores of some users in some tables, as a chunk does, and publishes them.
+/// Changes scores of some users in these scopes, as a chunk does, and publishes them.
 async fn change(core: &Core, boards: &LeaderboardCache, scopes: &[Scope], users: i64) {
     let [from, width, points, exact, gone] = random::bytes::<5>(&*core.random).map(i64::from);
     let from = from % users;
@@ -453,7 +455,7 @@ async fn change(core: &Core, boards: &LeaderboardCache, scopes: &[Scope], users:
     boards.publish(scopes, Users::Between { from, until }).await.expect("published");
 }
 
-/// Several processes on the same Redis and database.
+/// Simulates several processes that share Redis and the database.
 fn processes(app: &TestApp) -> Vec<LeaderboardCache> {
     let one = || {
         let redis = redis_client::connect(&app.app.config.redis).expect("a valid URL");
@@ -478,7 +480,7 @@ async fn start_race(app: &TestApp) -> [Scope; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn publishers_that_meet_end_with_what_is_in_the_database() {
+async fn concurrent_publishers_converge_on_the_database() {
     TestApp::run(async |app| {
         let scopes = start_race(app).await;
         let processes = processes(app);
@@ -506,7 +508,7 @@ async fn publishers_that_meet_end_with_what_is_in_the_database() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn boards_that_are_lost_and_filled_while_scores_change_end_with_what_is_in_the_database() {
+async fn rebuilds_during_score_changes_converge_on_the_database() {
     TestApp::run(async |app| {
         let scopes = start_race(app).await;
         let processes = processes(app);
@@ -529,7 +531,7 @@ async fn boards_that_are_lost_and_filled_while_scores_change_end_with_what_is_in
                 let mut turn: usize = 0;
                 while !over.load(Ordering::Acquire) {
                     turn += 1;
-                    // All of it, or the states alone.
+                    // Deletes all keys, or only the states.
                     let mut lost = keys(app).await;
                     lost.retain(|key| turn.is_multiple_of(2) || key.ends_with(":state"));
                     delete(app, &lost).await;

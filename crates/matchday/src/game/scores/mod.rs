@@ -1,5 +1,5 @@
-//! Scores: what predictions have earned their users, by table. They follow results through a queue of chunks, each applied
-//! exactly once, and leaderboards follow them.
+//! Scores: the points that users have earned, per scope (all time, tournament, month, week). A queue of chunks adds
+//! results to the scores, each exactly once; leaderboards are built from the scores.
 
 mod handlers;
 pub mod leaderboard;

@@ -1,5 +1,5 @@
--- $1 the match, $2 and $3 users from and until, $4 the result, $5 its tables: adds it like `add_result.sql`, also where there
--- is no row yet, and in the same order.
+-- Adds result $4 of match $1 in the scopes $5, for users from $2 to before $3. Like `add_result.sql`, but also inserts
+-- missing rows, in the same lock order.
 insert into user_scores (user_id, scope, points, exact, correct, settled)
 select p.user_id, t.scope,
        prediction_points(e.rules_version, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,

@@ -1,7 +1,7 @@
--- $1 room, $2 its match or null, $3 whether it is one of the match's own stands, $4 table, $5 who looks, $6 how many at the
--- top, $7 how many neighbours before and after.
+-- $1 room, $2 its match or null, $3 whether the room is a stand of the match, $4 scope, $5 viewer, $6 number of top
+-- entries, $7 number of neighbours before and after the viewer.
 with places as (
-    -- A match's stands are one crowd.
+    -- All stands of a match count as one room.
     select id from rooms where id = $1 or ($3 and event_id = $2 and stand is not null)
 ), members as (
     select distinct user_id from room_members where room_id in (select id from places) and membership = 'join'

@@ -1,52 +1,47 @@
-//! The tables that scores are kept for; no I/O.
+//! Scopes, standings and ranks, without I/O.
 
 use std::{fmt, str::FromStr};
 
 use time::{Date, Month, OffsetDateTime, Time, Weekday};
 use web::ids::{TournamentId, UserId};
 
-/// A table. `score_scopes` in the database says which ones a match counts for; a test holds the two together.
+/// Set of matches that a score and a leaderboard cover. The SQL function `score_scopes` returns the scopes of a match;
+/// a test compares it with [`Scope::of_match`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Of all time.
     All,
-    /// Of one tournament.
+    /// Matches of one tournament.
     Tournament(TournamentId),
-    /// Of a month by UTC.
+    /// Matches that start in this month (UTC).
     Month {
-        /// The year.
         year: i32,
-        /// From 1.
         month: u8,
     },
-    /// Of a week by UTC, from Monday.
+    /// Matches that start in this ISO week (UTC, from Monday).
     Week {
-        /// The year that has most of the week's days.
+        /// ISO year: the year that contains most of the week's days.
         year: i32,
-        /// From 1.
         week: u8,
     },
 }
 
 impl Scope {
-    /// The month of a moment.
     pub fn month_of(moment: OffsetDateTime) -> Self {
         let date = moment.to_offset(time::UtcOffset::UTC).date();
         Self::Month { year: date.year(), month: date.month().into() }
     }
 
-    /// The week of a moment.
     pub fn week_of(moment: OffsetDateTime) -> Self {
         let (year, week, _) = moment.to_offset(time::UtcOffset::UTC).date().to_iso_week_date();
         Self::Week { year, week }
     }
 
-    /// Every table that a match counts for, in the order in which rows are locked.
+    /// Returns every scope that a match counts for, in the order in which score rows are locked.
     pub fn of_match(tournament: TournamentId, start: OffsetDateTime) -> [Self; 4] {
         [Self::All, Self::month_of(start), Self::Tournament(tournament), Self::week_of(start)]
     }
 
-    /// When nothing more is played for it; `None` where that is not known.
+    /// Returns the time after which no match of this scope starts; `None` for scopes without a fixed end.
     pub fn ends(self) -> Option<OffsetDateTime> {
         let day = match self {
             Self::All | Self::Tournament(_) => return None,
@@ -88,69 +83,69 @@ impl FromStr for Scope {
     }
 }
 
-/// What a user has earned in a table.
+/// A user's score in one scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Score {
-    /// Points.
     pub points: i32,
-    /// Scores that were right to the goal.
+    /// Number of exactly predicted scores.
     pub exact: i32,
-    /// Outcomes that were right.
+    /// Number of correctly predicted outcomes.
     pub correct: i32,
-    /// Matches with a result.
+    /// Number of predicted matches with a result.
     pub settled: i32,
 }
 
-/// What decides a place in a table: points, then exact scores, then right outcomes. Who is equal in all of them is listed
-/// by id.
+/// Sort key of a leaderboard: points, then exact scores, then correct outcomes. Users who are equal in all three are
+/// sorted by id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Standing {
-    /// Points.
     pub points: i32,
-    /// Scores that were right to the goal.
+    /// Number of exactly predicted scores.
     pub exact: i32,
-    /// Outcomes that were right.
+    /// Number of correctly predicted outcomes.
     pub correct: i32,
 }
 
 impl Standing {
-    /// Above and below this, points count no further. Nobody comes near it.
+    /// Points are clamped to this value in both directions. No user comes near it.
     pub const MOST_POINTS: i32 = (1 << 22) - 1;
-    /// Above this, exact scores and right outcomes count no further.
+    /// Exact scores and correct outcomes are clamped to this value.
     pub const MOST_COUNTED: i32 = (1 << 15) - 1;
-    /// One point in [`key`](Self::key).
+    /// Weight of one point in [`key`](Self::key).
     pub const POINT: i64 = 1 << 30;
 
-    /// All of it in one number that is smaller the better it is. Redis keeps it as a floating-point number, which has
-    /// 53 bits; this has as many and no more.
+    /// Packs the standing into one number; a better standing has a smaller number. Redis stores scores as
+    /// floating-point numbers with 53 bits of precision, and the key uses exactly 53 bits.
     pub fn key(self) -> i64 {
         let points = self.points.clamp(-Self::MOST_POINTS, Self::MOST_POINTS);
         let counted = |count: i32| i64::from(count.clamp(0, Self::MOST_COUNTED));
         -(i64::from(points) * Self::POINT + (counted(self.exact) << 15) + counted(self.correct))
     }
 
-    /// What such a number says.
+    /// Unpacks a number from [`key`](Self::key).
     pub fn of_key(key: i64) -> Self {
         let part = |bits: i64| i32::try_from(bits).unwrap_or_default();
         let sum = -key;
-        // Rounded down, also below zero: what is left over is never negative.
+        // The shift rounds towards negative infinity, so the remaining bits are never negative.
         Self { points: part(sum >> 30), exact: part((sum >> 15) & 0x7fff), correct: part(sum & 0x7fff) }
     }
 }
 
-/// A user in a sorted set: bytes that are in the order of ids.
+/// Encodes a user id as a sorted-set member. Redis sorts members with equal scores by bytes, which here is the order of
+/// ids.
 pub fn member(user: UserId) -> [u8; 8] {
-    // The highest bit is turned over, so that numbers below zero would come first too.
+    // Flips the sign bit, so that negative ids would sort before positive ones.
     (user.0 ^ i64::MIN).to_be_bytes()
 }
 
-/// The user whom such bytes mean.
+/// Decodes a user id from [`member`].
 pub fn user_of(member: &[u8]) -> Option<UserId> {
     Some(UserId(i64::from_be_bytes(member.try_into().ok()?) ^ i64::MIN))
 }
 
-/// Ranks of consecutive places of a table, from the points of each. The first is at `position`, counted from 0, and
-/// `ahead` have more points. Equal points share a rank, and the next one is as much further as there are who share it.
+/// Computes the ranks of consecutive leaderboard entries from their points. The first entry is at `position`, counted
+/// from 0, and `ahead` users have more points than it. Users with equal points share a rank, and the next rank is one
+/// more than the number of users before it (1, 1, 3).
 pub fn ranks(position: i64, ahead: i64, points: impl IntoIterator<Item = i32>) -> Vec<i64> {
     let mut before = None;
     let mut rank = ahead + 1;
@@ -175,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weeks_begin_on_mondays_and_belong_to_the_year_that_has_most_of_them() {
+    fn weeks_follow_iso_8601() {
         for (moment, week, month) in [
             (datetime!(2026-11-15 23:59:59 UTC), "week:2026-46", "month:2026-11"),
             (datetime!(2026-11-16 00:00 UTC), "week:2026-47", "month:2026-11"),
@@ -190,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_ends_where_the_next_one_begins() {
+    fn period_ends_when_the_next_one_begins() {
         for (moment, week, month) in [
             (datetime!(2026-11-15 23:59:59 UTC), datetime!(2026-11-16 0:00 UTC), datetime!(2026-12-01 0:00 UTC)),
             (datetime!(2026-12-31 12:00 UTC), datetime!(2027-01-04 0:00 UTC), datetime!(2027-01-01 0:00 UTC)),
@@ -204,7 +199,7 @@ mod tests {
     #[test]
     fn equal_points_share_a_rank() {
         assert_eq!(ranks(0, 0, [9, 7, 7, 7, 3, 3, -1]), [1, 2, 2, 2, 5, 5, 7]);
-        assert_eq!(ranks(2, 1, [7, 7, 3]), [2, 2, 5], "a part that begins among equals");
+        assert_eq!(ranks(2, 1, [7, 7, 3]), [2, 2, 5], "a page that starts within a group of equal points");
         assert_eq!(ranks(0, 0, []), Vec::<i64>::new());
     }
 
@@ -216,37 +211,37 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_are_in_the_order_of_what_they_say(a in standings(), b in standings()) {
+        fn keys_sort_like_standings(a in standings(), b in standings()) {
             prop_assert_eq!(b.key().cmp(&a.key()), a.cmp(&b));
         }
 
         #[test]
-        #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "that nothing is lost is the test")]
-        fn a_key_is_kept_whole_as_redis_keeps_it(standing in standings()) {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "the test checks that nothing is lost")]
+        fn key_survives_conversion_to_redis_float(standing in standings()) {
             let kept = standing.key() as f64;
             prop_assert_eq!(Standing::of_key(kept as i64), standing);
         }
 
         #[test]
-        fn who_has_more_points_is_below_a_bound(a in standings(), b in standings()) {
+        fn key_bound_selects_users_with_more_points(a in standings(), b in standings()) {
             let bound = -(i64::from(a.points) + 1) * Standing::POINT;
             prop_assert_eq!(b.key() <= bound, b.points > a.points);
         }
 
         #[test]
-        fn members_are_in_the_order_of_ids(a in any::<i64>(), b in any::<i64>()) {
+        fn members_sort_by_user_id(a in any::<i64>(), b in any::<i64>()) {
             prop_assert_eq!(member(UserId(a)).cmp(&member(UserId(b))), a.cmp(&b));
             prop_assert_eq!(user_of(&member(UserId(a))), Some(UserId(a)));
         }
 
         #[test]
-        fn no_numbers_overflow(points in any::<i32>(), exact in any::<i32>(), correct in any::<i32>()) {
+        fn keys_fit_into_53_bits(points in any::<i32>(), exact in any::<i32>(), correct in any::<i32>()) {
             let key = Standing { points, exact, correct }.key();
             prop_assert!(key.abs() < 1 << 53);
         }
 
         #[test]
-        fn a_scope_reads_back(seconds in 0_i64..4_000_000_000, id in 1_i64..) {
+        fn scope_parses_from_its_display(seconds in 0_i64..4_000_000_000, id in 1_i64..) {
             let moment = OffsetDateTime::from_unix_timestamp(seconds).expect("a moment");
             for scope in Scope::of_match(TournamentId(id), moment) {
                 prop_assert_eq!(scope.to_string().parse(), Ok(scope));

@@ -1,11 +1,12 @@
-//! Keeping scores in step with results.
+//! Keeps scores in step with results.
 //!
-//! A result, a correction or an annulment is one more row of `event_results`. The predictions that it counts are those
-//! that stood when it was recorded, or when the match began if that was earlier; so what a result is worth to a user
-//! never changes afterwards, whatever is predicted or recorded later. The users of a match are cut into chunks. A chunk
-//! goes from the result that is in its scores to the latest one by adding the difference between what the two are worth,
-//! and says so in the same transaction. Doing that twice changes nothing, and a result that came and went in between is
-//! passed over.
+//! A result, a correction and an annulment each add a row to `event_results`. A result counts the predictions that were
+//! current when it was recorded, or when the match started if that was earlier. The points that a result gives a user
+//! therefore never change, regardless of later predictions or results.
+//!
+//! The users of a match are divided into chunks. Applying a chunk replaces the result in its users' scores with the
+//! latest one: it adds the difference between the points of the two results and stores the new revision in the same
+//! transaction. Applying it again changes nothing, and a result that was superseded in between is skipped.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,35 +33,34 @@ use crate::{
     game::coins::payouts::{Payouts, Slice},
 };
 
-/// How many users' scores are worked out anew by one statement.
+/// Number of users whose scores one statement of a rebuild recomputes.
 const REBUILT_AT_ONCE: i64 = 10_000;
 
-/// A result is in all scores and on all leaderboards.
+/// Published when a result has reached all scores and leaderboards.
 pub const UPDATED: &str = "fact.scores.updated";
-/// A chunk of a match is to be brought up to the latest result.
+/// Work message: bring a chunk of a match up to the latest result.
 pub const CHUNK: &str = "work.score.lane";
 
-/// The scores.
 #[derive(Clone)]
 pub struct Scores {
     inner: Arc<Inner>,
 }
 
-/// Whether a chunk's users have scores already.
+/// Whether all users of a chunk already have score rows.
 #[derive(Clone, Copy)]
 enum Rows {
     Exist,
-    AreMissing,
+    Missing,
 }
 
-/// What came of a chunk.
-enum Brought {
-    /// There is no such chunk, or no result.
+/// Outcome of applying a chunk to the scores.
+enum ChunkOutcome {
+    /// The chunk does not exist, or the match has no result.
     Nothing,
-    /// Nothing was written, because some users have no scores yet.
-    NotAll,
-    /// Its scores are those of this result.
-    Up { held: Chunk, latest: StoredResult, written: Option<Written> },
+    /// Nothing was written, because some users have no score row yet.
+    RowsMissing,
+    /// The chunk's scores include the latest result.
+    Applied { held: Chunk, latest: StoredResult, written: Option<Written> },
 }
 
 struct Inner {
@@ -72,42 +72,39 @@ struct Inner {
     outbox_written: Arc<Notify>,
 }
 
-/// A result is in all scores and on all leaderboards.
+/// Published when a result has reached all scores and leaderboards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScoresFact {
-    /// The match.
     pub event_id: MatchId,
-    /// Which of its results.
+    /// Revision of the result.
     pub result_revision: i64,
 }
 
 #[derive(Serialize, Deserialize)]
 struct ChunkWork {
     event_id: MatchId,
-    /// By the name that workers of the version before know.
+    /// Keeps the serialised name that workers of the previous version use.
     #[serde(rename = "lane")]
     chunk: i32,
 }
 
-/// Why scores were not brought in step. All of it may pass.
+/// Reason why scores could not be updated. Every variant may be transient, so the caller can retry.
 #[derive(Debug, thiserror::Error)]
 pub enum ScoreError {
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// NATS did not take a message.
+    /// NATS did not accept a message.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// A message could not be written.
+    /// A message could not be serialised.
     #[error(transparent)]
     Message(#[from] serde_json::Error),
-    /// The leaderboards do not show it.
+    /// The scores were updated, but the leaderboards were not.
     #[error(transparent)]
     Board(#[from] LeaderboardError),
 }
 
-/// Takes note that all scores have a result, if they do, and tells of it once; returns whether they do now and did not
-/// before.
+/// Marks a result as applied and publishes [`UPDATED`], if every chunk has it. Returns whether this call marked it.
 async fn mark_applied(connection: &mut PgConnection, event: MatchId, revision: i64) -> Result<bool, ScoreError> {
     let Some(result_revision) = store::mark_applied(connection, event, revision).await? else { return Ok(false) };
     let fact = ScoresFact { event_id: event, result_revision };
@@ -115,75 +112,71 @@ async fn mark_applied(connection: &mut PgConnection, event: MatchId, revision: i
     Ok(true)
 }
 
-/// How a match's scores stand.
+/// Progress of adding a match's latest result to the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The match.
     pub event: MatchId,
-    /// Its latest result.
+    /// Revision of the latest result.
     pub revision: i64,
-    /// When that was recorded.
     pub recorded_at: OffsetDateTime,
-    /// How many chunks the match has; 0 before it is planned.
+    /// Number of chunks; 0 before the match is planned.
     pub chunks: i64,
-    /// How many of them have it.
+    /// Number of chunks that have the result.
     pub done: i64,
 }
 
-/// A score that is not what its predictions and results make it.
+/// A stored score that differs from the one computed from predictions and results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Whose.
     pub user: UserId,
-    /// In which table.
+    /// Scope of the score, as stored.
     pub scope: String,
-    /// What it should be.
+    /// Score computed from predictions and results.
     pub expected: Score,
-    /// What it was.
+    /// Score found in the database.
     pub found: Score,
 }
 
-/// Whether differences are only looked for.
+/// Whether a rebuild repairs the differences that it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rebuild {
-    /// Put right what differs.
+    /// Repair wrong scores and republish leaderboards.
     Repair,
-    /// Only say what differs.
+    /// Only report differences.
     DryRun,
 }
 
-/// What came of bringing a match up to its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rerun {
-    /// It is in all scores.
+    /// All scores have the latest result.
     Done,
-    /// There is no such match.
+    /// The match does not exist.
     NoSuchMatch,
-    /// It never had a result that anybody gains or loses by.
+    /// The match never had a result that gives points.
     NothingToDo,
 }
 
 impl Scores {
-    /// Scores in this database.
     pub fn new(core: &Core, streams: Streams, boards: LeaderboardCache, payouts: Payouts, config: &Settings) -> Self {
         let Core { db, outbox_written, .. } = core.clone();
         Self { inner: Arc::new(Inner { db, streams, boards, payouts, config: config.clone(), outbox_written }) }
     }
 
-    /// The work that is left for workers.
+    /// Describes the work queue that score workers consume.
     pub fn work(&self) -> WorkSpec {
         WorkSpec {
             at_once: self.inner.config.workers,
-            // The database or Redis may be away for a day, and all of this must be done when they are back.
+            // High enough to keep retrying while PostgreSQL or Redis is down for a day: this work must not be dropped.
             attempts: 10_000,
-            // A chunk takes a second or two, and says that it lives. What a dead worker held goes on soon.
+            // A chunk takes a second or two, and its worker sends progress signals. The chunk of a dead worker is
+            // redelivered soon.
             ack_wait: Duration::from_secs(10),
             longest_pause: Duration::from_secs(30),
             ..WorkSpec::new("scores", Stream::Work, "work.score.>")
         }
     }
 
-    /// Does a piece of that work. Doing it twice changes nothing.
+    /// Handles one work message. Idempotent.
     pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
         let unreadable = |error: serde_json::Error| Failure::GiveUp(error.into());
         match delivery.subject.as_str() {
@@ -195,12 +188,12 @@ impl Scores {
                 let ChunkWork { event_id, chunk } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
                 self.apply(event_id, chunk).await
             }
-            other => return Err(Failure::GiveUp(anyhow::anyhow!("nobody knows how to do {other}"))),
+            other => return Err(Failure::GiveUp(anyhow::anyhow!("unknown work subject {other}"))),
         }
         .map_err(Failure::retry)
     }
 
-    /// Puts one piece of work for every chunk that is behind on the queue.
+    /// Queues one work message for every chunk that is behind.
     async fn plan_and_queue(&self, event: MatchId) -> Result<(), ScoreError> {
         let mut acknowledgements = Vec::new();
         for chunk in self.plan(event).await? {
@@ -215,12 +208,14 @@ impl Scores {
         Ok(())
     }
 
-    /// Cuts a match's users into chunks, unless that was done; returns those that do not have the latest result yet.
+    /// Divides a match's users into chunks, unless a score already includes the match. Returns the chunks that do not
+    /// have the latest result yet.
     pub async fn plan(&self, event: MatchId) -> Result<Vec<Chunk>, ScoreError> {
         let mut tx = self.inner.db.begin().await?;
         store::lock_plan(&mut tx, event).await?;
         let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(Vec::new()) };
-        // As long as nothing of a match is in any score it can be cut anew: many may have predicted it since.
+        // Until a score includes the match, its chunks can be recreated: many users may have predicted since they were
+        // planned.
         if latest.has_points() && !store::is_in_scores(&mut tx, event).await? {
             store::cut_chunks(&mut tx, event, self.inner.config.lane_size.into()).await?;
         }
@@ -232,16 +227,17 @@ impl Scores {
         Ok(behind)
     }
 
-    /// Brings a chunk's scores up to the latest result.
+    /// Brings a chunk's scores, leaderboard entries and payouts up to the latest result.
     pub async fn apply(&self, event: MatchId, chunk: i32) -> Result<(), ScoreError> {
-        let brought = match self.bring_up(event, chunk, Rows::Exist).await? {
-            // From the beginning, in another transaction: whoever changed some rows and then added those between them would
-            // wait for somebody who changed the latter and waits for the former.
-            Brought::NotAll => self.bring_up(event, chunk, Rows::AreMissing).await?,
-            brought => brought,
+        let outcome = match self.apply_to_scores(event, chunk, Rows::Exist).await? {
+            // Starts over in a new transaction. Updating existing rows and then inserting missing rows between them
+            // would break the lock order, and two workers could deadlock.
+            ChunkOutcome::RowsMissing => self.apply_to_scores(event, chunk, Rows::Missing).await?,
+            outcome => outcome,
         };
-        let Brought::Up { held, latest, written } = brought else { return Ok(()) };
-        // Neither waits for the other's trouble: leaderboards are in Redis, which may be away, and coins are not.
+        let ChunkOutcome::Applied { held, latest, written } = outcome else { return Ok(()) };
+        // A Redis failure in the leaderboards must not delay coins, so payouts run before the publish error is
+        // returned.
         let published = self.publish(&held, written).await;
         self.pay(&held, &latest).await?;
         published?;
@@ -255,32 +251,34 @@ impl Scores {
         Ok(())
     }
 
-    async fn bring_up(&self, event: MatchId, chunk: i32, rows: Rows) -> Result<Brought, ScoreError> {
+    async fn apply_to_scores(&self, event: MatchId, chunk: i32, rows: Rows) -> Result<ChunkOutcome, ScoreError> {
         let mut tx = self.inner.db.begin().await?;
-        let mut held = store::hold_chunk(&mut tx, event, chunk).await?;
+        let mut held = store::lock_chunk(&mut tx, event, chunk).await?;
         if held.is_none() {
-            // Whoever waits for a row that is deleted and written anew finds nothing; a second look finds the new one.
-            held = store::hold_chunk(&mut tx, event, chunk).await?;
+            // If the chunk was deleted and inserted again while the query waited for its lock, the query finds nothing.
+            // A second query finds the new row.
+            held = store::lock_chunk(&mut tx, event, chunk).await?;
         }
-        let Some(held) = held else { return Ok(Brought::Nothing) };
-        let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(Brought::Nothing) };
+        let Some(held) = held else { return Ok(ChunkOutcome::Nothing) };
+        let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(ChunkOutcome::Nothing) };
         let mut written = None;
         if held.revision < latest.revision {
             let before = store::tables_of_result(&mut tx, event, held.revision).await?;
             if let Some(tables) = &before {
-                store::take_result_back(&mut tx, &held, held.revision, tables).await?;
+                store::subtract_result(&mut tx, &held, held.revision, tables).await?;
             }
             if let Some(tables) = store::tables_of_result(&mut tx, event, latest.revision).await? {
                 let scores = match rows {
                     Rows::Exist => store::add_result(&mut tx, &held, latest.revision, &tables).await?,
-                    Rows::AreMissing => Some(store::put_result(&mut tx, &held, latest.revision, &tables).await?),
+                    Rows::Missing => Some(store::put_result(&mut tx, &held, latest.revision, &tables).await?),
                 };
                 let Some(scores) = scores else {
                     tx.rollback().await?;
-                    return Ok(Brought::NotAll);
+                    return Ok(ChunkOutcome::RowsMissing);
                 };
                 metrics::counter!("matchday_scores_changed_total").increment(scores.len() as u64);
-                // All that this chunk changes, unless an earlier result counted for another month or week.
+                // These are all scores that the chunk changes, unless an earlier result counted for another month or
+                // week.
                 if before.is_none_or(|before| before == tables) {
                     let transaction = store::transaction(&mut tx).await?;
                     written = Some(Written { scopes: read_scopes(&tables), scores, transaction });
@@ -289,11 +287,11 @@ impl Scores {
             store::set_chunk(&mut tx, &held, latest.revision).await?;
         }
         tx.commit().await?;
-        Ok(Brought::Up { held, latest, written })
+        Ok(ChunkOutcome::Applied { held, latest, written })
     }
 
-    /// Pays a chunk's users what a result is worth to them in coins, if anything. A later result, or one that somebody else
-    /// has paid them by, ends it.
+    /// Pays a chunk's users the coins that a result is worth. Stops if a later result exists or if the users were
+    /// already paid for this one.
     pub(super) async fn pay(&self, chunk: &Chunk, result: &StoredResult) -> Result<(), ScoreError> {
         let (Inner { db, payouts, .. }, revision) = (&*self.inner, result.revision);
         let rate = payouts.rate(db, chunk.event, result.has_points()).await?;
@@ -301,8 +299,9 @@ impl Scores {
             Some(Slice { event: chunk.event, revision, from_user: chunk.from_user, until_user: chunk.until_user });
         while let Some(slice) = left {
             let mut tx = db.begin().await?;
-            // As long as this one holds the chunk, nobody else pays its users, and no later result is in their scores.
-            if !store::hold_to_pay(&mut tx, chunk, revision).await? {
+            // While this transaction holds the chunk, no other worker can pay its users or add a later result to their
+            // scores.
+            if !store::lock_to_pay(&mut tx, chunk, revision).await? {
                 return Ok(());
             }
             let settled = if rate > 0 { Some(payouts.pay_some(&mut tx, slice, rate).await?) } else { None };
@@ -318,10 +317,10 @@ impl Scores {
         Ok(())
     }
 
-    /// Brings a chunk's users to their places on the leaderboards: also on those of an earlier result that counted for
-    /// another month or week.
+    /// Updates the leaderboard entries of a chunk's users, including those on leaderboards of an earlier result that
+    /// counted for another month or week.
     async fn publish(&self, chunk: &Chunk, written: Option<Written>) -> Result<(), ScoreError> {
-        let users = Users::WhoPredicted { event: chunk.event, from: chunk.from_user, until: chunk.until_user };
+        let users = Users::Predictors { event: chunk.event, from: chunk.from_user, until: chunk.until_user };
         if let Some(written) = written
             && self.inner.boards.publish_written(written, chunk).await?
         {
@@ -331,8 +330,8 @@ impl Scores {
         Ok(self.inner.boards.publish(&read_scopes(&scopes), users).await?)
     }
 
-    /// Has results planned again that were not in all scores a while after they came: what a lost queue forgot. While there
-    /// is no queue nothing can have been forgotten; it would only pile up.
+    /// Plans overdue results again, because the queue may have lost their work. Does nothing while NATS is
+    /// disconnected: no work can have been lost yet, and the messages would only pile up in the outbox.
     pub async fn plan_overdue(&self) -> Result<usize, ScoreError> {
         if !self.inner.streams.is_connected() {
             return Ok(0);
@@ -348,14 +347,14 @@ impl Scores {
         Ok(overdue.len())
     }
 
-    /// The matches whose latest result is not in all scores yet, the oldest first.
+    /// Lists matches whose latest result has not reached all scores yet, oldest first.
     pub async fn in_progress(&self) -> Result<Vec<Progress>, ScoreError> {
         Ok(store::in_progress(&self.inner.db).await?)
     }
 
-    /// Brings all chunks of a match up to its latest result here and now, those that have it already included: what they
-    /// show is shown again. `progress` is called with how many of how many are done. Leaderboards that could not be set
-    /// keep no chunk from its scores; they are the error at the end.
+    /// Applies all chunks of a match immediately. Chunks that already have the latest result are included, to publish
+    /// their leaderboard entries again. Calls `progress` with the number of finished chunks and the total. A
+    /// leaderboard failure does not stop the remaining chunks; it is returned at the end.
     pub async fn rerun(&self, event: MatchId, progress: impl Fn(usize, usize)) -> Result<Rerun, ScoreError> {
         if !store::event_exists(&self.inner.db, event).await? {
             return Ok(Rerun::NoSuchMatch);
@@ -377,10 +376,10 @@ impl Scores {
         boards
     }
 
-    /// Works every score out anew from predictions and results, hands in where it is not what is stored, puts it right, and
-    /// sets the leaderboards again; those that could not be set are the error at the end. Results that are not in the
-    /// scores yet are no difference: they are still on their way. `progress` is called with how many of how many users
-    /// are dealt with.
+    /// Recomputes every score from predictions and results, and reports each difference to `differs`. In
+    /// [`Rebuild::Repair`] mode, it also repairs the scores and republishes the leaderboards; a leaderboard failure is
+    /// returned at the end. A result that has not reached the scores yet is not a difference. Calls `progress` with the
+    /// user id reached so far and the greatest one.
     pub async fn rebuild(
         &self,
         mode: Rebuild,
@@ -393,11 +392,11 @@ impl Scores {
             let until = from.saturating_add(REBUILT_AT_ONCE);
             match self.rebuild_some(mode, from, until).await {
                 Ok(differences) => differences.into_iter().for_each(&mut differs),
-                // A chunk came between; then these users are looked at again.
+                // A chunk changed these users' scores concurrently, so they are checked again.
                 Err(error) if database::is_conflict(&error) => continue,
                 Err(error) => return Err(error.into()),
             }
-            // Also where nothing differed: a board may have come off the scores by itself.
+            // Runs even without differences, because a leaderboard may differ from correct scores.
             if mode == Rebuild::Repair
                 && let Err(error) = self.publish_all(from, until).await
             {
@@ -410,7 +409,7 @@ impl Scores {
     }
 
     async fn rebuild_some(&self, mode: Rebuild, from: i64, until: i64) -> sqlx::Result<Vec<Difference>> {
-        let mut tx = store::begin_at_one_moment(&self.inner.db).await?;
+        let mut tx = store::begin_snapshot(&self.inner.db).await?;
         let differences = store::differences(&mut tx, from, until).await?;
         if mode == Rebuild::Repair {
             store::repair(&mut tx, &differences).await?;
@@ -425,7 +424,7 @@ impl Scores {
     }
 }
 
-/// Tables as they are stored. What cannot be read is no table that anybody could ask for.
+/// Parses stored scopes. An unparsable scope belongs to no leaderboard, so it is skipped.
 fn read_scopes(scopes: &[String]) -> Vec<Scope> {
     scopes.iter().filter_map(|scope| scope.parse().ok()).collect()
 }

@@ -1,23 +1,23 @@
-//! Settings of scores.
+//! The `scores` section of the settings.
 
 use platform::{section, settings::Conditions};
 
 section! {
-    /// Scores and leaderboards.
+    /// Scoring of results, and leaderboards.
     scores: Settings {
-        /// How many lanes of users this process works on at once after a result.
+        /// Number of score chunks that this process applies concurrently after a result.
         workers: usize = "4",
-        /// How many predictions a lane has.
+        /// Number of predictions per score chunk.
         lane_size: u32 = "20000",
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
+    /// Conditions that the settings must meet, each with the message to report if it does not hold.
     pub fn conditions(&self) -> Conditions {
         [
-            (self.workers > 0, "scores.workers is 0: no score would ever follow a result"),
-            (self.lane_size > 0, "scores.lane_size is 0: no lane could hold anybody"),
+            (self.workers > 0, "scores.workers is 0: results would never reach the scores"),
+            (self.lane_size > 0, "scores.lane_size is 0: a chunk could not hold any predictions"),
         ]
         .map(|(holds, fault)| (holds, fault.to_owned()))
         .into()

@@ -1,4 +1,4 @@
-//! The SQL of scores.
+//! SQL queries for scores and leaderboards.
 
 use sqlx::{Executor as _, PgConnection, PgExecutor, PgPool, Postgres, Transaction};
 use web::ids::{MatchId, TournamentId, UserId};
@@ -9,43 +9,41 @@ use super::{
 };
 use crate::chat::rooms::service::Room;
 
-/// Makes every plan of a transaction walk along an index by user, so that chunks of several matches take rows in the same
-/// order; and what the planner knows of a table that has just grown by a million rows is not worth much. Nothing is
-/// compiled: that takes longer than running what it would speed up.
-const ALONG_USERS: &str = "set local statement_timeout = '60s'; set local enable_hashjoin = off;
+/// Forces every query plan of the transaction to walk an index in user order, so that chunks of several matches lock
+/// rows in the same order. Planner statistics are unreliable for a table that has just grown by a million rows. JIT is
+/// off because compiling takes longer than running these queries.
+const USER_ORDER_PLANS: &str = "set local statement_timeout = '60s'; set local enable_hashjoin = off;
     set local enable_mergejoin = off; set local enable_seqscan = off; set local enable_bitmapscan = off;
     set local max_parallel_workers_per_gather = 0; set local jit = off";
 
-/// A slice of the users of a match.
+/// A range of users of a match that is scored in one transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk {
     pub(super) event: MatchId,
-    /// Which.
     pub number: i32,
     pub(super) from_user: i64,
     pub(super) until_user: i64,
-    /// Which result is in its scores.
+    /// Revision of the result in its scores.
     pub(super) revision: i64,
-    /// Which should be.
+    /// Revision that its scores should have.
     pub(super) wanted: i64,
 }
 
-/// A result as far as scores know it.
 pub(super) struct StoredResult {
     pub(super) revision: i64,
     scores: Option<(i32, i32)>,
 }
 
 impl StoredResult {
-    /// Whether anybody gains or loses by it.
+    /// Whether predictions earn points for this result; false for an annulment.
     pub(super) fn has_points(&self) -> bool {
         self.scores.is_some()
     }
 }
 
-/// One plan of a match at a time.
+/// Serialises planning of a match.
 pub(super) async fn lock_plan(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<()> {
-    // Cutting chunks reads all predictions of the match, however many there are.
+    // Dividing users into chunks reads all predictions of the match, so the statement has no timeout.
     sqlx::query!("set local statement_timeout = 0").execute(&mut *connection).await?;
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday scores', $1))", event.0)
         .fetch_one(connection)
@@ -63,7 +61,7 @@ pub(super) async fn latest_result(connection: &mut PgConnection, event: MatchId)
     Ok(row.map(|row| StoredResult { revision: row.revision, scores: row.home_score.zip(row.away_score) }))
 }
 
-/// Whether anything of a match is in any score. Its chunks stay as they are until the transaction ends.
+/// Whether any score includes this match. Locks the match's chunks until the transaction ends.
 pub(super) async fn is_in_scores(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<bool> {
     let chunks = sqlx::query_scalar!(
         r#"select exists (select from event_results r where r.event_id = l.event_id and r.revision = l.revision
@@ -76,11 +74,11 @@ pub(super) async fn is_in_scores(connection: &mut PgConnection, event: MatchId) 
     Ok(chunks.contains(&true))
 }
 
-/// Cuts all users into chunks so that each has as many predictions of a match.
+/// Divides all users into chunks with `size` predictions of the match each.
 pub(super) async fn cut_chunks(connection: &mut PgConnection, event: MatchId, size: i64) -> sqlx::Result<()> {
     sqlx::query!("delete from score_lanes where event_id = $1", event.0).execute(&mut *connection).await?;
-    // The first user of every chunk but the first one. The least and the greatest number there is stand for all that may
-    // still come.
+    // Selects the first user of every chunk except the first chunk. The minimum and maximum `bigint` bound the outer
+    // chunks, so that they also cover users who predict later.
     sqlx::query!(
         "insert into score_lanes (event_id, lane, from_user, until_user, revision, shown_revision)
          select $1, row_number() over (order by cut), cut,
@@ -98,7 +96,7 @@ pub(super) async fn cut_chunks(connection: &mut PgConnection, event: MatchId, si
     Ok(())
 }
 
-/// The chunks of a match that do not have, or do not show, a result yet.
+/// Returns the chunks whose scores, leaderboard entries or payouts do not have this result yet.
 pub(super) async fn chunks_behind(
     connection: &mut PgConnection,
     event: MatchId,
@@ -116,13 +114,13 @@ pub(super) async fn chunks_behind(
     .await
 }
 
-/// Finds a chunk, and keeps others from it until the transaction ends.
-pub(super) async fn hold_chunk(
+/// Returns a chunk and locks it until the transaction ends.
+pub(super) async fn lock_chunk(
     connection: &mut PgConnection,
     event: MatchId,
     chunk: i32,
 ) -> sqlx::Result<Option<Chunk>> {
-    connection.execute(ALONG_USERS).await?;
+    connection.execute(USER_ORDER_PLANS).await?;
     sqlx::query_as!(
         Chunk,
         r#"select event_id as "event: MatchId", lane as number, from_user, until_user, revision, revision as "wanted!"
@@ -134,7 +132,7 @@ pub(super) async fn hold_chunk(
     .await
 }
 
-/// The tables that a result counts for; `None` if nobody gains or loses by it.
+/// Returns the scopes that a result counts for; `None` if the result gives no points.
 pub(super) async fn tables_of_result(
     connection: &mut PgConnection,
     event: MatchId,
@@ -151,8 +149,8 @@ pub(super) async fn tables_of_result(
     .await
 }
 
-/// Takes what a result is worth to a chunk's users out of their scores.
-pub(super) async fn take_result_back(
+/// Subtracts the points of a result from the scores of a chunk's users.
+pub(super) async fn subtract_result(
     connection: &mut PgConnection,
     chunk: &Chunk,
     revision: i64,
@@ -162,8 +160,8 @@ pub(super) async fn take_result_back(
     Ok(())
 }
 
-/// Adds what a result is worth to a chunk's users to their scores, and returns what these are now; `None` if some have no
-/// score in a table yet. Changing rows that are there is the usual case, and cheaper than asking for each whether it is.
+/// Adds the points of a result to the scores of a chunk's users and returns the new scores; `None` if some users have
+/// no score row yet. Updating existing rows is the usual case and cheaper than an upsert.
 pub(super) async fn add_result(
     connection: &mut PgConnection,
     chunk: &Chunk,
@@ -182,7 +180,7 @@ pub(super) async fn add_result(
     Ok((scores.len() as u64 == predictions.unsigned_abs() * tables.len() as u64).then_some(scores))
 }
 
-/// The same, also for those who have no score in a table yet.
+/// Like [`add_result`], but also inserts missing score rows.
 pub(super) async fn put_result(
     connection: &mut PgConnection,
     chunk: &Chunk,
@@ -223,12 +221,12 @@ async fn add(
     .await
 }
 
-/// The transaction, as the rows that it writes name it.
+/// Returns the id of the transaction, as it appears in `xmin` of the rows it writes.
 pub(super) async fn transaction(connection: &mut PgConnection) -> sqlx::Result<String> {
     sqlx::query_scalar!(r#"select (pg_current_xact_id()::xid)::text as "transaction!""#).fetch_one(connection).await
 }
 
-/// Says which result is in a chunk's scores.
+/// Stores the revision of the result in a chunk's scores.
 pub(super) async fn set_chunk(connection: &mut PgConnection, chunk: &Chunk, revision: i64) -> sqlx::Result<()> {
     sqlx::query!(
         "update score_lanes set revision = $3 where event_id = $1 and lane = $2",
@@ -241,10 +239,10 @@ pub(super) async fn set_chunk(connection: &mut PgConnection, chunk: &Chunk, revi
     Ok(())
 }
 
-/// Keeps others from a chunk until the transaction ends; returns whether its users are still to be paid by this result: it
-/// is in their scores, it is the match's latest one, and nobody has done it.
-pub(super) async fn hold_to_pay(connection: &mut PgConnection, chunk: &Chunk, revision: i64) -> sqlx::Result<bool> {
-    connection.execute(ALONG_USERS).await?;
+/// Locks a chunk until the transaction ends. Returns whether its users must still be paid for this result: the result
+/// is in their scores, it is the latest one of the match, and they were not paid for it yet.
+pub(super) async fn lock_to_pay(connection: &mut PgConnection, chunk: &Chunk, revision: i64) -> sqlx::Result<bool> {
+    connection.execute(USER_ORDER_PLANS).await?;
     let paid = sqlx::query_scalar!(
         "select paid_revision from score_lanes where event_id = $1 and lane = $2 and from_user = $3 and until_user = $4
          and revision = $5 for update",
@@ -256,12 +254,12 @@ pub(super) async fn hold_to_pay(connection: &mut PgConnection, chunk: &Chunk, re
     )
     .fetch_optional(&mut *connection)
     .await?;
-    // Asked after the chunk was got: a result that is written while it is held is paid after this one.
+    // Read after the lock: a result recorded while the chunk is locked is paid after this one.
     let latest = latest_result(connection, chunk.event).await?;
     Ok(paid.is_some_and(|paid| paid < revision) && latest.is_some_and(|latest| latest.revision == revision))
 }
 
-/// Says which result a chunk's users were paid by.
+/// Stores the revision of the result that a chunk's users were paid for.
 pub(super) async fn set_paid(connection: &mut PgConnection, chunk: &Chunk, revision: i64) -> sqlx::Result<()> {
     sqlx::query!(
         "update score_lanes set paid_revision = $3 where event_id = $1 and lane = $2",
@@ -274,7 +272,7 @@ pub(super) async fn set_paid(connection: &mut PgConnection, chunk: &Chunk, revis
     Ok(())
 }
 
-/// Says which result a chunk's scores show in the leaderboards.
+/// Stores the revision of the result that the leaderboards show for a chunk.
 pub(super) async fn set_shown(db: &PgPool, chunk: &Chunk, revision: i64) -> sqlx::Result<()> {
     sqlx::query!(
         "update score_lanes set shown_revision = $3 where event_id = $1 and lane = $2 and shown_revision < $3",
@@ -287,9 +285,9 @@ pub(super) async fn set_shown(db: &PgPool, chunk: &Chunk, revision: i64) -> sqlx
     Ok(())
 }
 
-/// Takes note of the results up to this one that every chunk of their match has. Whoever finishes the last chunk sees all of
-/// them done. A later result, of which the caller does not know, may not even be planned yet. Returns the latest of those
-/// that were noted now.
+/// Marks results up to this revision as applied if every chunk has them. The worker that finishes the last chunk
+/// therefore marks them. Later results are excluded: the caller has not read them, and they may not be planned yet.
+/// Returns the latest revision that this call marked.
 pub(super) async fn mark_applied(
     connection: &mut PgConnection,
     event: MatchId,
@@ -310,8 +308,8 @@ pub(super) async fn mark_applied(
     Ok(applied.into_iter().max())
 }
 
-/// Matches with a result that should be in all scores by now. Each is named once now, and again after twice the time if
-/// that did not help.
+/// Returns matches with a result that should have reached all scores by now. A result that is still not applied is
+/// returned again each time its age has doubled.
 pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<MatchId>> {
     let mut events = sqlx::query_scalar!(
         r#"update event_results
@@ -326,21 +324,20 @@ pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<M
     Ok(events)
 }
 
-/// Every chunk of a match.
+/// Returns the numbers of all chunks of a match.
 pub(super) async fn chunks(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<i32>> {
     sqlx::query_scalar!("select lane from score_lanes where event_id = $1 order by lane", event.0)
         .fetch_all(executor)
         .await
 }
 
-/// Whether there is such a match.
 pub(super) async fn event_exists(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(r#"select exists (select from events where id = $1) as "exists!""#, event.0)
         .fetch_one(executor)
         .await
 }
 
-/// The greatest id of a user who has a score or a prediction; 0 without any.
+/// Returns the greatest id of a user with a score or a prediction; 0 if there are none.
 pub(super) async fn last_user(executor: impl PgExecutor<'_>) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"select greatest((select max(user_id) from user_scores), (select max(user_id) from predictions), 0) as "last!""#
@@ -349,13 +346,13 @@ pub(super) async fn last_user(executor: impl PgExecutor<'_>) -> sqlx::Result<i64
     .await
 }
 
-/// Begins a transaction that sees one state of the database from its first look to its last, and fails where somebody
-/// changed meanwhile what it wants to write.
-pub(super) async fn begin_at_one_moment(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+/// Begins a transaction with a single snapshot (repeatable read). A write fails with a conflict if another transaction
+/// changed the row since the snapshot.
+pub(super) async fn begin_snapshot(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     db.begin_with("begin isolation level repeatable read; set local statement_timeout = 0").await
 }
 
-/// The scores of these users that are not what they should be.
+/// Returns the stored scores of these users that differ from the computed ones.
 pub(super) async fn differences(
     connection: &mut PgConnection,
     from_user: i64,
@@ -379,7 +376,7 @@ pub(super) async fn differences(
         .collect())
 }
 
-/// The tables that these users are in.
+/// Returns the scopes in which these users have scores.
 pub(super) async fn scopes_of_users(
     executor: impl PgExecutor<'_>,
     from_user: i64,
@@ -394,7 +391,7 @@ pub(super) async fn scopes_of_users(
     .await
 }
 
-/// Sets scores to what they should be.
+/// Overwrites stored scores with the expected ones.
 pub(super) async fn repair(connection: &mut PgConnection, differences: &[Difference]) -> sqlx::Result<()> {
     if differences.is_empty() {
         return Ok(());
@@ -442,12 +439,12 @@ pub(super) async fn in_progress(executor: impl PgExecutor<'_>) -> sqlx::Result<V
     .await
 }
 
-// What leaderboards read.
+// The queries below serve leaderboards.
 
-/// A user's score in one of the tables that were asked for.
+/// A user's score in one of the requested scopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScoreRow {
-    /// Which of them, from 1.
+    /// Position of the scope in the request, from 1.
     pub(super) scope: i32,
     pub(super) user_id: i64,
     pub(super) points: i32,
@@ -457,18 +454,18 @@ pub(super) struct ScoreRow {
 }
 
 impl ScoreRow {
-    /// Where it stands: in which table, and whose it is.
+    /// Sort key: scope, then user.
     pub(super) fn place(&self) -> (i32, i64) {
         (self.scope, self.user_id)
     }
 
-    /// Which of the tables, from 0.
+    /// Position of the scope in the request, from 0.
     pub(super) fn scope_index(&self) -> usize {
         usize::try_from(self.scope - 1).unwrap_or(usize::MAX)
     }
 }
 
-/// The scores of a match's predictors in some tables: those with ids from one up to another.
+/// Returns scores in these scopes of users in an id range who predicted a match.
 pub(super) async fn scores_of_predictors(
     executor: impl PgExecutor<'_>,
     scopes: &[String],
@@ -481,7 +478,7 @@ pub(super) async fn scores_of_predictors(
         r#"select array_position($1, s.scope) as "scope!", s.user_id, s.points, s.exact, s.correct, s.settled
            from predictions p cross join lateral (
                select * from user_scores where user_id = p.user_id and scope = any($1)
-               -- Keeps it a look-up for each of them, whatever the planner believes: all scores are many more.
+               -- Forces one lookup per user. The planner may otherwise scan all scores, which are many more.
                offset 0
            ) s
            where p.event_id = $2 and p.user_id >= $3 and p.user_id < $4"#,
@@ -494,7 +491,7 @@ pub(super) async fn scores_of_predictors(
     .await
 }
 
-/// Whether somebody else has written scores of these since a transaction wrote all of them.
+/// Whether another transaction has changed any of these scores since `transaction` wrote all of them.
 pub(super) async fn were_changed_after(
     executor: impl PgExecutor<'_>,
     transaction: &str,
@@ -519,7 +516,7 @@ pub(super) async fn were_changed_after(
     .await
 }
 
-/// The scores of one table by user: those with ids from one up to another, but no more than so many.
+/// Returns at most `most` scores of one scope, for users in an id range, sorted by user.
 pub(super) async fn scores_from(
     executor: impl PgExecutor<'_>,
     scope: &str,
@@ -540,7 +537,7 @@ pub(super) async fn scores_from(
     .await
 }
 
-/// The tables in which a match has been counted, by any of the results it has had.
+/// Returns the scopes that any result of the match has counted for.
 pub(super) async fn scopes_of_match(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar!(
         r#"select distinct unnest(score_scopes(e.tournament_id, r.start_time)) as "scope!"
@@ -552,7 +549,7 @@ pub(super) async fn scopes_of_match(executor: impl PgExecutor<'_>, event: MatchI
     .await
 }
 
-/// Somebody on a leaderboard, as others see them.
+/// A user as shown on a leaderboard.
 pub(super) struct Player {
     pub(super) user_id: UserId,
     pub(super) username: String,
@@ -560,7 +557,7 @@ pub(super) struct Player {
     pub(super) settled: Option<i32>,
 }
 
-/// Who these users are, and how many of their predictions a table counts; without those whom the viewer has blocked.
+/// Returns these users and how many of their predictions the scope counts. Excludes users whom the viewer has blocked.
 pub(super) async fn players(
     executor: impl PgExecutor<'_>,
     users: &[i64],
@@ -587,14 +584,14 @@ pub(super) async fn is_tournament(executor: impl PgExecutor<'_>, tournament: Tou
         .await
 }
 
-/// A user's points in a table.
+/// Returns a user's points in a scope.
 pub(super) async fn points(executor: impl PgExecutor<'_>, user: UserId, scope: &str) -> sqlx::Result<Option<i32>> {
     sqlx::query_scalar!("select points from user_scores where user_id = $1 and scope = $2", user.0, scope)
         .fetch_optional(executor)
         .await
 }
 
-/// A line of a room's table; without a user where there is only the total to be told.
+/// A row of a room's leaderboard. If no user is shown, there is one row in which all columns except `total` are null.
 pub(super) struct RoomLine {
     pub(super) total: i64,
     pub(super) position: Option<i64>,
@@ -609,7 +606,7 @@ pub(super) struct RoomLine {
     pub(super) settled: Option<i32>,
 }
 
-/// The first of a table among a room's members, the viewer, and as many neighbours before and after: one query.
+/// Returns the top of a leaderboard among a room's members, the viewer, and the viewer's neighbours, in one query.
 pub(super) async fn room_board(
     executor: impl PgExecutor<'_>,
     room: &Room,

@@ -14,15 +14,16 @@ use super::{
 };
 use crate::testing::{MatchBuilder, TestApp, TestFixtures, as_service, eventually, with_database};
 
-/// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
+/// The database clock decides whether a match is open, and these tests do not move it. A match this far ahead has not
+/// started.
 const FAR: Duration = Duration::days(365 * 75);
 
-/// Small, so that a few users make several chunks.
+/// Chunks are small, so that a few users make several of them.
 const SETTINGS: [(&str, &str); 1] = [("MATCHDAY_SCORES__LANE_SIZE", "2")];
 
 type Table = BTreeMap<(UserId, String), Score>;
 
-/// The scores that have a place.
+/// Returns all scores that are not zero.
 async fn scores(app: &TestApp) -> Table {
     let rows: Vec<(i64, String, i32, i32, i32, i32)> = sqlx::query_as(
         "select user_id, scope, points, exact, correct, settled from user_scores where settled <> 0 or points <> 0 or exact <> 0 or correct <> 0",
@@ -75,7 +76,7 @@ fn far<'f, 'a>(fixtures: &'f TestFixtures<'a>) -> MatchBuilder<'f, 'a> {
 }
 
 #[tokio::test]
-async fn a_match_counts_for_the_tables_that_the_code_names() {
+async fn sql_and_rust_agree_on_scopes_of_a_match() {
     with_database(async |options| {
         let db = sqlx::PgPool::connect_with(as_service(&options)).await.expect("connected");
         let first = datetime!(2019-12-28 23:59:59 UTC);
@@ -95,7 +96,7 @@ async fn a_match_counts_for_the_tables_that_the_code_names() {
 }
 
 #[tokio::test]
-async fn scores_follow_a_result_its_correction_and_its_annulment() {
+async fn scores_follow_results_corrections_and_annulments() {
     TestApp::run_with(&SETTINGS, async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -136,22 +137,22 @@ async fn scores_follow_a_result_its_correction_and_its_annulment() {
             settle(app, event).await;
             assert_eq!(scores(app).await.is_empty(), status != "finished", "{status}");
         }
-        // Of each result it is told once that it is in the scores.
-        let told = app.told().await;
-        assert_eq!(told, [(UPDATED.to_owned(), json!({"event_id": event, "result_revision": 6}))]);
+        // Each result publishes one update. Every import empties the outbox, so only the last update is left.
+        let published = app.published().await;
+        assert_eq!(published, [(UPDATED.to_owned(), json!({"event_id": event, "result_revision": 6}))]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn chunks_hold_everybody_once_and_doing_them_again_changes_nothing() {
+async fn chunks_cover_every_user_once_and_are_idempotent() {
     TestApp::run_with(&SETTINGS, async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
         for user in users(app, 7).await {
             assert!(predict(app, user, event, forecast(Pick::Home, None, 0)).await);
         }
-        assert!(app.app.scores.plan(MatchId(event)).await.expect("planned").is_empty(), "there is no result yet");
+        assert!(app.app.scores.plan(MatchId(event)).await.expect("planned").is_empty(), "the match has no result yet");
         far(&fixtures).at("finished", 1, 0).put().await;
         let chunks = app.app.scores.plan(MatchId(event)).await.expect("planned");
         assert_eq!(chunks.iter().map(|chunk| chunk.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
@@ -159,7 +160,7 @@ async fn chunks_hold_everybody_once_and_doing_them_again_changes_nothing() {
         assert_eq!((progress[0].chunks, progress[0].done), (4, 0));
         app.app.scores.apply(MatchId(event), 2).await.expect("applied");
         let again = app.app.scores.plan(MatchId(event)).await.expect("planned");
-        assert_eq!(again.iter().map(|chunk| chunk.number).collect::<Vec<_>>(), [1, 3, 4], "only those that are behind");
+        assert_eq!(again.iter().map(|chunk| chunk.number).collect::<Vec<_>>(), [1, 3, 4], "only chunks behind");
         let every = || async {
             for chunk in [1, 2, 3, 4, 2, 1, 99] {
                 app.app.scores.apply(MatchId(event), chunk).await.expect("applied");
@@ -183,7 +184,7 @@ async fn chunks_hold_everybody_once_and_doing_them_again_changes_nothing() {
 }
 
 #[tokio::test]
-async fn chunks_that_race_each_other_add_once() {
+async fn racing_chunks_add_points_once() {
     TestApp::run_with(&SETTINGS, async |app| {
         let fixtures = app.fixtures();
         let (mut events, users) = (Vec::new(), users(app, 9).await);
@@ -195,7 +196,7 @@ async fn chunks_that_race_each_other_add_once() {
             fixtures.a_match(key).starting_in(FAR).at("finished", 1, 0).put().await;
             events.push(event);
         }
-        // Every chunk of every match three times at once, and their planning too.
+        // Plans every match and applies each of its chunks three times concurrently.
         let racing = events.iter().flat_map(|&event| (0..3).map(move |_| event)).map(|event| async move {
             app.app.scores.plan(MatchId(event)).await.expect("planned");
             let chunks = (1..=5).map(|chunk| app.app.scores.apply(MatchId(event), chunk));
@@ -210,17 +211,21 @@ async fn chunks_that_race_each_other_add_once() {
         let scores = scores(app).await;
         assert_eq!(scores.len(), 36);
         assert!(scores.values().all(|score| score.points == 60 && score.settled == 3), "{scores:?}");
-        let mut told: Vec<_> =
-            app.told().await.into_iter().map(|(subject, payload)| (subject, payload["event_id"].as_i64())).collect();
-        told.sort();
+        let mut published: Vec<_> = app
+            .published()
+            .await
+            .into_iter()
+            .map(|(subject, payload)| (subject, payload["event_id"].as_i64()))
+            .collect();
+        published.sort();
         let once: Vec<_> = events.iter().map(|&event| (UPDATED.to_owned(), Some(event))).collect();
-        assert_eq!(told, once, "whoever was last, it was told once");
+        assert_eq!(published, once, "each update is published once");
     })
     .await;
 }
 
 #[tokio::test]
-async fn results_that_come_at_once_do_not_wait_for_each_other_in_a_circle() {
+async fn concurrent_results_do_not_deadlock() {
     TestApp::run(async |app| {
         let (fixtures, users) = (app.fixtures(), users(app, 2).await);
         let put = async |key: &str, users: &[UserId]| {
@@ -233,19 +238,20 @@ async fn results_that_come_at_once_do_not_wait_for_each_other_in_a_circle() {
             event
         };
         let waiting = async |count: i64| {
-            let looked = "select count(*) from pg_stat_activity
+            let query = "select count(*) from pg_stat_activity
                           where datname = current_database() and wait_event_type = 'Lock'";
-            eventually("it waits", async || {
-                sqlx::query_scalar::<_, i64>(looked).fetch_one(app.owner()).await.expect("looked") == count
+            eventually("workers wait for locks", async || {
+                sqlx::query_scalar::<_, i64>(query).fetch_one(app.owner()).await.expect("read") == count
             })
             .await;
         };
         let apply = async |event: i64| app.app.scores.apply(MatchId(event), 1).await.expect("at the first attempt");
         apply(put("of the second", &users[1..]).await).await;
-        assert_eq!(app.told().await.len(), 1);
+        assert_eq!(app.published().await.len(), 1);
         let (of_first, of_both, also_of_both) =
             (put("of the first", &users[..1]).await, put("of both", &users).await, put("also of both", &users).await);
-        // One sees only the second's score and waits for it; the other sees both, and holds the first's meanwhile.
+        // The first worker sees only the second user's score row and waits for it. The second worker sees both rows,
+        // and holds the first one while it waits.
         let mut holder = app.app.core.db.begin().await.expect("begun");
         sqlx::query("select from user_scores where user_id = $1 for update")
             .bind(users[1].0)
@@ -257,44 +263,44 @@ async fn results_that_come_at_once_do_not_wait_for_each_other_in_a_circle() {
             apply(of_first).await;
             tokio::join!(apply(also_of_both), async {
                 waiting(2).await;
-                holder.commit().await.expect("let go");
+                holder.commit().await.expect("committed");
             });
         });
         let scores = scores(app).await;
         assert_eq!(scores.len(), 8);
         assert!(scores.values().all(|score| score.settled == 3 && score.points == 60), "{scores:?}");
-        assert_eq!(app.told().await.len(), 3);
+        assert_eq!(app.published().await.len(), 3);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_result_that_was_forgotten_is_planned_again() {
+async fn overdue_result_is_planned_again() {
     TestApp::run_with(&SETTINGS, async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
         let user = users(app, 1).await[0];
         assert!(predict(app, user, event, forecast(Pick::Home, None, 0)).await);
         far(&fixtures).at("finished", 1, 0).put().await;
-        let told =
-            async || app.told().await.into_iter().map(|(subject, payload)| (subject, payload["event_id"].clone()));
-        assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 0, "it has its time");
+        let published =
+            async || app.published().await.into_iter().map(|(subject, payload)| (subject, payload["event_id"].clone()));
+        assert_eq!(app.app.scores.plan_overdue().await.expect("planned"), 0, "the result is not overdue yet");
         sqlx::query("update event_results set recorded_at = now() - interval '3 minutes', look_again_at = now()")
             .execute(&app.app.core.db)
             .await
             .expect("aged");
-        assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 1);
-        assert!(told().await.eq([("work.score.planned".to_owned(), json!(event))]));
-        assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 0, "it has its time again");
+        assert_eq!(app.app.scores.plan_overdue().await.expect("planned"), 1);
+        assert!(published().await.eq([("work.score.planned".to_owned(), json!(event))]));
+        assert_eq!(app.app.scores.plan_overdue().await.expect("planned"), 0, "the result is not overdue again yet");
         settle(app, event).await;
-        assert!(told().await.eq([(UPDATED.to_owned(), json!(event))]));
-        assert_eq!(app.app.scores.plan_overdue().await.expect("looked"), 0);
+        assert!(published().await.eq([(UPDATED.to_owned(), json!(event))]));
+        assert_eq!(app.app.scores.plan_overdue().await.expect("planned"), 0);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_rebuild_finds_what_is_wrong_and_puts_it_right() {
+async fn rebuild_reports_and_repairs_wrong_scores() {
     TestApp::run_with(&SETTINGS, async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -313,15 +319,15 @@ async fn a_rebuild_finds_what_is_wrong_and_puts_it_right() {
             sqlx::query(sqlx::AssertSqlSafe(wrong.as_str())).execute(&app.app.core.db).await.expect("spoilt");
             let expected = [(users[1], "all".to_owned())];
             assert_eq!(differences(app, Rebuild::DryRun).await, expected, "{wrong}");
-            assert_ne!(scores(app).await, right, "a dry run leaves it");
+            assert_ne!(scores(app).await, right, "a dry run changes nothing");
             assert_eq!(differences(app, Rebuild::Repair).await, expected, "{wrong}");
             assert_eq!(scores(app).await, right);
         }
-        let nobody = "insert into user_scores values (999999, 'week:2020-01', 1, 0, 0, 0)";
-        sqlx::query(nobody).execute(&app.app.core.db).await.expect("spoilt");
+        let orphan = "insert into user_scores values (999999, 'week:2020-01', 1, 0, 0, 0)";
+        sqlx::query(orphan).execute(&app.app.core.db).await.expect("spoilt");
         assert_eq!(differences(app, Rebuild::Repair).await, [(UserId(999_999), "week:2020-01".to_owned())]);
         assert_eq!(differences(app, Rebuild::Repair).await, []);
-        // A result that no chunk has yet is no difference.
+        // A result that no chunk has yet is not a difference.
         far(&fixtures).at("finished", 0, 0).put().await;
         assert_eq!(differences(app, Rebuild::Repair).await, []);
         assert_eq!(scores(app).await, right);
@@ -332,10 +338,10 @@ async fn a_rebuild_finds_what_is_wrong_and_puts_it_right() {
 const MATCHES: [&str; 3] = ["a", "b", "c"];
 const USERS: usize = 6;
 
-/// A worker can be held up between adding a result to the scores and paying for it, for as long as it takes to correct the
-/// result and to pay for that.
+/// A worker can be delayed between adding a result to the scores and paying for it, for long enough that the result is
+/// corrected and the correction paid.
 #[tokio::test]
-async fn a_worker_that_comes_late_pays_nothing_by_an_older_result() {
+async fn late_worker_does_not_pay_for_older_result() {
     let settings = [("MATCHDAY_SCORES__LANE_SIZE", "2"), ("MATCHDAY_COINS__PER_POINT", "1")];
     TestApp::run_with(&settings, async |app| {
         let fixtures = app.fixtures();
@@ -348,7 +354,7 @@ async fn a_worker_that_comes_late_pays_nothing_by_an_older_result() {
         let (scores, mut connection) = (&app.app.scores, app.app.core.db.acquire().await.expect("connected"));
         let chunks = scores.plan(MatchId(event)).await.expect("planned");
         let first = store::latest_result(&mut connection, MatchId(event)).await.expect("read").expect("a result");
-        // By the second result nobody earns anything, and so nothing is written down for anybody.
+        // The second result gives these users no points, so no payout is recorded.
         far(&fixtures).at("finished", 0, 1).put().await;
         settle(app, event).await;
         for chunk in &chunks {
@@ -357,7 +363,7 @@ async fn a_worker_that_comes_late_pays_nothing_by_an_older_result() {
         for user in users {
             assert_eq!(app.app.coins.balance(user).await.expect("read"), 100);
         }
-        // And one that is paid is paid.
+        // Paying a chunk again for the same result changes nothing.
         far(&fixtures).at("finished", 2, 0).put().await;
         settle(app, event).await;
         let last = store::latest_result(&mut connection, MatchId(event)).await.expect("read").expect("a result");
@@ -367,12 +373,12 @@ async fn a_worker_that_comes_late_pays_nothing_by_an_older_result() {
         let paid: i64 =
             sqlx::query_scalar("select count(*) from coin_payouts").fetch_one(&app.app.core.db).await.expect("read");
         assert_eq!(paid, 3);
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
-/// Something that happens to a match.
+/// An operation on a match in the model test.
 #[derive(Clone, Debug)]
 enum Step {
     Predict {
@@ -392,7 +398,7 @@ enum Step {
     Reopen {
         event: usize,
     },
-    /// When it begins, in days from [`FAR`].
+    /// Changes the start time, in days from [`FAR`].
     Move {
         event: usize,
         days: i64,
@@ -426,15 +432,15 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a match is, to somebody who keeps it in their head.
+/// Model of a match's state.
 #[derive(Clone, Copy)]
-struct Known {
+struct Model {
     status: &'static str,
     goals: Option<(i32, i32)>,
     days: i64,
 }
 
-impl Known {
+impl Model {
     fn start(self) -> Duration {
         FAR + Duration::days(self.days)
     }
@@ -447,7 +453,7 @@ impl Known {
     }
 }
 
-async fn write(fixtures: &TestFixtures<'_>, key: &str, known: Known) -> i64 {
+async fn write(fixtures: &TestFixtures<'_>, key: &str, known: Model) -> i64 {
     let described = fixtures.a_match(key).starting_in(known.start());
     match known.goals {
         Some((home, away)) => described.at(known.status, home, away),
@@ -457,17 +463,17 @@ async fn write(fixtures: &TestFixtures<'_>, key: &str, known: Known) -> i64 {
     .await
 }
 
-/// Runs the steps, then brings everything up to date; the scores must be what the last results alone make of the last
-/// words before them.
-async fn last_results_alone_decide(app: &TestApp, steps: &[Step]) {
+/// Runs the steps, applies all pending results, and checks that the scores follow only from the last result of each
+/// match and the last predictions accepted before it.
+async fn check_scores_after_steps(app: &TestApp, steps: &[Step]) {
     let fixtures = app.fixtures();
     let users = users(app, USERS).await;
-    let mut matches = [Known { status: "scheduled", goals: None, days: 0 }; MATCHES.len()];
+    let mut matches = [Model { status: "scheduled", goals: None, days: 0 }; MATCHES.len()];
     let mut events = Vec::new();
     for (key, known) in MATCHES.iter().zip(matches) {
         events.push(write(&fixtures, key, known).await);
     }
-    let mut words: BTreeMap<(usize, usize), Forecast> = BTreeMap::new();
+    let mut predictions: BTreeMap<(usize, usize), Forecast> = BTreeMap::new();
     for step in steps {
         let mut change = None;
         match *step {
@@ -475,22 +481,22 @@ async fn last_results_alone_decide(app: &TestApp, steps: &[Step]) {
                 let accepted = predict(app, users[user], events[event], forecast).await;
                 assert_eq!(accepted, matches[event].status == "scheduled", "{step:?}");
                 if accepted {
-                    words.insert((event, user), forecast);
+                    predictions.insert((event, user), forecast);
                 }
             }
             Step::Finish { event, home, away } => {
-                change = Some((event, Known { status: "finished", goals: Some((home, away)), ..matches[event] }));
+                change = Some((event, Model { status: "finished", goals: Some((home, away)), ..matches[event] }));
             }
-            Step::CallOff { event, status } => change = Some((event, Known { status, goals: None, ..matches[event] })),
+            Step::CallOff { event, status } => change = Some((event, Model { status, goals: None, ..matches[event] })),
             Step::Reopen { event } => {
-                change = Some((event, Known { status: "scheduled", goals: None, ..matches[event] }));
+                change = Some((event, Model { status: "scheduled", goals: None, ..matches[event] }));
             }
-            Step::Move { event, days } => change = Some((event, Known { days, ..matches[event] })),
+            Step::Move { event, days } => change = Some((event, Model { days, ..matches[event] })),
             Step::Plan { event } => {
                 app.app.scores.plan(MatchId(events[event])).await.expect("planned");
             }
             Step::Apply { event, chunk } => app.app.scores.apply(MatchId(events[event]), chunk).await.expect("applied"),
-            Step::Rebuild => assert_eq!(differences(app, Rebuild::Repair).await, [], "in the middle"),
+            Step::Rebuild => assert_eq!(differences(app, Rebuild::Repair).await, [], "rebuild between steps"),
         }
         if let Some((event, known)) = change {
             matches[event] = known;
@@ -507,7 +513,7 @@ async fn last_results_alone_decide(app: &TestApp, steps: &[Step]) {
         .expect("the tournament");
     let now: OffsetDateTime = app.clock.now();
     let mut expected = Table::new();
-    for (&(event, user), forecast) in &words {
+    for (&(event, user), forecast) in &predictions {
         let Some(earned) = forecast.earnings(RulesVersion::CURRENT, matches[event].outcome()) else { continue };
         for scope in Scope::of_match(TournamentId(tournament), now + matches[event].start()) {
             let score = expected.entry((users[user], scope.to_string())).or_default();
@@ -523,13 +529,13 @@ async fn last_results_alone_decide(app: &TestApp, steps: &[Step]) {
 }
 
 #[test]
-fn any_sequence_of_results_ends_as_the_last_results_alone() {
+fn scores_depend_only_on_last_results() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let config = ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() };
     proptest!(config, |(steps in vec(any_step(), 1..60))| {
         runtime.block_on(TestApp::run_with(&SETTINGS, async |app| {
-            last_results_alone_decide(app, &steps).await;
-            app.told().await;
+            check_scores_after_steps(app, &steps).await;
+            app.published().await;
         }));
     });
 }

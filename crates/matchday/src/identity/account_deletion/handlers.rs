@@ -1,4 +1,4 @@
-//! HTTP for leaving.
+//! HTTP handlers for account deletion and data export.
 
 use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -15,17 +15,17 @@ use crate::identity::{
     sms::templates::Language,
 };
 
-const AS_A_FILE: (HeaderName, HeaderValue) =
+const ATTACHMENT: (HeaderName, HeaderValue) =
     (header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment; filename=\"matchday-export.json\""));
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct ExportAnswer {
-    /// The rows of each table that has some of the caller, by its name, as they are stored.
+pub(super) struct ExportResponse {
+    /// The caller's rows, by table name. A table without any has an empty list.
     #[schema(value_type = HashMap<String, Vec<HashMap<String, serde_json::Value>>>)]
     data: ExportItem,
 }
 
-/// Written as an object, in the order of the tables.
+/// Serialized as an object, in the order of the tables.
 struct ExportItem(Export);
 
 impl Serialize for ExportItem {
@@ -40,7 +40,7 @@ impl Serialize for ExportItem {
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct DeletionRequested {
-    #[schema(example = "A code was sent. With it the account can be deleted.")]
+    #[schema(example = "A code was sent. Use it to confirm the deletion.")]
     message: &'static str,
     data: DeletionItem,
 }
@@ -48,13 +48,13 @@ pub(super) struct DeletionRequested {
 #[derive(Serialize, ToSchema)]
 #[schema(as = PendingDeletion)]
 struct DeletionItem {
-    /// For how many seconds the code is valid.
+    /// Validity of the code in seconds.
     #[schema(example = 300)]
     expires_in: u64,
     #[schema(example = "+14155550100")]
     phone: String,
-    /// `codes_limited` while a limit that many callers share is used up: the code may not arrive. `Retry-After` says
-    /// when to ask again.
+    /// `codes_limited` while a limit shared by many callers is exhausted: the code may not arrive. `Retry-After` gives
+    /// the time to wait before the next request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String, example = "codes_limited")]
     notice: Option<&'static str>,
@@ -62,7 +62,7 @@ struct DeletionItem {
 
 #[derive(ToSchema)]
 pub(super) struct Confirmation {
-    /// The code that was sent for this.
+    /// Code that was sent to confirm the deletion.
     #[schema(value_type = String, pattern = "^[0-9]{6}$", example = "271828")]
     code: Code,
 }
@@ -71,7 +71,7 @@ from_body!(Confirmation { code });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct AccountDeleted {
-    #[schema(example = "The account is deleted. What was said in chat follows within minutes.")]
+    #[schema(example = "Account deleted. Your chat messages will be removed within minutes.")]
     message: &'static str,
 }
 
@@ -80,11 +80,12 @@ impl From<DeletionError> for ApiError {
         match error {
             DeletionError::NoSuchAccount => Self::unauthenticated(),
             DeletionError::NoPhone => {
-                Self::new(StatusCode::CONFLICT, "no_phone", "This account has no phone that a code could be sent to.")
+                Self::new(StatusCode::CONFLICT, "no_phone", "This account has no phone number to send a code to.")
             }
-            DeletionError::MovedLately { until } => {
+            DeletionError::PhoneMovedRecently { until } => {
                 let day = until.date();
-                let message = format!("This account's phone number was changed lately. You can delete it after {day}.");
+                let message =
+                    format!("This account's phone number changed recently. You can delete the account after {day}.");
                 Self::new(StatusCode::CONFLICT, "phone_moved_lately", message)
             }
             DeletionError::Busy => web::overloaded(),
@@ -97,66 +98,68 @@ impl From<DeletionError> for ApiError {
     }
 }
 
-/// Take along everything that the service has of the caller.
+/// Export the caller's data.
 ///
-/// What was said in chat is on the homeserver, from where every Matrix client can export it.
+/// Contains all data that the service stores about the caller. Chat messages are stored on the homeserver and can be
+/// exported with any Matrix client.
 #[utoipa::path(get, path = "/api/auth/me/export", tag = "Account", security(("token" = [])),
     responses(
-        (status = 200, body = ExportAnswer, headers(("Content-Disposition" = String, description = "A name for the file"))),
-        (status = 429, description = "Too many exports; `Retry-After` says when to ask again", body = ErrorBody),
+        (status = 200, body = ExportResponse, headers(("Content-Disposition" = String, description = "Suggested file name"))),
+        (status = 429, description = "Too many exports; retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn export_me(
-    State(leaving): State<AccountDeletion>,
+    State(deletion): State<AccountDeletion>,
     user: CurrentUser,
 ) -> Result<impl IntoResponse, ApiError> {
-    permitted(leaving.permit_export(user.id).await)?;
-    let export = leaving.export(user.id).await?;
-    Ok(([NO_STORE, AS_A_FILE], Json(ExportAnswer { data: ExportItem(export) })))
+    permitted(deletion.permit_export(user.id).await)?;
+    let export = deletion.export(user.id).await?;
+    Ok(([NO_STORE, ATTACHMENT], Json(ExportResponse { data: ExportItem(export) })))
 }
 
-/// Ask for the code that deleting the account needs.
+/// Request the code that confirms an account deletion.
 ///
-/// It goes to the account's own phone, and is good for nothing else.
+/// The code is sent to the account's phone and is valid only for the deletion.
 #[utoipa::path(post, path = "/api/auth/me/deletion", tag = "Account", security(("token" = [])),
     responses(
         (status = 200, body = DeletionRequested),
-        (status = 409, description = "The account has no phone (`no_phone`), its phone was changed less than 72 hours ago (`phone_moved_lately`), or the same request is under way", body = ErrorBody),
-        (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
+        (status = 409, description = "The account has no phone (`no_phone`), its phone was changed less than 72 hours ago (`phone_moved_lately`), or the same request is still being processed", body = ErrorBody),
+        (status = 429, description = "Too many codes; retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn request_deletion(
-    State(leaving): State<AccountDeletion>,
+    State(deletion): State<AccountDeletion>,
     user: CurrentUser,
     network: ClientNetwork,
     headers: HeaderMap,
 ) -> Result<impl IntoResponse, ApiError> {
-    let (phone, sent) = leaving.request(user.id, network, Language::of(&headers)).await?;
+    let (phone, sent) = deletion.request(user.id, network, Language::of(&headers)).await?;
     let data =
         DeletionItem { expires_in: sent.expires_in.as_secs(), phone: phone.as_str().to_owned(), notice: sent.notice() };
-    let message = sent.message("A code was sent. With it the account can be deleted.");
+    let message = sent.message("A code was sent. Use it to confirm the deletion.");
     state_limit(sent.limit);
     Ok((retry_after(sent.limited_for), Json(DeletionRequested { message, data })))
 }
 
-/// Delete the caller's account, for good.
+/// Delete the caller's account permanently.
 ///
-/// At once every session ends, and whatever says who the person is goes: phone, names, address, birthday, favourites,
-/// browsers. Predictions and coins stay, as those of nobody. The username is given to nobody else. A few minutes later what
-/// the person said in chat is taken back, and the chat account ends.
+/// All sessions end immediately. The personal data is deleted immediately: phone, name, username, email address, date
+/// of birth, favourite teams and push subscriptions. Predictions and coins are kept anonymously. The username stays
+/// reserved and cannot be registered again. A few minutes later, the chat messages are redacted and the chat account is
+/// deactivated.
 #[utoipa::path(delete, path = "/api/auth/me", tag = "Account", security(("token" = [])),
     request_body = Confirmation,
     responses(
         (status = 200, body = AccountDeleted),
-        (status = 401, description = "The token is not good, or the code is wrong, expired or used up", body = ErrorBody),
+        (status = 401, description = "The token is not valid, or the code is wrong, expired or used up", body = ErrorBody),
         (status = 409, description = "The account has no phone (`no_phone`)", body = ErrorBody),
-        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+        (status = 429, description = "Too many attempts; retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn delete_me(
-    State(leaving): State<AccountDeletion>,
+    State(deletion): State<AccountDeletion>,
     user: CurrentUser,
     permit: GuessPermit,
     ValidJson(Confirmation { code }): ValidJson<Confirmation>,
 ) -> Result<Json<AccountDeleted>, ApiError> {
-    leaving.delete(user.id, &code, permit).await?;
-    let message = "The account is deleted. What was said in chat follows within minutes.";
+    deletion.delete(user.id, &code, permit).await?;
+    let message = "Account deleted. Your chat messages will be removed within minutes.";
     Ok(Json(AccountDeleted { message }))
 }

@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use web::ids::UserId;
 
-/// Memberships of chat rooms, as this service stores them.
+/// Chat room memberships stored by this service.
 pub trait Memberships: Send + Sync {
     /// Removes a deleted user from every room.
     fn forget(&self, user: UserId) -> BoxFuture<'_, sqlx::Result<()>>;

@@ -1,8 +1,11 @@
 //! Account deletion and data export.
 //!
-//! Deleting happens in two steps. At once everything that says who the person is goes from the database, with the sessions:
-//! predictions and coins stay, as those of a number that nobody is behind. A little later, when what was under way has
-//! ended, a worker takes back what the person said in chat and ends the chat account.
+//! A deletion has two steps:
+//!
+//! 1. The request deletes all personal data from the database and ends the sessions. Predictions and coins stay under
+//!    the user id, which no longer identifies a person.
+//! 2. About a minute later, when the user's running requests have ended, a worker redacts the user's chat messages and
+//!    deactivates the chat account.
 
 mod handlers;
 pub mod hooks;

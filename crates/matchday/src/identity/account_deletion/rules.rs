@@ -1,33 +1,31 @@
-//! Which table holds what of a person, and what becomes of it when they go; no I/O.
+//! Lists the tables with personal data and the effect of an account deletion on each; no I/O.
 //!
-//! Every table is named here: a test compares with the database, so that whoever adds one has to decide.
+//! Every table must be listed here. A test compares the lists with the database, so a new table requires a decision.
 
-/// What becomes of a person's rows when they go.
+/// Effect of an account deletion on the user's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// They are deleted.
     Deleted,
-    /// They are deleted by the worker, because finding them takes longer than a person should wait.
+    /// The worker deletes the rows, because finding them takes too long for a request.
     DeletedLater,
-    /// They are changed by this statement, with the parameters of `Table::whose`.
+    /// This statement changes the rows. It has the same parameters as `Table::whose`.
     Changed(&'static str),
-    /// They stay, for this reason.
+    /// The rows stay, for this reason.
     Stay(&'static str),
-    /// Another part of this feature sees to it, as said here.
-    SeenTo(&'static str),
+    /// Other code handles the rows, as described here.
+    HandledElsewhere(&'static str),
 }
 
-/// A table with rows that are about a person.
+/// A table with rows about a user.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// Its name, which is also that in an export.
+    /// Name of the table, also used in exports.
     pub name: &'static str,
-    /// Which rows are about the person. `$1` is the user, `$2` their phone, `$3` what their codes are for, `$4` what the
-    /// homeserver calls them, by all the names they have had.
+    /// Condition that selects the user's rows. `$1` is the user id, `$2` the phone, `$3` the subjects of the user's
+    /// codes, and `$4` the Matrix ids of all usernames the user has had.
     pub whose: &'static str,
-    /// Columns that are not the person's to have: secrets, and what would say nothing to anybody.
+    /// Columns left out of exports: secrets, and values without meaning to the user.
     pub hidden: &'static [&'static str],
-    /// What becomes of them.
     pub fate: Fate,
 }
 
@@ -44,33 +42,32 @@ impl Table {
         Self { whose, ..self }
     }
 
-    /// The statement that reads a person's rows as one JSON text; `$5` are the hidden columns.
+    /// Returns the statement that reads the user's rows as one JSON text. `$5` is the list of hidden columns.
     pub fn export(&self) -> String {
         let Self { name, whose, .. } = self;
         format!("select coalesce(jsonb_agg(to_jsonb(t) - $5::text[]), '[]')::text from {name} t where {whose}")
     }
 
-    /// The statement that does to a person's rows what their fate is; `None` where there is nothing to be done here.
+    /// Returns the statement that a deletion runs on this table, or `None` if there is none.
     pub fn forget(&self) -> Option<String> {
         match self.fate {
             Fate::Deleted | Fate::DeletedLater => Some(format!("delete from {} where {}", self.name, self.whose)),
             Fate::Changed(statement) => Some(statement.to_owned()),
-            Fate::Stay(_) | Fate::SeenTo(_) => None,
+            Fate::Stay(_) | Fate::HandledElsewhere(_) => None,
         }
     }
 }
 
-const LEDGER: Fate =
-    Fate::Stay("what was earned and spent must still add up; it names a number, and nobody is behind it");
+const LEDGER: Fate = Fate::Stay("the ledger must still balance; the user id no longer identifies a person");
 const GAME: Fate =
-    Fate::Stay("other people's tables and tallies were made with it; it names a number, and nobody is behind it");
+    Fate::Stay("leaderboards and tallies were computed from it; the user id no longer identifies a person");
 const PHONE_OR_SUBJECT: &str = "phone = $2 or subject = any($3)";
 
-/// The tables, children before their parents.
+/// Tables with personal data, children before their parents.
 pub const TABLES: &[Table] = &[
     Table::of_user(
         "users",
-        // The name cannot be anybody's: none has a dash.
+        // Usernames have no dashes, so the new name cannot collide with one.
         Fate::Changed(
             "update users set username = 'deleted-' || user_id, username_is_generated = false, phone = null,
                  phone_verified_at = null, has_chat_account = false, name = null, email = null, date_of_birth = null,
@@ -106,11 +103,11 @@ pub const TABLES: &[Table] = &[
         "claim",
         "body",
     ]),
-    // Who the operator was is theirs, and not the person's to have.
+    // The operator's name is the operator's personal data, so exports leave it out.
     Table::of_user("restrictions", Fate::Deleted).hiding(&["user_id", "operator"]),
     Table::of_user("blocks", Fate::Changed("delete from blocks where user_id = $1 or blocked_id = $1")),
-    // An open report about the person keeps its evidence until a moderator closes it, or until its retention ends: the
-    // service sets `erase_at`. Otherwise a sender could destroy the evidence by deleting the account.
+    // An open report about the user keeps its evidence until a moderator closes it or its retention ends: the service
+    // sets `erase_at`. Otherwise a sender could destroy the evidence by deleting the account.
     Table::of_user(
         "reports",
         Fate::Changed(
@@ -121,19 +118,23 @@ pub const TABLES: &[Table] = &[
         ),
     )
     .hiding(&["sender", "content", "erase_at"]),
-    // The restrictions stay with the keyed hash of the phone for their time; the link to the account goes.
+    // The restrictions stay with the keyed hash of the phone until they expire. Only the link to the account is
+    // removed.
     Table::of_user(
         "restricted_phones",
         Fate::Changed("update restricted_phones set user_id = null where user_id = $1"),
     )
     .hiding(&["user_id", "mac", "key_version"]),
     Table::of_user("seats", Fate::Deleted),
-    Table::of_user("room_members", Fate::SeenTo("the mirror forgets them room by room, and counts")),
+    Table::of_user(
+        "room_members",
+        Fate::HandledElsewhere("the membership sync removes them room by room and updates the counts"),
+    ),
     Table::of_user("chat_inbox", Fate::DeletedLater).whose("sender = any($4) or state_key = any($4)"),
-    Table::of_user("rooms", Fate::Stay("others are in them; it names a number, and nobody is behind it"))
+    Table::of_user("rooms", Fate::Stay("other users are members; the user id no longer identifies a person"))
         .whose("creator_id = $1")
         .hiding(&["creator_id", "made_until", "half_made_at", "discarded_at"]),
-    Table::of_user("departures", Fate::SeenTo("it is taken off the queue when it is finished")),
+    Table::of_user("departures", Fate::HandledElsewhere("the worker removes the row when the deletion is finished")),
     Table::of_user("predictions", GAME),
     Table::of_user("prediction_revisions", GAME),
     Table::of_user("user_scores", GAME),
@@ -143,26 +144,26 @@ pub const TABLES: &[Table] = &[
     Table::of_user("coin_payouts", LEDGER),
 ];
 
-/// Tables that hold nothing about anybody, or only what stands in another one too.
+/// Tables without personal data, or with data that another table also contains.
 pub const OTHERS: &[(&str, &str)] = &[
-    ("coin_entries", "the two sides of what coin_transactions has"),
-    ("outbox", "messages on their way, for a moment"),
+    ("coin_entries", "debit and credit of each row of coin_transactions"),
+    ("outbox", "messages that are about to be published"),
     ("leases", "processes"),
-    ("sports", "the catalogue"),
-    ("tournaments", "the catalogue"),
-    ("teams", "the catalogue"),
-    ("events", "the catalogue"),
-    ("event_results", "the catalogue"),
+    ("sports", "catalogue"),
+    ("tournaments", "catalogue"),
+    ("teams", "catalogue"),
+    ("events", "catalogue"),
+    ("event_results", "catalogue"),
     ("event_tallies", "counts"),
-    ("score_lanes", "ranges of numbers"),
+    ("score_lanes", "ranges of user ids"),
     ("coin_rates", "matches"),
-    ("sms_closures", "countries, blocks of ten thousand numbers, and networks for a day"),
+    ("sms_closures", "countries, blocks of ten thousand numbers, and networks (for a day)"),
     ("room_activity", "counts"),
-    ("remote_members", "people without an account here"),
+    ("remote_members", "Matrix users without an account in this service"),
     ("mirror_marks", "times"),
     ("feeds", "providers"),
     ("feed_teams", "providers"),
-    ("webhook_endpoints", "app companies"),
+    ("webhook_endpoints", "app backends"),
     ("reminder_plans", "matches"),
-    ("operator_actions", "what operators did; whom to is a number"),
+    ("operator_actions", "actions of operators; the affected user is only an id"),
 ];

@@ -1,4 +1,4 @@
-//! Taking along what is one's own, and going for good.
+//! Data export and account deletion.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,105 +35,103 @@ use crate::identity::{
     sms::templates::Language,
 };
 
-/// The subject on which it is told that somebody is gone.
+/// Subject for deleted accounts.
 pub const DELETED: &str = "fact.user.deleted";
 
-/// An export reads all that there is of a user.
+/// Limited because an export reads all rows of a user.
 const EXPORTS: Limit = Limit { name: "export", burst: 3, every: Duration::from_mins(10) };
-/// How many are made at once in a process.
+/// Maximum number of concurrent exports in a process.
 const EXPORTS_AT_ONCE: usize = 2;
-/// How long somebody waits for their turn.
+/// Maximum time an export waits for others to finish.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long open reports about a deleted account keep its name and message, unless a moderator closes them sooner.
+/// Time for which open reports about a deleted account keep its name and message, unless a moderator closes them
+/// sooner.
 const REPORTS_STAY: Duration = Duration::from_hours(30 * 24);
-/// After so long, whatever was under way in a user's name has ended: requests have deadlines, and tokens that were checked
-/// are checked again.
+/// After this time, all requests of the user have ended: requests have deadlines, and cached tokens are checked again.
 const SETTLES_AFTER: Duration = Duration::from_mins(1);
-/// How long a worker may be at a departure before another one takes it.
+/// Time a worker has to finish a deletion before another worker may take it.
 const TURN: Duration = Duration::from_mins(5);
-/// The same for the devices alone. So short that the chat tokens end within two seconds although the worker that took
-/// them was killed. Ending a device twice is harmless.
+/// Time a worker has to remove the chat devices. It is short, so the chat tokens become invalid within two seconds even
+/// if the worker is killed. Removing a device twice is harmless.
 const DEVICES_TURN: Duration = Duration::from_millis(500);
-/// The longest pause between attempts to end devices.
+/// Maximum pause between attempts to remove devices.
 const LONGEST_DEVICES_PAUSE: Duration = Duration::from_secs(30);
-/// The pause after the first failed attempt; it doubles with each.
+/// Pause after the first failed attempt; it doubles with each further one.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(10);
-/// The longest pause between attempts.
+/// Maximum pause between attempts.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);
-/// How often, and how many times, the homeserver is asked whether a redaction is complete.
-const REDACTION_LOOK: Duration = Duration::from_millis(500);
-const REDACTION_LOOKS: u32 = 240;
+/// Interval at which the homeserver is polled for the state of a redaction.
+const REDACTION_POLL_INTERVAL: Duration = Duration::from_millis(500);
+const REDACTION_POLLS: u32 = 240;
 
-/// Somebody is gone. Only a number is left to be told.
+/// Message about a deleted account. It contains only the user id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deleted {
-    /// Who they were.
     pub user_id: UserId,
 }
 
-/// Going, and taking one's data along.
+/// Deletes accounts and exports their data.
 #[derive(Clone)]
 pub struct AccountDeletion {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// Whoever goes has come by the same parts.
-    way_in: Login,
+    /// Provides the database, accounts, codes and sessions.
+    login: Login,
     phones: PhoneMoves,
     memberships: Arc<dyn Memberships>,
     homeserver: Option<Homeserver>,
     limiter: RateLimiter,
-    /// The homeserver's name, which ends what it calls people.
+    /// Server name of the homeserver, part of Matrix ids.
     server_name: Option<String>,
     clock: Arc<dyn Clock>,
     outbox_written: Arc<Notify>,
     exports: Semaphore,
 }
 
-/// All that there is of a user, by table.
+/// A user's rows as JSON, by table name.
 pub type Export = Vec<(&'static str, Box<RawValue>)>;
 
-/// Why nothing came of it.
+/// Failure of a deletion or an export.
 #[derive(Debug, thiserror::Error)]
 pub enum DeletionError {
-    /// There is no such account, or not any more.
+    /// The account does not exist or was deleted.
     #[error("the account does not exist")]
     NoSuchAccount,
-    /// No code can be sent to somebody without a phone.
+    /// The account has no phone to send a code to.
     #[error("the account has no phone")]
     NoPhone,
-    /// The account moved to another phone, and the move can still be undone.
-    #[error("the account's phone was moved lately")]
-    MovedLately {
-        /// When the account can be deleted.
+    /// The account moved to another phone recently, and the move can still be undone.
+    #[error("the account moved to another phone recently")]
+    PhoneMovedRecently {
+        /// Time from which the account can be deleted.
         until: OffsetDateTime,
     },
-    /// Others are at it.
-    #[error("too many exports at once")]
+    /// Too many concurrent exports in this process.
+    #[error("too many concurrent exports")]
     Busy,
-    /// No code was sent.
+    /// The code could not be sent.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The code.
+    /// The code was not accepted.
     #[error(transparent)]
     Code(#[from] CheckError),
-    /// The sessions.
+    /// The sessions could not be ended.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// Something could not be written.
+    /// A message or an export could not be serialized.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }
 
-/// Why a departure is not finished.
+/// Reason why a worker could not finish a deletion.
 #[derive(Debug, thiserror::Error)]
 enum FinishError {
-    #[error("the homeserver: {0}")]
+    #[error("the homeserver failed: {0}")]
     Homeserver(#[from] MatrixError),
     #[error("the redaction is still running")]
     StillRedacting,
@@ -146,10 +144,9 @@ enum FinishError {
 }
 
 impl AccountDeletion {
-    /// The way out for those who came by this way in.
     pub fn new(
         core: &Core,
-        way_in: Login,
+        login: Login,
         phones: PhoneMoves,
         memberships: Arc<dyn Memberships>,
         homeserver: Option<Homeserver>,
@@ -158,22 +155,22 @@ impl AccountDeletion {
         let Core { limits: limiter, clock, outbox_written, .. } = core.clone();
         let exports = Semaphore::new(EXPORTS_AT_ONCE);
         let inner =
-            Inner { way_in, phones, memberships, homeserver, limiter, server_name, clock, outbox_written, exports };
+            Inner { login, phones, memberships, homeserver, limiter, server_name, clock, outbox_written, exports };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Takes from how often a user may ask for all of it.
+    /// Counts an export against the user's rate limit.
     pub async fn permit_export(&self, user: UserId) -> Decision {
         self.inner.limiter.take(EXPORTS, &user.to_string()).await
     }
 
-    /// All that there is of a user, as it was at one moment.
+    /// Exports all rows of a user from one database snapshot.
     pub async fn export(&self, user: UserId) -> Result<Export, DeletionError> {
         let inner = &*self.inner;
         let turn = tokio::time::timeout(PATIENCE, inner.exports.acquire()).await;
         let _turn = turn.ok().and_then(Result::ok).ok_or(DeletionError::Busy)?;
-        let account = inner.way_in.accounts.find(user).await?.ok_or(DeletionError::NoSuchAccount)?;
-        let mut tx = inner.way_in.db.begin_with("begin isolation level repeatable read read only").await?;
+        let account = inner.login.accounts.find(user).await?.ok_or(DeletionError::NoSuchAccount)?;
+        let mut tx = inner.login.db.begin_with("begin isolation level repeatable read read only").await?;
         let person = self.person(&mut tx, user, account.phone.as_ref()).await?;
         let mut export = Vec::with_capacity(TABLES.len());
         for table in TABLES {
@@ -184,7 +181,7 @@ impl AccountDeletion {
         Ok(export)
     }
 
-    /// Sends the code that a deletion needs, to the account's own phone.
+    /// Sends the code that confirms a deletion to the account's phone.
     pub async fn request(
         &self,
         user: UserId,
@@ -192,62 +189,63 @@ impl AccountDeletion {
         language: Language,
     ) -> Result<(Phone, Sent), DeletionError> {
         let phone = self.phone(user).await?;
-        self.require_settled(&mut *self.inner.way_in.db.acquire().await?, user).await?;
-        let sent = self.inner.way_in.codes.request(&Subject::Departure(user), &phone, network, language).await?;
+        self.require_settled(&mut *self.inner.login.db.acquire().await?, user).await?;
+        let sent = self.inner.login.codes.request(&Subject::Departure(user), &phone, network, language).await?;
         Ok((phone, sent))
     }
 
-    /// Deletes an account, for whoever has the code. What says who the person is is gone when this returns. The chat devices
-    /// end at about the same time, and messages follow.
+    /// Deletes an account if the code is right. When this returns, the personal data is deleted. The chat devices are
+    /// removed at about the same time, the chat messages later.
     pub async fn delete(&self, user: UserId, code: &Code, permit: GuessPermit) -> Result<(), DeletionError> {
         let inner = &*self.inner;
         let (phone, subject) = (self.phone(user).await?, Subject::Departure(user));
-        let right = inner.way_in.codes.check(&subject, &phone, code, permit).await?;
+        let right = inner.login.codes.check(&subject, &phone, code, permit).await?;
         let now = inner.clock.now();
-        let mut tx = inner.way_in.db.begin().await?;
-        if inner.way_in.codes.consume_in(&mut tx, right, &subject).await?.is_none() {
-            return Err(CheckError::NotGood.into());
+        let mut tx = inner.login.db.begin().await?;
+        if inner.login.codes.consume_in(&mut tx, right, &subject).await?.is_none() {
+            return Err(CheckError::InvalidCode.into());
         }
         accounts::lock(&mut tx, user).await?;
         self.require_settled(&mut tx, user).await?;
         let person = self.person(&mut tx, user, Some(&phone)).await?;
         let names = store::names(&mut tx, user).await?;
-        let ended = inner.way_in.sessions.end_all_in(&mut tx, user).await?;
-        inner.way_in.accounts.keep_restrictions_in(&mut tx, user, &phone).await?;
+        let ended = inner.login.sessions.end_all_in(&mut tx, user).await?;
+        inner.login.accounts.keep_restrictions_in(&mut tx, user, &phone).await?;
         for table in TABLES.iter().filter(|table| table.fate != Fate::DeletedLater) {
             store::forget(&mut tx, table, &person).await?;
         }
         store::limit_open_reports(&mut tx, &person, now + REPORTS_STAY).await?;
         store::set_deleted(&mut tx, user, now).await?;
         store::insert_departure(&mut tx, user, &names, now, now + SETTLES_AFTER).await?;
-        let told = Message::new(DELETED, format!("user:{user}"), &Deleted { user_id: user })?;
-        outbox::enqueue(&mut tx, &[told]).await?;
+        let message = Message::new(DELETED, format!("user:{user}"), &Deleted { user_id: user })?;
+        outbox::enqueue(&mut tx, &[message]).await?;
         tx.commit().await?;
-        inner.way_in.sessions.forget(&ended);
+        inner.login.sessions.forget(&ended);
         inner.outbox_written.notify_one();
         metrics::counter!("matchday_accounts_deleted_total").increment(1);
-        // At once, whether or not this process has workers, and without making the caller wait for the homeserver. A worker
-        // does it again from the table, in case this process is killed now.
-        let departing = self.clone();
+        // Removes the devices immediately, even if this process runs no workers, and without making the caller wait for
+        // the homeserver. A worker also removes them, in case this process is killed now.
+        let service = self.clone();
         let ending = async move {
-            if let Err(error) = departing.end_devices(&names).await {
-                tracing::warn!(%error, user = user.0, "chat devices of a deleted account did not end at once");
+            if let Err(error) = service.end_devices(&names).await {
+                tracing::warn!(%error, user = user.0, "chat devices of a deleted account were not removed immediately");
             }
         };
         tokio::spawn(telemetry::in_this_request(ending));
         Ok(())
     }
 
-    /// Whoever took an account over must not be able to delete it before its owner has undone the move.
+    /// Refuses while a phone move can be undone: a thief must not be able to delete a stolen account before its owner
+    /// has undone the move.
     async fn require_settled(&self, connection: &mut PgConnection, user: UserId) -> Result<(), DeletionError> {
         match self.inner.phones.undo_until(connection, user).await? {
-            Some(until) => Err(DeletionError::MovedLately { until }),
+            Some(until) => Err(DeletionError::PhoneMovedRecently { until }),
             None => Ok(()),
         }
     }
 
-    /// Ends every chat device of these names, which ends the access tokens. The application service may do so: no admin
-    /// token is needed.
+    /// Removes all chat devices of these usernames, which invalidates their access tokens. The application service is
+    /// allowed to do this without an admin token.
     async fn end_devices(&self, names: &[String]) -> Result<(), MatrixError> {
         let Some(homeserver) = &self.inner.homeserver else { return Ok(()) };
         for name in names {
@@ -262,16 +260,16 @@ impl AccountDeletion {
         Ok(())
     }
 
-    /// Ends the chat devices of deleted accounts that are due. Call it several times a second.
+    /// Removes the chat devices of deleted accounts that are due. Must be called several times a second.
     pub async fn end_due_devices(&self) -> sqlx::Result<()> {
-        let (db, clock) = (&self.inner.way_in.db, &self.inner.clock);
+        let (db, clock) = (&self.inner.login.db, &self.inner.clock);
         loop {
             let now = clock.now();
             let Some(due) = store::take_devices_due(db, now, now + DEVICES_TURN).await? else { return Ok(()) };
             let again_at = match self.end_devices(&due.chat_names).await {
                 Ok(()) => None,
                 Err(error) => {
-                    tracing::warn!(%error, user = due.user_id.0, "chat devices of a deleted account have not ended");
+                    tracing::warn!(%error, user = due.user_id.0, "chat devices of a deleted account could not be removed");
                     Some(clock.now() + pause(due.attempts, DEVICES_TURN, LONGEST_DEVICES_PAUSE))
                 }
             };
@@ -280,11 +278,11 @@ impl AccountDeletion {
     }
 
     async fn phone(&self, user: UserId) -> Result<Phone, DeletionError> {
-        let account: Account = self.inner.way_in.accounts.find(user).await?.ok_or(DeletionError::NoSuchAccount)?;
+        let account: Account = self.inner.login.accounts.find(user).await?.ok_or(DeletionError::NoSuchAccount)?;
         account.phone.ok_or(DeletionError::NoPhone)
     }
 
-    /// By what a person's rows are found, while the names are still theirs.
+    /// Collects the values that identify the user's rows. Must run before the deletion removes the usernames.
     async fn person(
         &self,
         connection: &mut PgConnection,
@@ -307,22 +305,22 @@ impl AccountDeletion {
         names.iter().filter_map(|name| Some(format!("@{name}:{}", server?))).collect()
     }
 
-    /// Finishes the departures that are due; returns how many it finished.
+    /// Finishes the deletions that are due and returns their number.
     pub async fn finish_due(&self) -> sqlx::Result<usize> {
         let (inner, mut finished) = (&*self.inner, 0);
         loop {
             let now = inner.clock.now();
-            let Some(due) = store::take_due(&inner.way_in.db, now, now + TURN).await? else { break };
+            let Some(due) = store::take_due(&inner.login.db, now, now + TURN).await? else { break };
             match self.finish(&due).await {
                 Ok(()) => finished += 1,
                 Err(error) => {
-                    tracing::warn!(%error, user = due.user_id.0, "a deleted account is not erased in chat yet");
+                    tracing::warn!(%error, user = due.user_id.0, "chat data of a deleted account could not be erased");
                     let due_at = inner.clock.now() + pause(due.attempts, SHORTEST_PAUSE, LONGEST_PAUSE);
-                    store::postpone(&inner.way_in.db, &due, &error.to_string(), due_at).await?;
+                    store::postpone(&inner.login.db, &due, &error.to_string(), due_at).await?;
                 }
             }
         }
-        let (unfinished, since) = store::waiting(&inner.way_in.db).await?;
+        let (unfinished, since) = store::waiting(&inner.login.db).await?;
         let age = since.map_or(0.0, |since: OffsetDateTime| (inner.clock.now() - since).as_seconds_f64().max(0.0));
         metrics::gauge!("matchday_departures_unfinished").set(u32::try_from(unfinished).unwrap_or(u32::MAX));
         metrics::gauge!("matchday_departures_oldest_seconds").set(age);
@@ -335,14 +333,14 @@ impl AccountDeletion {
             Some(homeserver) => self.erase(homeserver, due).await,
             None => Ok(()),
         };
-        // Also while the homeserver fails: rows that were being written when the account was deleted must not stay.
+        // Runs even if the homeserver failed, because rows that requests wrote during the deletion must not remain.
         inner.memberships.forget(due.user_id).await?;
-        let mut tx = inner.way_in.db.begin().await?;
+        let mut tx = inner.login.db.begin().await?;
         let matrix_ids = self.matrix_ids(&due.chat_names);
         let subjects = [Subject::Verification(due.user_id), Subject::Departure(due.user_id)];
         let subjects = subjects.iter().map(Subject::key).collect();
         let person = Person { user: due.user_id, phone: None, subjects, matrix_ids };
-        store::take_time(&mut tx).await?;
+        store::raise_statement_timeout(&mut tx).await?;
         for table in TABLES {
             store::forget(&mut tx, table, &person).await?;
         }
@@ -354,8 +352,8 @@ impl AccountDeletion {
         erased
     }
 
-    /// Redacts what the person sent in chat, deletes their uploads, and deactivates their chat accounts. Idempotent. A
-    /// redaction that fails does not keep the accounts alive: it is retried, in the rooms that the departure has noted.
+    /// Redacts the user's chat messages, deletes their uploads and deactivates their chat accounts. Idempotent. A
+    /// failed redaction does not prevent the deactivation: it is retried later, in the rooms stored with the deletion.
     async fn erase(&self, homeserver: &Homeserver, due: &Due) -> Result<(), FinishError> {
         let mut joined = Vec::new();
         for name in &due.chat_names {
@@ -365,7 +363,7 @@ impl AccountDeletion {
                 Err(error) => return Err(error.into()),
             }
         }
-        let rooms = store::add_rooms(&self.inner.way_in.db, due, &joined).await?;
+        let rooms = store::add_rooms(&self.inner.login.db, due, &joined).await?;
         let mut outcome = Ok(());
         for name in &due.chat_names {
             let redacted = redact(homeserver, name, &rooms).await;
@@ -376,25 +374,25 @@ impl AccountDeletion {
     }
 }
 
-/// Redacts everything that a user sent in these rooms, and deletes what they uploaded.
+/// Redacts all messages of a user in these rooms and deletes the user's uploads.
 async fn redact(homeserver: &Homeserver, name: &str, rooms: &[String]) -> Result<(), FinishError> {
     let parse = |room: &String| OwnedRoomId::try_from(room.as_str()).map_err(|_| FinishError::NotARoom(room.clone()));
     let rooms = rooms.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     if !rooms.is_empty() {
         let redaction = match homeserver.redact_all(name, &rooms).await {
-            // Without an admin token, messages are hidden from users who join later, and no more can be done.
+            // Without an admin token, messages cannot be redacted. They are only hidden from users who join later.
             Err(MatrixError::NoAdmin | MatrixError::NoSuchUser(_)) => return Ok(()),
             outcome => outcome?,
         };
-        let mut looks = tokio::time::interval(REDACTION_LOOK);
-        let mut left = REDACTION_LOOKS;
+        let mut polls = tokio::time::interval(REDACTION_POLL_INTERVAL);
+        let mut left = REDACTION_POLLS;
         loop {
             match homeserver.redaction(&redaction).await? {
                 Redaction::Done => break,
                 Redaction::Failed(reason) => return Err(FinishError::NotRedacted(reason)),
                 Redaction::Running => left = left.checked_sub(1).ok_or(FinishError::StillRedacting)?,
             }
-            looks.tick().await;
+            polls.tick().await;
         }
     }
     loop {
@@ -406,7 +404,7 @@ async fn redact(homeserver: &Homeserver, name: &str, rooms: &[String]) -> Result
     }
 }
 
-/// How long to wait after so many attempts.
+/// Pause after this number of attempts: doubles from `shortest` up to `longest`.
 fn pause(attempts: i32, shortest: Duration, longest: Duration) -> Duration {
     let doublings = attempts.clamp(1, 12).unsigned_abs() - 1;
     longest.min(shortest * 2_u32.pow(doublings))

@@ -1,4 +1,4 @@
-//! The SQL of leaving. What is done to other features' tables is named in [`super::rules`].
+//! SQL queries for account deletion. [`super::rules`] contains the statements for tables of other features.
 
 use sqlx::{AssertSqlSafe, PgConnection, PgExecutor};
 use time::OffsetDateTime;
@@ -6,7 +6,7 @@ use web::ids::UserId;
 
 use super::rules::Table;
 
-/// By what a person's rows are found.
+/// Values that identify a user's rows.
 #[derive(Clone, Debug)]
 pub(super) struct Person {
     pub(super) user: UserId,
@@ -15,9 +15,9 @@ pub(super) struct Person {
     pub(super) matrix_ids: Vec<String>,
 }
 
-/// A table's rows about a person, as JSON text.
+/// Returns the user's rows of a table as JSON text.
 pub(super) async fn export(connection: &mut PgConnection, table: &Table, person: &Person) -> sqlx::Result<String> {
-    // Made of constants only.
+    // Safe: the statement is built from constants only.
     sqlx::query_scalar(AssertSqlSafe(table.export()))
         .bind(person.user)
         .bind(person.phone.as_deref())
@@ -28,10 +28,10 @@ pub(super) async fn export(connection: &mut PgConnection, table: &Table, person:
         .await
 }
 
-/// Does to a table's rows about a person what their fate is.
+/// Runs the deletion statement of a table, if it has one.
 pub(super) async fn forget(connection: &mut PgConnection, table: &Table, person: &Person) -> sqlx::Result<()> {
     let Some(statement) = table.forget() else { return Ok(()) };
-    // Made of constants only.
+    // Safe: the statement is built from constants only.
     sqlx::query(AssertSqlSafe(statement))
         .bind(person.user)
         .bind(person.phone.as_deref())
@@ -42,13 +42,13 @@ pub(super) async fn forget(connection: &mut PgConnection, table: &Table, person:
     Ok(())
 }
 
-/// Lets the statements of a transaction take as long as they need: nobody waits for them.
-pub(super) async fn take_time(connection: &mut PgConnection) -> sqlx::Result<()> {
+/// Raises the statement timeout of a transaction, because no request waits for it.
+pub(super) async fn raise_statement_timeout(connection: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query("set local statement_timeout = '60s'").execute(connection).await?;
     Ok(())
 }
 
-/// All the usernames that a user has had.
+/// Returns all usernames that the user has had.
 pub(super) async fn names(connection: &mut PgConnection, user: UserId) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar!("select username from username_claims where user_id = $1 order by claimed_at, username", user.0)
         .fetch_all(connection)
@@ -84,7 +84,7 @@ pub(super) async fn insert_departure(
     Ok(())
 }
 
-/// Sets when open reports about a person are erased at the latest.
+/// Sets the time by which open reports about a user are erased at the latest.
 pub(super) async fn limit_open_reports(
     connection: &mut PgConnection,
     person: &Person,
@@ -100,7 +100,7 @@ pub(super) async fn limit_open_reports(
     Ok(())
 }
 
-/// A departure whose chat devices are to be ended.
+/// A deletion whose chat devices must be removed.
 #[derive(Clone, Debug)]
 pub(super) struct DevicesDue {
     pub(super) id: i64,
@@ -109,7 +109,7 @@ pub(super) struct DevicesDue {
     pub(super) attempts: i32,
 }
 
-/// Takes the next departure whose devices are due, and hides it from other workers until `until`.
+/// Takes the next deletion whose devices are due and hides it from other workers until `until`.
 pub(super) async fn take_devices_due(
     executor: impl PgExecutor<'_>,
     now: OffsetDateTime,
@@ -128,7 +128,7 @@ pub(super) async fn take_devices_due(
     .await
 }
 
-/// Sets when the devices of a departure are due again; `None` if they have ended.
+/// Sets when the devices of a deletion are due again; `None` if they were removed.
 pub(super) async fn set_devices_due(
     executor: impl PgExecutor<'_>,
     id: i64,
@@ -138,7 +138,7 @@ pub(super) async fn set_devices_due(
     Ok(())
 }
 
-/// Adds rooms to those whose messages are to be redacted; returns all of them.
+/// Adds rooms in which messages must be redacted, and returns all rooms of the deletion.
 pub(super) async fn add_rooms(executor: impl PgExecutor<'_>, due: &Due, rooms: &[String]) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar!(
         "update departures set chat_rooms = array(select distinct unnest(chat_rooms || $2::text[]))
@@ -150,7 +150,7 @@ pub(super) async fn add_rooms(executor: impl PgExecutor<'_>, due: &Due, rooms: &
     .await
 }
 
-/// A departure that is to be finished.
+/// A deletion that a worker must finish.
 #[derive(Clone, Debug)]
 pub(super) struct Due {
     pub(super) id: i64,
@@ -159,7 +159,7 @@ pub(super) struct Due {
     pub(super) attempts: i32,
 }
 
-/// Takes the next departure that is due, and keeps others from it for a while.
+/// Takes the next due deletion and hides it from other workers until `until`.
 pub(super) async fn take_due(
     executor: impl PgExecutor<'_>,
     now: OffsetDateTime,
@@ -189,13 +189,13 @@ pub(super) async fn postpone(
     Ok(())
 }
 
-/// Takes a departure that is finished off the queue.
+/// Removes a finished deletion from the queue.
 pub(super) async fn remove(connection: &mut PgConnection, due: &Due) -> sqlx::Result<()> {
     sqlx::query!("delete from departures where id = $1", due.id).execute(connection).await?;
     Ok(())
 }
 
-/// How many departures are not finished, and since when the oldest of them waits.
+/// Returns the number of unfinished deletions and the time at which the oldest was requested.
 pub(super) async fn waiting(executor: impl PgExecutor<'_>) -> sqlx::Result<(i64, Option<OffsetDateTime>)> {
     let row = sqlx::query!(r#"select count(*) as "count!", min(requested_at) as since from departures"#)
         .fetch_one(executor)

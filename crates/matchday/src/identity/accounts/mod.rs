@@ -1,5 +1,4 @@
-//! Accounts: who a person is to the service. One is made by the first login with a phone; a username that the service
-//! made up can be replaced once.
+//! User accounts. The first login with a phone creates one. A username that the service generated can be replaced once.
 
 pub mod hooks;
 mod responses;
@@ -14,6 +13,6 @@ mod tests;
 pub(crate) use self::responses::UserItem;
 pub use self::rules::{Email, PersonName};
 pub(crate) use self::store::{
-    Behind, Noted, behind, claim_phone, clear_phone, find, lock, note_restriction, phone_owner, release_phone,
-    set_phone, usernames,
+    Noted, UsernameOwners, claim_phone, clear_phone, find, lock, note_restriction, phone_owner, release_phone,
+    set_phone, username_owners, usernames,
 };

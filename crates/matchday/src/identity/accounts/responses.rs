@@ -1,4 +1,4 @@
-//! Accounts in responses.
+//! Accounts in API responses.
 
 use iso_day::option as day;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use web::{ApiError, ids::UserId};
 
 use super::service::{Account, ChangeError};
 
-/// An account, as its owner sees it.
+/// An account as shown to its owner.
 #[derive(Serialize, ToSchema)]
 #[schema(as = User)]
 pub(crate) struct UserItem {
@@ -27,7 +27,7 @@ pub(crate) struct UserItem {
     #[serde(with = "day")]
     #[schema(required, value_type = Option<String>, format = Date, example = "1990-02-28")]
     date_of_birth: Option<Date>,
-    /// Whether the username was made up by the service. Then it can be replaced, once.
+    /// Whether the service generated the username. A generated username can be replaced once.
     username_is_generated: bool,
 }
 
@@ -53,7 +53,7 @@ impl From<ChangeError> for ApiError {
         match error {
             ChangeError::NoSuchAccount => Self::unauthenticated(),
             ChangeError::UsernameTaken => Self::invalid_field("username", "is taken"),
-            ChangeError::UsernameChosen => Self::invalid_field("username", "was chosen already and stays"),
+            ChangeError::UsernameChosen => Self::invalid_field("username", "is already chosen and cannot be changed"),
             ChangeError::TooYoung { minimum_age: 0 } => {
                 Self::invalid_field("date_of_birth", "must be a date in the past")
             }

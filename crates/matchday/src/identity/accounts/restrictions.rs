@@ -1,12 +1,12 @@
 //! Restrictions that follow a phone number.
 //!
-//! A restricted user could delete the account, or move it to another phone, and register again with the old number. So when
-//! a restricted account releases a number, a keyed hash of the number is kept with the ban and the mute, for as long as
-//! they last. An account that takes the number is restricted in the same way.
+//! A restricted user could delete the account, or move it to another phone, and register again with the old number.
+//! When a restricted account releases a number, the service therefore keeps a keyed hash of the number with the ban and
+//! the mute, for as long as they last. An account that takes the number gets the same restrictions.
 //!
-//! There are only some ten billion numbers, so a plain hash would not hide them. The hash is an HMAC under keys that are
-//! derived from the keys of the codes, which are not in the database. New hashes use the first key; all keys are tried when
-//! a number is looked up, so keys can be rotated. A hash whose key was removed from the settings matches nothing any more.
+//! There are only about ten billion numbers, so a plain hash would not hide them. The hash is an HMAC with keys derived
+//! from `codes.keys`, which are not in the database. New hashes use the first key. Lookups try all keys, so keys can be
+//! rotated. A hash whose key was removed from the settings no longer matches any number.
 
 use std::sync::Arc;
 
@@ -24,26 +24,24 @@ use web::ids::UserId;
 use super::{service::Account, store};
 use crate::identity::phone::Phone;
 
-/// The subject on which every process is told that somebody may do less than before, or more again.
+/// Subject that informs every process of a changed restriction.
 pub const CHANGED: &str = "fact.user.restricted";
-/// The subject on which users are told who may do less than before, or more again.
+/// Subject that informs the chat workers of a changed restriction.
 pub const RESTRICTED: &str = "work.chat.restricted";
 
-/// What an operator does to a user.
+/// Change to a user's restrictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restriction {
-    /// Keeps them out of the service.
+    /// Bars the user from the service.
     Ban,
-    /// Lets them in again.
     Unban,
-    /// Keeps them from speaking in chat.
+    /// Bars the user from sending chat messages.
     Mute,
-    /// Lets them speak again.
     Unmute,
 }
 
 impl Restriction {
-    /// As it is stored.
+    /// Value of the `action` column and field.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ban => "ban",
@@ -53,8 +51,8 @@ impl Restriction {
         }
     }
 
-    /// As it is recorded.
-    pub(crate) fn deed(self) -> &'static str {
+    /// Action name in the audit log.
+    pub(crate) fn action(self) -> &'static str {
         match self {
             Self::Ban => "user.ban",
             Self::Unban => "user.unban",
@@ -64,14 +62,12 @@ impl Restriction {
     }
 }
 
-/// Somebody may do less than before, or more again.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Restricted {
-    /// Who.
     pub user_id: UserId,
 }
 
-/// A ban or a mute: since when, and until when if it has an end.
+/// Start of a ban or mute, and its end if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Term {
     pub(crate) since: OffsetDateTime,
@@ -102,22 +98,22 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Of two bans, or two mutes, the one that ends later.
+    /// Combines two sets of terms. If both have a ban, or both have a mute, the later end applies.
     pub(crate) fn longer(self, other: Self) -> Self {
         Self { ban: Term::longer(self.ban, other.ban), mute: Term::longer(self.mute, other.mute) }
     }
 
-    /// Without what is over at this time.
+    /// Drops terms that have ended at this time.
     pub(crate) fn at(self, now: OffsetDateTime) -> Self {
         let lasts = |term: &Term| term.until.is_none_or(|until| until > now);
         Self { ban: self.ban.filter(lasts), mute: self.mute.filter(lasts) }
     }
 }
 
-/// Separates these keys from all other uses of the codes' keys.
+/// Domain separator: keeps these keys distinct from all other uses of the code keys.
 const PURPOSE: &[u8] = b"matchday restricted phone 1";
 
-/// Recorded as the operator of restrictions that the service applies or lifts by itself.
+/// Recorded as the operator of restrictions that the service applies or lifts automatically.
 pub(crate) const SERVICE: &str = "matchday";
 
 /// A keyed hash of a phone number.
@@ -127,24 +123,21 @@ pub(crate) struct PhoneMac {
     pub(crate) mac: [u8; 32],
 }
 
-/// The restrictions of phone numbers.
+/// Keyed hashes of restricted phone numbers.
 #[derive(Clone)]
 pub struct RestrictedPhones {
     keys: Arc<[(i16, Hmac<Sha256>)]>,
 }
 
-/// Why restrictions could not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum RestrictError {
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// A message could not be written.
+    /// An outbox message could not be serialised.
     #[error(transparent)]
     Message(#[from] serde_json::Error),
 }
 
-/// The fact that a restriction changed.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct RestrictionFact {
     pub(crate) user_id: UserId,
@@ -152,7 +145,7 @@ pub(crate) struct RestrictionFact {
 }
 
 impl RestrictedPhones {
-    /// With the keys of the codes, the current one first.
+    /// Derives the hashing keys from the code keys, the current one first.
     pub fn new(keys: &[CodeKey]) -> Self {
         let derive = |key: &CodeKey| {
             let mut derived: Hmac<Sha256> = Hmac::new_from_slice(&hex::decode(key.expose()).ok()?).ok()?;
@@ -163,12 +156,11 @@ impl RestrictedPhones {
         Self { keys: keys.iter().filter_map(derive).collect() }
     }
 
-    /// The versions of the keys.
     pub(crate) fn key_versions(&self) -> Vec<i16> {
         self.keys.iter().map(|(version, _)| *version).collect()
     }
 
-    /// The number's hash under each key, the current one first.
+    /// Hashes the number with each key, the current one first.
     pub(crate) fn macs(&self, phone: &Phone) -> Vec<PhoneMac> {
         let mac = |(key_version, key): &(i16, Hmac<Sha256>)| {
             let mut mac = key.clone();
@@ -178,7 +170,7 @@ impl RestrictedPhones {
         self.keys.iter().map(mac).collect()
     }
 
-    /// Makes the restrictions of an account follow a phone that it releases.
+    /// Stores the restrictions of an account for a phone that the account releases.
     pub(crate) async fn keep_in(
         &self,
         connection: &mut PgConnection,
@@ -189,14 +181,15 @@ impl RestrictedPhones {
         if terms == Terms::default() {
             return Ok(());
         }
-        // Without a key nobody can log in, so nobody could register again.
+        // Without a key, users cannot log in and therefore cannot register again.
         let macs = self.macs(released);
         let Some((current, old)) = macs.split_first() else { return Ok(()) };
         store::forget_phone(connection, old).await?;
         store::keep_phone(connection, account.id, *current, terms).await
     }
 
-    /// Restricts an account like the phone that it takes. Of two bans, or two mutes, the one that ends later counts.
+    /// Applies the restrictions of a phone to the account that takes it. Of two bans, or two mutes, the later end
+    /// applies.
     pub(crate) async fn apply_in(
         &self,
         connection: &mut PgConnection,
@@ -232,8 +225,7 @@ impl RestrictedPhones {
         Ok(())
     }
 
-    /// Brings what follows the phones of an account in line with the account's restrictions: those that it has released,
-    /// and the one that it has.
+    /// Updates the stored restrictions of the account's current and released phones to match the account.
     pub(crate) async fn update_in(&self, connection: &mut PgConnection, account: &Account) -> sqlx::Result<()> {
         let macs = account.phone.as_ref().map(|phone| self.macs(phone)).unwrap_or_default();
         store::update_phones(connection, account.id, &macs, account.terms()).await
@@ -263,13 +255,13 @@ mod tests {
         (term(), term()).prop_map(|(ban, mute)| Terms { ban, mute })
     }
 
-    /// Whether a term restricts at this time.
+    /// Whether a term is in effect at this time.
     fn holds(term: Option<Term>, at: OffsetDateTime) -> bool {
         term.is_some_and(|term| term.until.is_none_or(|until| until > at))
     }
 
     proptest! {
-        /// At no time is somebody free whom either of the two restricts, nor restricted whom neither does.
+        /// The combination restricts a user exactly when at least one of the two does.
         #[test]
         fn longer_terms_restrict_whenever_one_does(one in terms(), other in terms(), at in -150_i64..150) {
             let (both, at) = (one.longer(other), moment(at));
@@ -297,6 +289,6 @@ mod tests {
         assert_ne!(rotated[0].mac, rotated[1].mac);
         let mut plain = Hmac::<Sha256>::new_from_slice(&[0xab; 32]).expect("a key");
         plain.update(one.as_str().as_bytes());
-        assert_ne!(before.macs(&one)[0].mac[..], plain.finalize().into_bytes()[..], "the key is a derived one");
+        assert_ne!(before.macs(&one)[0].mac[..], plain.finalize().into_bytes()[..], "the hash uses a derived key");
     }
 }

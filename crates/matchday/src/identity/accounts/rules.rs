@@ -1,15 +1,15 @@
-//! What a name, an address and a date of birth look like; no I/O.
+//! Validation of names, e-mail addresses and dates of birth. No I/O.
 
 use serde_json::Value;
 use time::{Date, Month};
 use web::fields::FromJson;
 
-/// A person's name: 1 to 100 characters, none of them a control character.
+/// Name of 1 to 100 characters without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PersonName(pub(super) String);
 
 impl FromJson for PersonName {
-    const EXPECTED: &'static str = "must be a text of 1 to 100 characters";
+    const EXPECTED: &'static str = "must be a string of 1 to 100 characters";
 
     fn from_json(value: &Value) -> Option<Self> {
         let name = value.as_str()?.trim();
@@ -18,7 +18,7 @@ impl FromJson for PersonName {
     }
 }
 
-/// An e-mail address by its syntax, as browsers check it in forms, with a domain of at least two parts.
+/// Syntactically valid e-mail address, as browsers validate it in forms, whose domain has at least two labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Email(pub(super) String);
 
@@ -48,13 +48,13 @@ fn is_email(text: &str) -> bool {
         && domain.split('.').all(label)
 }
 
-/// Whether a person born on that day is at least so many years old today. Who was born on 29 February has their birthday
-/// on 1 March in other years.
+/// Whether a user born on this date has reached the minimum age. In common years, a birthday on 29 February counts as 1
+/// March.
 pub(super) fn is_old_enough(born: Date, minimum_age: u16, today: Date) -> bool {
     let year = born.year() + i32::from(minimum_age);
     let birthday = Date::from_calendar_date(year, born.month(), born.day())
         .or_else(|_| Date::from_calendar_date(year, Month::March, 1));
-    // Nobody alive was born before that; a date like that is a slip of the finger.
+    // Treat a year before 1900 as a typing error.
     born.year() >= 1900 && birthday.is_ok_and(|birthday| birthday <= today)
 }
 
@@ -127,14 +127,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_address_has_one_meaning(text in "[ -~]{0,40}") {
+        fn valid_address_has_one_at_sign_and_no_spaces(text in "[ -~]{0,40}") {
             if Email::from_json(&json!(text)).is_some() {
                 prop_assert!(!text.contains(' ') && text.matches('@').count() == 1);
             }
         }
 
         #[test]
-        fn who_is_old_enough_stays_so(born in 0..45_000_i64, days in 0..5_000_i64, age in 0_u16..=150) {
+        fn minimum_age_once_reached_stays_reached(born in 0..45_000_i64, days in 0..5_000_i64, age in 0_u16..=150) {
             let (born, today) = (date!(1900-01-01) + time::Duration::days(born), date!(2026-11-20));
             if is_old_enough(born, age, today) {
                 prop_assert!(is_old_enough(born, age, today + time::Duration::days(days)));

@@ -1,4 +1,4 @@
-//! Making accounts and changing them.
+//! Creates and changes accounts.
 
 use std::sync::Arc;
 
@@ -25,14 +25,13 @@ use crate::identity::{
     usernames::{Username, service::Usernames},
 };
 
-/// The subject on which a replaced username is told: the chat account moves along.
+/// Subject for replaced usernames; the user moves to a new chat account.
 pub const RENAMED: &str = "work.chat.renamed";
-/// The subject on which a changed name is told: chat shows it too.
+/// Subject for changed names, which chat displays.
 pub const NAME_CHANGED: &str = "work.chat.name_changed";
-/// The subject on which a new account is told.
+/// Subject for new accounts.
 pub const REGISTERED: &str = "fact.user.registered";
 
-/// The accounts of everybody.
 #[derive(Clone)]
 pub struct Accounts {
     db: PgPool,
@@ -44,137 +43,109 @@ pub struct Accounts {
     outbox_written: Arc<Notify>,
 }
 
-/// An account.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// Whose.
     pub id: UserId,
-    /// When it was made.
     pub created_at: OffsetDateTime,
-    /// What others know it by.
     pub username: Username,
-    /// Whether the service made the username up; then it can be replaced.
+    /// Whether the service generated the username. A generated username can be replaced once.
     pub username_is_generated: bool,
-    /// What it logs in with.
+    /// Phone that the user logs in with.
     pub phone: Option<Phone>,
-    /// The person's name.
     pub name: Option<String>,
-    /// The person's e-mail address.
     pub email: Option<String>,
-    /// When the person was born.
     pub date_of_birth: Option<Date>,
-    /// Whether the homeserver's account of that username was made by us.
+    /// Whether this service created the homeserver account of the current username.
     pub has_chat_account: bool,
-    /// Since when they may not use the service.
+    /// Start of the ban from the service.
     pub banned_at: Option<OffsetDateTime>,
-    /// When the ban ends, if it has an end.
+    /// End of the ban, if it has one.
     pub banned_until: Option<OffsetDateTime>,
-    /// Since when they may not speak in chat.
+    /// Start of the mute in chat.
     pub muted_at: Option<OffsetDateTime>,
-    /// When the mute ends, if it has an end.
+    /// End of the mute, if it has one.
     pub muted_until: Option<OffsetDateTime>,
 }
 
 impl Account {
-    /// Whether they may say nothing in chat, for whatever reason.
+    /// Whether the user may not send chat messages, because of a ban or a mute.
     pub fn is_silenced(&self) -> bool {
         self.banned_at.is_some() || self.muted_at.is_some()
     }
 
-    /// The account's ban and mute.
     pub(crate) fn terms(&self) -> Terms {
         let term = |since: Option<OffsetDateTime>, until| since.map(|since| Term { since, until });
         Terms { ban: term(self.banned_at, self.banned_until), mute: term(self.muted_at, self.muted_until) }
     }
 }
 
-/// What a person wants changed.
+/// Profile fields to change.
 #[derive(Clone, Debug)]
 pub struct ProfileChange {
-    /// The name.
     pub name: Change<PersonName>,
-    /// The e-mail address.
     pub email: Change<Email>,
-    /// The date of birth.
     pub date_of_birth: Change<Date>,
-    /// Another username than the one that was made up.
+    /// Replacement for a generated username.
     pub username: Option<Username>,
 }
 
-/// A username was replaced.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Renamed {
-    /// Whose.
     pub user_id: UserId,
-    /// The one before.
     pub from: Username,
-    /// The one now.
     pub to: Username,
 }
 
-/// A name changed.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct NameChanged {
-    /// Whose.
     pub user_id: UserId,
 }
 
-/// Somebody has an account now. Never with the phone: facts are read by many.
+/// Payload of [`REGISTERED`]. It never contains the phone, because many consumers read facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
-    /// Who.
     pub user_id: UserId,
-    /// What others know them by.
     pub username: Username,
-    /// Since when.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
 }
 
-/// Why no account was made.
 #[derive(Debug, thiserror::Error)]
-pub enum MakeError {
-    /// Somebody has or had it, or it is reserved.
+pub enum CreateError {
+    /// The username is reserved, or is or was in use.
     #[error("the username is taken")]
     UsernameTaken,
-    /// The phone came to an account, or went from one, just now: look again.
-    #[error("the phone changed hands meanwhile")]
+    /// A concurrent transaction gave the phone to an account or took it from one. The caller must retry.
+    #[error("the phone moved to or from an account concurrently")]
     PhoneMoved,
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// A message could not be written.
+    /// An outbox message could not be serialised.
     #[error(transparent)]
     Message(#[from] serde_json::Error),
 }
 
-/// Why an account was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// There is no such account.
     #[error("the account does not exist")]
     NoSuchAccount,
-    /// Somebody has or had it, or it is reserved.
+    /// The username is reserved, or is or was in use.
     #[error("the username is taken")]
     UsernameTaken,
-    /// It was chosen, at registration or since.
-    #[error("the username was chosen already")]
+    /// The user chose the current username, at registration or later.
+    #[error("the username has already been chosen")]
     UsernameChosen,
-    /// Not a past date, or too young.
-    #[error("the person is not {minimum_age} years old")]
-    TooYoung {
-        /// In years.
-        minimum_age: u16,
-    },
-    /// The database failed.
+    /// The date of birth is not in the past, or the user is too young.
+    #[error("the user is younger than {minimum_age} years")]
+    TooYoung { minimum_age: u16 },
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// A message could not be written.
+    /// An outbox message could not be serialised.
     #[error(transparent)]
     Message(#[from] serde_json::Error),
 }
 
-impl From<RestrictError> for MakeError {
+impl From<RestrictError> for CreateError {
     fn from(error: RestrictError) -> Self {
         match error {
             RestrictError::Database(error) => Self::Database(error),
@@ -184,7 +155,6 @@ impl From<RestrictError> for MakeError {
 }
 
 impl Accounts {
-    /// Accounts in this database.
     pub fn new(
         core: &Core,
         settings: &Settings,
@@ -196,29 +166,28 @@ impl Accounts {
         Self { db, usernames, welcome, minimum_age: settings.minimum_age, restricted_phones, clock, outbox_written }
     }
 
-    /// The account.
     pub async fn find(&self, user: UserId) -> sqlx::Result<Option<Account>> {
         store::find(&self.db, user, self.clock.now()).await
     }
 
-    /// The account with this username.
+    /// Finds the account that has this username now.
     pub async fn named(&self, username: &str) -> sqlx::Result<Option<Account>> {
         let mut connection = self.db.acquire().await?;
-        let owner = store::behind(&mut connection, &[username]).await?.users.into_values().next();
+        let owner = store::username_owners(&mut connection, &[username]).await?.users.into_values().next();
         match owner {
             Some(owner) => store::find(&mut *connection, owner, self.clock.now()).await,
             None => Ok(None),
         }
     }
 
-    /// The account that a phone logs in to, made if there is none; and whether it was made. In the caller's
-    /// transaction, which must be given up on any error.
+    /// Finds the account of a phone, or creates it. Returns whether it was created. Runs in the caller's transaction,
+    /// which must be rolled back on any error.
     pub async fn find_or_make_in(
         &self,
         connection: &mut PgConnection,
         phone: &Phone,
         username: Option<&Username>,
-    ) -> Result<(Account, bool), MakeError> {
+    ) -> Result<(Account, bool), CreateError> {
         let Some(owner) = store::phone_owner(connection, phone).await? else {
             let mut account = self.make_in(connection, Some(phone), username).await?;
             let (user_id, username, created_at) = (account.id, account.username.clone(), account.created_at);
@@ -231,10 +200,10 @@ impl Accounts {
         store::lock(connection, owner).await?;
         // The owner may have moved to another phone before the lock.
         if store::phone_owner(connection, phone).await? != Some(owner) {
-            return Err(MakeError::PhoneMoved);
+            return Err(CreateError::PhoneMoved);
         }
         let account = store::find(connection, owner, self.clock.now()).await?;
-        account.map(|account| (account, false)).ok_or(MakeError::Database(sqlx::Error::RowNotFound))
+        account.map(|account| (account, false)).ok_or(CreateError::Database(sqlx::Error::RowNotFound))
     }
 
     async fn make_in(
@@ -242,15 +211,15 @@ impl Accounts {
         connection: &mut PgConnection,
         phone: Option<&Phone>,
         username: Option<&Username>,
-    ) -> Result<Account, MakeError> {
+    ) -> Result<Account, CreateError> {
         let now = self.clock.now();
         let id = match phone {
-            Some(phone) => store::claim_phone_for_new(connection, phone, now).await?.ok_or(MakeError::PhoneMoved)?,
+            Some(phone) => store::claim_phone_for_new(connection, phone, now).await?.ok_or(CreateError::PhoneMoved)?,
             None => store::next_id(connection).await?,
         };
         let chosen = match username {
             Some(wanted) if !self.usernames.claim_in(connection, wanted, id).await? => {
-                return Err(MakeError::UsernameTaken);
+                return Err(CreateError::UsernameTaken);
             }
             Some(wanted) => wanted.clone(),
             None => self.usernames.claim_invented_in(connection, id).await?,
@@ -275,18 +244,20 @@ impl Accounts {
         Ok(account)
     }
 
-    /// Whether the homeserver has an account of that name that is not ours, see [`Usernames::is_foreign`].
+    /// Whether the homeserver has an account of this name that this service did not create, see
+    /// [`Usernames::is_foreign`].
     pub async fn is_foreign_name(&self, username: &Username) -> bool {
         self.usernames.is_foreign(username).await
     }
 
-    /// Lets a user replace their username once more, because the homeserver's account of that name is not ours.
+    /// Lets a user replace their username once more, because this service did not create the homeserver account of that
+    /// name.
     pub async fn allow_another_username(&self, user: UserId, username: &Username) -> sqlx::Result<()> {
         store::allow_another_username(&self.db, user, username).await
     }
 
-    /// Makes the restrictions of an account follow a phone that the account releases, in the caller's transaction. Whoever
-    /// takes a phone from an account must call this, or [`Self::carry_restrictions_in`].
+    /// Stores the restrictions of an account with a phone that the account releases, in the caller's transaction. Any
+    /// code that takes a phone from an account must call this or [`Self::carry_restrictions_in`].
     pub async fn keep_restrictions_in(
         &self,
         connection: &mut PgConnection,
@@ -297,7 +268,8 @@ impl Accounts {
         self.restricted_phones.keep_in(connection, &account, released).await
     }
 
-    /// The same for an account that moves to another phone, whose restrictions then apply to the account.
+    /// Like [`Self::keep_restrictions_in`], for an account that moves to another phone. The restrictions of the new
+    /// phone then apply to the account.
     pub async fn carry_restrictions_in(
         &self,
         connection: &mut PgConnection,
@@ -311,26 +283,26 @@ impl Accounts {
         self.restricted_phones.apply_in(connection, &mut account, taken, now).await
     }
 
-    /// Takes note that the homeserver's account of that username is this account's.
+    /// Records that this service created the homeserver account of this username.
     pub async fn note_chat_account(&self, user: UserId, username: &Username) -> sqlx::Result<()> {
         store::note_chat_account(&self.db, user, username).await
     }
 
-    /// The transaction in which an account was made is committed: what was written of it can be published.
-    pub fn note_made(&self) {
+    /// Call after the transaction that created an account is committed: counts the account and wakes the outbox relay.
+    pub fn note_created(&self) {
         metrics::counter!("matchday_accounts_made_total").increment(1);
         self.outbox_written.notify_one();
     }
 
-    /// Makes an account that nobody can log in to, for development and tests. Nobody registered, so nobody is told.
-    pub async fn make_without_phone(&self) -> Result<UserId, MakeError> {
+    /// Creates an account without a phone, for development and tests. Publishes no registration.
+    pub async fn make_without_phone(&self) -> Result<UserId, CreateError> {
         let mut tx = self.db.begin().await?;
         let account = self.make_in(&mut tx, None, None).await?;
         tx.commit().await?;
         Ok(account.id)
     }
 
-    /// Changes what the person wants changed; returns the account as it is then, and whether its username is a new one.
+    /// Changes a profile. Returns the changed account, and whether a new username was set.
     pub async fn change(&self, user: UserId, change: ProfileChange) -> Result<(Account, bool), ChangeError> {
         let now = self.clock.now();
         if let Change::Set(born) = change.date_of_birth
@@ -339,7 +311,7 @@ impl Accounts {
             return Err(ChangeError::TooYoung { minimum_age: self.minimum_age });
         }
         let before = self.find(user).await?.ok_or(ChangeError::NoSuchAccount)?;
-        // A form that is sent back as it was changes nothing.
+        // A form submitted with the current username changes nothing.
         let wanted = change.username.filter(|wanted| *wanted != before.username);
         if let Some(username) = &wanted
             && before.username_is_generated
@@ -348,8 +320,8 @@ impl Accounts {
             return Err(ChangeError::UsernameTaken);
         }
         let mut tx = self.db.begin().await?;
-        // A name that somebody else claims meanwhile is waited for before this account is locked, as in a login: two
-        // transactions that wait for each other's claims could otherwise hold each other up.
+        // Claim the name before locking the account, in the same order as a login. A claim waits for concurrent claims
+        // of the same name, so the opposite order could deadlock.
         if let Some(username) = &wanted
             && !self.usernames.claim_in(&mut tx, username, user).await?
         {

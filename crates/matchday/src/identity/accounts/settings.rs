@@ -1,22 +1,20 @@
-//! Settings of accounts.
-
 use platform::{section, settings::Conditions};
 use url::Url;
 
 section! {
-    /// Accounts.
+    /// User accounts and their usernames.
     accounts: Settings {
-        /// The page of your app that undoes moving an account to another phone. The text to the old phone then has a link
-        /// to it, with the undo code behind `#`. Empty: the text has the code alone.
+        /// Page of your app that undoes a phone move. If set, the text message to the old phone links to it, with the
+        /// undo code after `#`. If empty, the text message contains only the code.
         undo_url: Option<Url> = "",
-        /// How many years old a user must be, by the date of birth they give. 0: any age.
+        /// Minimum age in years, according to the date of birth that a user enters. 0 allows any age.
         minimum_age: u16 = "13",
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
+    /// Conditions that the settings must meet, each with the message to report if it does not hold.
     pub fn conditions(&self) -> Conditions {
-        vec![(self.minimum_age <= 150, "accounts.minimum_age is above 150: no user could be that old".to_owned())]
+        vec![(self.minimum_age <= 150, "accounts.minimum_age must be at most 150".to_owned())]
     }
 }

@@ -1,4 +1,4 @@
-//! The SQL of accounts.
+//! SQL queries for user accounts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,8 @@ use super::{
 };
 use crate::identity::{phone::Phone, usernames::Username};
 
-/// Makes changes of one user's rows take turns, until the transaction ends. Returns whether there is such a user.
+/// Locks the user's row until the transaction ends, which serialises changes to one user. Returns whether the user
+/// exists.
 pub(crate) async fn lock(connection: &mut PgConnection, user: UserId) -> sqlx::Result<bool> {
     let found = sqlx::query_scalar!("select user_id from users where user_id = $1 for no key update", user.0)
         .fetch_optional(connection)
@@ -20,7 +21,7 @@ pub(crate) async fn lock(connection: &mut PgConnection, user: UserId) -> sqlx::R
     Ok(found.is_some())
 }
 
-/// An id for a user who is about to be made.
+/// Reserves an id for a user that is about to be created.
 pub(super) async fn next_id(connection: &mut PgConnection) -> sqlx::Result<UserId> {
     sqlx::query_scalar!(r#"select nextval(pg_get_serial_sequence('users', 'user_id')) as "id!""#)
         .fetch_one(connection)
@@ -44,7 +45,7 @@ pub(super) async fn insert(connection: &mut PgConnection, account: &Account) -> 
     Ok(())
 }
 
-/// The account as it is at `now`: a ban or mute whose time is over is none, whether or not a worker has lifted it yet.
+/// Returns the account at `now`. Expired bans and mutes are left out, even if no worker has lifted them yet.
 pub(crate) async fn find(
     executor: impl PgExecutor<'_>,
     user: UserId,
@@ -66,16 +67,16 @@ pub(crate) async fn find(
     .await
 }
 
-/// Who is behind some usernames.
-pub(crate) struct Behind {
-    /// Whose they are now. A name that somebody once had is nobody's.
+/// Owners of a set of usernames.
+pub(crate) struct UsernameOwners {
+    /// Current owners. A username that its owner has replaced has none.
     pub(crate) users: HashMap<String, UserId>,
-    /// Those whose owners are gone for good.
+    /// Usernames whose owners deleted their accounts.
     pub(crate) departed: HashSet<String>,
 }
 
-/// Who is behind these usernames. Claims and users lie apart, so this is two questions.
-pub(crate) async fn behind(connection: &mut PgConnection, usernames: &[&str]) -> sqlx::Result<Behind> {
+/// Finds the owners of these usernames. Claims and users are distributed by different keys, so this takes two queries.
+pub(crate) async fn username_owners(connection: &mut PgConnection, usernames: &[&str]) -> sqlx::Result<UsernameOwners> {
     let claims =
         sqlx::query!("select username, user_id from username_claims where username = any($1)", usernames as &[&str])
             .fetch_all(&mut *connection)
@@ -84,16 +85,15 @@ pub(crate) async fn behind(connection: &mut PgConnection, usernames: &[&str]) ->
     let rows = sqlx::query!(r#"select user_id as "id: UserId", username from users where user_id = any($1)"#, &owners)
         .fetch_all(connection)
         .await?;
-    let asked: HashSet<&str> = usernames.iter().copied().collect();
-    let users = rows.into_iter().filter(|row| asked.contains(row.username.as_str()));
-    Ok(Behind {
+    let requested: HashSet<&str> = usernames.iter().copied().collect();
+    let users = rows.into_iter().filter(|row| requested.contains(row.username.as_str()));
+    Ok(UsernameOwners {
         users: users.map(|row| (row.username, row.id)).collect(),
-        // Account deletion takes the claim's owner out.
+        // Account deletion sets the owner of the claim to 0.
         departed: claims.into_iter().filter(|claim| claim.user_id == 0).map(|claim| claim.username).collect(),
     })
 }
 
-/// What these users are called.
 pub(crate) async fn usernames(connection: &mut PgConnection, users: &[i64]) -> sqlx::Result<HashMap<UserId, String>> {
     let rows = sqlx::query!(r#"select user_id as "id: UserId", username from users where user_id = any($1)"#, users)
         .fetch_all(connection)
@@ -101,7 +101,7 @@ pub(crate) async fn usernames(connection: &mut PgConnection, users: &[i64]) -> s
     Ok(rows.into_iter().map(|row| (row.id, row.username)).collect())
 }
 
-/// Takes note that the homeserver's account of that name is ours, unless the name is another one by now.
+/// Records that this service created the homeserver account of this name, unless the username has changed since.
 pub(super) async fn note_chat_account(
     executor: impl PgExecutor<'_>,
     user: UserId,
@@ -117,7 +117,7 @@ pub(super) async fn note_chat_account(
     Ok(())
 }
 
-/// Lets a user replace a username once more, unless chat works with it after all.
+/// Lets a user replace their username once more, unless the chat account exists after all.
 pub(super) async fn allow_another_username(
     executor: impl PgExecutor<'_>,
     user: UserId,
@@ -133,14 +133,14 @@ pub(super) async fn allow_another_username(
     Ok(())
 }
 
-/// The account that a phone logs in to. It stays that account's as long as the account is locked.
+/// Returns the account that owns a phone. The owner cannot change while that account is locked.
 pub(crate) async fn phone_owner(connection: &mut PgConnection, phone: &Phone) -> sqlx::Result<Option<UserId>> {
     sqlx::query_scalar!(r#"select user_id as "user_id: UserId" from phone_claims where phone = $1"#, phone.as_str(),)
         .fetch_optional(connection)
         .await
 }
 
-/// Claims a phone; returns whether it was free. A claim that another transaction is making is waited for.
+/// Claims a phone and returns whether it was free. Waits for a concurrent transaction that claims the same phone.
 pub(crate) async fn claim_phone(
     connection: &mut PgConnection,
     phone: &Phone,
@@ -159,7 +159,7 @@ pub(crate) async fn claim_phone(
     Ok(claimed.is_some())
 }
 
-/// Claims a phone for a user who is about to be made; returns their id, or `None` if the phone is taken.
+/// Claims a phone for a user that is about to be created. Returns the user's id, or `None` if the phone is taken.
 pub(super) async fn claim_phone_for_new(
     connection: &mut PgConnection,
     phone: &Phone,
@@ -200,7 +200,7 @@ pub(crate) async fn set_phone(
     Ok(())
 }
 
-/// Leaves an account without a phone: another account has it.
+/// Removes the phone of an account, because another account has it.
 pub(crate) async fn clear_phone(connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
     sqlx::query!("update users set phone = null, phone_verified_at = null where user_id = $1", user.0)
         .execute(connection)
@@ -238,7 +238,7 @@ pub(super) async fn set_profile(
     Ok(())
 }
 
-/// Sets both at once.
+/// Sets the ban and the mute together.
 pub(crate) async fn set_terms(connection: &mut PgConnection, user: UserId, terms: Terms) -> sqlx::Result<()> {
     sqlx::query!(
         "update users set banned_at = $2, banned_until = $3, muted_at = $4, muted_until = $5 where user_id = $1",
@@ -253,7 +253,7 @@ pub(crate) async fn set_terms(connection: &mut PgConnection, user: UserId, terms
     Ok(())
 }
 
-/// A restriction as the user's history has it.
+/// An entry of the user's restriction history.
 pub(crate) struct Noted<'a> {
     pub(crate) action: &'a str,
     pub(crate) reason: &'a str,
@@ -281,7 +281,7 @@ pub(crate) async fn note_restriction(
     Ok(())
 }
 
-/// Keeps the restrictions of an account with the hash of a phone.
+/// Stores the restrictions of an account with the hash of a phone.
 pub(crate) async fn keep_phone(
     connection: &mut PgConnection,
     user: UserId,
@@ -307,7 +307,7 @@ pub(crate) async fn keep_phone(
     Ok(())
 }
 
-/// Forgets a phone under these hashes.
+/// Deletes the restrictions stored with these hashes.
 pub(crate) async fn forget_phone(connection: &mut PgConnection, macs: &[PhoneMac]) -> sqlx::Result<()> {
     sqlx::query!("delete from restricted_phones where mac = any($1)", &bytes(macs)).execute(connection).await?;
     Ok(())
@@ -317,7 +317,7 @@ fn bytes(macs: &[PhoneMac]) -> Vec<Vec<u8>> {
     macs.iter().map(|phone| phone.mac.to_vec()).collect()
 }
 
-/// The restrictions that follow a phone, under whichever key its hash was made.
+/// Restrictions that follow a phone, whichever key hashed it.
 pub(crate) async fn terms_of_phone(connection: &mut PgConnection, macs: &[PhoneMac]) -> sqlx::Result<Terms> {
     let rows = sqlx::query!(
         "select banned_at, banned_until, muted_at, muted_until from restricted_phones where mac = any($1)",
@@ -332,7 +332,7 @@ pub(crate) async fn terms_of_phone(connection: &mut PgConnection, macs: &[PhoneM
     }))
 }
 
-/// Gives the phones that an account has released, and the one that it has, the account's restrictions.
+/// Applies the account's restrictions to its current phone and to the phones that it has released.
 pub(crate) async fn update_phones(
     connection: &mut PgConnection,
     user: UserId,

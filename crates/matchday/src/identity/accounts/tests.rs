@@ -9,7 +9,7 @@ const PHONE: &str = "+14155550100";
 const OTHER: &str = "+14155550111";
 
 #[tokio::test]
-async fn a_profile_changes_by_what_is_named() {
+async fn profile_update_changes_only_named_fields() {
     TestApp::run(async |app| {
         let (user, login) = app.log_in(PHONE).await;
         let update =
@@ -20,7 +20,7 @@ async fn a_profile_changes_by_what_is_named() {
             (&saved["id"], &saved["name"], &saved["email"]),
             (&json!(user.id), &json!("Ada Obi"), &json!("ada@example.org"))
         );
-        assert!(saved.get("matrix_credentials").is_none(), "nothing happened to chat");
+        assert!(saved.get("matrix_credentials").is_none(), "chat credentials are unchanged");
         update(json!({"name": "Ada O.", "colour": "blue"})).await;
         let me = user.get("/api/auth/me").await.expect(200)["data"].clone();
         assert_eq!(
@@ -34,14 +34,14 @@ async fn a_profile_changes_by_what_is_named() {
             (&Value::Null, &Value::Null, &Value::Null)
         );
         update(json!({})).await;
-        let told: Vec<String> = app.told().await.into_iter().map(|(subject, _)| subject).collect();
-        assert_eq!(told, [NAME_CHANGED; 3], "chat shows the name too");
+        let subjects: Vec<String> = app.published().await.into_iter().map(|(subject, _)| subject).collect();
+        assert_eq!(subjects, [NAME_CHANGED; 3], "each name change is published to chat");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_first_login_is_told_without_the_phone_and_others_are_not() {
+async fn only_first_login_publishes_registration_without_phone() {
     TestApp::run(async |app| {
         let log_in = async || {
             let body = json!({"phone": PHONE, "code": app.code(PHONE).await});
@@ -49,20 +49,20 @@ async fn a_first_login_is_told_without_the_phone_and_others_are_not() {
         };
         let user = log_in().await;
         let fact = json!({"user_id": user["id"], "username": user["username"], "created_at": "2026-11-20T15:00:00Z"});
-        assert_eq!(app.told().await, [(REGISTERED.to_owned(), fact)]);
+        assert_eq!(app.published().await, [(REGISTERED.to_owned(), fact)]);
         assert_eq!(log_in().await["id"], user["id"]);
-        assert_eq!(app.told().await, []);
+        assert_eq!(app.published().await, []);
         let taken = json!({"phone": OTHER, "code": app.code(OTHER).await, "username": user["username"]});
         assert_eq!(app.post("/api/code/verify", &taken).await.invalid_fields(), ["username"]);
-        assert_eq!(app.told().await, [], "who did not get in did not register");
+        assert_eq!(app.published().await, [], "a failed login registers no account");
         app.user().await;
-        assert_eq!(app.told().await, [], "nor did whom a developer made");
+        assert_eq!(app.published().await, [], "test accounts are not published");
     })
     .await;
 }
 
 #[tokio::test]
-async fn bad_values_are_all_named_and_change_nothing() {
+async fn invalid_profile_fields_are_all_reported() {
     TestApp::run(async |app| {
         let (user, _) = app.log_in(PHONE).await;
         let update = async |body: Value| user.post("/api/auth/update-user-info", body).await;
@@ -86,7 +86,7 @@ async fn bad_values_are_all_named_and_change_nothing() {
 }
 
 #[tokio::test]
-async fn minimum_age_is_a_setting() {
+async fn minimum_age_is_configurable() {
     for (age, allowed, refused, message) in [
         ("18", "2008-11-20", "2008-11-21", "The date of birth must be a date in the past, at least 18 years ago."),
         ("0", "2026-11-20", "2026-11-21", "The date of birth must be a date in the past."),
@@ -123,11 +123,11 @@ async fn me_shows_the_favourite_teams() {
 }
 
 #[tokio::test]
-async fn me_shows_the_points_of_all_time() {
+async fn me_shows_all_time_points() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let points = async || user.get("/api/auth/me").await.expect(200)["data"]["points"].clone();
-        assert_eq!(points().await, 0, "nothing is settled");
+        assert_eq!(points().await, 0, "no match is settled yet");
         sqlx::query("insert into user_scores values ($1, 'all', -12, 0, 0, 1), ($1, 'month:2026-11', 7, 0, 0, 1)")
             .bind(user.id)
             .execute(&app.app.core.db)
@@ -139,7 +139,7 @@ async fn me_shows_the_points_of_all_time() {
 }
 
 #[tokio::test]
-async fn a_made_up_username_is_replaced_once_and_stays_taken() {
+async fn generated_username_is_replaced_once_and_stays_taken() {
     TestApp::run(async |app| {
         let (user, login) = app.log_in(PHONE).await;
         let old = login["user"]["username"].as_str().expect("a name").to_owned();
@@ -148,10 +148,10 @@ async fn a_made_up_username_is_replaced_once_and_stays_taken() {
             (&saved["data"]["username"], &saved["data"]["username_is_generated"]),
             (&json!("ada_obi"), &json!(false))
         );
-        assert_eq!(saved["data"]["matrix_credentials"], Value::Null, "chat moved, but is away in this test");
-        let told = app.told().await;
+        assert_eq!(saved["data"]["matrix_credentials"], Value::Null, "chat is unavailable in this test");
+        let messages = app.published().await;
         assert_eq!(
-            (told[0].0.as_str(), &told[0].1),
+            (messages[0].0.as_str(), &messages[0].1),
             (RENAMED, &json!({"user_id": user.id, "from": old, "to": "ada_obi"}))
         );
         for spent in ["ada_obi", old.as_str()] {
@@ -160,7 +160,7 @@ async fn a_made_up_username_is_replaced_once_and_stays_taken() {
         }
         let same =
             user.post("/api/auth/update-user-info", json!({"username": "ada_obi", "email": "ada@example.org"})).await;
-        assert_eq!(same.expect(200)["data"]["email"], "ada@example.org", "a form that is sent back as it was");
+        assert_eq!(same.expect(200)["data"]["email"], "ada@example.org", "the same username is accepted");
         for username in ["ada_again", old.as_str()] {
             let answer = user.post("/api/auth/update-user-info", json!({"username": username})).await;
             assert_eq!(answer.invalid_fields(), ["username"], "{username}");
@@ -172,7 +172,7 @@ async fn a_made_up_username_is_replaced_once_and_stays_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_twenty_who_want_one_username_one_gets_it() {
+async fn concurrent_claims_of_username_succeed_once() {
     TestApp::run(async |app| {
         for round in 0..3 {
             let mut users = Vec::new();
@@ -180,7 +180,7 @@ async fn of_twenty_who_want_one_username_one_gets_it() {
                 users.push(app.log_in(&format!("+1415555{round}{n:03}")).await.0);
             }
             let wanted = format!("wanted_{round}");
-            // Ten replace a made-up name, ten register with it.
+            // Ten users replace a generated name, ten register with the name.
             let mut codes = Vec::new();
             for n in 0..10 {
                 let phone = format!("+1415556{round}{n:03}");
@@ -202,13 +202,13 @@ async fn of_twenty_who_want_one_username_one_gets_it() {
                 .expect("read");
             assert_eq!(owners, 1);
         }
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_verified_phone_moves_the_account_and_frees_the_one_before() {
+async fn verified_phone_moves_account_and_frees_old_phone() {
     TestApp::run(async |app| {
         let (user, _) = app.log_in(PHONE).await;
         let begun = user.post("/api/auth/verify-phone/initiate", json!({"phone": "+1 415 555 0111"})).await.expect(200);
@@ -224,7 +224,7 @@ async fn a_verified_phone_moves_the_account_and_frees_the_one_before() {
         assert_eq!(user.get("/api/auth/me").await.expect(200)["data"]["phone"], OTHER);
         assert_eq!(app.log_in(OTHER).await.0.id, user.id);
         assert_ne!(app.log_in(PHONE).await.0.id, user.id);
-        // The own phone can be verified again.
+        // Users can verify their current phone again.
         user.post("/api/auth/verify-phone/initiate", json!({"phone": OTHER})).await.expect(200);
         let code = app.codes(OTHER).await.remove(0);
         user.post("/api/auth/verify-phone", json!({"phone": OTHER, "code": code})).await.expect(200);
@@ -233,7 +233,7 @@ async fn a_verified_phone_moves_the_account_and_frees_the_one_before() {
 }
 
 #[tokio::test]
-async fn nothing_is_said_of_other_accounts_before_the_code_was_right() {
+async fn taken_phone_is_revealed_only_after_correct_code() {
     TestApp::run(async |app| {
         let (user, _) = app.log_in(PHONE).await;
         let (other, _) = app.log_in(OTHER).await;
@@ -255,9 +255,9 @@ async fn nothing_is_said_of_other_accounts_before_the_code_was_right() {
     .await;
 }
 
-/// Two users with a right code for the same free phone, and somebody who registers with it.
+/// Three users have a valid code for the same free phone while another user registers with it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_phone_that_several_claim_at_once_goes_to_one() {
+async fn concurrent_claims_of_phone_succeed_once() {
     TestApp::run(async |app| {
         for round in 0..5 {
             let phone = format!("+1415557{round}000");
@@ -284,7 +284,7 @@ async fn a_phone_that_several_claim_at_once_goes_to_one() {
             .fetch_one(&app.app.core.db)
             .await
             .expect("read");
-            // Whoever came first has it, and the login went to that account or made it.
+            // The first claim wins; the login found that account or created it.
             assert!(winners <= 1 && claimed == id && holders == 1, "{winners} {claimed} {id} {holders}");
         }
     })

@@ -1,4 +1,4 @@
-//! HTTP for codes.
+//! HTTP handlers for login codes.
 
 use axum::{
     Json,
@@ -16,18 +16,18 @@ use super::{
 };
 use crate::identity::{phone::Phone, sessions::MaybeUser, sms::templates::Language};
 
-/// A phone, and nothing else.
+/// A phone number to send a code to.
 #[derive(ToSchema)]
 #[schema(as = PhoneBody)]
 pub(crate) struct PhoneBody {
-    /// In the international form; spaces, dashes, dots and parentheses are ignored.
+    /// In international format (E.164). Spaces, dashes, dots and parentheses are ignored.
     #[schema(value_type = String, pattern = r"^[ ().-]*\+[ ().-]*[1-9]([ ().-]*[0-9]){6,14}[ ().-]*$", max_length = 40, example = "+14155550100")]
     pub(crate) phone: Phone,
 }
 
 from_body!(PhoneBody { phone });
 
-/// A code is on its way.
+/// Result of requesting a code.
 #[derive(Serialize, ToSchema)]
 pub(super) struct CodeSent {
     #[schema(example = "A code was sent.")]
@@ -38,18 +38,19 @@ pub(super) struct CodeSent {
 #[derive(Serialize, ToSchema)]
 #[schema(as = CodeValidity)]
 struct Validity {
-    /// For how many seconds the code is good.
+    /// Seconds until the code expires.
     #[schema(example = 300)]
     expires_in: u64,
-    /// `codes_limited` while a limit that many callers share is used up. Numbers that were used here before get a code
-    /// all the same; for others `Retry-After` says when to ask again.
+    /// `codes_limited` while a limit shared by many callers is used up. Numbers that were verified before still receive
+    /// a code; other numbers can retry after the time in `Retry-After`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String, example = "codes_limited")]
     notice: Option<&'static str>,
 }
 
 impl Sent {
-    /// The message to the client. While only phones that have verified before get a code, it promises none.
+    /// Returns `sent` unless a shared limit is used up. In that case the message promises nothing, because only
+    /// returning phones receive a code.
     pub(crate) fn message(&self, sent: &'static str) -> &'static str {
         match self.limited_for {
             None => sent,
@@ -65,7 +66,6 @@ impl Sent {
     }
 }
 
-/// The response to a request for a code.
 fn sent(sent: Sent) -> impl IntoResponse {
     let data = Validity { expires_in: sent.expires_in.as_secs(), notice: sent.notice() };
     let message = sent.message("A code was sent.");
@@ -77,7 +77,7 @@ impl From<RequestError> for ApiError {
     fn from(error: RequestError) -> Self {
         match error {
             RequestError::NumberNotServed => {
-                Self::invalid_field("phone", "must be a number that can get text messages, of a country that is served")
+                Self::invalid_field("phone", "must be a number that can receive text messages, in a supported country")
             }
             RequestError::Limited(decision) => Self::rate_limited(decision),
             RequestError::NonePending => Self::invalid_field("phone", "has no pending verification"),
@@ -93,7 +93,7 @@ impl From<RequestError> for ApiError {
 impl From<CheckError> for ApiError {
     fn from(error: CheckError) -> Self {
         match error {
-            CheckError::NotGood => Self::new(StatusCode::UNAUTHORIZED, "invalid_code", "Wrong or expired code."),
+            CheckError::InvalidCode => Self::new(StatusCode::UNAUTHORIZED, "invalid_code", "Wrong or expired code."),
             CheckError::Limited(decision) => Self::rate_limited(decision),
             CheckError::Database(error) => error.into(),
         }
@@ -114,16 +114,16 @@ where
     }
 }
 
-/// Ask for a code to log in with.
+/// Request a login code.
 ///
-/// The response is the same whether the phone has an account or not; the first login creates one. The text is in the
-/// language that `Accept-Language` prefers, if the service has it. While too many codes are requested from the caller's
-/// network, or for its block of numbers or country, `data.notice` is `codes_limited`: numbers that were used here before
-/// still get a code.
+/// The response is the same whether or not the phone has an account; the first login creates one. The text message uses
+/// the language that `Accept-Language` prefers, if the service supports it. While too many codes are requested from the
+/// caller's network, or for the phone's block of numbers or country, `data.notice` is `codes_limited`: only numbers
+/// that were verified before receive a code.
 #[utoipa::path(post, path = "/api/code/request", tag = "Login", request_body = PhoneBody,
     responses(
         (status = 200, body = CodeSent),
-        (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
+        (status = 429, description = "Too many codes; retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn request_code(
     State(codes): State<Codes>,
@@ -135,14 +135,14 @@ pub(super) async fn request_code(
     Ok(sent(codes.request(&subject, &phone, network, Language::of(&headers)).await?))
 }
 
-/// Ask for another code.
+/// Resend a code.
 ///
-/// With a token it repeats the caller's pending verification of a phone, without one the phone's pending login. The code
-/// before is not good any more.
+/// With a token, repeats the caller's pending phone verification; without a token, the phone's pending login. The
+/// previous code becomes invalid.
 #[utoipa::path(post, path = "/api/auth/resend-code", tag = "Login", security((), ("token" = [])), request_body = PhoneBody,
     responses(
         (status = 200, body = CodeSent),
-        (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
+        (status = 429, description = "Too many codes; retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn resend_code(
     State(codes): State<Codes>,

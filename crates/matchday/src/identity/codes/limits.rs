@@ -1,9 +1,12 @@
-//! Limits on sending codes: what a message may cost, and how often one phone may be disturbed.
+//! Limits on sending codes, which bound the cost of messages and the number of texts a phone receives.
 //!
-//! There are two kinds. A caller's own limit is kept by phone and network together: only the caller can use it up, and
-//! it is refused with 429. The shared limits (network, phone, block, country, day) can be used up by strangers. They
-//! never refuse a phone that has verified before, because those phones have a reserve; a phone that has not gets no
-//! message. Both get the same response, so that it does not tell which phones have an account.
+//! There are two kinds:
+//!
+//! - The caller's own limit, keyed by phone and network together. Only the caller can use it up; exceeding it returns
+//!   429.
+//! - Shared limits (network, phone, block, country, day), which strangers can use up. They never block a returning
+//!   phone (a phone that has verified before), because returning phones draw on a reserve. Other phones receive no
+//!   message. Both get the same response, so it does not reveal which phones have an account.
 
 use std::time::Duration;
 
@@ -22,10 +25,9 @@ use crate::identity::{
 const HOUR: Duration = Duration::from_hours(1);
 const DAY: Duration = Duration::from_hours(24);
 
-/// The part of the daily budget that is kept for phones that have verified before: one in five messages.
+/// Divisor for the share of the daily budget reserved for returning phones: one in five messages.
 const RETURNING_SHARE: u32 = 5;
 
-/// The limits of sending.
 #[derive(Clone)]
 pub(super) struct Limits {
     limiter: RateLimiter,
@@ -37,19 +39,19 @@ pub(super) struct Limits {
     budget: Quota,
     guesses: Limit,
     countries: Vec<CountryRule>,
-    /// Whether only real numbers of the named countries are served.
+    /// Whether only valid mobile numbers of the configured countries are served.
     strict: bool,
     scale: u32,
 }
 
-/// A limit that was used up, and when it is there again.
+/// A limit that was used up, with the time until it allows another message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) reason: &'static str,
     pub(super) decision: Decision,
 }
 
-/// One thing that a message counts towards.
+/// A rate limit that a message counts towards.
 #[derive(Clone, Debug)]
 enum Counter {
     Limit(Limit, String),
@@ -57,16 +59,16 @@ enum Counter {
     Network(Quota, ClientNetwork),
 }
 
-/// What a message was counted towards, to be given back if no provider takes the message.
+/// Counters that a message was charged to. They are refunded if no provider accepts the message.
 #[derive(Debug, Default)]
 pub(super) struct Taken(Vec<Counter>);
 
-/// What is known of a phone before a code is sent to it.
+/// Verification history of a phone that a code is requested for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     /// The phone has verified before.
     pub(super) is_returning: bool,
-    /// It has verified from around the network that is asking.
+    /// The phone has verified from the neighbourhood of the caller's network (see `ClientNetwork::neighbourhood`).
     pub(super) is_home: bool,
 }
 
@@ -93,18 +95,19 @@ impl Limits {
         }
     }
 
-    /// Whether codes are sent to such a number at all.
+    /// Whether codes are sent to this number at all.
     pub(super) fn serves(&self, phone: &Phone, country: &Country) -> bool {
         !self.strict || (phone.is_worth_texting() && self.countries.iter().any(|rule| rule.country == *country))
     }
 
-    /// Takes one request from what a network may ask. It comes first, so that a flood from one network costs no other
-    /// counter anything.
+    /// Charges a request to the caller's network. This check comes first, so a flood from one network uses up no other
+    /// counter.
     pub(super) async fn take_network(&self, network: ClientNetwork) -> Result<Taken, Refusal> {
         self.take_all(vec![("network", Counter::Network(self.network, network))]).await.map(|(taken, _)| taken)
     }
 
-    /// Takes one from what a network may ask for one phone, which nobody else can use up. Returns what is left of it.
+    /// Charges the limit of this phone and network together, which no other network can use up. Returns the remaining
+    /// allowance.
     pub(super) async fn take_own(&self, phone: &Phone, network: ClientNetwork) -> Result<(Taken, Decision), Refusal> {
         let key = format!("{} {network}", phone.as_str());
         let counters = vec![
@@ -115,7 +118,7 @@ impl Limits {
         Ok((taken, decisions[0]))
     }
 
-    /// Takes one message from every shared limit, or from none.
+    /// Charges a message to all shared limits, or to none if one is used up.
     pub(super) async fn take_shared(&self, phone: &Phone, country: &Country, caps: &[Cap]) -> Result<Taken, Refusal> {
         let budget = Quota { most: self.budget.most - self.budget.most / RETURNING_SHARE, ..self.budget };
         let mut counters = self.of_phone("phone_all", "phone_all_day", phone.as_str());
@@ -131,8 +134,8 @@ impl Limits {
         self.take_all(counters).await.map(|(taken, _)| taken)
     }
 
-    /// Takes one message from the reserve of phones that have verified before. Strangers can use up a reserve only with
-    /// phones that have verified, and that of one phone only from around the networks it has verified from.
+    /// Charges a message to the reserve of returning phones. Strangers can use up a reserve only with phones that have
+    /// verified, and the reserve of one phone only from the neighbourhood of a network it has verified from.
     pub(super) async fn take_reserve(
         &self,
         phone: &Phone,
@@ -191,7 +194,7 @@ impl Limits {
         Ok((taken, decisions))
     }
 
-    /// Gives back what was taken for a message that was not sent.
+    /// Refunds the counters of a message that was not sent.
     pub(super) async fn give_back(&self, taken: &Taken) {
         for counter in &taken.0 {
             match counter {
@@ -202,7 +205,7 @@ impl Limits {
         }
     }
 
-    /// Takes one guess from what a network may try at codes that other networks asked for.
+    /// Charges a network's allowance for guessing codes that other networks requested.
     pub(super) async fn take_guess(&self, network: ClientNetwork) -> Decision {
         network.take(&self.limiter, self.guesses).await
     }

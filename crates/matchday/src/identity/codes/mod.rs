@@ -1,6 +1,8 @@
-//! Codes: six digits, sent to a phone, that prove whose it is. This is where a service like ours loses money to those
-//! who are paid for messages, and accounts to those who guess; so what a code may cost and how often it may be tried is
-//! decided here and nowhere else.
+//! Login codes: six digits sent to a phone to prove its ownership.
+//!
+//! Two attacks target this module: SMS pumping, in which a fraudster earns a share of each message we pay for, and
+//! guessing codes to take over accounts. All limits on the cost of a code and on the number of guesses are therefore
+//! enforced here and nowhere else.
 
 mod handlers;
 mod limits;

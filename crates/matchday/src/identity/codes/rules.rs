@@ -1,4 +1,4 @@
-//! What a code is, what is stored of it, and how long guessing is slowed down; no I/O.
+//! Code generation, hashing, guess delays and fraud thresholds. No I/O.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use platform::{
@@ -13,54 +13,55 @@ use web::{fields::FromJson, ids::UserId};
 
 use crate::identity::phone::Phone;
 
-/// Which code a guess is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeId(pub(crate) i64);
 
-/// How long a code is good.
+/// Time until a code expires.
 pub(super) const LIFETIME: Duration = Duration::minutes(5);
-/// How often the network that asked for a code may try it.
+/// Guesses allowed from the network that requested the code.
 pub(super) const OWN_GUESSES: i16 = 5;
-/// How often all others together may: a stranger must not be able to use up somebody's code.
+/// Guesses allowed from all other networks together. They are counted separately, so a stranger cannot use up a user's
+/// guesses.
 pub(super) const OTHER_GUESSES: i16 = 3;
-/// How many wrong guesses in a row a phone may have before each next one has to wait.
+/// Consecutive wrong guesses allowed before each further guess has to wait.
 const FREE_FAILURES: i32 = 20;
 
-/// How long after its last code a phone counts as one that has verified before.
+/// Time after its last verification during which a phone counts as returning.
 pub(super) const RETURNING_FOR: Duration = Duration::days(400);
-/// How long after its last code from there a phone is at home around a network.
+/// Time after its last verification from a neighbourhood during which a phone counts as at home there.
 pub(super) const AT_HOME_FOR: Duration = Duration::days(90);
 
-/// Below this share of verified phones, in percent, the codes of an hour are taken for fraud.
+/// If less than this percentage of the phones verified, the codes of the hour count as fraud.
 const LEAST_PERCENT: i64 = 20;
-/// How long after a closure ended the next one counts as its continuation, and is one step stricter.
+/// A closure that starts within this time after the end of the previous one is one level stricter.
 const REMEMBERED_FOR: Duration = Duration::DAY;
 
-/// Whose codes are judged together. They are judged in this order: codes of a network that is closed say nothing of
-/// the block they were sent to, and those of a closed network or block nothing of the country.
+/// Groups by which codes are judged, in this order. Codes requested by a closed network are excluded when its blocks
+/// are judged, and codes of closed networks and blocks are excluded when the country is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// An IPv4 address, or a /48 of IPv6.
     Network,
-    /// Numbers that differ in the last four digits only.
+    /// Numbers that differ only in the last four digits.
     Block,
     Country,
 }
 
-/// The codes of one network, block or country in the judged hour.
+/// Statistics of one network, block or country in the judged hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// Phones that codes were sent to.
+    /// Phones that received codes.
     pub(super) phones: i64,
-    /// Those of them that verified one.
+    /// Phones that verified a code.
     pub(super) verified: i64,
-    /// Networks that asked for the codes.
+    /// Networks that requested the codes.
     pub(super) origins: i64,
-    /// Blocks that the phones are in.
+    /// Blocks that contain the phones.
     pub(super) blocks: i64,
 }
 
-/// How many codes an hour are still sent to a closed network, block or country, to phones that have not verified before.
+/// Hourly number of codes that a closed network, block or country may still cause for phones that have not verified
+/// before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cap {
     pub(super) prefix: String,
@@ -70,7 +71,7 @@ pub(super) struct Cap {
 impl Scope {
     pub(super) const ALL: [Self; 3] = [Self::Network, Self::Block, Self::Country];
 
-    /// As metrics and statements call it.
+    /// Name in metrics and SQL statements.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Network => "network",
@@ -79,8 +80,8 @@ impl Scope {
         }
     }
 
-    /// How many phones an hour must have for its codes to be judged. One address must not be able to close a country:
-    /// see also [`Self::is_fraud`].
+    /// Minimum number of phones per hour for which codes are judged. The minimum for a country is high, so one address
+    /// cannot close it; see also [`Self::is_fraud`].
     pub(super) fn least_phones(self) -> i64 {
         match self {
             Self::Network => 20,
@@ -89,15 +90,15 @@ impl Scope {
         }
     }
 
-    /// Whether too few of the codes came back. A country is judged only by codes that many networks asked for, to
-    /// numbers in many blocks.
+    /// Whether too few phones verified. A country is judged only if many networks requested codes for numbers in many
+    /// blocks.
     pub(super) fn is_fraud(self, sample: Sample) -> bool {
         let spread = self != Self::Country || (sample.origins >= 100 && sample.blocks >= 50);
         spread && sample.phones >= self.least_phones() && sample.verified * 100 < sample.phones * LEAST_PERCENT
     }
 
-    /// How many codes an hour are still sent. It follows the number of people who did verify, and is halved with every
-    /// step. A country never goes down to zero.
+    /// Codes per hour that are still sent. The cap grows with the number of phones that verified, and halves with each
+    /// level. The cap of a country never falls below ten.
     pub(super) fn hourly_cap(self, sample: Sample, level: i16) -> u32 {
         let (least, times, floor) = match self {
             Self::Network | Self::Block => (5, 2, 0),
@@ -108,7 +109,7 @@ impl Scope {
     }
 }
 
-/// How strict the next closure is: one step more if the one before ended less than a day ago.
+/// Level of the next closure: one higher if the previous closure ended less than a day ago.
 pub(super) fn next_level(before: Option<(i16, OffsetDateTime)>, now: OffsetDateTime) -> i16 {
     match before {
         Some((level, ended)) if now - ended < REMEMBERED_FOR => level.saturating_add(1),
@@ -116,43 +117,42 @@ pub(super) fn next_level(before: Option<(i16, OffsetDateTime)>, now: OffsetDateT
     }
 }
 
-/// One hour at the first step, twice as long with every further one, a day at most.
+/// Duration of a closure: one hour at the first level, doubling with each level, at most a day.
 pub(super) fn closed_for(level: i16) -> Duration {
     Duration::hours(1_i64 << level.saturating_sub(1).clamp(0, 5)).min(Duration::DAY)
 }
 
-/// The hour whose codes are judged. It ends where codes have had their time to come back: at the start of a final,
-/// thousands are sent before the first person has typed one in.
+/// The hour whose codes are judged. It ends one code lifetime ago to give users the full time to enter each judged
+/// code: when a final starts, thousands of codes are sent before the first user enters one.
 pub(super) fn judged_hour(now: OffsetDateTime) -> (OffsetDateTime, OffsetDateTime) {
     let end = now - LIFETIME;
     (end - Duration::hours(1), end)
 }
 
-/// Six digits. Never printed.
+/// Six digits. `Debug` does not print them.
 #[derive(Clone, Debug)]
 pub struct Code(SecretString);
 
 impl Code {
-    /// A code that nobody can foresee.
+    /// Draws an unpredictable code.
     pub(super) fn make(random: &dyn Random) -> Self {
         const CODES: u32 = 1_000_000;
         loop {
             let drawn = u32::from_be_bytes(random::bytes(random));
-            // What lies beyond the last full million would make some codes likelier than others.
+            // Reject draws beyond the last full million: they would make some codes more likely than others.
             if drawn < u32::MAX - u32::MAX % CODES {
                 return Self(format!("{:06}", drawn % CODES).into());
             }
         }
     }
 
-    /// The digits.
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }
 }
 
 impl FromJson for Code {
-    const EXPECTED: &'static str = "must be a text of 6 digits";
+    const EXPECTED: &'static str = "must be a string of 6 digits";
 
     fn from_json(value: &Value) -> Option<Self> {
         let text = value.as_str()?;
@@ -160,19 +160,19 @@ impl FromJson for Code {
     }
 }
 
-/// What a code is for. One that was made for something never does for anything else.
+/// Purpose of a code. A code is valid only for the subject it was created for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// Logging in with this phone.
+    /// Logs in with this phone.
     Login(Phone),
-    /// This user proves that a phone is theirs.
+    /// Proves that a phone belongs to this user.
     Verification(UserId),
-    /// This user wants their account deleted.
+    /// Confirms the deletion of this user's account.
     Departure(UserId),
 }
 
 impl Subject {
-    /// As it is stored.
+    /// Value of the `subject` column.
     pub(crate) fn key(&self) -> String {
         match self {
             Self::Login(phone) => format!("login:{}", phone.as_str()),
@@ -181,7 +181,6 @@ impl Subject {
         }
     }
 
-    /// For metrics.
     pub(super) fn purpose(&self) -> &'static str {
         match self {
             Self::Login(_) => "login",
@@ -191,7 +190,7 @@ impl Subject {
     }
 }
 
-/// What is stored of a code. A million codes are tried in a second, so without the key it must say nothing.
+/// Stored form of a code. An attacker can try all million codes in a second, so it must reveal nothing without the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stored {
     pub(super) mac: [u8; 32],
@@ -199,7 +198,7 @@ pub(super) struct Stored {
     pub(super) key_version: i16,
 }
 
-/// The keys that codes are stored under.
+/// Versioned HMAC keys for stored codes.
 #[derive(Clone)]
 pub(super) struct Keyring(Vec<(i16, Hmac<Sha256>)>);
 
@@ -212,15 +211,15 @@ impl Keyring {
         Self(keys.iter().filter_map(read).collect())
     }
 
-    /// What to store of a code, under the first key.
+    /// Computes the stored form of a code with the first key.
     pub(super) fn seal(&self, subject: &Subject, phone: &Phone, code: &Code, nonce: [u8; 16]) -> Option<Stored> {
         let (key_version, key) = self.0.first()?;
         let mac = fed(key, subject, phone, code, &nonce).finalize().into_bytes().into();
         Some(Stored { mac, nonce, key_version: *key_version })
     }
 
-    /// What is stored instead of the part of the internet that a phone verified from, under each key; the first is the
-    /// one to store. Addresses are personal data, and there are few enough of them to try all.
+    /// Hashes the neighbourhood that a phone verified from, once with each key; the first hash is the one to store.
+    /// Network addresses are personal data, and an unkeyed hash could be reversed by trying all of them.
     pub(super) fn places(&self, phone: &Phone, neighbourhood: &str) -> Vec<Vec<u8>> {
         let place = |(_, key): &(i16, Hmac<Sha256>)| {
             let parts: [&[u8]; 3] = [b"place", phone.as_str().as_bytes(), neighbourhood.as_bytes()];
@@ -229,7 +228,7 @@ impl Keyring {
         self.0.iter().map(place).collect()
     }
 
-    /// Whether it is that code, in a time that says nothing of how wrong it is.
+    /// Compares a code with its stored form in constant time.
     pub(super) fn opens(&self, stored: &Stored, subject: &Subject, phone: &Phone, code: &Code) -> bool {
         let key = self.0.iter().find(|(version, _)| *version == stored.key_version);
         key.is_some_and(|(_, key)| fed(key, subject, phone, code, &stored.nonce).verify_slice(&stored.mac).is_ok())
@@ -243,14 +242,14 @@ fn fed(key: &Hmac<Sha256>, subject: &Subject, phone: &Phone, code: &Code, nonce:
 fn fed_with(key: &Hmac<Sha256>, parts: &[&[u8]]) -> Hmac<Sha256> {
     let mut mac = key.clone();
     for part in parts {
-        // Each with its length, so that no two lists of parts read alike.
+        // Prefix each part with its length: different lists of parts must never produce the same input.
         mac.update(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_be_bytes());
         mac.update(part);
     }
     mac
 }
 
-/// How long the next guess must still wait after this many wrong ones in a row.
+/// Remaining time before the next guess is allowed, after this many consecutive wrong guesses.
 pub(super) fn wait(failures: i32, last: OffsetDateTime, now: OffsetDateTime) -> Option<std::time::Duration> {
     let beyond = u32::try_from(failures - FREE_FAILURES).ok()?;
     let pause = Duration::seconds(30 * 2_i64.pow(beyond.min(7))).min(Duration::hours(1));
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_spread_evenly() {
+    fn codes_are_distributed_uniformly() {
         let random = SeededRandom::new(7);
         let mut firsts = [0_u32; 10];
         let drawn: HashSet<String> = (0..10_000)
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn six_ascii_digits_in_a_text_are_a_code() {
+    fn code_is_a_string_of_six_ascii_digits() {
         for (value, valid) in [
             (json!("012345"), true),
             (json!("12345"), false),
@@ -315,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_good_for_its_own_subject_phone_and_nonce_only() {
+    fn code_is_bound_to_subject_phone_and_nonce() {
         let keys = keyring(&key(1, 7));
         let (ada, bob) = (phone("+14155550100"), phone("+14155550101"));
         let (login, verification) = (Subject::Login(ada.clone()), Subject::Verification(UserId(4)));
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_can_be_changed_while_codes_are_out() {
+    fn key_rotation_keeps_pending_codes_valid() {
         let (subject, ada) = (Subject::Verification(UserId(4)), phone("+14155550100"));
         let before = keyring(&key(1, 7)).seal(&subject, &ada, &code("123456"), [1; 16]).expect("sealed");
         let both = keyring(&format!("{},{}", key(2, 8), key(1, 7)));
@@ -341,12 +340,13 @@ mod tests {
         assert!(!new.opens(&before, &subject, &ada, &code("123456")));
     }
 
-    /// What a thief of the database could do in a second, or at least the part of it in which the code lies.
+    /// Brute force as an attacker with a copy of the database could run it, limited to the range that contains the
+    /// code.
     #[test]
-    fn without_the_key_no_code_fits_what_is_stored() {
+    fn stored_code_cannot_be_guessed_without_the_key() {
         let (subject, ada) = (Subject::Login(phone("+14155550100")), phone("+14155550100"));
         let stored = keyring(&key(1, 7)).seal(&subject, &ada, &code("271828"), [1; 16]).expect("sealed");
-        // Everything that is in the database, but the key.
+        // The attacker has everything in the database, but not the key.
         let keyless = Hmac::<Sha256>::new_from_slice(b"").expect("any length");
         let guessed = (200_000..300_000).any(|number| {
             let tried = fed(&keyless, &subject, &ada, &code(&format!("{number:06}")), &stored.nonce);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn country_needs_many_phones_networks_and_blocks_to_be_judged() {
+    fn country_is_judged_only_with_many_phones_networks_and_blocks() {
         let attack = Sample { phones: 1_000, verified: 0, origins: 100, blocks: 50 };
         assert!(Scope::Country.is_fraud(attack));
         for weaker in [
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn closures_grow_stepwise_and_are_forgotten_after_a_day() {
+    fn closure_levels_rise_and_reset_after_a_day() {
         let now = datetime!(2026-11-20 15:00 UTC);
         assert_eq!(next_level(None, now), 1);
         assert_eq!(next_level(Some((2, now - Duration::hours(23))), now), 3);
@@ -386,21 +386,21 @@ mod tests {
     }
 
     #[test]
-    fn place_is_stored_under_a_key_and_read_under_all() {
+    fn place_hash_survives_key_rotation() {
         let (ada, bob) = (phone("+14155550100"), phone("+14155550101"));
         let old = keyring(&key(1, 7)).places(&ada, "203.0.0.0/16");
         let both = keyring(&format!("{},{}", key(2, 8), key(1, 7)));
         assert!(both.places(&ada, "203.0.0.0/16").contains(&old[0]));
-        assert_ne!(both.places(&ada, "203.0.0.0/16")[0], old[0], "the newest key is the one that is stored under");
+        assert_ne!(both.places(&ada, "203.0.0.0/16")[0], old[0], "the newest key hashes new places");
         assert!(!both.places(&bob, "203.0.0.0/16").contains(&old[0]) && !both.places(&ada, "").contains(&old[0]));
     }
 
     #[test]
-    fn twenty_failures_are_free_and_then_the_wait_doubles_to_an_hour() {
+    fn wait_doubles_after_twenty_failures_up_to_an_hour() {
         let now = datetime!(2026-11-20 15:00 UTC);
         let left = |failures| wait(failures, now, now).map_or(0, |left| left.as_secs());
         assert_eq!([0, 19, 20, 21, 22, 26, 27, 1_000].map(left), [0, 0, 30, 60, 120, 1_920, 3_600, 3_600]);
-        assert_eq!(wait(20, now, now + Duration::seconds(30)), None, "waiting as told is enough");
+        assert_eq!(wait(20, now, now + Duration::seconds(30)), None, "waiting the required time is enough");
     }
 
     proptest! {
@@ -417,7 +417,7 @@ mod tests {
         }
 
         #[test]
-        fn the_wait_never_grows_shorter_with_failures(failures in 0..200_i32, passed in 0..4_000_i64) {
+        fn wait_never_shrinks_with_more_failures(failures in 0..200_i32, passed in 0..4_000_i64) {
             let last = datetime!(2026-11-20 15:00 UTC);
             let now = last + Duration::seconds(passed);
             prop_assert!(wait(failures, last, now) <= wait(failures + 1, last, now));

@@ -1,4 +1,4 @@
-//! Sending codes and checking them.
+//! Sends login codes and checks guesses.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
 };
 pub use super::{rules::CodeId, store::Closure};
 use crate::identity::{
-    operators::{self, Operator, service::Deed},
+    operators::{self, Operator, service::Action},
     phone::{Country, Phone},
     sms::{
         self,
@@ -31,7 +31,6 @@ use crate::identity::{
     },
 };
 
-/// The codes of everybody.
 #[derive(Clone)]
 pub struct Codes {
     inner: Arc<Inner>,
@@ -46,81 +45,75 @@ struct Inner {
     random: Arc<dyn Random>,
 }
 
-/// A code is on its way.
+/// Result of requesting a code.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
-    /// How long it is good.
+    /// Time until the code expires.
     pub expires_in: Duration,
-    /// What is left of the phone's limit.
+    /// Remaining allowance of the phone's limit.
     pub limit: Decision,
-    /// Set while a limit that is shared with strangers is used up: only phones that have verified before get a code, and
-    /// others can try again after this time. The response does not tell which of the two the phone is.
+    /// Set while a shared limit is used up: only returning phones receive a code, and others can retry after this time.
+    /// The response does not reveal whether the phone is a returning one.
     pub limited_for: Option<Duration>,
 }
 
-/// Why no code was sent.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// Such a number is not served, or cannot be texted.
-    #[error("no codes are sent to such a number")]
+    /// The number cannot receive texts, or its country is not supported.
+    #[error("codes are not sent to this number")]
     NumberNotServed,
-    /// A limit.
-    #[error("too many codes")]
+    #[error("too many codes requested")]
     Limited(Decision),
-    /// Nothing that a resend could repeat.
-    #[error("no code is out")]
+    /// The phone has no pending code to resend.
+    #[error("no code is pending")]
     NonePending,
-    /// No provider took the message.
-    #[error("no provider took the message")]
+    /// No provider accepted the message.
+    #[error("no SMS provider accepted the message")]
     Unavailable,
-    /// There is no key to store codes under.
-    #[error("there is no key to store codes under")]
+    /// No key is configured for storing codes.
+    #[error("no key is configured for storing codes")]
     NoKey,
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
 
-/// Why a code was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// Wrong, expired, used up, or never sent: they look the same.
-    #[error("the code is not good")]
-    NotGood,
-    /// Too many tries; the decision says when to come again.
-    #[error("too many tries")]
+    /// The code is wrong, expired, used up or was never sent. Callers cannot distinguish these cases.
+    #[error("the code is wrong or expired")]
+    InvalidCode,
+    /// Too many guesses; the decision contains the time to wait.
+    #[error("too many guesses")]
     Limited(Decision),
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
 
-/// Permission to try one code. Trying takes one as an argument, so that no caller can forget to ask for it.
+/// Permission to guess one code. [`Codes::check`] requires it as an argument, so callers cannot skip the rate limit.
 #[derive(Debug)]
 pub struct GuessPermit {
     network: ClientNetwork,
-    /// What is left to the network.
+    /// Remaining allowance of the network.
     pub limit: Decision,
 }
 
-/// A code that was right. It is not used up yet.
+/// A correct code that has not been consumed yet.
 #[derive(Clone, Copy, Debug)]
-#[must_use = "a right code that is not used up can be used again"]
-pub struct RightCode {
+#[must_use = "a correct code stays valid until it is consumed"]
+pub struct CorrectCode {
     id: CodeId,
     own: bool,
 }
 
-/// A phone whose code was used up.
+/// A phone that was verified by consuming a code.
 #[derive(Debug)]
 pub struct Verified {
     phone: Phone,
-    /// Around where it was, as it is stored; empty where that is not known.
+    /// Hash of the neighbourhood that the phone verified from; empty if unknown.
     place: Vec<u8>,
 }
 
 impl Codes {
-    /// Codes in this database, sent by these providers.
     pub fn new(
         core: &Core,
         settings: &Settings,
@@ -133,10 +126,11 @@ impl Codes {
         Self { inner: Arc::new(Inner { db, keys, limits, sms, clock, random }) }
     }
 
-    /// Makes a code and sends it. It takes the place of the one before, if there was one.
+    /// Creates a code and sends it. It replaces the subject's previous code.
     ///
-    /// Whether the phone has verified before decides only whether a message is sent while a shared limit is used up. The
-    /// response is the same then, and does not wait for the message, so neither its content nor its timing tells.
+    /// While a shared limit is used up, only returning phones receive a message. The response is then the same for all
+    /// phones and does not wait for the message, so neither its content nor its timing reveals which phones are
+    /// returning ones.
     pub async fn request(
         &self,
         subject: &Subject,
@@ -153,7 +147,7 @@ impl Codes {
         sent.await.map_err(Refused::counted)
     }
 
-    /// Sends another code, if one is out for that phone.
+    /// Sends another code if one is pending for this phone.
     pub async fn resend(
         &self,
         subject: &Subject,
@@ -162,7 +156,7 @@ impl Codes {
         language: Language,
     ) -> Result<Sent, RequestError> {
         let sent = async {
-            // First: whether a code is out is nothing to be asked without end.
+            // Charge the network first: otherwise a caller could probe without limit whether a code is pending.
             let taken = match self.inner.limits.take_network(network).await {
                 Ok(taken) => taken,
                 Err(refusal) => {
@@ -195,12 +189,12 @@ impl Codes {
         let shared = match inner.limits.take_shared(phone, &country, &caps).await {
             Ok(shared) => shared,
             Err(refusal) => {
-                // A person who is not sent a code must not use up their own limit by trying.
+                // A user who receives no code must not use up their own limit by retrying.
                 inner.limits.give_back(&own).await;
                 return self.send_if_returning(subject, phone, network, language, refusal, Some(limit)).await;
             }
         };
-        // In a task of its own: a client that hangs up, or a deadline, must not leave a code that was half sent.
+        // Runs in a separate task: a client disconnect or a deadline must not leave a code stored but not sent.
         let taken = taken.and(own).and(shared);
         let task = self.clone().store_and_dispatch(subject.clone(), phone.clone(), network, language, taken, false);
         let dispatched = tokio::spawn(telemetry::in_this_request(task)).await;
@@ -208,8 +202,8 @@ impl Codes {
         Ok(Sent { expires_in: rules::LIFETIME.unsigned_abs(), limit, limited_for: None })
     }
 
-    /// Sends a code from the reserve if the phone has verified before, and none otherwise. The response is the same, and
-    /// comes before anything is written or sent.
+    /// Sends a code from the reserve if the phone is a returning one, and none otherwise. The response is the same in
+    /// both cases and is returned before anything is written or sent.
     async fn send_if_returning(
         &self,
         subject: &Subject,
@@ -270,7 +264,7 @@ impl Codes {
             created_at: now,
             expires_at: now + rules::LIFETIME,
         };
-        // Committed before it is sent: a code that arrives is a code that works.
+        // Commit the code before sending it: every code that arrives must be valid.
         let id = store::insert(&inner.db, new).await?;
         match inner.sms.send_code(id, &phone, &code, language, now, rules::LIFETIME).await {
             Ok(()) => {
@@ -284,38 +278,39 @@ impl Codes {
             }
             Err(DispatchError::NotSent) => {
                 store::delete(&inner.db, id).await?;
-                // Or an outage of the providers would go on until the day's budget is a new one.
+                // Refund the limits, or a provider outage would use up the daily budget and block codes until the next
+                // day.
                 inner.limits.give_back(&taken).await;
                 Err(Refused(RequestError::Unavailable, "provider"))
             }
-            // It stays: should it arrive, it is right.
-            Err(DispatchError::PerhapsSent) => Err(Refused(RequestError::Unavailable, "provider")),
+            // Keep the code: it may still arrive, and must then be valid.
+            Err(DispatchError::MaybeSent) => Err(Refused(RequestError::Unavailable, "provider")),
         }
     }
 
-    /// The phone that a code is out for.
+    /// Phone of the subject's pending code.
     pub async fn pending(&self, subject: &Subject) -> sqlx::Result<Option<Phone>> {
         store::pending(&self.inner.db, &subject.key(), self.inner.clock.now()).await
     }
 
-    /// Takes from what a network may try. A network that has used it up can still try the codes that it asked for
-    /// itself, or one customer behind a shared address could lock out all others.
+    /// Charges the network's guess limit. A network that has used it up can still guess codes that it requested itself;
+    /// otherwise one user behind a shared address could lock out all others.
     pub async fn permit_guess(&self, network: ClientNetwork) -> GuessPermit {
         GuessPermit { network, limit: self.inner.limits.take_guess(network).await }
     }
 
-    /// Tries a code.
+    /// Checks a guess and counts the outcome.
     pub async fn check(
         &self,
         subject: &Subject,
         phone: &Phone,
         code: &Code,
         permit: GuessPermit,
-    ) -> Result<RightCode, CheckError> {
+    ) -> Result<CorrectCode, CheckError> {
         let checked = self.try_check(subject, phone, code, permit).await;
         let outcome = match &checked {
             Ok(_) => "right",
-            Err(CheckError::NotGood) => "wrong",
+            Err(CheckError::InvalidCode) => "wrong",
             Err(CheckError::Limited(_)) => "limited",
             Err(CheckError::Database(_)) => "database",
         };
@@ -330,56 +325,59 @@ impl Codes {
         phone: &Phone,
         code: &Code,
         permit: GuessPermit,
-    ) -> Result<RightCode, CheckError> {
+    ) -> Result<CorrectCode, CheckError> {
         let inner = &*self.inner;
-        let (key, asking, now) = (subject.key(), permit.network.to_string(), inner.clock.now());
-        if let Some((failures, last)) = store::failures(&inner.db, &key, &asking).await?
+        let (key, caller, now) = (subject.key(), permit.network.to_string(), inner.clock.now());
+        if let Some((failures, last)) = store::failures(&inner.db, &key, &caller).await?
             && let Some(left) = rules::wait(failures, last, now)
         {
             return Err(CheckError::Limited(refused_for(left.try_into().unwrap_or_default())));
         }
-        let guess = store::count_guess(&inner.db, &key, &asking, now, permit.limit.allowed).await?;
-        let refusal = if permit.limit.allowed { CheckError::NotGood } else { CheckError::Limited(permit.limit) };
+        let guess = store::count_guess(&inner.db, &key, &caller, now, permit.limit.allowed).await?;
+        let refusal = if permit.limit.allowed { CheckError::InvalidCode } else { CheckError::Limited(permit.limit) };
         let guess = guess.ok_or(refusal)?;
         metrics::counter!("matchday_codes_compared_total").increment(1);
         if inner.keys.opens(&guess.stored, subject, phone, code) {
-            return Ok(RightCode { id: guess.id, own: guess.own });
+            return Ok(CorrectCode { id: guess.id, own: guess.own });
         }
         store::add_failure(&inner.db, &key, guess.own, now).await?;
-        Err(CheckError::NotGood)
+        Err(CheckError::InvalidCode)
     }
 
-    /// Uses a right code up, in the transaction of what it was for; `None` if it was used before.
+    /// Consumes a correct code in the transaction of the action it authorises. Returns `None` if it was consumed
+    /// before.
     pub async fn consume_in(
         &self,
         connection: &mut PgConnection,
-        right: RightCode,
+        right: CorrectCode,
         subject: &Subject,
     ) -> sqlx::Result<Option<Verified>> {
         let Some(used) = store::consume(connection, right.id, self.inner.clock.now()).await? else { return Ok(None) };
         store::forget_failures(connection, &subject.key()).await?;
-        // A code that one network asked for and another one used says nothing of where the phone is at home.
+        // If one network requested the code and another used it, the stored place does not show where the phone is at
+        // home.
         let place = if right.own { used.place } else { Vec::new() };
         Ok(Some(Verified { phone: used.phone, place }))
     }
 
-    /// Takes note that a phone has verified, in the same transaction as [`Self::consume_in`], behind the lock of the
-    /// phone's account: others lock them in this order too.
+    /// Records that a phone has verified, in the same transaction as [`Self::consume_in`]. The caller must already hold
+    /// the lock on the phone's account: all code paths lock in this order.
     pub async fn remember_in(&self, connection: &mut PgConnection, verified: &Verified) -> sqlx::Result<()> {
         store::note_verification(connection, &verified.phone, &verified.place, self.inner.clock.now()).await
     }
 
-    /// Forgets that a phone has verified, in the caller's transaction, because no account has it any more.
+    /// Deletes the phone's verification history in the caller's transaction, because the phone no longer has an
+    /// account.
     pub async fn forget_phone_in(&self, connection: &mut PgConnection, phone: &Phone) -> sqlx::Result<()> {
         store::forget_verifications(connection, phone).await
     }
 
-    /// Takes note that a phone has verified, from nowhere in particular, in the caller's transaction.
+    /// Records in the caller's transaction that a phone has verified, without a place.
     pub async fn remember_phone_in(&self, connection: &mut PgConnection, phone: &Phone) -> sqlx::Result<()> {
         store::note_verification(connection, phone, &[], self.inner.clock.now()).await
     }
 
-    /// Makes phones ones that have verified before, from nowhere in particular.
+    /// Records that phones have verified before, without a place.
     #[cfg(test)]
     pub(super) async fn note_verified_before(&self, phones: &[&str]) {
         let mut connection = self.inner.db.acquire().await.expect("a connection");
@@ -389,20 +387,20 @@ impl Codes {
         }
     }
 
-    /// Takes note that a phone was verified, once that is committed.
+    /// Counts a verified phone in the metrics. Call it after the commit.
     pub fn note_verified(&self, phone: &Phone) {
         let country = phone.country();
         metrics::counter!("matchday_codes_verified_total", "country" => country.as_str().to_owned()).increment(1);
     }
 
-    /// Lets a right code that could not be used be tried again.
-    pub async fn give_back(&self, right: RightCode) -> sqlx::Result<()> {
+    /// Refunds the guess of a correct code that could not be used. The user can then enter the code again.
+    pub async fn give_back(&self, right: CorrectCode) -> sqlx::Result<()> {
         store::give_back(&self.inner.db, right.id, right.own).await
     }
 
-    /// Closes networks, blocks and countries from which too few codes come back: the messages earn money for whoever
-    /// causes them. Phones that have verified before still get their codes, others only a few an hour. Returns the
-    /// closures that it made.
+    /// Closes networks, blocks and countries with too few verified codes. Low conversion indicates SMS pumping, where
+    /// fraudsters earn money from the messages they cause. Returning phones still receive codes; other phones share a
+    /// small hourly cap. Returns the new closures.
     pub async fn judge_conversions(&self) -> sqlx::Result<Vec<Closure>> {
         let inner = &*self.inner;
         let now = inner.clock.now();
@@ -430,36 +428,37 @@ impl Codes {
                         verified = closure.verified,
                         hourly = closure.hourly,
                         until = %closure.closed_until,
-                        "code conversion too low, new phones capped"
+                        "codes to new phones were capped because of low conversion"
                     );
                     metrics::counter!("matchday_sms_closures_total", "kind" => scope.name()).increment(1);
                     closed.push(closure);
                 }
             }
         }
-        #[expect(clippy::cast_precision_loss, reason = "a handful")]
+        #[expect(clippy::cast_precision_loss, reason = "few closures are in effect at a time")]
         metrics::gauge!("matchday_sms_closed").set(store::closures(&inner.db, now).await?.len() as f64);
         Ok(closed)
     }
 
-    /// Where no codes are sent now.
+    /// Closures in effect now.
     pub async fn closures(&self) -> sqlx::Result<Vec<Closure>> {
         store::closures(&self.inner.db, self.inner.clock.now()).await
     }
 
-    /// Sends codes there again; returns whether it was closed.
+    /// Ends a closure early and records the operator's action. Returns whether the prefix was closed.
     pub async fn open(&self, prefix: &str, operator: &Operator) -> sqlx::Result<bool> {
         let now = self.inner.clock.now();
         let mut tx = self.inner.db.begin().await?;
         if !store::open(&mut *tx, prefix, now).await? {
             return Ok(false);
         }
-        operators::service::record(&mut tx, operator, &Deed::new("sms.open", format!("sms:{prefix}")), now).await?;
+        operators::service::record(&mut tx, operator, &Action::new("sms.open", format!("sms:{prefix}")), now).await?;
         tx.commit().await?;
         Ok(true)
     }
 
-    /// Deletes codes after a day, failures after a month without any, and verifications after 400 days; returns how many.
+    /// Deletes codes after one day, failure counts after 30 days without a failure, and verifications after 400 days.
+    /// Returns the number of deleted rows.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
         let (db, now) = (&self.inner.db, self.inner.clock.now());
         let codes = database::sweep(|most| async move {
@@ -478,7 +477,7 @@ impl Codes {
     }
 }
 
-/// Why no code was sent, and what metrics call it.
+/// Reason that no code was sent, with its metric label.
 struct Refused(RequestError, &'static str);
 
 impl Refused {
@@ -500,7 +499,6 @@ impl From<sqlx::Error> for Refused {
     }
 }
 
-/// A refusal that lasts so long.
 fn refused_for(left: time::Duration) -> Decision {
     Decision { allowed: false, limit: 0, remaining: 0, retry_after: left.unsigned_abs() }
 }

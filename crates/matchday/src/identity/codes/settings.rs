@@ -1,4 +1,4 @@
-//! Settings of codes.
+//! Settings for login codes and their limits.
 
 use std::time::Duration;
 
@@ -8,47 +8,47 @@ use platform::{
 };
 
 section! {
-    /// The codes that people log in with.
+    /// Login codes: lifetime, keys and attempts.
     codes: Settings {
-        /// What codes are stored under: `version:64 hexadecimal digits`. The first key makes new codes, all of them check
-        /// codes that are out. To change it, put a new one with another version in front; the old one can go after 5m.
-        /// Restricted phone numbers are hashed under these keys too: keep an old key while `restricted_phones` has rows
-        /// of its version, or those numbers are restricted no longer.
+        /// Keys that hash stored codes: `version:64 hexadecimal digits`. New codes use the first key; pending codes are
+        /// checked with the key of their version. To rotate, put a new key with another version in front; remove the
+        /// old key after five minutes. Restricted phone numbers are hashed with these keys too: keep an old key while
+        /// `restricted_phones` has rows of its version, or those restrictions stop working.
         keys: Vec<CodeKey>,
     }
 }
 
 section! {
-    /// What strangers may cause. In `local` and `testing` all but those of a phone are a thousand times as large.
+    /// Rate limits for anonymous callers; a thousand times higher in development, except per phone.
     limits: Limits {
-        /// How many codes may be sent to a phone at once.
+        /// Codes that one phone may receive in a burst.
         phone_burst: u32 = "5",
-        /// Then one this often.
+        /// Interval at which a phone may receive another code after the burst.
         phone_every: Duration = "1m",
-        /// And so many in a day (UTC).
+        /// Codes that one phone may receive per day (UTC).
         phone_daily: u32 = "10",
-        /// How many codes a network (an IPv4 address, or a /64 of IPv6) may ask for in an hour. Mobile carriers put
+        /// Codes that one network (an IPv4 address, or a /64 of IPv6) may request per hour. Mobile carriers put
         /// thousands of phones behind one address.
         network_hourly: u32 = "60",
-        /// How many codes may be sent in an hour to numbers that differ in the last four digits only.
+        /// Codes per hour for numbers that differ only in the last four digits.
         block_hourly: u32 = "60",
-        /// How many codes may be sent in an hour to a country for which `sms.countries` says nothing else.
+        /// Codes per hour for a country without a limit in `sms.countries`.
         country_hourly: u32 = "500",
-        /// How many codes may be sent in a day (UTC) to everybody together.
+        /// Codes per day (UTC) for all phones together.
         daily_budget: u32 = "10000",
-        /// How many codes a network may try at once; then one every ten seconds.
+        /// Codes that one network may try in a burst; after that, one every ten seconds.
         network_guesses: u32 = "30",
-        /// How many usernames a network may ask for at once; then one every two seconds.
+        /// Usernames that one network may check in a burst; after that, one every two seconds.
         network_names: u32 = "30",
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
+    /// Conditions that the settings must meet, each with the message to report if it does not hold.
     pub fn conditions(&self) -> Conditions {
         [
-            (!self.keys.is_empty(), "codes.keys is empty: codes could not be stored"),
-            (has_each_version_once(&self.keys), "codes.keys has a version twice: give each key its own"),
+            (!self.keys.is_empty(), "codes.keys is empty: codes cannot be stored without a key"),
+            (has_each_version_once(&self.keys), "codes.keys repeats a version: give each key a different version"),
         ]
         .map(|(holds, fault)| (holds, fault.to_owned()))
         .into()

@@ -1,4 +1,4 @@
-//! The SQL of codes.
+//! SQL for login codes.
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
@@ -9,17 +9,17 @@ use super::{
 };
 use crate::identity::phone::Phone;
 
-/// A code that is about to be sent.
+/// A code to insert before it is sent.
 pub(super) struct New<'a> {
     pub(super) subject: &'a str,
     pub(super) phone: &'a Phone,
     pub(super) country: &'a str,
     pub(super) stored: Stored,
     pub(super) network: &'a str,
-    /// What the request is judged by, see `ClientNetwork::origin`.
+    /// Unit by which abuse is judged, see `ClientNetwork::origin`.
     pub(super) origin: &'a str,
     pub(super) place: &'a [u8],
-    /// Whether it is sent while others are told to wait.
+    /// Whether the code is charged to the reserve of returning phones, because a shared limit is used up.
     pub(super) is_limited: bool,
     pub(super) created_at: OffsetDateTime,
     pub(super) expires_at: OffsetDateTime,
@@ -50,13 +50,14 @@ pub(super) async fn insert(executor: impl PgExecutor<'_>, code: New<'_>) -> sqlx
     .map(CodeId)
 }
 
-/// Takes back a code that could not be sent; the one before it counts again. One that was used was sent after all.
+/// Deletes a code that could not be sent, which makes the previous code valid again. A consumed code was evidently
+/// received and is kept.
 pub(super) async fn delete(executor: impl PgExecutor<'_>, id: CodeId) -> sqlx::Result<()> {
     sqlx::query!("delete from codes where id = $1 and consumed_at is null", id.0).execute(executor).await?;
     Ok(())
 }
 
-/// The phone of the subject's code, if one is out.
+/// Phone of the subject's pending code.
 pub(super) async fn pending(
     executor: impl PgExecutor<'_>,
     subject: &str,
@@ -72,8 +73,8 @@ pub(super) async fn pending(
     .await
 }
 
-/// The phone of the subject's code, if one is out and may be asked for again. One that was sent while others were told
-/// to wait may not: that it is out would tell that the phone has verified before.
+/// Phone of the subject's pending code, if the code may be resent. Codes sent from the reserve may not: a pending one
+/// would reveal that the phone has verified before.
 pub(super) async fn resendable(
     executor: impl PgExecutor<'_>,
     subject: &str,
@@ -90,7 +91,7 @@ pub(super) async fn resendable(
     .await
 }
 
-/// What is known of a phone, and of it at any of these places.
+/// Verification history of a phone, overall and at any of these places.
 pub(super) async fn known(
     executor: impl PgExecutor<'_>,
     phone: &Phone,
@@ -149,8 +150,8 @@ pub(super) async fn sweep_verifications(
     Ok(swept.rows_affected())
 }
 
-/// The wrong guesses in a row that stand against another one at the subject's code from this network, and when the
-/// last of them was.
+/// Number of consecutive wrong guesses that delay the next guess at the subject's code from this network, and the time
+/// of the last one.
 pub(super) async fn failures(
     executor: impl PgExecutor<'_>,
     subject: &str,
@@ -168,16 +169,16 @@ pub(super) async fn failures(
     Ok(row.map(|row| (row.failures, row.last_failed_at)))
 }
 
-/// A guess that was counted and may be compared.
+/// A guess that was counted and may now be compared.
 pub(super) struct Guess {
     pub(super) id: CodeId,
     pub(super) stored: Stored,
     pub(super) own: bool,
 }
 
-/// Counts a guess at the subject's code, before anybody looks whether it is right: however many guesses arrive at once,
-/// no more than the allowed number get past this statement. Without `others_too`, only codes that the same network asked
-/// for may be guessed.
+/// Counts a guess at the subject's code before it is compared. However many guesses arrive concurrently, this statement
+/// lets no more than the allowed number through. Without `others_too`, only codes requested by the same network may be
+/// guessed.
 pub(super) async fn count_guess(
     executor: impl PgExecutor<'_>,
     subject: &str,
@@ -208,7 +209,7 @@ pub(super) async fn count_guess(
     }))
 }
 
-/// Gives a guess back, after the right code could not be used for a reason that the person can mend.
+/// Refunds a guess after a correct code could not be used for a reason that the user can fix.
 pub(super) async fn give_back(executor: impl PgExecutor<'_>, id: CodeId, own: bool) -> sqlx::Result<()> {
     sqlx::query!(
         "update codes set own_guesses = own_guesses - $2::bool::int, other_guesses = other_guesses - (not $2)::int
@@ -221,13 +222,13 @@ pub(super) async fn give_back(executor: impl PgExecutor<'_>, id: CodeId, own: bo
     Ok(())
 }
 
-/// A code that was used up.
+/// Details of a code that was just consumed.
 pub(super) struct Used {
     pub(super) phone: Phone,
     pub(super) place: Vec<u8>,
 }
 
-/// Uses a code up; `None` if it was used before.
+/// Consumes a code. Returns `None` if it was consumed before.
 pub(super) async fn consume(
     connection: &mut PgConnection,
     id: CodeId,
@@ -268,7 +269,7 @@ pub(super) async fn forget_failures(connection: &mut PgConnection, subject: &str
     Ok(())
 }
 
-/// Some old codes, with how often each was tried.
+/// Ids of codes created before `made_before`, with the number of guesses for each.
 pub(super) async fn old(
     connection: &mut PgConnection,
     made_before: OffsetDateTime,
@@ -306,24 +307,23 @@ pub(super) async fn sweep_failures(
     Ok(swept.rows_affected())
 }
 
-/// A network, block or country that gets few codes because too few came back.
+/// Cap on codes for a network, block or country, imposed because too few of its codes were verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closure {
-    /// The network, like `203.0.113.7` or `2001:db8:1::/48`, the block, like `+44207946`, or the country, like `GB`.
+    /// A network like `203.0.113.7` or `2001:db8:1::/48`, a block like `+44207946`, or a country like `GB`.
     pub prefix: String,
-    /// Until when.
     pub closed_until: OffsetDateTime,
-    /// Which closure in a row it is. Each is longer and stricter than the one before.
+    /// Position in a run of consecutive closures. Each level is longer and stricter than the previous one.
     pub level: i16,
-    /// How many codes an hour phones that have not verified before still get.
+    /// Codes per hour for phones that have not verified before.
     pub hourly: i32,
-    /// How many phones there had been sent codes in an hour.
+    /// Phones that received codes in the judged hour.
     pub phones: i64,
-    /// How many of them sent one back.
+    /// Phones that verified a code in the judged hour.
     pub verified: i64,
 }
 
-/// The caps of those of the prefixes that are closed.
+/// Caps of the given prefixes that are closed at `now`.
 pub(super) async fn caps(
     executor: impl PgExecutor<'_>,
     prefixes: &[String],
@@ -339,9 +339,10 @@ pub(super) async fn caps(
     Ok(rows.into_iter().map(|row| Cap { prefix: row.prefix, hourly: row.hourly.unsigned_abs() }).collect())
 }
 
-/// The codes that were sent in an hour, by network, block or country, where there are enough to be judged. They are
-/// counted by phone, because a person who asks again while a carrier is slow leaves codes behind that were of no use.
-/// Codes of a network, block or country that was closed afterwards were judged already.
+/// Statistics of the codes sent in an interval, by network, block or country, for groups large enough to be judged.
+/// Phones are counted instead of codes, because a user who retries while a carrier is slow leaves several unused codes.
+/// Codes sent before the end of a closure of their network, block or country are excluded, because that closure has
+/// already judged them or capped them.
 pub(super) async fn samples(
     executor: impl PgExecutor<'_>,
     scope: Scope,
@@ -373,7 +374,7 @@ pub(super) async fn samples(
     Ok(rows.into_iter().map(|row| (row.prefix, sample(row.phones, row.verified, row.origins, row.blocks))).collect())
 }
 
-/// How strict a prefix's last closure was, and when it ended or ends.
+/// Level of a prefix's last closure, and the time it ended or will end.
 pub(super) async fn last_closure(
     executor: impl PgExecutor<'_>,
     prefix: &str,
@@ -384,7 +385,7 @@ pub(super) async fn last_closure(
     Ok(row.map(|row| (row.level, row.closed_until)))
 }
 
-/// Closes a prefix; returns whether it was open.
+/// Closes a prefix. Returns whether it was open.
 pub(super) async fn close(executor: impl PgExecutor<'_>, closure: &Closure, now: OffsetDateTime) -> sqlx::Result<bool> {
     let closed = sqlx::query!(
         "insert into sms_closures (prefix, closed_at, closed_until, phones, verified, level, hourly)
@@ -406,7 +407,7 @@ pub(super) async fn close(executor: impl PgExecutor<'_>, closure: &Closure, now:
     Ok(closed.rows_affected() == 1)
 }
 
-/// What is closed now.
+/// Closures in effect at `now`.
 pub(super) async fn closures(executor: impl PgExecutor<'_>, now: OffsetDateTime) -> sqlx::Result<Vec<Closure>> {
     sqlx::query_as!(
         Closure,
@@ -418,7 +419,7 @@ pub(super) async fn closures(executor: impl PgExecutor<'_>, now: OffsetDateTime)
     .await
 }
 
-/// Opens a prefix from `now` on; returns whether it was closed.
+/// Opens a prefix as of `now`. Returns whether it was closed.
 pub(super) async fn open(executor: impl PgExecutor<'_>, prefix: &str, now: OffsetDateTime) -> sqlx::Result<bool> {
     let opened =
         sqlx::query!("update sms_closures set closed_until = $2 where prefix = $1 and closed_until > $2", prefix, now)

@@ -12,10 +12,10 @@ use crate::{
 };
 
 const PHONE: &str = "+14155550100";
-/// The network that `TestApp::post` comes from is 192.0.2.1; this is somebody else's.
+/// A network other than 192.0.2.1, which `TestApp::post` sends from.
 const STRANGER: &str = "198.51.100.7";
 
-/// A place like production, with real numbers only.
+/// Production-like settings that accept valid numbers only.
 const STRICT: [(&str, &str); 2] = [("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "US,CA:3")];
 
 async fn request(app: &TestApp, phone: &str) -> Answer {
@@ -26,7 +26,7 @@ async fn guess(app: &TestApp, address: &str, code: &str) -> Answer {
     app.post_from(address, "/api/code/verify", &json!({"phone": PHONE, "code": code})).await
 }
 
-/// Whether the response says that only numbers which were used before get a code.
+/// Whether the response announces that only returning phones receive a code.
 fn is_limited(answer: &Answer) -> bool {
     let body: Value = serde_json::from_slice(&answer.bytes).expect("JSON");
     answer.status == 200 && body["data"]["notice"] == "codes_limited" && answer.header("retry-after").is_some()
@@ -36,7 +36,7 @@ async fn messages(app: &TestApp) -> i64 {
     sqlx::query_scalar("select count(*) from sms_log").fetch_one(&app.app.core.db).await.expect("read")
 }
 
-/// A code that is surely not this one.
+/// Returns a code that differs from the given one.
 fn other_than(code: &str, by: u32) -> String {
     format!("{:06}", (code.parse::<u32>().expect("digits") + by) % 1_000_000)
 }
@@ -55,7 +55,7 @@ async fn guesses(app: &TestApp) -> (i32, i32) {
 }
 
 #[tokio::test]
-async fn a_code_is_sent_and_good_for_five_minutes() {
+async fn code_is_valid_for_five_minutes() {
     TestApp::run(async |app| {
         let answer = request(app, "+1 (415) 555-0100").await;
         assert_eq!(
@@ -76,7 +76,7 @@ async fn a_code_is_sent_and_good_for_five_minutes() {
 }
 
 #[tokio::test]
-async fn every_limited_endpoint_says_what_is_left() {
+async fn limited_endpoints_report_remaining_allowance() {
     let changes = [STRICT[0], STRICT[1]];
     TestApp::run_with(&changes, async |app| {
         let phone = "+12024561111";
@@ -104,7 +104,7 @@ async fn every_limited_endpoint_says_what_is_left() {
 }
 
 #[tokio::test]
-async fn what_is_no_phone_is_refused_by_name() {
+async fn invalid_phone_and_code_name_their_fields() {
     TestApp::run(async |app| {
         for phone in
             [json!(""), json!("12345"), json!("+0123456789"), json!(14_155_550_100_i64), json!(null), json!([PHONE])]
@@ -123,7 +123,7 @@ async fn what_is_no_phone_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn wrong_expired_burnt_used_and_never_sent_look_the_same() {
+async fn all_invalid_codes_get_the_same_response() {
     TestApp::run(async |app| {
         let never = guess(app, "192.0.2.1", "123456").await;
         let code = app.code(PHONE).await;
@@ -147,10 +147,10 @@ async fn wrong_expired_burnt_used_and_never_sent_look_the_same() {
 }
 
 #[tokio::test]
-async fn a_new_code_takes_the_place_of_the_one_before() {
+async fn new_code_invalidates_the_previous_one() {
     TestApp::run(async |app| {
         let (old, new) = (app.code(PHONE).await, app.code(PHONE).await);
-        assert_ne!(old, new, "the seed gives two different ones");
+        assert_ne!(old, new, "the seed draws two different codes");
         guess(app, "192.0.2.1", &old).await.expect(401);
         guess(app, "192.0.2.1", &new).await.expect(200);
     })
@@ -158,11 +158,12 @@ async fn a_new_code_takes_the_place_of_the_one_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_fifty_right_codes_at_once_one_gets_in() {
+async fn concurrent_correct_codes_log_in_once() {
     TestApp::run(async |app| {
         for round in 0..3 {
             let code = app.code(PHONE).await;
-            // From fifty networks, as a thief with the code would, and from the person's own.
+            // Five guesses come from the user's own network, the others from 45 networks, as a thief with the code
+            // could send them.
             let addresses: Vec<String> =
                 (0..50).map(|n| if n < 5 { "192.0.2.1".into() } else { format!("203.0.113.{n}") }).collect();
             let answers = join_all(addresses.iter().map(|address| guess(app, address, &code))).await;
@@ -178,7 +179,7 @@ async fn of_fifty_right_codes_at_once_one_gets_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_hundred_guesses_at_once_eight_are_compared() {
+async fn at_most_eight_concurrent_guesses_are_compared() {
     TestApp::run(async |app| {
         telemetry::metrics();
         let code = app.code(PHONE).await;
@@ -200,9 +201,9 @@ async fn of_two_hundred_guesses_at_once_eight_are_compared() {
 }
 
 #[tokio::test]
-async fn a_stranger_who_guesses_does_not_keep_the_person_out() {
+async fn guesses_by_strangers_do_not_lock_user_out() {
     TestApp::run(async |app| {
-        // Often enough that the phone's failures would matter too.
+        // Repeat often enough for the delay after consecutive failures to apply.
         for _ in 0..9 {
             app.clock.advance(Duration::minutes(2));
             let code = app.code(PHONE).await;
@@ -212,7 +213,8 @@ async fn a_stranger_who_guesses_does_not_keep_the_person_out() {
             }
             assert!(guesses(app).await.1 <= 3);
             let code = app.codes(PHONE).await.remove(0);
-            // Each time the person is let in at the very end would end the row of failures: so only look that they could be.
+            // A correct code would reset the failures, so send a wrong one: 401 shows that the user's guess was
+            // compared.
             guess(app, "192.0.2.1", &other_than(&code, 1)).await.expect(401);
         }
         app.clock.advance(Duration::minutes(1));
@@ -224,7 +226,7 @@ async fn a_stranger_who_guesses_does_not_keep_the_person_out() {
 }
 
 #[tokio::test]
-async fn failures_of_a_phone_survive_new_codes_and_slow_guessing_down() {
+async fn failures_outlive_codes_and_delay_guesses() {
     TestApp::run(async |app| {
         let mut code = String::new();
         for n in 0..20 {
@@ -238,13 +240,13 @@ async fn failures_of_a_phone_survive_new_codes_and_slow_guessing_down() {
         let refused = guess(app, "192.0.2.1", &code).await;
         assert_eq!(refused.header("retry-after"), Some("30"), "even the right code has to wait");
         refused.expect(429);
-        assert_eq!(guesses(app).await, (0, 0), "and waiting costs no guess");
+        assert_eq!(guesses(app).await, (0, 0), "a guess during the wait is not counted");
         app.clock.advance(Duration::seconds(30));
         guess(app, "192.0.2.1", &other_than(&code, 1)).await.expect(401);
         assert_eq!(guess(app, "192.0.2.1", &code).await.header("retry-after"), Some("60"));
         app.clock.advance(Duration::seconds(60));
         guess(app, "192.0.2.1", &code).await.expect(200);
-        // A right code ends the row.
+        // The correct code reset the failures.
         let code = app.code(PHONE).await;
         guess(app, "192.0.2.1", &other_than(&code, 1)).await.expect(401);
         guess(app, "192.0.2.1", &code).await.expect(200);
@@ -253,7 +255,7 @@ async fn failures_of_a_phone_survive_new_codes_and_slow_guessing_down() {
 }
 
 #[tokio::test]
-async fn guesses_at_a_verification_do_not_slow_down_the_phones_login() {
+async fn verification_guesses_do_not_delay_login() {
     TestApp::run(async |app| {
         let mut failed = 0;
         while failed < 25 {
@@ -278,7 +280,7 @@ async fn guesses_at_a_verification_do_not_slow_down_the_phones_login() {
 }
 
 #[tokio::test]
-async fn a_phone_gets_five_at_once_then_one_a_minute_and_ten_a_day() {
+async fn phone_has_burst_minute_and_daily_limits() {
     TestApp::run(async |app| {
         for left in (0..5).rev() {
             assert_eq!(request(app, PHONE).await.header("x-ratelimit-remaining"), Some(left.to_string().as_str()));
@@ -303,7 +305,7 @@ async fn a_phone_gets_five_at_once_then_one_a_minute_and_ten_a_day() {
 }
 
 #[tokio::test]
-async fn an_address_that_anybody_can_write_is_not_believed() {
+async fn spoofed_forwarded_addresses_are_ignored() {
     let changes = [STRICT[0], STRICT[1], ("MATCHDAY_LIMITS__NETWORK_HOURLY", "3")];
     TestApp::run_with(&changes, async |app| {
         telemetry::metrics();
@@ -313,14 +315,14 @@ async fn an_address_that_anybody_can_write_is_not_believed() {
             assert_eq!(answer.status, 200);
             !is_limited(&answer)
         };
-        // What stands before the last address was written by the client itself.
+        // The client controls every address before the last one.
         let spoofed = [1, 2, 3, 4].map(|n| (format!("10.9.8.{n}, 203.0.113.5"), 61_000 + n));
         let mut served = Vec::new();
         for (address, n) in &spoofed {
             served.push(from(address, *n).await);
         }
         assert_eq!(served, [true, true, true, false]);
-        // A thousand addresses of one customer are one network.
+        // A thousand addresses in one /64 count as one network.
         let mut sent = 0;
         for n in 0..1_000_u32 {
             sent += u32::from(from(&format!("2001:db8:7:7:{n:x}::1"), 62_000 + n).await);
@@ -332,7 +334,7 @@ async fn an_address_that_anybody_can_write_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_thousand_numbers_of_a_block_cost_no_more_than_the_block_may() {
+async fn block_limit_bounds_cost_of_a_thousand_numbers() {
     TestApp::run_with(&STRICT, async |app| {
         telemetry::metrics();
         let mut sent = 0;
@@ -344,7 +346,7 @@ async fn a_thousand_numbers_of_a_block_cost_no_more_than_the_block_may() {
         }
         assert_eq!((sent, messages(app).await), (60, 60));
         assert_eq!(metric(r#"matchday_codes_refused_total{reason="block"}"#), 940);
-        // The next block is not concerned, nor is this one in the next hour.
+        // The limit affects neither the next block nor the next hour.
         request(app, "+12024570000").await.expect(200);
         app.clock.advance(Duration::hours(1));
         request(app, "+12024560999").await.expect(200);
@@ -353,7 +355,7 @@ async fn a_thousand_numbers_of_a_block_cost_no_more_than_the_block_may() {
 }
 
 #[tokio::test]
-async fn only_real_numbers_of_named_countries_are_served_and_each_country_has_its_cap() {
+async fn only_valid_numbers_of_capped_countries_are_served() {
     TestApp::run_with(&STRICT, async |app| {
         for phone in ["+442079460958", "+11234567890", "+19005550123", "+10000000000", "+8835100012345"] {
             assert_eq!(request(app, phone).await.invalid_fields(), ["phone"], "{phone}");
@@ -369,19 +371,19 @@ async fn only_real_numbers_of_named_countries_are_served_and_each_country_has_it
 }
 
 #[tokio::test]
-async fn the_days_budget_is_the_end_of_it() {
+async fn daily_budget_keeps_reserve_for_returning_phones() {
     let changes = [STRICT[0], STRICT[1], ("MATCHDAY_LIMITS__DAILY_BUDGET", "5")];
     TestApp::run_with(&changes, async |app| {
         telemetry::metrics();
         app.app.codes.note_verified_before(&["+12024567000", "+12024568000"]).await;
         let limited =
             join_all((0..7).map(|n| async move { is_limited(&request(app, &format!("+1202456{n}000")).await) })).await;
-        assert_eq!(limited.iter().filter(|&&limited| limited).count(), 3, "a fifth is kept for returning phones");
+        assert_eq!(limited.iter().filter(|&&limited| limited).count(), 3, "a fifth is reserved for returning phones");
         assert_eq!(metric(r#"matchday_codes_refused_total{reason="budget"}"#), 3);
         for phone in ["+12024567000", "+12024568000"] {
             assert!(is_limited(&request(app, phone).await));
         }
-        eventually("the reserve is spent, and no more", async || {
+        eventually("only the reserve is spent", async || {
             (messages(app).await, metric(r#"matchday_codes_refused_total{reason="budget"}"#)) == (5, 4)
         })
         .await;
@@ -392,7 +394,7 @@ async fn the_days_budget_is_the_end_of_it() {
 }
 
 #[tokio::test]
-async fn many_guesses_at_many_phones_are_limited_by_network() {
+async fn guesses_across_phones_are_limited_by_network() {
     TestApp::run_with(&STRICT, async |app| {
         let attempt = async |n: u32| {
             let body = json!({"phone": format!("+1202456{n:04}"), "code": "000000"});
@@ -406,12 +408,12 @@ async fn many_guesses_at_many_phones_are_limited_by_network() {
 }
 
 #[tokio::test]
-async fn a_limit_that_refuses_leaves_the_others_as_they_were() {
+async fn refused_limit_does_not_charge_other_limits() {
     let changes = [STRICT[0], STRICT[1], ("MATCHDAY_LIMITS__BLOCK_HOURLY", "1")];
     TestApp::run_with(&changes, async |app| {
         request(app, "+12024561111").await.expect(200);
         telemetry::metrics();
-        // More often than the phone or its day would allow.
+        // Exceeds the phone's burst and daily limits.
         for _ in 0..20 {
             assert!(is_limited(&request(app, "+12024562222").await));
         }
@@ -425,22 +427,22 @@ async fn a_limit_that_refuses_leaves_the_others_as_they_were() {
 }
 
 #[tokio::test]
-async fn whether_somebody_is_logging_in_cannot_be_asked_without_end() {
+async fn pending_login_cannot_be_probed_without_limit() {
     let changes = [STRICT[0], STRICT[1], ("MATCHDAY_LIMITS__NETWORK_HOURLY", "3")];
     TestApp::run_with(&changes, async |app| {
-        let ask = async |phone: &str| app.post_from(STRANGER, "/api/auth/resend-code", &json!({"phone": phone})).await;
+        let post = async |phone: &str| app.post_from(STRANGER, "/api/auth/resend-code", &json!({"phone": phone})).await;
         for _ in 0..3 {
-            ask("+12024561111").await.expect(422);
+            post("+12024561111").await.expect(422);
         }
         request(app, "+12024562222").await.expect(200);
-        let (without, with) = (ask("+12024561111").await, ask("+12024562222").await);
+        let (without, with) = (post("+12024561111").await, post("+12024562222").await);
         assert!(is_limited(&without) && is_limited(&with));
-        assert_eq!((without.bytes, messages(app).await), (with.bytes, 1), "one answer for all phones");
+        assert_eq!((without.bytes, messages(app).await), (with.bytes, 1), "all phones get the same response");
     })
     .await;
 }
 
-/// Sends `sends` codes to a block and lets `verified` of them come back.
+/// Sends `sends` codes to a block and verifies the first `verified` of them.
 async fn traffic(app: &TestApp, block: &str, sends: u32, verified: u32) {
     for n in 0..sends {
         let phone = format!("{block}{n:04}");
@@ -464,20 +466,20 @@ fn prefixes<const N: usize>(prefixes: [&str; N]) -> HashSet<String> {
 }
 
 #[tokio::test]
-async fn block_without_conversions_is_capped_stepwise() {
+async fn low_conversion_block_is_capped_stepwise() {
     TestApp::run_with(&STRICT, async |app| {
         telemetry::metrics();
         traffic(app, "+1202456", 40, 7).await;
         traffic(app, "+1202457", 40, 8).await;
         traffic(app, "+1202458", 29, 0).await;
-        assert!(judge(app).await.is_empty(), "the codes still have their time");
+        assert!(judge(app).await.is_empty(), "the codes have not expired yet");
         app.clock.advance(Duration::minutes(5));
-        // 15 of 109 phones of the country verified, but so few say nothing of a country.
+        // 15 of 109 phones of the country verified, but 109 phones are too few to judge a country.
         assert_eq!(judge(app).await, prefixes(["+1202456"]));
         assert!(judge(app).await.is_empty(), "reported once");
         assert_eq!(metric("matchday_sms_closed"), 1);
         assert_eq!(metric(r#"matchday_sms_closures_total{kind="block"}"#), 1);
-        // 14 an hour: twice as many as had verified.
+        // The cap is 14 an hour: twice the number of phones that verified.
         app.clock.advance(Duration::minutes(55));
         let mut served = 0;
         for n in 100..130 {
@@ -487,17 +489,17 @@ async fn block_without_conversions_is_capped_stepwise() {
         }
         assert_eq!(served, 14);
         assert_eq!(metric(r#"matchday_codes_refused_total{reason="closed"}"#), 16);
-        assert!(!is_limited(&request(app, "+12134560001").await), "the rest of the country is not concerned");
+        assert!(!is_limited(&request(app, "+12134560001").await), "the rest of the country is not capped");
 
-        // An operator who knows better opens the block; what was judged is not judged again.
+        // An operator overrides the closure; codes that were judged are not judged again.
         let ola = Operator::new("ola", "a slow carrier");
-        let open = async || app.app.codes.open("+1202456", &ola).await.expect("asked");
+        let open = async || app.app.codes.open("+1202456", &ola).await.expect("opened");
         assert!(open().await && !open().await);
         app.clock.advance(Duration::minutes(5));
         assert!(judge(app).await.is_empty());
         assert!(!is_limited(&request(app, "+12024560001").await));
 
-        // The same again within a day lasts longer and lets fewer through.
+        // A second closure within a day lasts longer and has a lower cap.
         app.clock.advance(Duration::hours(2));
         traffic(app, "+1202456", 40, 1).await;
         app.clock.advance(Duration::minutes(5));
@@ -509,7 +511,7 @@ async fn block_without_conversions_is_capped_stepwise() {
     .await;
 }
 
-/// Codes for so many phones that are never answered, as a row each: what a campaign leaves behind.
+/// Inserts unverified codes for this many phones, as a fraud campaign leaves them.
 async fn campaign(app: &TestApp, phones: i32, networks: i32, blocks: i32) {
     sqlx::query(
         "insert into codes (subject, phone, block, country, mac, nonce, key_version, network, origin, place, is_limited,
@@ -528,8 +530,8 @@ async fn campaign(app: &TestApp, phones: i32, networks: i32, blocks: i32) {
     app.clock.advance(Duration::minutes(5));
 }
 
-/// The price of keeping people of a country from logging in. One address pays with itself: forty unanswered codes once
-/// closed the country for a day.
+/// Cost of preventing logins in a whole country. An attacker with one address closes only that address. Before this
+/// rule, forty unverified codes closed a country for a day.
 #[tokio::test]
 async fn one_address_cannot_close_a_country() {
     TestApp::run_with(&STRICT, async |app| {
@@ -541,7 +543,7 @@ async fn one_address_cannot_close_a_country() {
         assert_eq!(judge(app).await, prefixes([STRANGER]));
         assert!(!is_limited(&request(app, "+12024560001").await));
 
-        // Nor can many addresses, as long as they are not a hundred, with a thousand phones in fifty blocks.
+        // Closing a country takes at least a hundred addresses and a thousand phones in fifty blocks.
         for (phones, networks, blocks) in [(990, 500, 500), (1_900, 99, 500), (1_400, 500, 49)] {
             campaign(app, phones, networks, blocks).await;
             assert!(!judge(app).await.contains("US"), "{phones} {networks} {blocks}");
@@ -552,7 +554,7 @@ async fn one_address_cannot_close_a_country() {
 }
 
 #[tokio::test]
-async fn campaign_from_everywhere_caps_newcomers_of_a_country_and_nobody_else() {
+async fn distributed_campaign_caps_only_new_phones() {
     TestApp::run_with(&STRICT, async |app| {
         app.app.codes.note_verified_before(&["+12024569999"]).await;
         campaign(app, 1_000, 100, 500).await;
@@ -562,48 +564,48 @@ async fn campaign_from_everywhere_caps_newcomers_of_a_country_and_nobody_else() 
             let (address, body) = (format!("198.51.{n}.1"), json!({"phone": format!("+1202{:03}0100", 300 + n)}));
             served += i64::from(!is_limited(&app.post_from(&address, "/api/code/request", &body).await));
         }
-        assert_eq!((served, messages(app).await), (50, 50), "fifty newcomers an hour");
+        assert_eq!((served, messages(app).await), (50, 50), "fifty new phones an hour");
         assert!(is_limited(&request(app, "+12024569999").await));
-        eventually("the phone that has verified before gets its code", async || messages(app).await == 51).await;
+        eventually("the returning phone receives its code", async || messages(app).await == 51).await;
         app.clock.advance(Duration::hours(1));
-        assert!(!is_limited(&request(app, "+12024560001").await), "it is over after an hour");
+        assert!(!is_limited(&request(app, "+12024560001").await), "the closure ends after an hour");
     })
     .await;
 }
 
-/// The price of keeping one phone from logging in: strangers have to be around where the phone is at home.
+/// Cost of preventing logins with one phone: the attacker needs an address in the phone's home neighbourhood.
 #[tokio::test]
-async fn strangers_cannot_use_up_the_codes_of_a_phone_at_home() {
+async fn strangers_cannot_exhaust_codes_of_phone_at_home() {
     TestApp::run_with(&STRICT, async |app| {
         let phone = "+12024561111";
-        let ask = async |address: &str| {
+        let post = async |address: &str| {
             app.post_from(address, "/api/code/request", &json!({"phone": phone})).await.expect(200)
         };
-        let get_in = async |address: &str| {
+        let log_in = async |address: &str| {
             let before = messages(app).await;
-            ask(address).await;
+            post(address).await;
             eventually("a code", async || messages(app).await == before + 1).await;
             let body = json!({"phone": phone, "code": app.codes(phone).await.remove(0)});
             app.post_from(address, "/api/code/verify", &body).await.status.as_u16()
         };
-        assert_eq!(get_in("203.0.113.7").await, 200);
-        // From ten networks, so that no limit of a network is in the way.
+        assert_eq!(log_in("203.0.113.7").await, 200);
+        // Requests from twenty networks do not reach any per-network limit.
         for n in 0..20 {
             app.clock.advance(Duration::minutes(1));
-            ask(&format!("198.51.100.{n}")).await;
+            post(&format!("198.51.100.{n}")).await;
         }
-        assert_eq!(messages(app).await, 10, "the phone's messages of the day are used up");
-        let stranger = ask("198.51.100.99").await;
+        assert_eq!(messages(app).await, 10, "the phone's daily limit is used up");
+        let stranger = post("198.51.100.99").await;
         assert_eq!((stranger["data"]["notice"].as_str(), messages(app).await), (Some("codes_limited"), 10));
-        // Not the same address as before: a phone roams.
-        assert_eq!(get_in("203.0.200.1").await, 200);
+        // A different address in the same neighbourhood, because phones roam.
+        assert_eq!(log_in("203.0.200.1").await, 200);
     })
     .await;
 }
 
-/// The price of keeping the people behind one address from logging in: strangers need phones that have verified.
+/// Cost of locking out the users behind one address: the attacker needs phones that have verified.
 #[tokio::test]
-async fn strangers_behind_the_same_address_cannot_lock_out_returning_phones() {
+async fn shared_address_abuse_does_not_lock_out_returning_phones() {
     TestApp::run_with(&STRICT, async |app| {
         let (address, known, new) = ("203.0.113.7", "+12024561111", "+12024562222");
         app.app.codes.note_verified_before(&[known]).await;
@@ -621,7 +623,7 @@ async fn strangers_behind_the_same_address_cannot_lock_out_returning_phones() {
             post("/api/code/request", json!({"phone": new})).await,
         );
         assert!(is_limited(&of_known) && is_limited(&of_new));
-        eventually("the phone that has verified before gets its code", async || messages(app).await == sent + 1).await;
+        eventually("the returning phone receives its code", async || messages(app).await == sent + 1).await;
         let code = app.codes(known).await.remove(0);
         let wrong = json!({"phone": known, "code": other_than(&code, 1)});
         post("/api/code/verify", wrong).await.expect(401);
@@ -631,7 +633,7 @@ async fn strangers_behind_the_same_address_cannot_lock_out_returning_phones() {
 }
 
 #[tokio::test]
-async fn limited_responses_do_not_tell_returning_phones_from_new_ones() {
+async fn limited_responses_do_not_reveal_returning_phones() {
     let changes = [STRICT[0], STRICT[1], ("MATCHDAY_LIMITS__NETWORK_HOURLY", "2")];
     TestApp::run_with(&changes, async |app| {
         let (known, new) = ("+12024561111", "+12024562222");
@@ -652,13 +654,13 @@ async fn limited_responses_do_not_tell_returning_phones_from_new_ones() {
             assert!(is_limited(&first));
             assert_eq!(seen(first), seen(second));
         }
-        eventually("codes for the phone that has verified before", async || messages(app).await == 4).await;
-        // Nor does asking again from another network, or for a wrong code.
+        eventually("the returning phone receives its codes", async || messages(app).await == 4).await;
+        // A resend from another network and a wrong guess do not distinguish them either.
         for (path, address, status) in
             [("/api/auth/resend-code", "192.0.2.9", 422), ("/api/code/verify", "192.0.2.8", 401)]
         {
-            let ask = async |phone| app.post_from(address, path, &json!({"phone": phone, "code": "000000"})).await;
-            let (first, second) = (ask(known).await, ask(new).await);
+            let post = async |phone| app.post_from(address, path, &json!({"phone": phone, "code": "000000"})).await;
+            let (first, second) = (post(known).await, post(new).await);
             assert_eq!((first.status.as_u16(), seen(first).2), (status, seen(second).2), "{path}");
         }
     })
@@ -666,21 +668,21 @@ async fn limited_responses_do_not_tell_returning_phones_from_new_ones() {
 }
 
 #[tokio::test]
-async fn requests_with_a_token_say_too_that_codes_are_limited() {
+async fn authenticated_requests_report_limited_codes() {
     let changes = [STRICT[0], STRICT[1], ("MATCHDAY_LIMITS__NETWORK_HOURLY", "2")];
     TestApp::run_with(&changes, async |app| {
         let (user, _) = app.log_in("+12024561111").await;
         app.post_from(STRANGER, "/api/code/request", &json!({"phone": "+12137770100"})).await.expect(200);
-        let ask = async |path: &str, body: Value| {
+        let post = async |path: &str, body: Value| {
             let headers = [("x-forwarded-for", STRANGER)];
             user.send_with(Method::POST, path, &headers, Some(body.to_string())).await
         };
         let move_to = json!({"phone": "+12024562222"});
-        let sent = ask("/api/auth/verify-phone/initiate", move_to.clone()).await;
+        let sent = post("/api/auth/verify-phone/initiate", move_to.clone()).await;
         assert!(!is_limited(&sent));
         assert_eq!(sent.expect(200)["message"], "A code was sent.");
         for (path, body) in [("/api/auth/verify-phone/initiate", move_to), ("/api/auth/me/deletion", json!({}))] {
-            let limited = ask(path, body).await;
+            let limited = post(path, body).await;
             assert!(is_limited(&limited), "{path}");
             let message = limited.expect(200)["message"].as_str().map(|text| text.starts_with("Few codes can be sent"));
             assert_eq!(message, Some(true), "{path}");
@@ -690,9 +692,9 @@ async fn requests_with_a_token_say_too_that_codes_are_limited() {
 }
 
 #[tokio::test]
-async fn every_limit_by_network_has_a_wider_one_for_an_ipv6_site() {
+async fn network_limits_also_apply_to_ipv6_sites() {
     TestApp::run_with(&STRICT, async |app| {
-        // A network of its own for every request.
+        // Each request comes from a different /64 of the same /48.
         let from =
             async |n: u32, path: &str, body: Value| app.post_from(&format!("2001:db8:7:{n:x}::1"), path, &body).await;
         let mut answered = [0; 3];
@@ -711,7 +713,7 @@ async fn every_limit_by_network_has_a_wider_one_for_an_ipv6_site() {
 }
 
 #[tokio::test]
-async fn who_asks_again_and_gets_in_is_no_fraud() {
+async fn repeated_requests_do_not_count_as_fraud() {
     TestApp::run_with(&STRICT, async |app| {
         for n in 0..12 {
             let phone = format!("+1202456{n:04}");
@@ -726,14 +728,14 @@ async fn who_asks_again_and_gets_in_is_no_fraud() {
             }
         }
         app.clock.advance(Duration::minutes(5));
-        // 3 of 60 codes, but 3 of 12 people.
+        // 3 of 60 codes were verified, but by 3 of 12 phones.
         assert!(app.app.codes.judge_conversions().await.expect("judged").is_empty());
     })
     .await;
 }
 
 #[tokio::test]
-async fn known_and_unknown_phones_get_the_same_bytes() {
+async fn known_and_unknown_phones_get_identical_responses() {
     TestApp::run(async |app| {
         app.log_in("+14155550111").await;
         app.clock.advance(Duration::minutes(5));
@@ -756,7 +758,7 @@ async fn known_and_unknown_phones_get_the_same_bytes() {
 }
 
 #[tokio::test]
-async fn a_code_made_for_one_purpose_does_for_no_other() {
+async fn code_is_valid_for_one_purpose_only() {
     TestApp::run(async |app| {
         let (user, _) = app.log_in("+14155550111").await;
         user.post("/api/auth/verify-phone/initiate", json!({"phone": PHONE})).await.expect(200);
@@ -765,14 +767,14 @@ async fn a_code_made_for_one_purpose_does_for_no_other() {
         let login = app.code(PHONE).await;
         assert_ne!(login, verification);
         user.post("/api/auth/verify-phone", json!({"phone": PHONE, "code": login})).await.expect(401);
-        // Neither was harmed by the other.
+        // The failed attempt did not invalidate the login code.
         guess(app, "192.0.2.1", &login).await.expect(200);
     })
     .await;
 }
 
 #[tokio::test]
-async fn resending_repeats_what_is_pending_and_nothing_else() {
+async fn resend_repeats_only_the_pending_code() {
     TestApp::run(async |app| {
         let resend = async |phone: &str| app.post("/api/auth/resend-code", &json!({"phone": phone})).await;
         assert_eq!(resend(PHONE).await.invalid_fields(), ["phone"]);
@@ -784,7 +786,7 @@ async fn resending_repeats_what_is_pending_and_nothing_else() {
         resend(PHONE).await.expect(422);
 
         let (user, _) = app.log_in("+14155550111").await;
-        // A token means the caller's own verification, whatever logins are pending.
+        // With a token, only the caller's own verification is resent, regardless of pending logins.
         app.code(PHONE).await;
         user.post("/api/auth/resend-code", json!({"phone": PHONE})).await.expect(422);
         user.post("/api/auth/verify-phone/initiate", json!({"phone": "+14155550122"})).await.expect(200);
@@ -800,7 +802,7 @@ async fn resending_repeats_what_is_pending_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_has_had_its_time_is_swept() {
+async fn expired_codes_failures_and_verifications_are_swept() {
     TestApp::run(async |app| {
         let code = app.code(PHONE).await;
         guess(app, "192.0.2.1", &other_than(&code, 1)).await.expect(401);
@@ -811,9 +813,9 @@ async fn what_has_had_its_time_is_swept() {
         assert_eq!(app.app.codes.sweep().await.expect("swept"), 1, "the phone's failures");
         app.app.codes.note_verified_before(&[PHONE]).await;
         app.clock.advance(Duration::days(401));
-        assert_eq!(app.app.codes.sweep().await.expect("swept"), 1, "that it has verified");
+        assert_eq!(app.app.codes.sweep().await.expect("swept"), 1, "the phone's verification");
         let left: Value = app.anonymous(Method::GET, "/api/logs/sms").await.expect(200);
-        assert_eq!(left["data"][0]["attempts"], 1, "the log outlives the code, and remembers");
+        assert_eq!(left["data"][0]["attempts"], 1, "the SMS log keeps the guesses after the code is deleted");
         assert_eq!(app.app.sms.sweep().await.expect("swept"), 1);
     })
     .await;

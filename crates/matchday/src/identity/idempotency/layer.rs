@@ -1,4 +1,4 @@
-//! HTTP for keys: what stands around the routes.
+//! Tower layer that applies idempotency keys to all routes.
 
 use std::{
     convert::Infallible,
@@ -23,33 +23,33 @@ use web::{ApiError, IDEMPOTENCY_KEY, RawBody, for_this_peer, overloaded, too_lat
 
 use super::{
     rules::{self, RequestKey},
-    service::{Begun, Claim, Idempotency, Kept},
+    service::{Begun, Claim, Idempotency, StoredResponse},
 };
 use crate::identity::sessions::{Authenticates, Counted, CurrentUser};
 
-/// On an answer that was given before.
+/// Marks a replayed response.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// Makes a POST with a key happen once. It must stand inside of compression: what is kept is kept as it is.
+/// Processes a POST request with an idempotency key only once. The layer must be inside the compression layer, because
+/// it stores responses uncompressed.
 #[derive(Clone)]
-pub(crate) struct OnceLayer<T>(pub(crate) T);
+pub(crate) struct IdempotencyLayer<T>(pub(crate) T);
 
-impl<S, T: Clone> Layer<S> for OnceLayer<T> {
-    type Service = Once<S, T>;
+impl<S, T: Clone> Layer<S> for IdempotencyLayer<T> {
+    type Service = IdempotencyService<S, T>;
 
-    fn layer(&self, inner: S) -> Once<S, T> {
-        Once { inner, state: self.0.clone() }
+    fn layer(&self, inner: S) -> IdempotencyService<S, T> {
+        IdempotencyService { inner, state: self.0.clone() }
     }
 }
 
-/// A service behind the layer.
 #[derive(Clone)]
-pub(crate) struct Once<S, T> {
+pub(crate) struct IdempotencyService<S, T> {
     inner: S,
     state: T,
 }
 
-impl<S, T> Service<Request> for Once<S, T>
+impl<S, T> Service<Request> for IdempotencyService<S, T>
 where
     T: Authenticates,
     Idempotency: FromRef<T>,
@@ -66,20 +66,20 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // Nearly every request ends here, and pays for two comparisons.
+        // Fast path for nearly all requests: it costs two comparisons.
         if request.method() != Method::POST || !request.headers().contains_key(IDEMPOTENCY_KEY) {
             return Either::Left(self.inner.call(request));
         }
-        // The one that is ready goes along; a clone takes its place.
+        // Moves the service that is ready into the future and leaves a clone in its place.
         let clone = self.inner.clone();
         let (inner, state) = (std::mem::replace(&mut self.inner, clone), self.state.clone());
         Either::Right(Box::pin(async move {
-            Ok(answer(state, inner, request).await.unwrap_or_else(ApiError::into_response))
+            Ok(respond(state, inner, request).await.unwrap_or_else(ApiError::into_response))
         }))
     }
 }
 
-async fn answer<S, T>(state: T, mut inner: S, request: Request) -> Result<Response, ApiError>
+async fn respond<S, T>(state: T, mut inner: S, request: Request) -> Result<Response, ApiError>
 where
     T: Authenticates,
     Idempotency: FromRef<T>,
@@ -88,16 +88,18 @@ where
     S::Future: Send + 'static,
 {
     let (mut parts, body) = request.into_parts();
-    // A stranger has nothing that a key could belong to, and gets the answer that strangers get.
+    // Keys belong to users, so a request without a valid token goes to the handler, which refuses it or serves it
+    // anonymously.
     let user = match CurrentUser::from_request_parts(&mut parts, &state).await {
         Ok(user) => user,
         Err(error) if matches!(error.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             return Ok(inner.call(Request::from_parts(parts, body)).await.unwrap_or_else(|never| match never {}));
         }
-        // Nobody knows who it is. A second look might, and the request would be done as if it had no key.
+        // The caller could not be identified. The handler's own check might succeed and process the request without its
+        // key.
         Err(error) => return Err(error),
     };
-    // The handler asks for the user again.
+    // The handler extracts the user again, which must not count a second time.
     parts.extensions.insert(Counted);
     let key = rules::read_key(&parts.headers)
         .ok_or_else(|| ApiError::invalid_field("idempotency_key", "must be 1 to 255 visible ASCII characters"))?;
@@ -106,29 +108,30 @@ where
     let key = RequestKey::of(parts.uri.path(), key);
     parts.extensions.insert(key);
     let keys = Idempotency::from_ref(&state);
-    let place = keys.place().ok_or_else(overloaded)?;
-    // In a task, from the claim on, which outlives whoever asked: that the client went away is why it will ask again.
+    let permit = keys.permit().ok_or_else(overloaded)?;
+    // The task starts with the claim and continues if the client disconnects: a client that lost the connection will
+    // retry.
     let tasks = Shutdown::from_ref(&state);
     let work = async move {
-        let _place = place;
-        // Counted from before the claim, which so lasts longer than the work.
+        let _permit = permit;
+        // Measured from before the claim, because the claim must outlast the work.
         let deadline = Instant::now() + keys.deadline();
         match keys.begin(user.id, key, digest).await? {
             Begun::First(claim) => {
                 Ok(first(&keys, inner, Request::from_parts(parts, Body::from(body)), claim, deadline).await)
             }
-            Begun::Finished(kept) => {
+            Begun::Finished(stored) => {
                 count("replayed");
-                Ok(replay(kept))
+                Ok(replay(stored))
             }
             Begun::Reused => {
                 count("reused");
                 Err(ApiError::invalid_field("idempotency_key", "was used for another request")
                     .called("idempotency_key_reused"))
             }
-            Begun::UnderWay => {
+            Begun::InProgress => {
                 count("in_progress");
-                let message = "The same request is still under way. Try again shortly.";
+                let message = "The same request is still in progress. Try again shortly.";
                 Err(ApiError::new(StatusCode::CONFLICT, "idempotency_in_progress", message)
                     .after(Duration::from_secs(1)))
             }
@@ -136,16 +139,16 @@ where
     };
     let work = telemetry::in_this_request(for_this_peer(work)).in_current_span();
     match tasks.spawn(work).await {
-        Ok(answer) => answer,
-        // The edge makes of it what it makes of every panic.
+        Ok(response) => response,
+        // The outer layer handles this panic like any other.
         Err(error) => match error.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
-            Err(_) => Err(ApiError::unavailable("shutting_down", "The service is ending. Try again shortly.")),
+            Err(_) => Err(ApiError::unavailable("shutting_down", "The service is shutting down. Try again shortly.")),
         },
     }
 }
 
-/// Does what was asked for, in time, and keeps the answer or gives the claim back.
+/// Processes the request within the deadline, then stores the response or releases the claim.
 async fn first<S>(keys: &Idempotency, mut inner: S, request: Request, claim: Claim, deadline: Instant) -> Response
 where
     S: Service<Request, Response = Response, Error = Infallible>,
@@ -154,43 +157,46 @@ where
     let response = match timeout_at(deadline, work).await {
         Ok(Ok(Ok(response))) => response,
         Ok(Err(panic)) => {
-            unkept(keys, claim).await;
+            release(keys, claim).await;
             resume_unwind(panic);
         }
         Err(_) => too_late().into_response(),
     };
-    // An answer of unknown size is larger than any.
+    // Treat a response of unknown size as too large.
     let small = response.body().size_hint().upper().is_some_and(|size| size <= rules::LARGEST);
-    if !small || !rules::is_kept(response.status(), response.headers()) {
-        unkept(keys, claim).await;
+    if !small || !rules::is_storable(response.status(), response.headers()) {
+        release(keys, claim).await;
         return response;
     }
     let (parts, body) = response.into_parts();
     let body = match axum::body::to_bytes(body, usize::MAX).await {
         Ok(body) => body,
         Err(error) => {
-            unkept(keys, claim).await;
+            release(keys, claim).await;
             return ApiError::internal(error).into_response();
         }
     };
     count("first");
     let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let answer =
-        Kept { status: parts.status.as_u16(), content_type: content_type.map(str::to_owned), body: body.to_vec() };
-    keys.finish(claim, &answer).await;
+    let stored = StoredResponse {
+        status: parts.status.as_u16(),
+        content_type: content_type.map(str::to_owned),
+        body: body.to_vec(),
+    };
+    keys.finish(claim, &stored).await;
     Response::from_parts(parts, Body::from(body))
 }
 
-async fn unkept(keys: &Idempotency, claim: Claim) {
+async fn release(keys: &Idempotency, claim: Claim) {
     count("unkept");
     keys.release(claim).await;
 }
 
-fn replay(kept: Kept) -> Response {
-    let mut response = Response::new(Body::from(Bytes::from(kept.body)));
-    *response.status_mut() = StatusCode::from_u16(kept.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+fn replay(stored: StoredResponse) -> Response {
+    let mut response = Response::new(Body::from(Bytes::from(stored.body)));
+    *response.status_mut() = StatusCode::from_u16(stored.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    if let Some(content_type) = kept.content_type.and_then(|text| HeaderValue::try_from(text).ok()) {
+    if let Some(content_type) = stored.content_type.and_then(|text| HeaderValue::try_from(text).ok()) {
         headers.insert(header::CONTENT_TYPE, content_type);
     }
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
@@ -201,7 +207,7 @@ fn count(outcome: &'static str) {
     metrics::counter!("matchday_idempotent_requests_total", "outcome" => outcome).increment(1);
 }
 
-/// A handler takes `Option<RequestKey>`: most requests have none.
+/// Handlers take `Option<RequestKey>`, because most requests have no key.
 impl<S: Sync> OptionalFromRequestParts<S> for RequestKey {
     type Rejection = Infallible;
 

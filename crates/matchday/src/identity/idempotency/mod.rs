@@ -1,8 +1,7 @@
-//! Requests that happen once: a POST with an `Idempotency-Key` may be sent again by whoever did not hear the answer, and
-//! gets the answer of the first time.
+//! Idempotency keys: a client that did not receive the response to a POST request with an `Idempotency-Key` can send
+//! the request again and receives the stored response.
 //!
-//! Keys belong to a user and a path. Without a good token there is nobody to whom one could belong, and the header does
-//! nothing.
+//! A key belongs to a user and a path. A request without a valid token has no user, so the header has no effect.
 
 mod layer;
 mod rules;
@@ -11,6 +10,6 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::layer::{OnceLayer, REPLAYED};
+pub(crate) use self::layer::{IdempotencyLayer, REPLAYED};
 pub use self::rules::RequestKey;
 pub(crate) use self::service::KEPT_FOR;

@@ -1,4 +1,4 @@
-//! The SQL of keys.
+//! SQL queries for idempotency keys.
 
 use sqlx::PgExecutor;
 use time::OffsetDateTime;
@@ -6,10 +6,9 @@ use web::ids::UserId;
 
 use super::{
     rules::RequestKey,
-    service::{Claim, Kept},
+    service::{Claim, StoredResponse},
 };
 
-/// A key as it is stored.
 pub(super) struct Row {
     pub(super) request_digest: Vec<u8>,
     pub(super) status: Option<i16>,
@@ -17,7 +16,7 @@ pub(super) struct Row {
     pub(super) body: Option<Vec<u8>>,
 }
 
-/// Claims a key that is new, or whose claim has run out with the same request unanswered; returns whether it did.
+/// Claims a new key, or a key whose claim expired before the same request had a response. Returns whether it succeeded.
 pub(super) async fn claim(
     executor: impl PgExecutor<'_>,
     claim: Claim,
@@ -56,24 +55,28 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId, key: Reque
     .await
 }
 
-/// Keeps an answer, unless somebody else has taken the claim over; returns whether it did.
-pub(super) async fn finish(executor: impl PgExecutor<'_>, claim: Claim, answer: &Kept) -> sqlx::Result<bool> {
+/// Stores a response unless another process took over the claim. Returns whether it did.
+pub(super) async fn finish(
+    executor: impl PgExecutor<'_>,
+    claim: Claim,
+    response: &StoredResponse,
+) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "update idempotency_keys set status = $4, content_type = $5, body = $6
          where user_id = $1 and key_digest = $2 and claim = $3 and status is null",
         claim.user.0,
         &claim.key.0[..],
         claim.id,
-        i16::try_from(answer.status).unwrap_or_default(),
-        answer.content_type.as_deref(),
-        &answer.body[..],
+        i16::try_from(response.status).unwrap_or_default(),
+        response.content_type.as_deref(),
+        &response.body[..],
     )
     .execute(executor)
     .await?;
     Ok(done.rows_affected() > 0)
 }
 
-/// Gives a claim back, unless somebody else has taken it over.
+/// Releases a claim unless another process took it over.
 pub(super) async fn release(executor: impl PgExecutor<'_>, claim: Claim) -> sqlx::Result<()> {
     sqlx::query!(
         "delete from idempotency_keys where user_id = $1 and key_digest = $2 and claim = $3 and status is null",
@@ -86,7 +89,7 @@ pub(super) async fn release(executor: impl PgExecutor<'_>, claim: Claim) -> sqlx
     Ok(())
 }
 
-/// Deletes some of those that are not newer than this; returns how many.
+/// Deletes up to `most` keys created at or before `until`. Returns their number.
 pub(super) async fn sweep(executor: impl PgExecutor<'_>, until: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
     let swept = sqlx::query!(
         "delete from idempotency_keys where created_at <= $1 and (user_id, key_digest) in

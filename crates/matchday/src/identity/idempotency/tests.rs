@@ -18,8 +18,8 @@ use tower::Service as _;
 use web::{IDEMPOTENCY_KEY, NO_STORE, PEER};
 
 use super::{
-    OnceLayer, RequestKey, rules,
-    service::{Begun, Claim, Kept},
+    IdempotencyLayer, RequestKey, rules,
+    service::{Begun, Claim, StoredResponse},
 };
 use crate::testing::{Answer, TestApp, TestUser, eventually, unique};
 
@@ -30,25 +30,25 @@ async fn keyed(user: &TestUser<'_>, key: &str, path: &str, body: &Value) -> Answ
     user.send_with(Method::POST, path, &[("idempotency-key", key)], Some(body.to_string())).await
 }
 
-fn is_replayed(answer: &Answer) -> bool {
-    answer.header("idempotency-replayed") == Some("true")
+fn is_replayed(response: &Answer) -> bool {
+    response.header("idempotency-replayed") == Some("true")
 }
 
-/// How many keys there are, and how many of them have an answer.
+/// Returns the number of keys and the number of stored responses.
 async fn keys(app: &TestApp) -> (i64, i64) {
     let counts = sqlx::query_as("select count(*), count(status) from idempotency_keys").fetch_one(&app.app.core.db);
     counts.await.expect("counted")
 }
 
-/// A match to predict, and a prediction of it.
+/// Creates a match and returns a prediction for it.
 async fn prediction(app: &TestApp) -> Value {
-    // Whether it is open is told by the database's clock, which no test moves.
+    // The database clock decides whether the match is open, and tests cannot move that clock.
     let event = app.fixtures().a_match("m").starting_in(Duration::days(365 * 75)).put().await;
     json!({"event_id": event, "prediction": "home", "confidence": 60})
 }
 
 #[tokio::test]
-async fn the_same_key_happens_once_and_has_one_answer() {
+async fn retried_request_is_processed_once() {
     TestApp::run(async |app| {
         let (user, body) = (app.user().await, prediction(app).await);
         let first = keyed(&user, "k1", PREDICTIONS, &body).await;
@@ -58,11 +58,11 @@ async fn the_same_key_happens_once_and_has_one_answer() {
             assert!(is_replayed(&again));
             assert_eq!((again.status, &again.bytes), (StatusCode::CREATED, &first.bytes));
             assert_eq!(again.header("content-type"), Some("application/json"));
-            assert_ne!(again.header("x-request-id"), first.header("x-request-id"), "it is another request");
+            assert_ne!(again.header("x-request-id"), first.header("x-request-id"), "a replay has its own request id");
         }
         first.expect(201);
         let other_key = keyed(&user, "k2", PREDICTIONS, &body).await;
-        assert_eq!(other_key.expect(200)["message"], "Prediction replaced.", "another key is another request");
+        assert_eq!(other_key.expect(200)["message"], "Prediction replaced.", "another key makes another request");
         assert_eq!(keys(app).await, (2, 2));
     })
     .await;
@@ -73,10 +73,10 @@ async fn rate_limit_headers_are_on_first_response_only() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let claim = async |key| keyed(&user, key, "/api/auth/daily-coins", &json!({})).await;
-        let left = |answer: &Answer| answer.header("x-ratelimit-remaining").map(str::to_owned);
+        let left = |response: &Answer| response.header("x-ratelimit-remaining").map(str::to_owned);
         let (first, again, refused) = (claim("k1").await, claim("k1").await, claim("k2").await);
         assert_eq!((is_replayed(&first), left(&first).as_deref()), (false, Some("9")));
-        assert_eq!((is_replayed(&again), left(&again)), (true, None), "a replay takes nothing from the limit");
+        assert_eq!((is_replayed(&again), left(&again)), (true, None), "a replay does not count against the limit");
         assert_eq!((is_replayed(&refused), left(&refused).as_deref()), (false, Some("8")));
         assert_eq!(
             (first.expect(200), refused.expect(400)["code"].as_str()),
@@ -87,7 +87,7 @@ async fn rate_limit_headers_are_on_first_response_only() {
 }
 
 #[tokio::test]
-async fn what_was_wrong_with_a_request_stays_wrong() {
+async fn client_errors_are_replayed() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let nowhere = json!({"team_id": 2_147_483_647});
@@ -107,7 +107,7 @@ async fn what_was_wrong_with_a_request_stays_wrong() {
 }
 
 #[tokio::test]
-async fn another_request_under_the_same_key_is_422() {
+async fn key_reused_for_another_request_is_422() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
@@ -128,7 +128,7 @@ async fn another_request_under_the_same_key_is_422() {
 }
 
 #[tokio::test]
-async fn keys_of_other_paths_and_other_users_have_nothing_to_do_with_each_other() {
+async fn keys_are_separate_by_path_and_user() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
@@ -141,12 +141,12 @@ async fn keys_of_other_paths_and_other_users_have_nothing_to_do_with_each_other(
         ];
         for replayed in [false, true] {
             for (user, path, body) in &requests {
-                let answer = keyed(user, "k", path, body).await;
-                assert_eq!(is_replayed(&answer), replayed);
-                answer.expect(200);
+                let response = keyed(user, "k", path, body).await;
+                assert_eq!(is_replayed(&response), replayed);
+                response.expect(200);
             }
         }
-        // A key belongs to the user, not to the session: an app that logs in again may still ask what became of it.
+        // A key belongs to the user, not to the session: an app can log in again and still retry.
         let later = app.login(user.id).await;
         assert!(is_replayed(&keyed(&later, "k", PRIMARY, &requests[0].2).await));
     })
@@ -154,18 +154,18 @@ async fn keys_of_other_paths_and_other_users_have_nothing_to_do_with_each_other(
 }
 
 #[tokio::test]
-async fn of_twenty_twins_one_happens() {
+async fn one_of_twenty_concurrent_requests_is_processed() {
     TestApp::run(async |app| {
         let (user, body) = (app.user().await, prediction(app).await);
-        let answers = join_all((0..20).map(|_| keyed(&user, "k", PREDICTIONS, &body))).await;
+        let responses = join_all((0..20).map(|_| keyed(&user, "k", PREDICTIONS, &body))).await;
         let mut firsts = 0;
-        for answer in answers {
-            if answer.status == StatusCode::CONFLICT {
-                assert_eq!(answer.header("retry-after"), Some("1"));
-                assert_eq!(answer.expect(409)["code"], "idempotency_in_progress");
+        for response in responses {
+            if response.status == StatusCode::CONFLICT {
+                assert_eq!(response.header("retry-after"), Some("1"));
+                assert_eq!(response.expect(409)["code"], "idempotency_in_progress");
             } else {
-                firsts += usize::from(!is_replayed(&answer));
-                assert_eq!(answer.expect(201)["message"], "Prediction saved.");
+                firsts += usize::from(!is_replayed(&response));
+                assert_eq!(response.expect(201)["message"], "Prediction saved.");
             }
         }
         assert_eq!(firsts, 1);
@@ -178,7 +178,7 @@ async fn of_twenty_twins_one_happens() {
     .await;
 }
 
-/// Claims a request as a process does that dies afterwards.
+/// Claims a request like a process that dies afterwards.
 async fn claim(app: &TestApp, user: &TestUser<'_>, body: &Value) -> Claim {
     let digest = rules::request_digest(b"k", None, body.to_string().as_bytes());
     match app.app.idempotency.begin(user.id, RequestKey::of(PRIMARY, b"k"), digest).await.expect("begun") {
@@ -188,13 +188,13 @@ async fn claim(app: &TestApp, user: &TestUser<'_>, body: &Value) -> Claim {
 }
 
 #[tokio::test]
-async fn what_a_dead_process_had_begun_is_done_by_the_next_after_its_time() {
+async fn expired_claim_of_dead_process_is_taken_over() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
         let (user, body) = (app.user().await, json!({"team_id": fixtures.team_id("rovers").await}));
         let dead = claim(app, &user, &body).await;
-        // Ten seconds are a request's, and a few come on top.
+        // The claim lasts for the request deadline of ten seconds plus the grace of five.
         for _ in 0..2 {
             assert_eq!(keyed(&user, "k", PRIMARY, &body).await.expect(409)["code"], "idempotency_in_progress");
             app.clock.advance(Duration::milliseconds(7_500));
@@ -206,8 +206,8 @@ async fn what_a_dead_process_had_begun_is_done_by_the_next_after_its_time() {
         app.clock.advance(Duration::seconds(1));
         let done = keyed(&user, "k", PRIMARY, &body).await;
         assert!(!is_replayed(&done));
-        // It was only slow, and comes too late to change anything.
-        let late = Kept { status: 500, content_type: None, body: b"late".to_vec() };
+        // If the first process was only slow, its late result must not change anything.
+        let late = StoredResponse { status: 500, content_type: None, body: b"late".to_vec() };
         app.app.idempotency.finish(dead, &late).await;
         app.app.idempotency.release(dead).await;
         let again = keyed(&user, "k", PRIMARY, &body).await;
@@ -218,15 +218,15 @@ async fn what_a_dead_process_had_begun_is_done_by_the_next_after_its_time() {
 }
 
 #[tokio::test]
-async fn a_slow_twin_does_not_give_back_or_answer_for_the_one_that_took_over() {
+async fn slow_process_cannot_change_claim_that_was_taken_over() {
     TestApp::run(async |app| {
         let (user, body) = (app.user().await, json!({"team_id": 1}));
         let slow = claim(app, &user, &body).await;
         app.clock.advance(Duration::seconds(16));
         let second = claim(app, &user, &body).await;
         app.app.idempotency.release(slow).await;
-        app.app.idempotency.finish(slow, &Kept { status: 200, content_type: None, body: vec![] }).await;
-        assert_eq!(keys(app).await, (1, 0), "the second one's claim stands");
+        app.app.idempotency.finish(slow, &StoredResponse { status: 200, content_type: None, body: vec![] }).await;
+        assert_eq!(keys(app).await, (1, 0), "the second claim remains");
         app.app.idempotency.release(second).await;
         assert_eq!(keys(app).await, (0, 0));
     })
@@ -234,7 +234,7 @@ async fn a_slow_twin_does_not_give_back_or_answer_for_the_one_that_took_over() {
 }
 
 #[tokio::test]
-async fn what_failed_or_came_too_early_happens_the_next_time() {
+async fn failed_and_rate_limited_requests_can_be_retried() {
     let changes = [("MATCHDAY_LIMITS__PHONE_BURST", "1")];
     TestApp::run_with(&changes, async |app| {
         let fixtures = app.fixtures();
@@ -245,7 +245,7 @@ async fn what_failed_or_came_too_early_happens_the_next_time() {
         for _ in 0..2 {
             let failed = keyed(&user, "k", PRIMARY, &body).await;
             let id = failed.header("x-request-id").expect("an id").to_owned();
-            assert_eq!(failed.expect(500)["request_id"], id, "it is this request's failure");
+            assert_eq!(failed.expect(500)["request_id"], id, "the failure is not replayed");
         }
         assert_eq!(keys(app).await, (0, 0));
         sqlx::query("alter table teams_gone rename to teams").execute(app.owner()).await.expect("renamed");
@@ -258,41 +258,41 @@ async fn what_failed_or_came_too_early_happens_the_next_time() {
         let later = keyed(&user, "b", path, &phone).await;
         assert!(!is_replayed(&later));
         later.expect(200);
-        assert!(is_replayed(&keyed(&user, "b", path, &phone).await), "and sends no third message");
+        assert!(is_replayed(&keyed(&user, "b", path, &phone).await), "no third message is sent");
         assert_eq!(app.codes("+14155550111").await.len(), 2);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_request_that_is_given_up_can_be_sent_again() {
+async fn timed_out_request_can_be_retried() {
     TestApp::run_with(&[("MATCHDAY_HTTP__DEADLINE", "2s")], async |app| {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
         let (user, body) = (app.user().await, json!({"team_id": fixtures.team_id("rovers").await}));
         let holder = app.hold_teams().await;
         assert_eq!(keyed(&user, "k", PRIMARY, &body).await.expect(503)["code"], "deadline_exceeded");
-        eventually("the claim is given back", async || keys(app).await == (0, 0)).await;
-        holder.close().await.expect("let go");
+        eventually("the claim is released", async || keys(app).await == (0, 0)).await;
+        holder.close().await.expect("released");
         keyed(&user, "k", PRIMARY, &body).await.expect(200);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_finds_its_answer() {
+async fn disconnected_client_can_fetch_its_response() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
         let (user, body) = (app.user().await, json!({"team_id": fixtures.team_id("rovers").await}));
         let holder = app.hold_teams().await;
         tokio::select! {
-            _ = keyed(&user, "k", PRIMARY, &body) => panic!("answered without its table"),
-            () = eventually("the work began", async || keys(app).await == (1, 0)) => {}
+            _ = keyed(&user, "k", PRIMARY, &body) => panic!("response without the locked table"),
+            () = eventually("the request is claimed", async || keys(app).await == (1, 0)) => {}
         }
         assert_eq!(keyed(&user, "k", PRIMARY, &body).await.expect(409)["code"], "idempotency_in_progress");
-        holder.close().await.expect("let go");
-        eventually("the work is done", async || keys(app).await == (1, 1)).await;
+        holder.close().await.expect("released");
+        eventually("the response is stored", async || keys(app).await == (1, 1)).await;
         let again = keyed(&user, "k", PRIMARY, &body).await;
         assert!(is_replayed(&again));
         assert_eq!(again.expect(200)["data"]["team"]["id"], body["team_id"]);
@@ -301,27 +301,27 @@ async fn a_client_that_hangs_up_finds_its_answer() {
 }
 
 #[tokio::test]
-async fn those_whose_clients_hung_up_still_have_a_place() {
+async fn requests_of_disconnected_clients_keep_their_permit() {
     TestApp::run_with(&[("MATCHDAY_HTTP__MAX_IN_FLIGHT", "1")], async |app| {
         let fixtures = app.fixtures();
         fixtures.import_teams().await;
         let (user, body) = (app.user().await, json!({"team_id": fixtures.team_id("rovers").await}));
         let holder = app.hold_teams().await;
         tokio::select! {
-            _ = keyed(&user, "a", PRIMARY, &body) => panic!("answered without its table"),
-            () = eventually("the work began", async || keys(app).await == (1, 0)) => {}
+            _ = keyed(&user, "a", PRIMARY, &body) => panic!("response without the locked table"),
+            () = eventually("the request is claimed", async || keys(app).await == (1, 0)) => {}
         }
         assert_eq!(keyed(&user, "b", PRIMARY, &body).await.expect(503)["code"], "overloaded");
         user.get("/api/auth/sessions").await.expect(200);
-        holder.close().await.expect("let go");
-        eventually("the work is done", async || keys(app).await == (1, 1)).await;
-        eventually("its place is free", async || keyed(&user, "b", PRIMARY, &body).await.status == 200).await;
+        holder.close().await.expect("released");
+        eventually("the response is stored", async || keys(app).await == (1, 1)).await;
+        eventually("the permit is released", async || keyed(&user, "b", PRIMARY, &body).await.status == 200).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_key_that_is_none_is_422() {
+async fn invalid_key_is_422() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let long = "x".repeat(256);
@@ -344,7 +344,7 @@ async fn a_key_that_is_none_is_422() {
 }
 
 #[tokio::test]
-async fn the_header_does_nothing_without_a_good_token_or_a_route_that_takes_posts() {
+async fn header_is_ignored_without_user_or_post_route() {
     TestApp::run(async |app| {
         let send = async |path: &str, token: Option<&str>| {
             let mut request =
@@ -356,9 +356,9 @@ async fn the_header_does_nothing_without_a_good_token_or_a_route_that_takes_post
             app.send(request.body(body).expect("a request")).await
         };
         for _ in 0..2 {
-            let answer = send("/api/code/request", None).await;
-            assert!(!is_replayed(&answer));
-            answer.expect(200);
+            let response = send("/api/code/request", None).await;
+            assert!(!is_replayed(&response));
+            response.expect(200);
         }
         assert_eq!(app.codes("+14155550100").await.len(), 2);
         send(PRIMARY, None).await.expect(401);
@@ -381,20 +381,20 @@ async fn the_header_does_nothing_without_a_good_token_or_a_route_that_takes_post
 }
 
 #[tokio::test]
-async fn answers_with_credentials_are_not_kept() {
+async fn responses_with_credentials_are_not_stored() {
     TestApp::run_with_chat(&[], async |app| {
         let (user, _) = app.log_in("+14155550100").await;
         let once = async |path: &str, body: Value| {
-            let answer = keyed(&user, "k", path, &body).await;
-            assert_eq!(answer.header("cache-control"), Some("no-store"), "{path}");
-            assert!(!is_replayed(&answer), "{path}");
-            answer.expect(200)
+            let response = keyed(&user, "k", path, &body).await;
+            assert_eq!(response.header("cache-control"), Some("no-store"), "{path}");
+            assert!(!is_replayed(&response), "{path}");
+            response.expect(200)
         };
         let first = once("/api/auth/matrix-credentials", json!({})).await;
         let second = once("/api/auth/matrix-credentials", json!({})).await;
         assert!(first["data"]["matrix_credentials"]["access_token"].is_string());
-        assert_ne!(first, second, "good ones each time");
-        // Somebody who is logged in logs in.
+        assert_ne!(first, second, "each response has new credentials");
+        // A user who is already logged in logs in again.
         for (path, phone) in [("/api/code/verify", "+14155550101"), ("/api/auth/login", "+14155550102")] {
             let code = app.code(phone).await;
             once(path, json!({"phone": phone, "code": code, "username": unique("fan")})).await;
@@ -403,22 +403,22 @@ async fn answers_with_credentials_are_not_kept() {
             .bind(user.id)
             .execute(&app.app.core.db)
             .await
-            .expect("as if made up");
+            .expect("marked as generated");
         let renamed = once("/api/auth/update-user-info", json!({"username": unique("ada")})).await;
         assert!(renamed["data"]["matrix_credentials"]["access_token"].is_string());
-        assert_eq!(keys(app).await, (0, 0), "nothing of it is stored");
-        // What holds none is kept.
+        assert_eq!(keys(app).await, (0, 0), "no response is stored");
+        // A response without credentials is stored.
         let named = keyed(&user, "k", "/api/auth/update-user-info", &json!({"name": "Ada"})).await;
         assert_eq!(named.header("cache-control"), None);
         named.expect(200);
         assert_eq!(keys(app).await, (1, 1));
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_logout_is_not_answered_for_another_session() {
+async fn logout_is_not_replayed_for_another_session() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let other = app.login(user.id).await;
@@ -426,13 +426,13 @@ async fn a_logout_is_not_answered_for_another_session() {
         keyed(&user, "k", "/api/auth/logout", &json!({})).await.expect(401);
         keyed(&other, "k", "/api/auth/logout", &json!({})).await.expect(200);
         other.get("/api/auth/me").await.expect(401);
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_kept_is_compressed_for_whoever_wants_it() {
+async fn replayed_response_is_compressed_on_request() {
     TestApp::run(async |app| {
         let (user, body) = (app.user().await, prediction(app).await);
         let packed = async |key: &str| {
@@ -463,130 +463,134 @@ async fn keys_are_swept_after_a_day() {
         assert_eq!(app.app.idempotency.sweep().await.expect("swept"), 1);
         assert!(!is_replayed(&keyed(&user, "k", PRIMARY, &body).await));
         app.clock.advance(Duration::hours(24));
-        assert_eq!(app.app.idempotency.sweep().await.expect("swept"), 2, "also what nobody finished");
+        assert_eq!(app.app.idempotency.sweep().await.expect("swept"), 2, "unfinished requests are swept too");
     })
     .await;
 }
 
-/// A router of one handler behind the layer, which counts how often it is called.
+/// Builds a router with one handler behind the layer. The handler receives the number of earlier calls.
 fn router<F: Future<Output = Response> + Send + 'static>(
     app: &TestApp,
     handler: impl Fn(Option<RequestKey>, usize) -> F + Clone + Send + Sync + 'static,
 ) -> Router {
     let calls = Arc::new(AtomicUsize::new(0));
     let handler = move |key: Option<RequestKey>| handler(key, calls.fetch_add(1, Ordering::SeqCst));
-    Router::new().route("/here", post(handler)).layer(OnceLayer(app.app.clone()))
+    Router::new().route("/here", post(handler)).layer(IdempotencyLayer(app.app.clone()))
 }
 
-async fn ask(router: &Router, user: &TestUser<'_>, key: Option<&str>) -> (StatusCode, bool, Vec<u8>) {
+async fn send(router: &Router, user: &TestUser<'_>, key: Option<&str>) -> (StatusCode, bool, Vec<u8>) {
     let mut request = Request::post("/here").header(header::AUTHORIZATION, format!("Bearer {}", user.token));
     if let Some(key) = key {
         request = request.header(IDEMPOTENCY_KEY, key);
     }
-    let answer = router.clone().call(request.body(Body::from("{}")).expect("a request")).await;
-    let (parts, body) = answer.unwrap_or_else(|never| match never {}).into_parts();
+    let response = router.clone().call(request.body(Body::from("{}")).expect("a request")).await;
+    let (parts, body) = response.unwrap_or_else(|never| match never {}).into_parts();
     let bytes = body.collect().await.expect("a body").to_bytes();
     (parts.status, parts.headers.contains_key("idempotency-replayed"), bytes.to_vec())
 }
 
-fn said(text: impl Into<Body>) -> Response {
+fn text_response(text: impl Into<Body>) -> Response {
     Response::new(text.into())
 }
 
 #[tokio::test]
-async fn a_panic_reaches_the_edge_and_frees_the_key() {
+async fn panic_propagates_and_releases_the_key() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let router = router(app, async |_, call| {
-            assert!(call > 0, "the first one is unlucky");
-            said("fine")
+            assert!(call > 0, "the first call panics");
+            text_response("fine")
         });
-        let panic = AssertUnwindSafe(ask(&router, &user, Some("k"))).catch_unwind().await.expect_err("a panic");
+        let panic = AssertUnwindSafe(send(&router, &user, Some("k"))).catch_unwind().await.expect_err("a panic");
         assert!(
-            panic.downcast_ref::<String>().is_some_and(|text| text.contains("unlucky"))
-                || panic.downcast_ref::<&str>().is_some_and(|text| text.contains("unlucky"))
+            panic.downcast_ref::<String>().is_some_and(|text| text.contains("first call"))
+                || panic.downcast_ref::<&str>().is_some_and(|text| text.contains("first call"))
         );
         assert_eq!(keys(app).await, (0, 0));
-        assert_eq!(ask(&router, &user, Some("k")).await, (StatusCode::OK, false, b"fine".to_vec()));
-        assert_eq!(ask(&router, &user, Some("k")).await, (StatusCode::OK, true, b"fine".to_vec()));
+        assert_eq!(send(&router, &user, Some("k")).await, (StatusCode::OK, false, b"fine".to_vec()));
+        assert_eq!(send(&router, &user, Some("k")).await, (StatusCode::OK, true, b"fine".to_vec()));
     })
     .await;
 }
 
 #[tokio::test]
-async fn handlers_learn_the_key_and_whose_request_it_is() {
+async fn handlers_receive_key_and_peer() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let router = router(app, async |key, _| {
             let peer = PEER.try_with(|peer| *peer).ok();
-            let mut answer = said(format!("{:?} {peer:?}", key.map(|key| key.0)));
-            answer.headers_mut().extend([NO_STORE]);
-            answer
+            let mut response = text_response(format!("{:?} {peer:?}", key.map(|key| key.0)));
+            response.headers_mut().extend([NO_STORE]);
+            response
         });
         let peer = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
         let expected = |key: Option<RequestKey>| format!("{:?} {:?}", key.map(|key| key.0), Some(peer)).into_bytes();
         for key in ["a", "a", "b"] {
-            let (_, replayed, text) = PEER.scope(peer, ask(&router, &user, Some(key))).await;
+            let (_, replayed, text) = PEER.scope(peer, send(&router, &user, Some(key))).await;
             assert_eq!((replayed, text), (false, expected(Some(RequestKey::of("/here", key.as_bytes())))));
         }
-        let (_, _, text) = PEER.scope(peer, ask(&router, &user, None)).await;
+        let (_, _, text) = PEER.scope(peer, send(&router, &user, None)).await;
         assert_eq!(text, expected(None));
     })
     .await;
 }
 
 #[tokio::test]
-async fn answers_that_are_large_or_of_unknown_size_are_given_and_not_kept() {
+async fn large_and_streamed_responses_are_not_stored() {
     TestApp::run(async |app| {
         let user = app.user().await;
         for (size, kept) in [(65_536, true), (65_537, false)] {
-            let router = router(app, move |_, _| std::future::ready(said(vec![b'x'; size])));
+            let router = router(app, move |_, _| std::future::ready(text_response(vec![b'x'; size])));
             let key = size.to_string();
             for replayed in [false, kept] {
-                assert_eq!(ask(&router, &user, Some(&key)).await, (StatusCode::OK, replayed, vec![b'x'; size]));
+                assert_eq!(send(&router, &user, Some(&key)).await, (StatusCode::OK, replayed, vec![b'x'; size]));
             }
         }
         let streamed = router(app, async |_, _| {
-            said(Body::from_stream(futures_util::stream::iter([Ok::<_, std::io::Error>("bit by bit")])))
+            text_response(Body::from_stream(futures_util::stream::iter([Ok::<_, std::io::Error>("bit by bit")])))
         });
         for _ in 0..2 {
-            let answer = ask(&streamed, &user, Some("stream")).await;
-            assert_eq!(answer, (StatusCode::OK, false, b"bit by bit".to_vec()));
+            let response = send(&streamed, &user, Some("stream")).await;
+            assert_eq!(response, (StatusCode::OK, false, b"bit by bit".to_vec()));
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_was_done_is_answered_though_it_cannot_be_kept() {
+async fn response_is_sent_even_if_storing_fails() {
     TestApp::run(async |app| {
         let (user, owner) = (app.user().await, app.owner().clone());
         let router = router(app, move |_, _| {
             let owner = owner.clone();
             async move {
                 sqlx::query("alter table idempotency_keys rename to gone").execute(&owner).await.expect("renamed");
-                said("done")
+                text_response("done")
             }
         });
-        assert_eq!(ask(&router, &user, Some("k")).await, (StatusCode::OK, false, b"done".to_vec()));
+        assert_eq!(send(&router, &user, Some("k")).await, (StatusCode::OK, false, b"done".to_vec()));
     })
     .await;
 }
 
-/// A database that fails for a moment must not turn a request with a key into one without: it would be done, and done
-/// again when it is repeated.
+/// A short database failure must not turn a request with a key into one without a key: the request would be processed,
+/// and processed again on a retry.
 #[tokio::test]
-async fn whoever_cannot_be_recognised_right_now_is_not_taken_for_a_stranger() {
+async fn unidentifiable_caller_is_not_treated_as_anonymous() {
     TestApp::run(async |app| {
         let mut user = app.user().await;
-        let router = router(app, async |_, _| said("done"));
+        let router = router(app, async |_, _| text_response("done"));
         sqlx::query("alter table sessions rename to gone").execute(app.owner()).await.expect("renamed");
-        let (status, _, body) = ask(&router, &user, Some("k")).await;
+        let (status, _, body) = send(&router, &user, Some("k")).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{}", String::from_utf8_lossy(&body));
         sqlx::query("alter table gone rename to sessions").execute(app.owner()).await.expect("renamed");
-        assert_eq!(ask(&router, &user, Some("k")).await, (StatusCode::OK, false, b"done".to_vec()));
+        assert_eq!(send(&router, &user, Some("k")).await, (StatusCode::OK, false, b"done".to_vec()));
         user.token = "md_1_x_y".to_owned();
-        assert_eq!(ask(&router, &user, Some("k")).await.0, StatusCode::OK, "strangers are the handler's business");
+        assert_eq!(
+            send(&router, &user, Some("k")).await.0,
+            StatusCode::OK,
+            "requests without a valid token go to the handler"
+        );
     })
     .await;
 }

@@ -1,17 +1,17 @@
-//! Chat credentials as responses show them.
+//! Chat credentials in API responses.
 
 use matrix_appservice::Credentials;
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What a Matrix client needs to act as the user.
+/// Credentials with which a Matrix client acts as the user.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MatrixCredentials)]
 pub(crate) struct CredentialsItem {
     #[schema(example = "@swift_winger:example.org")]
     user_id: String,
-    /// Good as long as the session is.
+    /// Valid as long as the session.
     #[schema(example = "syt_c3dpZnRfd2luZ2Vy_AbCdEf_123456")]
     access_token: String,
     #[schema(example = "MD0AbCdEf12345")]

@@ -1,4 +1,4 @@
-//! HTTP for logging in.
+//! HTTP handlers for login.
 
 use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderMap, header};
@@ -20,7 +20,7 @@ use crate::identity::{
 
 #[derive(ToSchema)]
 pub(super) struct LoginBody {
-    /// The phone that the code was sent to.
+    /// Phone that the code was sent to.
     #[schema(
         value_type = String,
         pattern = r"^[ ().-]*\+[ ().-]*[1-9]([ ().-]*[0-9]){6,14}[ ().-]*$",
@@ -30,7 +30,8 @@ pub(super) struct LoginBody {
     phone: Phone,
     #[schema(value_type = String, pattern = "^[0-9]{6}$", example = "271828")]
     code: Code,
-    /// What to be called, at the first login; without it a username is made up. At later logins it changes nothing.
+    /// Username for the account that the first login creates; if omitted, the service generates one. Later logins
+    /// ignore it.
     #[schema(
         value_type = Option<String>,
         min_length = 3,
@@ -50,7 +51,7 @@ impl From<LoginBody> for Attempt {
 }
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct LoginAnswer {
+pub(super) struct LoginResponse {
     #[schema(example = "Logged in.")]
     message: &'static str,
     data: LoginItem,
@@ -60,15 +61,15 @@ pub(super) struct LoginAnswer {
 #[schema(as = LoginData)]
 struct LoginItem {
     user: UserItem,
-    /// To be sent as `Authorization: Bearer …`. It is shown once.
+    /// Session token to send as `Authorization: Bearer …`. It is returned only once.
     #[schema(example = "md_1z_8vKz0Y4rB2xQ7nT5mW9cD1fG3hJ6kL8pR0sV2uX4yZ6_0aB1cD")]
     token: String,
-    /// Null while chat is away; `POST /api/auth/matrix-credentials` gives them later.
+    /// Null while chat is unavailable; request them later with `POST /api/auth/matrix-credentials`.
     #[schema(required)]
     matrix_credentials: Option<CredentialsItem>,
 }
 
-impl From<LoggedIn> for LoginAnswer {
+impl From<LoggedIn> for LoginResponse {
     fn from(logged_in: LoggedIn) -> Self {
         let data = LoginItem {
             user: logged_in.account.into(),
@@ -92,13 +93,14 @@ impl From<LoginError> for ApiError {
 
 /// Log in with a code.
 ///
-/// The first login with a phone makes the account. A username that is taken is 422, and the code stays good.
+/// The first login with a phone creates the account. If the username is taken, the response is 422 and the code remains
+/// valid.
 #[utoipa::path(post, path = "/api/code/verify", tag = "Login", request_body = LoginBody,
     responses(
-        (status = 200, body = LoginAnswer),
-        (status = 401, description = "The code is wrong, expired, used up, or was never sent", body = ErrorBody),
-        (status = 403, description = "The account is suspended (`account_suspended`); `suspended_until` is when that ends, if it does", body = ErrorBody),
-        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+        (status = 200, body = LoginResponse),
+        (status = 401, description = "The code is wrong, expired, already used or was never sent", body = ErrorBody),
+        (status = 403, description = "The account is suspended (`account_suspended`); `suspended_until` is the end of the suspension, if it has one", body = ErrorBody),
+        (status = 429, description = "Too many attempts; retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn verify_code(
     State(login): State<Login>,
@@ -106,18 +108,18 @@ pub(super) async fn verify_code(
     headers: HeaderMap,
     ValidJson(body): ValidJson<LoginBody>,
 ) -> Result<impl IntoResponse, ApiError> {
-    enter(&login, permit, &headers, body).await
+    respond(&login, permit, &headers, body).await
 }
 
-/// Log in with a code, by another name.
+/// Log in with a code (alternative path).
 ///
-/// The same as `POST /api/code/verify`.
+/// Identical to `POST /api/code/verify`.
 #[utoipa::path(post, path = "/api/auth/login", tag = "Login", request_body = LoginBody,
     responses(
-        (status = 200, body = LoginAnswer),
-        (status = 401, description = "The code is wrong, expired, used up, or was never sent", body = ErrorBody),
-        (status = 403, description = "The account is suspended (`account_suspended`); `suspended_until` is when that ends, if it does", body = ErrorBody),
-        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+        (status = 200, body = LoginResponse),
+        (status = 401, description = "The code is wrong, expired, already used or was never sent", body = ErrorBody),
+        (status = 403, description = "The account is suspended (`account_suspended`); `suspended_until` is the end of the suspension, if it has one", body = ErrorBody),
+        (status = 429, description = "Too many attempts; retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn log_in(
     State(login): State<Login>,
@@ -125,10 +127,10 @@ pub(super) async fn log_in(
     headers: HeaderMap,
     ValidJson(body): ValidJson<LoginBody>,
 ) -> Result<impl IntoResponse, ApiError> {
-    enter(&login, permit, &headers, body).await
+    respond(&login, permit, &headers, body).await
 }
 
-async fn enter(
+async fn respond(
     login: &Login,
     permit: GuessPermit,
     headers: &HeaderMap,
@@ -136,5 +138,5 @@ async fn enter(
 ) -> Result<impl IntoResponse + use<>, ApiError> {
     let client = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let logged_in = login.log_in(body.into(), permit, client).await?;
-    Ok(([NO_STORE], Json(LoginAnswer::from(logged_in))))
+    Ok(([NO_STORE], Json(LoginResponse::from(logged_in))))
 }

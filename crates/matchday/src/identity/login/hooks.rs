@@ -5,9 +5,9 @@ use matrix_appservice::Credentials;
 
 use crate::identity::{accounts::service::Account, sessions::service::Issued};
 
-/// Gives sessions their chat devices.
+/// Creates chat devices for sessions.
 pub trait ChatAccess: Send + Sync {
-    /// The chat credentials of a session that was just issued; `None` where chat is unavailable.
+    /// Returns chat credentials for a session that was just issued, or `None` if chat is unavailable.
     fn admit<'a>(
         &'a self,
         account: &'a Account,

@@ -1,5 +1,5 @@
-//! Logging in: a phone and a code become an account, a session and a chat device. The first login with a phone makes
-//! the account.
+//! Login: exchanges a phone and a code for a session and a chat device. The first login with a phone creates the
+//! account.
 
 mod credentials;
 mod handlers;

@@ -1,4 +1,4 @@
-//! The one way in.
+//! Login: checks the code, then finds or creates the account and issues a session.
 
 use std::sync::Arc;
 
@@ -9,69 +9,56 @@ use time::OffsetDateTime;
 
 use super::hooks::ChatAccess;
 use crate::identity::{
-    accounts::service::{Account, Accounts, MakeError},
+    accounts::service::{Account, Accounts, CreateError},
     codes::{
         Code, Subject,
-        service::{CheckError, Codes, GuessPermit, RightCode},
+        service::{CheckError, Codes, CorrectCode, GuessPermit},
     },
     phone::Phone,
     sessions::service::{EndedSessions, Issued, SessionError, Sessions},
     usernames::Username,
 };
 
-/// Logging in.
 #[derive(Clone)]
 pub struct Login {
-    /// Where accounts and sessions are.
     pub db: PgPool,
-    /// What proves a phone.
     pub codes: Codes,
-    /// Who logs in.
     pub accounts: Accounts,
-    /// What they get.
     pub sessions: Sessions,
-    /// And for chat.
     pub chat: Arc<dyn ChatAccess>,
 }
 
-/// What somebody presents.
+/// Data that the client submits to log in.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// Their phone.
     pub phone: Phone,
-    /// The code that was sent to it.
     pub code: Code,
-    /// What they want to be called, if this is the first time.
+    /// Username for a new account; ignored if the phone has an account.
     pub username: Option<Username>,
 }
 
-/// Somebody is in.
 #[derive(Debug)]
 pub struct LoggedIn {
-    /// Who.
     pub account: Account,
-    /// What the app carries from now on.
+    /// Session token for the client.
     pub token: SecretString,
-    /// For chat; `None` while it is away.
+    /// Chat credentials; `None` while chat is unavailable.
     pub credentials: Option<Credentials>,
 }
 
-/// Why somebody is not in.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
-    /// The code.
     #[error(transparent)]
     Code(#[from] CheckError),
-    /// Somebody has or had it, or it is reserved. The code is still good.
+    /// The username is reserved, or is or was in use. The code remains valid.
     #[error("the username is taken")]
     UsernameTaken,
-    /// The account may not use the service.
+    /// The account is banned from the service.
     #[error("the account is suspended")]
     Suspended {
-        /// When the suspension ends, if it has an end.
+        /// End of the suspension, if it has one.
         until: Option<OffsetDateTime>,
     },
-    /// The session.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -83,12 +70,12 @@ impl From<sqlx::Error> for LoginError {
 }
 
 impl Login {
-    /// Lets somebody in who has the code.
+    /// Logs a user in with a phone and its code.
     pub async fn log_in(&self, attempt: Attempt, permit: GuessPermit, client: &str) -> Result<LoggedIn, LoginError> {
         let Attempt { phone, code, username } = attempt;
         let subject = Subject::Login(phone.clone());
         let right = self.codes.check(&subject, &phone, &code, permit).await?;
-        // Before the transaction: the homeserver may take its time.
+        // Check before the transaction starts, because the homeserver may be slow.
         let is_foreign = match &username {
             Some(username) => self.accounts.is_foreign_name(username).await,
             None => false,
@@ -96,16 +83,16 @@ impl Login {
         let (account, is_new, issued, ended) = loop {
             match self.enter(right, &subject, &phone, username.as_ref(), is_foreign, client).await {
                 Ok(entered) => break entered,
-                // It was rolled back, the code with it; the phone's account is settled now, so this ends.
-                Err(EnterError::Make(MakeError::PhoneMoved)) => {}
-                Err(EnterError::Make(MakeError::UsernameTaken)) => {
+                // Retry: the rollback also restored the code, and the phone's new owner is visible now.
+                Err(EnterError::Make(CreateError::PhoneMoved)) => {}
+                Err(EnterError::Make(CreateError::UsernameTaken)) => {
                     self.codes.give_back(right).await?;
                     return Err(LoginError::UsernameTaken);
                 }
-                Err(EnterError::Make(MakeError::Database(error))) => return Err(error.into()),
-                Err(EnterError::Make(MakeError::Message(error))) => return Err(SessionError::from(error).into()),
+                Err(EnterError::Make(CreateError::Database(error))) => return Err(error.into()),
+                Err(EnterError::Make(CreateError::Message(error))) => return Err(SessionError::from(error).into()),
                 Err(EnterError::Login(suspended @ LoginError::Suspended { .. })) => {
-                    // Once the suspension is over, it is as good as it was.
+                    // Refund the guess: the user may log in with this code if the suspension ends before it expires.
                     self.codes.give_back(right).await?;
                     return Err(suspended);
                 }
@@ -115,17 +102,18 @@ impl Login {
         self.sessions.forget(&ended);
         self.codes.note_verified(&phone);
         if is_new {
-            self.accounts.note_made();
+            self.accounts.note_created();
         }
-        // After the commit: a homeserver that fails leaves somebody who is logged in without chat, never half an account.
+        // Runs after the commit: a homeserver failure leaves the user logged in without chat, but never with a partial
+        // account.
         let credentials = self.chat.admit(&account, &issued, client).await;
         Ok(LoggedIn { account, token: issued.token, credentials })
     }
 
-    /// Code, account and session, all or nothing.
+    /// Consumes the code, finds or creates the account and issues a session, in one transaction.
     async fn enter(
         &self,
-        right: RightCode,
+        right: CorrectCode,
         subject: &Subject,
         phone: &Phone,
         username: Option<&Username>,
@@ -134,11 +122,11 @@ impl Login {
     ) -> Result<(Account, bool, Issued, EndedSessions), EnterError> {
         let mut tx = self.db.begin().await?;
         let Some(verified) = self.codes.consume_in(&mut tx, right, subject).await? else {
-            return Err(LoginError::from(CheckError::NotGood).into());
+            return Err(LoginError::from(CheckError::InvalidCode).into());
         };
         let (account, is_new) = self.accounts.find_or_make_in(&mut tx, phone, username).await?;
         if is_new && is_foreign {
-            return Err(MakeError::UsernameTaken.into());
+            return Err(CreateError::UsernameTaken.into());
         }
         if account.banned_at.is_some() {
             return Err(LoginError::Suspended { until: account.banned_until }.into());
@@ -158,12 +146,12 @@ impl Login {
 }
 
 enum EnterError {
-    Make(MakeError),
+    Make(CreateError),
     Login(LoginError),
 }
 
-impl From<MakeError> for EnterError {
-    fn from(error: MakeError) -> Self {
+impl From<CreateError> for EnterError {
+    fn from(error: CreateError) -> Self {
         Self::Make(error)
     }
 }

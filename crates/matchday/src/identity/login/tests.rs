@@ -13,20 +13,20 @@ async fn count(app: &TestApp, table: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn the_first_login_makes_an_account_and_the_second_finds_it() {
+async fn first_login_creates_account_and_second_finds_it() {
     TestApp::run(async |app| {
         let (first, data) = app.log_in(PHONE).await;
         assert_eq!(data["user"]["phone"], PHONE);
         assert_eq!(data["user"]["created_at"], "2026-11-20T15:00:00Z");
         assert_eq!(data["user"]["username_is_generated"], true);
-        assert_eq!(data["matrix_credentials"], Value::Null, "there is no chat in this test");
+        assert_eq!(data["matrix_credentials"], Value::Null, "chat is not configured in this test");
         assert!(data["token"].as_str().is_some_and(|token| token.starts_with("md_")));
         first.get("/api/auth/teams").await.expect(200);
 
         let code = app.code(PHONE).await;
         let again = app.post("/api/auth/login", &json!({"phone": PHONE, "code": code, "username": "ignored"})).await;
         let again = again.expect(200);
-        assert_eq!(again["data"]["user"], data["user"], "and nothing of it changed");
+        assert_eq!(again["data"]["user"], data["user"], "the account is unchanged");
         assert_ne!(again["data"]["token"], data["token"]);
         first.get("/api/auth/teams").await.expect(200);
         assert_eq!((count(app, "users").await, count(app, "sessions").await), (1, 2));
@@ -35,7 +35,7 @@ async fn the_first_login_makes_an_account_and_the_second_finds_it() {
 }
 
 #[tokio::test]
-async fn a_username_can_be_chosen_and_one_that_cannot_be_had_leaves_the_code_good() {
+async fn unavailable_username_keeps_the_code_valid() {
     TestApp::run(async |app| {
         let (_, other) = app.log_in("+14155550111").await;
         let taken = other["user"]["username"].as_str().expect("a name");
@@ -44,7 +44,7 @@ async fn a_username_can_be_chosen_and_one_that_cannot_be_had_leaves_the_code_goo
             let body = json!({"phone": PHONE, "code": code, "username": username});
             app.post("/api/code/verify", &body).await
         };
-        // More often than there are guesses.
+        // More attempts than the code has guesses.
         for username in [
             json!(taken),
             json!("admin"),
@@ -58,7 +58,7 @@ async fn a_username_can_be_chosen_and_one_that_cannot_be_had_leaves_the_code_goo
         ] {
             assert_eq!(attempt(&username).await.invalid_fields(), ["username"], "{username}");
         }
-        assert_eq!(count(app, "phone_claims").await, 1, "nothing was half made");
+        assert_eq!(count(app, "phone_claims").await, 1, "failed attempts left no claims");
         let answer = attempt(&json!("Ada.Obi")).await.expect(200);
         assert_eq!(answer["data"]["user"]["username"], "ada.obi");
         assert_eq!(answer["data"]["user"]["username_is_generated"], false);
@@ -67,7 +67,7 @@ async fn a_username_can_be_chosen_and_one_that_cannot_be_had_leaves_the_code_goo
 }
 
 #[tokio::test]
-async fn a_wrong_code_with_a_taken_username_is_told_of_the_code_only() {
+async fn wrong_code_does_not_reveal_taken_username() {
     TestApp::run(async |app| {
         let (_, other) = app.log_in("+14155550111").await;
         let code = app.code(PHONE).await;
@@ -78,10 +78,10 @@ async fn a_wrong_code_with_a_taken_username_is_told_of_the_code_only() {
     .await;
 }
 
-/// Every one of them has a right code of its own and has found that the phone has no account, before the first may go
-/// on: the claims are held until all fifty wait for them.
+/// Each login has a valid code and has seen that the phone has no account before any can continue: the test holds the
+/// claims table locked until all fifty wait for it.
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_first_logins_of_one_phone_make_one_account() {
+async fn concurrent_first_logins_create_one_account() {
     let changes = [("MATCHDAY_LIMITS__PHONE_BURST", "100"), ("MATCHDAY_LIMITS__PHONE_DAILY", "1000")];
     TestApp::run_with(&changes, async |app| {
         let mut held = app.app.core.db.begin().await.expect("a transaction");
@@ -93,19 +93,19 @@ async fn fifty_first_logins_of_one_phone_make_one_account() {
             )
             .fetch_one(&app.app.core.db)
             .await
-            .expect("a look")
+            .expect("locks")
         };
         let mut logins = FuturesUnordered::new();
         for number in 0..50 {
             let code = app.code(PHONE).await;
             logins.push(async move { app.post("/api/code/verify", &json!({"phone": PHONE, "code": code})).await });
             while waiting().await <= number {
-                // Nobody can be in yet; this only lets the login go on to where it waits.
+                // No login can finish yet; polling only advances it to the lock.
                 let early = tokio::time::timeout(Duration::from_millis(1), logins.next()).await;
                 assert!(early.is_err(), "a login passed the held claims");
             }
         }
-        held.commit().await.expect("let go");
+        held.commit().await.expect("released");
         let answers: Vec<_> = logins.collect().await;
         let ids: Vec<Value> =
             answers.into_iter().map(|answer| answer.expect(200)["data"]["user"]["id"].clone()).collect();
@@ -115,17 +115,17 @@ async fn fifty_first_logins_of_one_phone_make_one_account() {
             (1, 1, 1)
         );
         assert_eq!(
-            (count(app, "sessions").await, app.told().await.len()),
+            (count(app, "sessions").await, app.published().await.len()),
             (10, 41),
-            "and the newest ten sessions stay; one registration was told, and forty ended sessions"
+            "the newest ten sessions remain; messages report one registration and forty ended sessions"
         );
     })
     .await;
 }
 
-/// A login that found the owner of a phone waits for the owner's row, while the owner moves to another phone.
+/// A login that has found the owner of a phone waits for the owner's row, while the owner moves to another phone.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_phone_that_moved_while_somebody_logged_in_with_it_is_another_account() {
+async fn phone_moved_during_login_gets_a_new_account() {
     TestApp::run(async |app| {
         let (owner, _) = app.log_in(PHONE).await;
         let code = app.code(PHONE).await;
@@ -139,7 +139,7 @@ async fn a_phone_that_moved_while_somebody_logged_in_with_it_is_another_account(
         let mut login = Box::pin(app.post("/api/code/verify", &body));
         let waits = "select exists (select from pg_locks l join pg_stat_activity a using (pid)
                                     where not l.granted and a.datname = current_database())";
-        while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&app.app.core.db).await.expect("a look") {
+        while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&app.app.core.db).await.expect("locks") {
             let early = tokio::time::timeout(Duration::from_millis(1), &mut login).await;
             assert!(early.is_err(), "the login passed the held account");
         }
@@ -148,15 +148,15 @@ async fn a_phone_that_moved_while_somebody_logged_in_with_it_is_another_account(
         {
             sqlx::query(statement).bind(owner.id).execute(&mut *moving).await.expect("moved");
         }
-        moving.commit().await.expect("let go");
+        moving.commit().await.expect("released");
         let id = login.await.expect(200)["data"]["user"]["id"].as_i64().expect("an id");
-        assert_ne!(id, owner.id.0, "the phone is somebody else's now");
+        assert_ne!(id, owner.id.0, "the login created another account");
     })
     .await;
 }
 
 #[tokio::test]
-async fn the_log_shows_what_a_developer_needs() {
+async fn sms_log_filters_by_phone_date_and_status() {
     TestApp::run(async |app| {
         app.code(PHONE).await;
         let get = async |query: &str| {
@@ -173,7 +173,7 @@ async fn the_log_shows_what_a_developer_needs() {
             (&json!("2026-11-20T15:00:00Z"), &json!("2026-11-20T15:05:00Z"))
         );
         assert!(entry.get("error").is_none());
-        assert_eq!(get("phone=+14155550100").await[0], entry, "a plus that nobody encoded");
+        assert_eq!(get("phone=+14155550100").await[0], entry, "an unencoded plus sign");
         assert_eq!(get("date=2026-11-20&status=sent").await[0], entry);
         for nothing in ["date=2026-11-19", "status=failed", "phone=%2B14155550101"] {
             assert_eq!(get(nothing).await, json!([]), "{nothing}");

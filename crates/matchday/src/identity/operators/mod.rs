@@ -1,22 +1,19 @@
-//! Operators: who runs the service, and a record of what they did to it. Whatever changes something for an operator takes
-//! an [`Operator`], and writes the record in its own transaction where it has one.
+//! Operators and the audit log of their actions. Every function that changes something for an operator takes an
+//! [`Operator`]. It writes the log entry in the same transaction where possible.
 
 pub mod service;
 mod store;
 #[cfg(test)]
 mod tests;
 
-/// Who does something, and why.
+/// The operator who performs an action, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operator {
-    /// What they are called.
     pub name: String,
-    /// In their own words.
     pub reason: String,
 }
 
 impl Operator {
-    /// An operator with a reason.
     pub fn new(name: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { name: name.into(), reason: reason.into() }
     }

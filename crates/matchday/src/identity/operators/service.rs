@@ -1,4 +1,4 @@
-//! Keeping the record.
+//! Writes and reads the audit log.
 
 use std::{fmt::Display, sync::Arc};
 
@@ -10,31 +10,30 @@ use time::OffsetDateTime;
 pub use super::store::{ActionFilter, Recorded};
 use super::{Operator, store};
 
-/// The record of what operators did.
+/// Audit log of operator actions.
 #[derive(Clone)]
 pub struct Operators {
     db: PgPool,
     clock: Arc<dyn Clock>,
 }
 
-/// What is done.
+/// An operator action to record.
 #[derive(Clone, Debug)]
-pub struct Deed {
-    /// As in `user.ban`.
+pub struct Action {
+    /// Name of the action, for example `user.ban`.
     pub action: &'static str,
-    /// To what, as in `user:12`.
+    /// Object of the action, for example `user:12`.
     pub target: String,
-    /// What exactly, where the action alone does not tell. Nothing of a person.
+    /// Parameters of the action. Must not contain personal data.
     pub details: Value,
 }
 
-impl Deed {
-    /// A deed that its action and its target tell all of.
+impl Action {
+    /// Creates an action without details.
     pub fn new(action: &'static str, target: impl Into<String>) -> Self {
         Self { action, target: target.into(), details: json!({}) }
     }
 
-    /// The same, with more to tell.
     #[must_use]
     pub fn with(mut self, details: Value) -> Self {
         self.details = details;
@@ -42,19 +41,18 @@ impl Deed {
     }
 }
 
-/// How something stands that was recorded.
+/// State of a recorded action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was done.
     Done,
-    /// It was about to be done.
+    /// The action was about to start. Without a later entry, it is unknown whether it completed.
     Begun,
-    /// It was not done, or not all of it.
+    /// The action failed, or was only partly completed.
     Failed,
 }
 
 impl Outcome {
-    /// As it is stored.
+    /// Value of the `outcome` column.
     pub fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -64,57 +62,62 @@ impl Outcome {
     }
 }
 
-/// Records in the caller's transaction that something is done by it.
+/// Records an action in the caller's transaction, which also makes the change.
 pub async fn record(
     connection: &mut PgConnection,
     operator: &Operator,
-    deed: &Deed,
+    action: &Action,
     now: OffsetDateTime,
 ) -> sqlx::Result<()> {
     let request = request_id();
-    store::insert(connection, operator, deed, Outcome::Done, None, request.as_deref(), now).await?;
-    tracing::info!(operator = operator.name, action = deed.action, target = deed.target, "an operator did something");
+    store::insert(connection, operator, action, Outcome::Done, None, request.as_deref(), now).await?;
+    tracing::info!(
+        operator = operator.name,
+        action = action.action,
+        target = action.target,
+        "operator action recorded"
+    );
     Ok(())
 }
 
-/// The request that is being answered; none on the command line.
+/// Id of the current HTTP request; `None` on the command line.
 fn request_id() -> Option<String> {
     CURRENT_REQUEST.try_with(|current| current.id.as_str().to_owned()).ok()
 }
 
 impl Operators {
-    /// The record in this database.
     pub fn new(core: &Core) -> Self {
         Self { db: core.db.clone(), clock: core.clock.clone() }
     }
 
-    /// Does something that is no transaction, with a record before it and one of how it ended. What cannot be recorded is not
-    /// begun; a record of which only the beginning is there may have been done or not. `tell` says what came of it.
-    pub async fn witness<T, E: Display + From<sqlx::Error>>(
+    /// Runs an action that is not a single transaction, with one log entry before it and one after it. If the first
+    /// entry cannot be written, the action does not run. If only the first entry exists, the action may or may not have
+    /// completed. `details` describes the result for the second entry.
+    pub async fn record_around<T, E: Display + From<sqlx::Error>>(
         &self,
         operator: &Operator,
-        deed: Deed,
+        action: Action,
         work: impl Future<Output = Result<T, E>>,
-        tell: impl FnOnce(&T) -> Value,
+        details: impl FnOnce(&T) -> Value,
     ) -> Result<T, E> {
         let (request, now) = (request_id(), self.clock.now());
-        let begun = store::insert(&self.db, operator, &deed, Outcome::Begun, None, request.as_deref(), now).await?;
+        let begun = store::insert(&self.db, operator, &action, Outcome::Begun, None, request.as_deref(), now).await?;
         let outcome = work.await;
         let (ending, details) = match &outcome {
-            Ok(done) => (Outcome::Done, tell(done)),
+            Ok(done) => (Outcome::Done, details(done)),
             Err(error) => (Outcome::Failed, json!({"error": error.to_string()})),
         };
-        let ended = Deed { details: merged(deed.details, details), ..deed };
+        let ended = Action { details: merged(action.details, details), ..action };
         let now = self.clock.now();
         let ended = store::insert(&self.db, operator, &ended, ending, Some(begun), request.as_deref(), now).await;
-        // It was done, and that it was begun is recorded: saying that it failed would be worse.
+        // The action succeeded and its start is recorded, so returning an error would be misleading.
         if let Err(error) = ended {
-            tracing::error!(%error, begun, "how something ended that an operator did was not recorded");
+            tracing::error!(%error, begun, "outcome of an operator action was not recorded");
         }
         outcome
     }
 
-    /// What was done, the newest first. Where a deed has ended, its beginning is left out.
+    /// Returns recorded actions, newest first. The start entry of a finished action is left out.
     pub async fn recorded(&self, filter: &ActionFilter, most: i64) -> sqlx::Result<Vec<Recorded>> {
         store::recorded(&self.db, filter, most).await
     }

@@ -1,4 +1,4 @@
-//! The SQL of the record.
+//! SQL queries for the audit log.
 
 use serde_json::Value;
 use sqlx::PgExecutor;
@@ -6,47 +6,41 @@ use time::OffsetDateTime;
 
 use super::{
     Operator,
-    service::{Deed, Outcome},
+    service::{Action, Outcome},
 };
 
-/// What an operator did.
+/// An entry of the audit log.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Which.
     pub id: i64,
-    /// Who.
     pub operator: String,
-    /// As in `user.ban`.
+    /// Name of the action, for example `user.ban`.
     pub action: String,
-    /// As in `user:12`.
+    /// Object of the action, for example `user:12`.
     pub target: String,
-    /// Why.
     pub reason: String,
-    /// What exactly.
+    /// Parameters and result of the action.
     pub details: Value,
-    /// `done`, `begun` or `failed`.
+    /// One of `done`, `begun` or `failed`.
     pub outcome: String,
-    /// The console's request; none on the command line.
+    /// Id of the console's request; `None` on the command line.
     pub request_id: Option<String>,
-    /// When.
     pub created_at: OffsetDateTime,
 }
 
-/// Which of it is wanted.
+/// Selects entries of the audit log. An absent field matches all entries.
 #[derive(Clone, Debug, Default)]
 pub struct ActionFilter {
-    /// By this operator.
     pub operator: Option<String>,
-    /// Done to this.
     pub target: Option<String>,
-    /// Older than this one.
+    /// Only entries older than this id.
     pub before: Option<i64>,
 }
 
 pub(super) async fn insert(
     executor: impl PgExecutor<'_>,
     operator: &Operator,
-    deed: &Deed,
+    action: &Action,
     outcome: Outcome,
     begun: Option<i64>,
     request_id: Option<&str>,
@@ -57,10 +51,10 @@ pub(super) async fn insert(
          values ($1, $2, $3, $4, $5, $6, $7, $8, $9) returning id",
         begun,
         operator.name,
-        deed.action,
-        deed.target,
+        action.action,
+        action.target,
         operator.reason,
-        deed.details,
+        action.details,
         outcome.name(),
         request_id,
         now,

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::{
     Operator,
-    service::{ActionFilter, Deed, Recorded},
+    service::{Action, ActionFilter, Recorded},
 };
 use crate::{identity::accounts::restrictions::Restriction, testing::TestApp};
 
@@ -10,20 +10,23 @@ async fn all(app: &TestApp) -> Vec<Recorded> {
     app.app.operators.recorded(&ActionFilter::default(), 100).await.expect("read")
 }
 
-fn told(recorded: &Recorded) -> (&str, &str, &str, &str, &str) {
+fn summary(recorded: &Recorded) -> (&str, &str, &str, &str, &str) {
     (&recorded.operator, &recorded.action, &recorded.target, &recorded.reason, &recorded.outcome)
 }
 
 #[tokio::test]
-async fn what_is_one_transaction_is_recorded_in_it() {
+async fn action_is_recorded_in_its_transaction() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let (ola, target) = (Operator::new("ola", "insults"), format!("user:{}", user.id));
         app.app.moderation.restrict(user.id, Restriction::Ban, &ola).await.expect("banned");
-        app.app.moderation.restrict(user.id, Restriction::Ban, &ola).await.expect_err("it is so already");
+        app.app.moderation.restrict(user.id, Restriction::Ban, &ola).await.expect_err("already banned");
         let recorded = all(app).await;
-        assert_eq!(recorded.iter().map(told).collect::<Vec<_>>(), [("ola", "user.ban", &*target, "insults", "done")]);
-        assert_eq!(recorded[0].request_id, None, "nobody asked over HTTP");
+        assert_eq!(
+            recorded.iter().map(summary).collect::<Vec<_>>(),
+            [("ola", "user.ban", &*target, "insults", "done")]
+        );
+        assert_eq!(recorded[0].request_id, None, "not an HTTP request");
         let filter = |operator: &str, target: &str| ActionFilter {
             operator: Some(operator.to_owned()),
             target: Some(target.to_owned()),
@@ -31,29 +34,33 @@ async fn what_is_one_transaction_is_recorded_in_it() {
         };
         let found = async |filter| app.app.operators.recorded(&filter, 10).await.expect("read").len();
         assert_eq!([found(filter("ola", &target)).await, found(filter("ida", &target)).await], [1, 0]);
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn all_else_is_recorded_before_and_after() {
+async fn non_transactional_actions_are_recorded_before_and_after() {
     TestApp::run(async |app| {
         let (operators, ola) = (&app.app.operators, Operator::new("ola", "a test"));
-        let deed = |target: &str| Deed::new("webhook.replay", target).with(json!({"letters": [7]}));
+        let action = |target: &str| Action::new("webhook.replay", target).with(json!({"letters": [7]}));
         let seen_within = async {
             let begun = all(app).await;
             assert_eq!(
-                begun.iter().map(told).collect::<Vec<_>>(),
+                begun.iter().map(summary).collect::<Vec<_>>(),
                 [("ola", "webhook.replay", "one", "a test", "begun")]
             );
             Ok::<_, sqlx::Error>(3)
         };
-        operators.witness(&ola, deed("one"), seen_within, |number| json!({"replayed": number})).await.expect("done");
+        operators
+            .record_around(&ola, action("one"), seen_within, |number| json!({"replayed": number}))
+            .await
+            .expect("done");
         let failing = async { Err::<(), _>(sqlx::Error::RowNotFound) };
-        operators.witness(&ola, deed("two"), failing, |()| json!({})).await.expect_err("fails");
-        // Nobody saw how it ended: the process died, or somebody did not wait for it.
-        let never = operators.witness(&ola, deed("three"), std::future::pending::<sqlx::Result<()>>(), |()| json!({}));
+        operators.record_around(&ola, action("two"), failing, |()| json!({})).await.expect_err("fails");
+        // This action never ends, as if the process died: only its start is recorded.
+        let never =
+            operators.record_around(&ola, action("three"), std::future::pending::<sqlx::Result<()>>(), |()| json!({}));
         tokio::time::timeout(std::time::Duration::from_millis(200), never).await.expect_err("never ends");
         let recorded = all(app).await;
         let outcomes: Vec<_> = recorded.iter().map(|row| (row.target.as_str(), row.outcome.as_str())).collect();
@@ -65,7 +72,7 @@ async fn all_else_is_recorded_before_and_after() {
 }
 
 #[tokio::test]
-async fn the_service_cannot_change_what_is_recorded() {
+async fn service_role_cannot_change_audit_log() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let ola = Operator::new("ola", "insults");
@@ -80,7 +87,7 @@ async fn the_service_cannot_change_what_is_recorded() {
             assert_eq!(code.as_deref(), Some("42501"), "{statement}: insufficient privilege");
         }
         assert_eq!(all(app).await.len(), 1);
-        app.told().await;
+        app.published().await;
     })
     .await;
 }

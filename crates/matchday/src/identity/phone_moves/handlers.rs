@@ -1,4 +1,4 @@
-//! HTTP for phones.
+//! HTTP handlers for phone verification and phone moves.
 
 use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderMap, StatusCode};
@@ -25,13 +25,13 @@ pub(super) struct VerificationBegun {
 #[derive(Serialize, ToSchema)]
 #[schema(as = PendingVerification)]
 struct BegunItem {
-    /// For how many seconds the code is valid.
+    /// Validity of the code in seconds.
     #[schema(example = 300)]
     expires_in: u64,
     #[schema(example = "+14155550100")]
     phone: String,
-    /// `codes_limited` while a limit that many callers share is used up: the code may not arrive. `Retry-After` says
-    /// when to ask again.
+    /// `codes_limited` while a limit shared by many callers is exhausted: the code may not arrive. `Retry-After` gives
+    /// the time to wait before the next request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String, example = "codes_limited")]
     notice: Option<&'static str>,
@@ -50,7 +50,7 @@ from_body!(PhoneProof { phone, code });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct PhoneVerified {
-    #[schema(example = "The phone was verified.")]
+    #[schema(example = "Phone verified.")]
     message: &'static str,
     data: VerifiedItem,
 }
@@ -65,7 +65,7 @@ struct VerifiedItem {
 
 #[derive(ToSchema)]
 pub(super) struct Undo {
-    /// The code from the text message to the old phone. Case, spaces and dashes are ignored.
+    /// Code from the text message to the old phone. Case, spaces and dashes are ignored.
     #[schema(value_type = String, max_length = 64, pattern = "^[ -]*[1-9A-NP-TV-Za-np-tv-z]([ -]*[0-9A-TV-Za-tv-z]){16,27}[ -]*$", example = "1A-0123-4567-89AB-CDYZ")]
     code: UndoCode,
 }
@@ -82,7 +82,7 @@ pub(super) struct MoveUndone {
 #[derive(Serialize, ToSchema)]
 #[schema(as = UndonePhoneMove)]
 struct UndoneItem {
-    /// The phone to log in with.
+    /// Phone number to log in with.
     #[schema(example = "+14155550100")]
     phone: String,
 }
@@ -105,7 +105,7 @@ impl From<BeginError> for ApiError {
 impl From<VerifyError> for ApiError {
     fn from(error: VerifyError) -> Self {
         match error {
-            VerifyError::OtherPhone => Self::invalid_field("phone", "is not the one that the code was sent to"),
+            VerifyError::OtherPhone => Self::invalid_field("phone", "is not the phone to which the code was sent"),
             VerifyError::PhoneTaken => Self::invalid_field("phone", "belongs to another account"),
             VerifyError::ProofNeeded => proof_needed(),
             VerifyError::Code(error) => error.into(),
@@ -119,7 +119,7 @@ impl From<VerifyError> for ApiError {
 impl From<UndoError> for ApiError {
     fn from(error: UndoError) -> Self {
         match error {
-            UndoError::NotGood => Self::new(StatusCode::UNAUTHORIZED, "invalid_code", "Wrong or expired code."),
+            UndoError::InvalidCode => Self::new(StatusCode::UNAUTHORIZED, "invalid_code", "Wrong or expired code."),
             UndoError::PhoneTaken => {
                 Self::new(StatusCode::CONFLICT, "phone_taken", "The phone number belongs to another account now.")
             }
@@ -130,15 +130,17 @@ impl From<UndoError> for ApiError {
     }
 }
 
-/// Begin to verify a phone: the caller's own again, or another one to move to.
+/// Start phone verification.
 ///
-/// Moving needs a recent proof of the current phone: a login less than ten minutes ago, or the current phone verified
-/// with this endpoint less than ten minutes ago. Otherwise the response is 422 with the code `proof_required`.
+/// Sends a code to the caller's current phone, or to the phone to which they want to move the account.
+///
+/// A move requires a recent proof of the current phone: a login less than ten minutes ago, or the current phone
+/// verified with this endpoint less than ten minutes ago. Otherwise the response is 422 with the code `proof_required`.
 #[utoipa::path(post, path = "/api/auth/verify-phone/initiate", tag = "Account", security(("token" = [])),
     request_body = PhoneBody,
     responses(
         (status = 200, body = VerificationBegun),
-        (status = 429, description = "Too many codes; `Retry-After` says when to ask again", body = ErrorBody),
+        (status = 429, description = "Too many codes; retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn initiate_verification(
     State(phones): State<PhoneMoves>,
@@ -157,14 +159,14 @@ pub(super) async fn initiate_verification(
 
 /// Verify a phone with the code that was sent to it.
 ///
-/// Another phone than the caller's becomes theirs. Their other sessions end then, and the old phone gets a text with a
-/// code that undoes the move for 72 hours.
+/// If it is not the caller's current phone, the account moves to it. The caller's other sessions end, and the old phone
+/// receives a text message with a code that undoes the move for 72 hours.
 #[utoipa::path(post, path = "/api/auth/verify-phone", tag = "Account", security(("token" = [])),
     request_body = PhoneProof,
     responses(
         (status = 200, body = PhoneVerified),
         (status = 401, description = "The token is not valid, or the code is wrong, expired or used up", body = ErrorBody),
-        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+        (status = 429, description = "Too many attempts; retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn verify_phone(
     State(phones): State<PhoneMoves>,
@@ -175,18 +177,18 @@ pub(super) async fn verify_phone(
 ) -> Result<Json<PhoneVerified>, ApiError> {
     phones.verify(user, &phone, &code, permit, Language::of(&headers)).await?;
     let data = VerifiedItem { verified: true, phone: phone.as_str().to_owned() };
-    Ok(Json(PhoneVerified { message: "The phone was verified.", data }))
+    Ok(Json(PhoneVerified { message: "Phone verified.", data }))
 }
 
-/// Undo moving an account to another phone.
+/// Undo a phone move.
 ///
-/// With the code that the old phone got. The account goes back to the old phone, and all its sessions end.
+/// Requires the code that was sent to the old phone. The account moves back to the old phone, and all its sessions end.
 #[utoipa::path(post, path = "/api/phone/undo-move", tag = "Login", request_body = Undo,
     responses(
         (status = 200, body = MoveUndone),
         (status = 401, description = "The code is wrong, expired or used up", body = ErrorBody),
         (status = 409, description = "The old phone belongs to another account that is older than the move", body = ErrorBody),
-        (status = 429, description = "Too many tries; `Retry-After` says when to try again", body = ErrorBody),
+        (status = 429, description = "Too many attempts; retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn undo_phone_move(
     State(phones): State<PhoneMoves>,

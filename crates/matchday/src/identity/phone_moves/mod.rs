@@ -1,8 +1,8 @@
-//! Phone moves: proving that a phone is the user's, moving an account to another one, and undoing a move.
+//! Phone moves: verifying a user's phone, moving an account to another phone, and undoing a move.
 //!
-//! A token alone must not be enough to take an account over. So a move needs a recent proof of the current phone: a
-//! session that began less than ten minutes ago, or a code that was just sent to the current phone. The phone that the
-//! account left gets a text with a code that undoes the move for 72 hours, and the account cannot be deleted until then.
+//! A stolen token must not be enough to take over an account. So a move requires a recent proof of the current phone: a
+//! session that started less than ten minutes ago, or a code that was just sent to the current phone. The old phone
+//! receives a text message with a code that undoes the move for 72 hours. Until then, the account cannot be deleted.
 
 mod handlers;
 mod rules;

@@ -1,4 +1,4 @@
-//! Undo codes, and how long things last; no I/O.
+//! Undo codes and time limits of phone moves; no I/O.
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
@@ -6,22 +6,22 @@ use sha2::{Digest as _, Sha256};
 use time::{Duration, OffsetDateTime};
 use web::{fields::FromJson, ids::UserId};
 
-/// How long a proof of the current phone allows a move.
+/// Time for which a proof of the current phone allows a move.
 const PROOF_LASTS: Duration = Duration::minutes(10);
-/// How long a move can be undone, and the account not be deleted.
+/// Time for which a move can be undone. Until then, the account cannot be deleted.
 pub(super) const UNDO_LASTS: Duration = Duration::hours(72);
 
-/// Crockford's base 32: no letter looks like a digit.
+/// Crockford's base 32, in which no letter can be mistaken for a digit.
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Characters of the random part, five bits each.
+/// Number of characters in the random part, five bits each.
 const SECRET_LENGTH: usize = 16;
 
-/// Whether a phone that was proven then allows a move now.
+/// Whether a proof of the current phone is recent enough for a move.
 pub(super) fn is_recent(proven_at: OffsetDateTime, now: OffsetDateTime) -> bool {
     now - proven_at < PROOF_LASTS
 }
 
-/// A code that undoes a move: the user's id and 80 random bits. It is never printed.
+/// A code that undoes a move: the user's id and 80 random bits. `Debug` does not print the random bits.
 #[derive(Clone, Debug)]
 pub struct UndoCode {
     user: UserId,
@@ -38,12 +38,12 @@ impl UndoCode {
         self.user
     }
 
-    /// What is stored. The code has too many bits to be guessed from it.
+    /// Hash under which the code is stored. The code has too many bits to be recovered from the hash by guessing.
     pub(super) fn hash(&self) -> [u8; 32] {
         Sha256::digest(self.text()).into()
     }
 
-    /// As it is written in the text message, in groups of four.
+    /// The code as written in the text message, in groups of four characters.
     pub(super) fn text(&self) -> String {
         let mut id = Vec::new();
         let mut rest = self.user.0.unsigned_abs();
@@ -57,7 +57,7 @@ impl UndoCode {
         groups.fold(id, |text, group| format!("{text}-{group}"))
     }
 
-    /// Reads a code as people type it.
+    /// Parses a code as typed: ignores case, spaces and dashes, and reads `O` as 0, and `I` and `L` as 1.
     fn parse(text: &str) -> Option<Self> {
         if text.len() > 64 {
             return None;
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn undo_code_reads_as_people_type_it() {
+    fn undo_code_parses_as_typed() {
         let code = UndoCode::make(UserId(42), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 30, 31]);
         assert_eq!(code.text(), "1A-0123-4567-89AB-CDYZ");
         for typed in ["1A-0123-4567-89AB-CDYZ", "la o123 4567 89ab cdyz", "IAOL23456789ABCDYZ"] {
@@ -115,14 +115,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_undo_code_reads_back(user in 1..i64::MAX, random: [u8; SECRET_LENGTH]) {
+        fn made_undo_code_parses_back(user in 1..i64::MAX, random: [u8; SECRET_LENGTH]) {
             let code = UndoCode::make(UserId(user), random);
             let read = UndoCode::parse(&code.text()).expect("a code");
             prop_assert_eq!((read.user(), read.hash()), (code.user(), code.hash()));
         }
 
         #[test]
-        fn no_text_makes_reading_panic(text in "\\PC{0,80}") {
+        fn parsing_never_panics(text in "\\PC{0,80}") {
             let _ = UndoCode::parse(&text);
         }
     }

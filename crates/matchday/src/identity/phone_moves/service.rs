@@ -1,4 +1,4 @@
-//! Proving, moving and undoing.
+//! Phone verification, phone moves and their undo.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use web::{ClientNetwork, ids::UserId};
 pub use super::rules::UndoCode;
 use super::{
     rules,
-    store::{self, Untold},
+    store::{self, PendingNotice},
 };
 use crate::identity::{
     accounts::{self, restrictions::RestrictError, service::Accounts},
@@ -27,12 +27,12 @@ use crate::identity::{
     sms::{service::Sms, templates::Language},
 };
 
-/// How long a worker may take to tell an old phone before another one tries.
+/// Time a worker has to send a notice before another worker may send it.
 const TURN: Duration = Duration::from_mins(1);
-/// The longest pause between attempts.
+/// Maximum pause between attempts to send a notice.
 const LONGEST_PAUSE: Duration = Duration::from_mins(30);
 
-/// The phones of all users.
+/// Verifies phones, moves accounts to other phones and undoes moves.
 #[derive(Clone)]
 pub struct PhoneMoves {
     pub(crate) core: Core,
@@ -40,72 +40,69 @@ pub struct PhoneMoves {
     pub(crate) codes: Codes,
     pub(crate) sessions: Sessions,
     pub(crate) sms: Sms,
-    /// The page that undoes a move, where there is one.
+    /// Page on which the owner undoes a move. Without it, the text message contains only the code.
     pub(crate) undo_url: Option<Url>,
 }
 
-/// Why no code was sent to a phone that is to be verified.
+/// Failure to start a phone verification.
 #[derive(Debug, thiserror::Error)]
 pub enum BeginError {
-    /// It would be a move, and the current phone was not proven lately.
+    /// The phone is a new one, and the current phone was not verified recently.
     #[error("the current phone must be verified first")]
     ProofNeeded,
-    /// No code could be sent.
+    /// The code could not be sent.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
 
-/// Why a phone was not verified.
+/// Failure to verify a phone.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
-    /// Not the phone that a code was sent to.
+    /// The code was sent to another phone.
     #[error("the code was sent to another phone")]
     OtherPhone,
-    /// It is the phone of another account.
+    /// The phone belongs to another account.
     #[error("the phone belongs to another account")]
     PhoneTaken,
-    /// It would be a move, and the current phone was not proven lately.
+    /// The phone is a new one, and the current phone was not verified recently.
     #[error("the current phone must be verified first")]
     ProofNeeded,
     /// The code was not accepted.
     #[error(transparent)]
     Code(#[from] CheckError),
-    /// The restrictions of the phones could not be carried over.
+    /// The restrictions on the old phone could not be copied to the new one.
     #[error(transparent)]
     Restrictions(#[from] RestrictError),
     /// The sessions could not be read or ended.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
 
-/// Why a move was not undone.
+/// Failure to undo a phone move.
 #[derive(Debug, thiserror::Error)]
 pub enum UndoError {
-    /// Wrong, expired or used.
-    #[error("the undo code is not good")]
-    NotGood,
-    /// The phone that the account left belongs to another account that is older than the move.
+    /// The code is wrong, expired or used.
+    #[error("the undo code is wrong, expired or used")]
+    InvalidCode,
+    /// The old phone belongs to another account that is older than the move.
     #[error("the phone belongs to another account")]
     PhoneTaken,
-    /// The restrictions of the phones could not be carried over.
+    /// The restrictions on the phones could not be copied.
     #[error(transparent)]
     Restrictions(#[from] RestrictError),
     /// The sessions could not be ended.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
 
 impl PhoneMoves {
-    /// Sends a code to a phone that the user says is theirs, or will be.
+    /// Sends a code to the user's current phone or to the phone to which they want to move.
     pub async fn begin_verification(
         &self,
         user: CurrentUser,
@@ -121,7 +118,8 @@ impl PhoneMoves {
         Ok(self.codes.request(&Subject::Verification(user.id), phone, network, language).await?)
     }
 
-    /// Whether the user may verify this phone: always their own, another one only after they proved their own.
+    /// Whether the user may verify this phone: always for the current phone, for another one only after a recent proof
+    /// of the current phone.
     async fn may_verify(&self, connection: &mut PgConnection, user: CurrentUser, phone: &Phone) -> sqlx::Result<bool> {
         let current =
             accounts::find(&mut *connection, user.id, self.core.clock.now()).await?.and_then(|account| account.phone);
@@ -132,9 +130,9 @@ impl PhoneMoves {
         Ok(proven_at.is_some_and(|proven_at| rules::is_recent(proven_at, self.core.clock.now())))
     }
 
-    /// Proves that a phone is the user's. Another one than before becomes theirs: the account moves to it, the user's
-    /// other sessions end, and the old phone is told. Whether a phone belongs to another account is said only to who has
-    /// its code.
+    /// Verifies a phone of the user. If it is a new one, the account moves to it, the user's other sessions end, and
+    /// the old phone receives a notice. Only a caller with the right code learns whether a phone belongs to another
+    /// account.
     pub async fn verify(
         &self,
         user: CurrentUser,
@@ -145,7 +143,7 @@ impl PhoneMoves {
     ) -> Result<(), VerifyError> {
         let subject = Subject::Verification(user.id);
         match self.codes.pending(&subject).await? {
-            None => return Err(CheckError::NotGood.into()),
+            None => return Err(CheckError::InvalidCode.into()),
             Some(pending) if pending != *phone => return Err(VerifyError::OtherPhone),
             Some(_) => {}
         }
@@ -153,10 +151,10 @@ impl PhoneMoves {
         let now = self.core.clock.now();
         let mut tx = self.core.db.begin().await?;
         let Some(verified) = self.codes.consume_in(&mut tx, right, &subject).await? else {
-            return Err(CheckError::NotGood.into());
+            return Err(CheckError::InvalidCode.into());
         };
         accounts::lock(&mut tx, user.id).await?;
-        // Again, behind the lock: the proof may have grown too old, or the account may have moved meanwhile.
+        // Checked again under the lock: the proof may have expired, or the account may have moved in the meantime.
         if !self.may_verify(&mut tx, user, phone).await? {
             tx.rollback().await?;
             self.codes.give_back(right).await?;
@@ -187,39 +185,46 @@ impl PhoneMoves {
         if let Some(ended) = ended {
             metrics::counter!("matchday_phone_moves_total").increment(1);
             self.sessions.forget(&ended);
-            // At once; should this process end before, a worker does it.
+            // Sends the notice immediately. If this process stops first, a worker sends it.
             let phones = self.clone();
-            tokio::spawn(async move { phones.tell_old_phones().await });
+            tokio::spawn(async move { phones.send_move_notices().await });
         }
         if is_theirs { Ok(()) } else { Err(VerifyError::PhoneTaken) }
     }
 
-    /// Texts the old phones of accounts that moved; returns how many it told. Each gets a code that undoes the move. The
-    /// code is made here and stored as a hash, so that it is in no queue; a second attempt makes another one.
-    pub async fn tell_old_phones(&self) -> sqlx::Result<usize> {
-        let mut told = 0;
+    /// Sends the due notices to the old phones of moved accounts and returns their number. Each notice contains a code
+    /// that undoes the move. The code is created here and stored only as a hash, so no queue contains it. Each attempt
+    /// creates a new code.
+    pub async fn send_move_notices(&self) -> sqlx::Result<usize> {
+        let mut sent = 0;
         loop {
             let now = self.core.clock.now();
             let mut connection = self.core.db.acquire().await?;
-            let Some(untold) = store::take_untold(&mut connection, now, now + TURN).await? else { return Ok(told) };
+            let next = store::take_pending_notice(&mut connection, now, now + TURN).await?;
+            let Some(notice) = next else { return Ok(sent) };
             drop(connection);
-            let code = UndoCode::make(untold.user_id, random::bytes(&*self.core.random));
-            store::set_undo_hash(&self.core.db, &untold, code.hash()).await?;
-            match self.tell(&untold, &code).await {
+            let code = UndoCode::make(notice.user_id, random::bytes(&*self.core.random));
+            store::set_undo_hash(&self.core.db, &notice, code.hash()).await?;
+            match self.send_notice(&notice, &code).await {
                 Ok(()) => {
-                    store::set_notice_due(&self.core.db, &untold, None).await?;
-                    told += 1;
+                    store::set_notice_due(&self.core.db, &notice, None).await?;
+                    sent += 1;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, user = untold.user_id.0, attempts = untold.attempts, "phone move notice not sent");
-                    store::set_notice_due(&self.core.db, &untold, Some(self.core.clock.now() + pause(untold.attempts)))
+                    let (user, attempts) = (notice.user_id.0, notice.attempts);
+                    tracing::warn!(%error, user, attempts, "phone move notice could not be sent");
+                    store::set_notice_due(&self.core.db, &notice, Some(self.core.clock.now() + pause(attempts)))
                         .await?;
                 }
             }
         }
     }
 
-    async fn tell(&self, untold: &Untold, code: &UndoCode) -> Result<(), crate::identity::sms::service::DispatchError> {
+    async fn send_notice(
+        &self,
+        notice: &PendingNotice,
+        code: &UndoCode,
+    ) -> Result<(), crate::identity::sms::service::DispatchError> {
         let undo = match &self.undo_url {
             Some(page) => {
                 let mut link = page.clone();
@@ -228,18 +233,18 @@ impl PhoneMoves {
             }
             None => code.text(),
         };
-        let language = Language::from_tag(&untold.language);
+        let language = Language::from_tag(&notice.language);
         let hours = rules::UNDO_LASTS.whole_hours().unsigned_abs();
-        self.sms.send_move_notice(&untold.from_phone, language, &undo, hours, untold.undo_until).await
+        self.sms.send_move_notice(&notice.from_phone, language, &undo, hours, notice.undo_until).await
     }
 
-    /// Gives an account back to the phone that it left. All its sessions end.
+    /// Moves an account back to its old phone and ends all its sessions.
     pub async fn undo(&self, code: &UndoCode) -> Result<Phone, UndoError> {
         let (user, now) = (code.user(), self.core.clock.now());
         let mut tx = self.core.db.begin().await?;
         accounts::lock(&mut tx, user).await?;
-        let undoable = store::undoable(&mut tx, user, code.hash(), now).await?.ok_or(UndoError::NotGood)?;
-        let account = accounts::find(&mut *tx, user, now).await?.ok_or(UndoError::NotGood)?;
+        let undoable = store::undoable(&mut tx, user, code.hash(), now).await?.ok_or(UndoError::InvalidCode)?;
+        let account = accounts::find(&mut *tx, user, now).await?.ok_or(UndoError::InvalidCode)?;
         let phone = undoable.from_phone;
         let mut ended = Vec::new();
         if let Some(owner) = accounts::phone_owner(&mut tx, &phone).await?
@@ -267,8 +272,8 @@ impl PhoneMoves {
         Ok(phone)
     }
 
-    /// Takes a phone from an account that registered with it after the move: most likely the owner, who found a new and
-    /// empty account. An account that had been there before keeps it.
+    /// Takes a phone from an account that was registered with it after the move. This is most likely the owner, who
+    /// logged in again and found an empty account. An older account keeps the phone.
     async fn detach(
         &self,
         connection: &mut PgConnection,
@@ -289,7 +294,8 @@ impl PhoneMoves {
         Ok(self.sessions.end_others_in(connection, owner, None).await?)
     }
 
-    /// Until when the user's account cannot be deleted, because its phone was moved and the move can still be undone.
+    /// Returns the time until which the user's account cannot be deleted, because its latest phone move can still be
+    /// undone.
     pub async fn undo_until(
         &self,
         connection: &mut PgConnection,
@@ -298,14 +304,14 @@ impl PhoneMoves {
         store::undo_until(connection, user, self.core.clock.now()).await
     }
 
-    /// Deletes moves that cannot be undone any more; returns how many.
+    /// Deletes moves that can no longer be undone and returns their number.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
         let now = self.core.clock.now();
         database::sweep(|most| store::sweep(&self.core.db, now, most)).await
     }
 }
 
-/// How long to wait after so many attempts.
+/// Pause after this number of attempts: doubles from ten seconds up to [`LONGEST_PAUSE`].
 fn pause(attempts: i16) -> Duration {
     let doublings = attempts.clamp(1, 10).unsigned_abs() - 1;
     LONGEST_PAUSE.min(Duration::from_secs(10) * 2_u32.pow(doublings.into()))

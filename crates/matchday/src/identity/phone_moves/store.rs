@@ -1,4 +1,4 @@
-//! The SQL of phones.
+//! SQL queries for phone moves.
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
@@ -6,8 +6,8 @@ use web::ids::UserId;
 
 use crate::identity::phone::Phone;
 
-/// A move whose old phone is still to be told.
-pub(super) struct Untold {
+/// A move whose old phone has not received its notice yet.
+pub(super) struct PendingNotice {
     pub(super) user_id: UserId,
     pub(super) id: i64,
     pub(super) from_phone: Phone,
@@ -16,7 +16,6 @@ pub(super) struct Untold {
     pub(super) attempts: i16,
 }
 
-/// A move that can be undone.
 pub(super) struct Undoable {
     pub(super) from_phone: Phone,
     pub(super) moved_at: OffsetDateTime,
@@ -44,13 +43,13 @@ pub(super) async fn insert(
     Ok(())
 }
 
-/// Takes the next move whose old phone is to be told, and keeps other workers from it for a while. Whoever changes
-/// `notice_due_at` first has it: rows of users lie on several nodes, so they are not locked while one is looked for.
-pub(super) async fn take_untold(
+/// Takes the next due notice and hides it from other workers until `until`. The first worker to change `notice_due_at`
+/// gets it. The select does not lock rows, because users' rows are spread over several nodes.
+pub(super) async fn take_pending_notice(
     connection: &mut PgConnection,
     now: OffsetDateTime,
     until: OffsetDateTime,
-) -> sqlx::Result<Option<Untold>> {
+) -> sqlx::Result<Option<PendingNotice>> {
     loop {
         let next = sqlx::query!(
             r#"select user_id as "user_id: UserId", id, notice_due_at as "due_at!" from phone_moves
@@ -61,7 +60,7 @@ pub(super) async fn take_untold(
         .await?;
         let Some(next) = next else { return Ok(None) };
         let taken = sqlx::query_as!(
-            Untold,
+            PendingNotice,
             r#"update phone_moves set notice_due_at = $4, attempts = attempts + 1
                where user_id = $1 and id = $2 and notice_due_at = $3
                returning user_id as "user_id: UserId", id, from_phone as "from_phone: Phone", language, undo_until, attempts"#,
@@ -78,12 +77,16 @@ pub(super) async fn take_untold(
     }
 }
 
-/// The code that undoes the move, from now on.
-pub(super) async fn set_undo_hash(executor: impl PgExecutor<'_>, told: &Untold, hash: [u8; 32]) -> sqlx::Result<()> {
+/// Stores the hash of the undo code, replacing an earlier one.
+pub(super) async fn set_undo_hash(
+    executor: impl PgExecutor<'_>,
+    notice: &PendingNotice,
+    hash: [u8; 32],
+) -> sqlx::Result<()> {
     sqlx::query!(
         "update phone_moves set undo_hash = $3 where user_id = $1 and id = $2",
-        told.user_id.0,
-        told.id,
+        notice.user_id.0,
+        notice.id,
         &hash[..],
     )
     .execute(executor)
@@ -91,16 +94,16 @@ pub(super) async fn set_undo_hash(executor: impl PgExecutor<'_>, told: &Untold, 
     Ok(())
 }
 
-/// When the next attempt to tell the old phone is due; `None` after one that succeeded.
+/// Schedules the next attempt to send the notice; `None` after it was sent.
 pub(super) async fn set_notice_due(
     executor: impl PgExecutor<'_>,
-    told: &Untold,
+    notice: &PendingNotice,
     due_at: Option<OffsetDateTime>,
 ) -> sqlx::Result<()> {
     sqlx::query!(
         "update phone_moves set notice_due_at = $3 where user_id = $1 and id = $2",
-        told.user_id.0,
-        told.id,
+        notice.user_id.0,
+        notice.id,
         due_at,
     )
     .execute(executor)
@@ -108,7 +111,7 @@ pub(super) async fn set_notice_due(
     Ok(())
 }
 
-/// The move that a code undoes.
+/// Finds the move that a code undoes.
 pub(super) async fn undoable(
     connection: &mut PgConnection,
     user: UserId,
@@ -127,7 +130,7 @@ pub(super) async fn undoable(
     .await
 }
 
-/// Ends all ways to undo moves of a user.
+/// Marks all moves of a user as undone, which invalidates their codes.
 pub(super) async fn set_undone(connection: &mut PgConnection, user: UserId, now: OffsetDateTime) -> sqlx::Result<()> {
     sqlx::query!("update phone_moves set undone_at = $2 where user_id = $1 and undone_at is null", user.0, now)
         .execute(connection)
@@ -135,7 +138,7 @@ pub(super) async fn set_undone(connection: &mut PgConnection, user: UserId, now:
     Ok(())
 }
 
-/// Until when the latest move of a user can be undone.
+/// Returns the time until which the latest move of a user can be undone.
 pub(super) async fn undo_until(
     executor: impl PgExecutor<'_>,
     user: UserId,

@@ -25,11 +25,11 @@ async fn move_to(app: &TestApp, user: &TestUser<'_>, phone: &str) {
     verify(app, user, phone).await.expect(200);
 }
 
-/// The code that undoes the latest move away from a phone, as its text has it.
+/// Waits for the text message about the latest move and returns the undo code in it.
 async fn undo_code(app: &TestApp, phone: &str) -> String {
     let path = format!("/api/logs/sms?notices=true&phone={}", phone.replace('+', "%2B"));
     let log = async || app.anonymous(Method::GET, &path).await.expect(200);
-    eventually("the old phone gets a text", async || log().await["data"][0]["text"].is_string()).await;
+    eventually("the old phone receives a text message", async || log().await["data"][0]["text"].is_string()).await;
     let text = log().await["data"][0]["text"].as_str().expect("a text").to_owned();
     assert!(text.starts_with("Your Matchday account was moved to another phone number."), "{text}");
     text.rsplit(' ').next().expect("a code").to_owned()
@@ -43,11 +43,11 @@ async fn me(user: &TestUser<'_>) -> u16 {
     user.get("/api/auth/me").await.status.as_u16()
 }
 
-/// Drops what was told about sessions that ended on the way.
+/// Drains the published messages about sessions and users, and fails if there are others.
 async fn forget_revocations(app: &TestApp) {
-    let told = app.told().await;
+    let messages = app.published().await;
     let other: Vec<&(String, Value)> =
-        told.iter().filter(|(subject, _)| subject != REVOKED && !subject.starts_with("fact.user.")).collect();
+        messages.iter().filter(|(subject, _)| subject != REVOKED && !subject.starts_with("fact.user.")).collect();
     assert!(other.is_empty(), "{other:?}");
 }
 
@@ -60,9 +60,9 @@ async fn stolen_token_does_not_move_the_account() {
         let refused = begin(&user, NEW).await;
         assert_eq!(refused.invalid_fields(), ["phone"]);
         assert_eq!(begin(&user, NEW).await.expect(422)["code"], "proof_required");
-        assert_eq!(app.codes(NEW).await.len(), before, "a stolen token cannot text strangers either");
+        assert_eq!(app.codes(NEW).await.len(), before, "a stolen token cannot text other phones either");
 
-        // The owner, who has the phone, can: their own phone first, then the new one.
+        // The owner has the phone and can move: they verify the current phone first, then the new one.
         begin(&user, OLD).await.expect(200);
         verify(app, &user, OLD).await.expect(200);
         app.clock.advance(Duration::minutes(9));
@@ -72,7 +72,7 @@ async fn stolen_token_does_not_move_the_account() {
 }
 
 #[tokio::test]
-async fn proof_that_grows_old_before_the_code_is_typed_moves_nothing() {
+async fn expired_proof_does_not_move_the_account() {
     TestApp::run(async |app| {
         let (user, _) = app.log_in(OLD).await;
         app.clock.advance(Duration::minutes(9));
@@ -82,7 +82,7 @@ async fn proof_that_grows_old_before_the_code_is_typed_moves_nothing() {
         begin(&user, OLD).await.expect(200);
         verify(app, &user, OLD).await.expect(200);
         let login = app.log_in(OLD).await;
-        assert_eq!(login.0.id, user.id, "it is still the owner's phone");
+        assert_eq!(login.0.id, user.id, "the phone still belongs to the owner");
     })
     .await;
 }
@@ -100,15 +100,15 @@ async fn move_ends_other_sessions_and_keeps_its_own() {
 }
 
 #[tokio::test]
-async fn owner_takes_a_moved_account_back() {
+async fn owner_recovers_a_moved_account() {
     TestApp::run(async |app| {
-        // The thief has a session that is young enough.
+        // The thief has a recent session.
         let (thief, _) = app.log_in(OLD).await;
         move_to(app, &thief, NEW).await;
         let code = undo_code(app, OLD).await;
-        // The thief moves on, which gives no way to keep the account.
+        // A second move does not let the thief keep the account.
         move_to(app, &thief, "+14155550133").await;
-        // The owner logs in with the old phone, and finds an empty account.
+        // The owner logs in with the old phone and finds an empty account.
         let (empty, _) = app.log_in(OLD).await;
         assert_ne!(empty.id, thief.id);
         for wrong in ["1A-0123-4567-89AB-CDYZ", &code.replace('-', "0")] {
@@ -118,7 +118,7 @@ async fn owner_takes_a_moved_account_back() {
         assert_eq!(undo(app, &code.to_lowercase()).await.expect(200)["data"]["phone"], OLD);
         assert_eq!((me(&thief).await, me(&empty).await), (401, 401));
         let (owner, _) = app.log_in(OLD).await;
-        assert_eq!(owner.id, thief.id, "the account is back");
+        assert_eq!(owner.id, thief.id, "the owner has the account again");
         for phone in [NEW, "+14155550133"] {
             assert_ne!(app.log_in(phone).await.0.id, owner.id, "{phone} is free");
         }
@@ -178,20 +178,20 @@ async fn account_cannot_be_deleted_while_its_move_can_be_undone() {
         user.post("/api/auth/me/deletion", json!({})).await.expect(200);
         let code = app.codes(NEW).await.remove(0);
         assert_eq!(delete(&code).await, 200);
-        let told = app.told().await;
-        assert!(told.iter().any(|(subject, _)| subject == "fact.user.deleted"), "{told:?}");
+        let messages = app.published().await;
+        assert!(messages.iter().any(|(subject, _)| subject == "fact.user.deleted"), "{messages:?}");
     })
     .await;
 }
 
 #[tokio::test]
-async fn notice_is_sent_once_by_any_of_several_workers() {
+async fn concurrent_workers_send_one_notice() {
     TestApp::run(async |app| {
         let (user, _) = app.log_in(OLD).await;
         move_to(app, &user, NEW).await;
         undo_code(app, OLD).await;
-        let told = futures_util::future::join_all((0..8).map(|_| app.app.phone_moves.tell_old_phones())).await;
-        assert_eq!(told.into_iter().map(|told| told.expect("told")).sum::<usize>(), 0);
+        let sent = futures_util::future::join_all((0..8).map(|_| app.app.phone_moves.send_move_notices())).await;
+        assert_eq!(sent.into_iter().map(|sent| sent.expect("sent")).sum::<usize>(), 0);
         let notices: i64 = sqlx::query_scalar("select count(*) from sms_log where notice is not null")
             .fetch_one(&app.app.core.db)
             .await

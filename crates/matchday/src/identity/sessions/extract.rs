@@ -1,4 +1,4 @@
-//! The caller as an argument: a handler that needs a user says so in its signature.
+//! Extractors that authenticate the caller of a handler.
 
 use axum::extract::FromRequestParts;
 use http::{HeaderMap, header::AUTHORIZATION, request::Parts};
@@ -9,21 +9,18 @@ use web::{
 
 use super::{service::Sessions, user_limit::UserLimit};
 
-/// A router's state that knows callers by their tokens.
+/// Router state that can authenticate callers by their tokens.
 pub trait Authenticates: WebState {
-    /// Checks tokens.
     fn sessions(&self) -> &Sessions;
 
-    /// The limit of each user in this process, if there is one.
+    /// Per-user rate limit of this process, if one is configured.
     fn user_limit(&self) -> Option<&UserLimit>;
 }
 
-/// The caller, known by a token.
+/// The authenticated caller of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct CurrentUser {
-    /// Who.
     pub id: UserId,
-    /// By which of their sessions.
     pub session: SessionId,
 }
 
@@ -38,11 +35,11 @@ impl CurrentUser {
     }
 }
 
-/// Marks a request that was taken from its user's limit.
+/// Marks a request that already counts against its user's rate limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted;
 
-/// Takes the request from the user's limit, once however often the user is asked for.
+/// Counts the request against the user's rate limit. A request marked `Counted` is not counted again.
 impl<S: Authenticates> FromRequestParts<S> for CurrentUser {
     type Rejection = ApiError;
 
@@ -51,7 +48,7 @@ impl<S: Authenticates> FromRequestParts<S> for CurrentUser {
         if let Some(limit) = state.user_limit()
             && parts.extensions.get::<Counted>().is_none()
         {
-            // Not stated as the response's limit: clients see this one only when it refuses them.
+            // Responses do not carry this limit in their headers. Clients see it only when it refuses a request.
             let decision = limit.take(user.id);
             if !decision.allowed {
                 return Err(ApiError::rate_limited(decision));
@@ -61,7 +58,7 @@ impl<S: Authenticates> FromRequestParts<S> for CurrentUser {
     }
 }
 
-/// The caller of the live stream, which has limits of its own.
+/// The caller of the live stream, which has separate limits.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamUser(pub CurrentUser);
 
@@ -73,7 +70,7 @@ impl<S: Authenticates> FromRequestParts<S> for StreamUser {
     }
 }
 
-/// The caller, where a token is optional. A token that is given must be good.
+/// The caller of an endpoint where a token is optional. An invalid token is refused.
 #[derive(Clone, Copy, Debug)]
 pub struct MaybeUser(pub Option<CurrentUser>);
 
@@ -89,7 +86,7 @@ impl<S: Authenticates> FromRequestParts<S> for MaybeUser {
     }
 }
 
-/// The token that a request shows.
+/// Returns the bearer token of the `Authorization` header.
 pub(crate) fn token_of(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())

@@ -1,4 +1,4 @@
-//! HTTP for sessions.
+//! HTTP handlers for sessions.
 
 use axum::{Json, extract::State, response::IntoResponse};
 use serde::Serialize;
@@ -33,17 +33,17 @@ struct SessionItem {
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
     created_at: OffsetDateTime,
-    /// To within five minutes.
+    /// Time of the last use, accurate to five minutes.
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
     last_used_at: OffsetDateTime,
-    /// When it ends if it is not used again.
+    /// Time at which the session expires unless it is used again.
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-12-20T15:00:00Z")]
     expires_at: OffsetDateTime,
-    /// Whether it is the session of this very request.
+    /// Whether this request was made with the session.
     current: bool,
-    /// What the client said of itself when it logged in.
+    /// `User-Agent` header that the client sent at login.
     #[schema(example = "MatchdayApp/2.1 (Android 16)")]
     user_agent: String,
 }
@@ -57,15 +57,16 @@ impl From<SessionError> for ApiError {
     }
 }
 
-/// End this session.
+/// End the current session.
 #[utoipa::path(post, path = "/api/auth/logout", tag = "Sessions", security(("token" = [])),
-    responses((status = 200, description = "The token is not good any more", body = Done)))]
+    responses((status = 200, description = "The session has ended and its token is no longer valid", body = Done)))]
 pub(super) async fn log_out(
     State(sessions): State<Sessions>,
     user: CurrentUser,
 ) -> Result<impl IntoResponse, ApiError> {
     sessions.end(user.id, user.session).await?;
-    // Only another session could be given this answer again, which would think that it had ended.
+    // Not stored under an idempotency key: only another session could replay this response, and it would wrongly
+    // conclude that it had been logged out.
     Ok(([NO_STORE], Json(Done { message: "Logged out." })))
 }
 
@@ -91,9 +92,9 @@ pub(super) async fn list_sessions(
 
 /// End one of the caller's sessions.
 #[utoipa::path(delete, path = "/api/auth/sessions/{id}", tag = "Sessions", security(("token" = [])),
-    params(("id" = SessionId, Path, description = "As listed")),
+    params(("id" = SessionId, Path, description = "Id from the list of sessions")),
     responses(
-        (status = 200, description = "Its token is not good any more", body = Done),
+        (status = 200, description = "The session has ended and its token is no longer valid", body = Done),
         (status = 404, description = "The caller has no such session", body = ErrorBody),
     ))]
 pub(super) async fn end_session(
@@ -102,7 +103,7 @@ pub(super) async fn end_session(
     Path(id): Path<SessionId>,
 ) -> Result<Json<Done>, ApiError> {
     if sessions.end(user.id, id).await? {
-        Ok(Json(Done { message: "The session was ended." }))
+        Ok(Json(Done { message: "Session ended." }))
     } else {
         Err(ApiError::not_found("The session"))
     }

@@ -1,5 +1,5 @@
-//! Looking tokens up, many at once: when everybody opens the app in the same minutes, or a process is new, nobody's token
-//! is known yet.
+//! Batched token lookups. When many fans open the app within minutes, or a process has just started, few tokens are
+//! cached. One query then looks up many tokens.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use super::{
     store::{self, Found, Use},
 };
 
-/// A token, and whose it says it is.
+/// The hash of a token and the user id the token contains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token {
     pub(super) user: UserId,
     pub(super) hash: TokenHash,
 }
 
-/// Looks tokens up and takes note that they are used.
+/// Looks up tokens and records their use.
 pub(super) struct LookUps {
     pub(super) config: Settings,
     pub(super) clock: Arc<dyn Clock>,
@@ -33,12 +33,12 @@ pub(super) struct LookUps {
 impl Write for LookUps {
     type Entry = Token;
     type Key = ();
-    /// The session as it is from now on, unless there is none, or it has ended.
+    /// The session with its new expiry, or `None` if it does not exist or has ended.
     type Outcome = Option<Found>;
 
     const BATCHES: &'static str = "matchday_session_lookup_batches_total";
 
-    /// One token may be asked for by several requests at once.
+    /// A batch may contain the same token several times.
     fn key(_: &Token) -> Option<()> {
         None
     }
@@ -62,7 +62,8 @@ impl Write for LookUps {
         }
         if !uses.is_empty() {
             match store::note_uses(connection, &uses, now).await {
-                // Somebody is ending one of them, or notes it too. Nobody waits for that: the next look-up notes the others.
+                // Another transaction is ending one of the sessions or recording its use. Requests do not wait for it:
+                // the next lookup records the other uses.
                 Err(error) if database::is_conflict(&error) => {}
                 noted => noted?,
             }

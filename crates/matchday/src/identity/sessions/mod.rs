@@ -1,5 +1,6 @@
-//! Sessions: the tokens that apps carry. A session is issued by a login, slides with use, and ends by logout, by
-//! revocation from another session, by age, or because newer ones took its place.
+//! Sessions and their tokens, which apps send with each request. A login issues a session, and use extends it. It ends
+//! at logout, when another session revokes it, when it expires, or when newer sessions replace it. Phone moves and
+//! account deletions also end sessions.
 
 mod extract;
 mod handlers;

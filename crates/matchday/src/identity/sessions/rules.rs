@@ -1,7 +1,8 @@
-//! What a token looks like and how long it lasts; no I/O.
+//! Token format and session expiry; no I/O.
 //!
-//! `md_<user id in base 36>_<256 random bits in base 62>_<checksum>`: the prefix lets scanners find leaked tokens, the
-//! user id makes checking a look-up by primary key, and the checksum refuses typos and nonsense without asking anyone.
+//! Tokens have the form `md_<user id in base 36>_<256 random bits in base 62>_<checksum>`. The prefix lets secret
+//! scanners find leaked tokens. The user id makes each check a lookup by primary key. The checksum rejects typos and
+//! malformed tokens without a query.
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ const SECRET_LENGTH: usize = 43;
 /// 32 bits in base 62.
 const CHECKSUM_LENGTH: usize = 6;
 
-/// What is stored of a token. It is looked up, not compared in constant time: what timing could tell is a prefix of a
-/// hash, which says nothing of the token.
+/// The hash under which a token is stored. It is looked up, not compared in constant time: timing could reveal only a
+/// prefix of the hash, which reveals nothing about the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TokenHash(pub(crate) [u8; 32]);
 
@@ -36,7 +37,7 @@ impl TokenHash {
     }
 }
 
-/// Makes a token of 256 random bits, and what is stored of it.
+/// Makes a token from 256 random bits and returns it with its hash.
 pub(super) fn make_token(user: UserId, random: [u8; 32]) -> (SecretString, TokenHash) {
     let owner = base36(user.0.unsigned_abs());
     let start = format!("md_{owner}_{}", base62(&random, SECRET_LENGTH));
@@ -45,7 +46,7 @@ pub(super) fn make_token(user: UserId, random: [u8; 32]) -> (SecretString, Token
     (SecretString::from(token), hash)
 }
 
-/// Whose token this is, if it is one at all.
+/// Returns the user id in a well-formed token.
 pub(super) fn read_token(token: &str) -> Option<UserId> {
     let (start, sum) = token.rsplit_once('_')?;
     if token.len() > 100 || checksum(start) != sum {
@@ -58,8 +59,8 @@ pub(super) fn read_token(token: &str) -> Option<UserId> {
     i64::from_str_radix(owner, 36).ok().filter(|&id| id >= 1 && base36(id.unsigned_abs()) == owner).map(UserId)
 }
 
-/// A name for the chat device of a session. Every session has a new one, because a device that is used again keeps the
-/// tokens it had.
+/// Makes the id of a session's chat device. Each session gets a new device, because a reused device keeps its earlier
+/// tokens.
 pub(super) fn make_device(random: [u8; 8]) -> String {
     format!("MD{}", base62(&random, 11))
 }
@@ -96,7 +97,7 @@ fn base62(bytes: &[u8], length: usize) -> String {
     digits.iter().map(|&digit| char::from(digit)).collect()
 }
 
-/// When a session that is used now ends: after the idle time, but never beyond its lifetime.
+/// Returns the expiry of a session that is used now: after the idle time, but never beyond the session's lifetime.
 pub(super) fn expiry(
     created: OffsetDateTime,
     used: OffsetDateTime,
@@ -106,20 +107,20 @@ pub(super) fn expiry(
     (used + idle).min(created + lifetime)
 }
 
-/// Whether a use is worth writing down: once in five minutes is enough to slide thirty days.
+/// Whether to record a use. One write in five minutes is enough to extend an expiry of thirty days.
 pub(super) fn is_worth_noting(last_used: OffsetDateTime, now: OffsetDateTime) -> bool {
     now - last_used >= time::Duration::minutes(5)
 }
 
-/// A ban as a session knows it.
+/// The ban of a session's user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ban {
-    /// When it ends, if it has an end.
+    /// End of the ban; `None` if the ban is permanent.
     pub until: Option<OffsetDateTime>,
 }
 
 impl Ban {
-    /// Whether it is not over at this time.
+    /// Whether the ban is still in force.
     pub(super) fn lasts_at(self, now: OffsetDateTime) -> bool {
         self.until.is_none_or(|until| until > now)
     }
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_looks_like_one() {
+    fn token_has_the_documented_format() {
         let (token, _) = make_token(UserId(1_295), [0xff; 32]);
         assert!(text(&token).starts_with("md_zz_"), "1,295 is zz in base 36");
         assert_eq!(text(&token).len(), 3 + 2 + 1 + 43 + 1 + 6);
@@ -145,13 +146,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_device_has_a_name_of_its_own(one: [u8; 8], two: [u8; 8]) {
+        fn devices_have_distinct_names(one: [u8; 8], two: [u8; 8]) {
             prop_assert_eq!(make_device(one) == make_device(two), one == two);
             prop_assert!(make_device(one).bytes().all(|byte| byte.is_ascii_alphanumeric()));
         }
 
         #[test]
-        fn a_token_reads_back(user in 1_i64.., random: [u8; 32]) {
+        fn made_token_reads_back(user in 1_i64.., random: [u8; 32]) {
             let (token, hash) = make_token(UserId(user), random);
             prop_assert_eq!(read_token(&text(&token)), Some(UserId(user)));
             prop_assert_eq!(TokenHash::of(&text(&token)), hash);
@@ -159,7 +160,7 @@ mod tests {
         }
 
         #[test]
-        fn one_changed_letter_makes_it_none(user in 1_i64.., random: [u8; 32], at in 0_usize..50, letter in "[0-9A-Za-z_]") {
+        fn changed_token_is_refused(user in 1_i64.., random: [u8; 32], at in 0_usize..50, letter in "[0-9A-Za-z_]") {
             let token = text(&make_token(UserId(user), random).0);
             let at = at % token.len();
             let mut changed = token.clone();
@@ -168,13 +169,13 @@ mod tests {
         }
 
         #[test]
-        fn nonsense_is_no_token(text in ".*") {
+        fn arbitrary_text_is_not_a_token(text in ".*") {
             prop_assert_eq!(read_token(&text), None);
             prop_assert_eq!(read_token(&format!("md_{text}")), None);
         }
 
         #[test]
-        fn a_session_never_outlives_its_lifetime(age in 0_i64..200, idle in 1_u64..60, lifetime in 60_u64..200) {
+        fn session_never_outlives_its_lifetime(age in 0_i64..200, idle in 1_u64..60, lifetime in 60_u64..200) {
             let day = |days: u64| Duration::from_secs(days * 86_400);
             let created = time::macros::datetime!(2026-01-01 00:00 UTC);
             let used = created + time::Duration::days(age);

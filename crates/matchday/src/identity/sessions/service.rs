@@ -34,22 +34,22 @@ use super::{
 };
 use crate::identity::accounts;
 
-/// The subject on which ended sessions are told.
+/// Subject for ended sessions. Every process evicts their tokens from its cache.
 pub const REVOKED: &str = "fact.session.revoked";
 
-/// The subject on which chat devices are told that their session is over.
+/// Subject for chat devices whose session has ended or has a new device.
 pub const DEVICE_ENDED: &str = "work.chat.device_ended";
 
-/// How much of a client's own description is kept.
+/// Maximum number of characters kept of a `User-Agent` header.
 const USER_AGENT_LENGTH: usize = 200;
 
-/// How many connections look tokens up.
+/// Number of connections for token lookups.
 const SHARDS: usize = 2;
 
-/// How many look-ups may wait for each of them; further ones are refused.
+/// Maximum number of lookups that wait for each connection; further ones are refused.
 const LOOKUPS_WAITING: usize = 4_096;
 
-/// The sessions of all users.
+/// Issues, checks and ends the sessions of all users.
 #[derive(Clone)]
 pub struct Sessions {
     inner: Arc<Inner>,
@@ -64,73 +64,63 @@ struct Inner {
     random: Arc<dyn Random>,
     outbox_written: Arc<Notify>,
     lookups: Batches<LookUps>,
-    /// Tokens that were good when they were looked up, and when that was.
+    /// Valid tokens and the time of their lookup.
     checked: quick_cache::sync::Cache<TokenHash, (Checked, Instant)>,
-    /// How many tokens were evicted, see `look_up`.
+    /// Number of evictions so far, see `look_up`.
     evictions: AtomicU64,
 }
 
-/// A token that is good.
+/// The session of a valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// Whose.
     pub user_id: UserId,
-    /// Which of their sessions.
     pub id: SessionId,
-    /// The ban, if the user may not use the service now.
+    /// The ban in force, if any.
     pub ban: Option<Ban>,
     expires_at: OffsetDateTime,
 }
 
-/// A session that was just made. The token is shown once and never again.
+/// A new session. Its token is returned only once.
 #[derive(Debug)]
 pub struct Issued {
-    /// The session.
     pub id: SessionId,
-    /// What the app carries.
     pub token: SecretString,
-    /// The chat device that belongs to it, where there is chat. It is known here before the homeserver knows it, so that
-    /// whenever the session ends its device can be ended with it.
+    /// Chat device of the session, if chat is enabled. It is stored before the homeserver creates the device, so the
+    /// device can be removed whenever the session ends.
     pub device_id: Option<String>,
 }
 
-/// Sessions that were ended in a transaction, to be forgotten once it is committed.
+/// Sessions ended in a transaction. Their tokens must be evicted from the cache after the commit.
 #[derive(Debug, Default)]
-#[must_use = "tokens of ended sessions stay in the cache until they are forgotten"]
+#[must_use = "tokens of ended sessions stay in the cache until `Sessions::forget` evicts them"]
 pub struct EndedSessions(Vec<TokenHash>);
 
-/// How a session stands to a device.
+/// Whether a chat device still belongs to its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceState {
-    /// It is the session's.
     Current,
-    /// The session has another one by now.
+    /// The session has a newer device.
     Replaced,
-    /// There is no such session any more.
-    SessionOver,
+    /// The session has ended.
+    SessionEnded,
 }
 
-/// A device whose session is over.
+/// Message about a chat device that must be removed.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct DeviceEnded {
-    /// Whose.
     pub user_id: UserId,
-    /// Which.
     pub device_id: String,
 }
 
 /// A session as its owner sees it.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// To end it by.
     pub id: SessionId,
-    /// When it was issued.
     pub created_at: OffsetDateTime,
-    /// When it was last used, to within five minutes.
+    /// Time of the last use, accurate to five minutes.
     pub last_used_at: OffsetDateTime,
-    /// When it ends if it is not used again.
+    /// Time at which the session expires unless it is used again.
     pub expires_at: OffsetDateTime,
-    /// What the client said of itself.
     pub user_agent: String,
 }
 
@@ -141,22 +131,19 @@ struct Revoked {
     token_hash: String,
 }
 
-/// Why a session was not issued or ended.
+/// Failure to issue or end a session.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// There is no such user.
     #[error("user {0} does not exist")]
     NoSuchUser(UserId),
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// A message could not be written.
+    /// An outbox message could not be serialized.
     #[error(transparent)]
     Message(#[from] serde_json::Error),
 }
 
 impl Sessions {
-    /// Sessions in this database.
     pub fn new(core: &Core, settings: &Settings, with_chat: bool) -> Self {
         let Core { db, clock, random, outbox_written, statement_timeout: timeout, .. } = core.clone();
         let config = settings.clone();
@@ -167,7 +154,7 @@ impl Sessions {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Starts a session; one too many ends the oldest.
+    /// Starts a session. If the user then has too many, the oldest ends.
     pub async fn issue(&self, user: UserId, user_agent: &str) -> Result<Issued, SessionError> {
         let inner = &*self.inner;
         let mut tx = inner.db.begin().await?;
@@ -177,7 +164,8 @@ impl Sessions {
         Ok(issued)
     }
 
-    /// The same in a transaction of the caller's, who calls [`Self::forget`] after its commit.
+    /// Does the same as [`Self::issue`] in the caller's transaction. The caller must call [`Self::forget`] after the
+    /// commit.
     pub async fn issue_in(
         &self,
         connection: &mut PgConnection,
@@ -193,8 +181,8 @@ impl Sessions {
         Ok((issued, announce(connection, user, &ended).await?))
     }
 
-    /// Starts a session and ends none. It is enough for a user who is made in the same transaction: nobody else can know
-    /// of them yet, and there is nothing to end.
+    /// Starts a session and ends no other. For users created in the same transaction: they have no other sessions, and
+    /// no other transaction can see them yet.
     pub async fn start_in(
         &self,
         connection: &mut PgConnection,
@@ -212,8 +200,8 @@ impl Sessions {
         Ok(Issued { id, token, device_id })
     }
 
-    /// Gives a session a new chat device in place of the one before, whose token is not good any more. `None` if the
-    /// session is over.
+    /// Replaces the chat device of a session, because the token of the previous device is no longer valid. Returns
+    /// `None` if the session has ended.
     pub async fn renew_device(&self, user: UserId, id: SessionId) -> Result<Option<String>, SessionError> {
         let inner = &*self.inner;
         let device_id = rules::make_device(random::bytes(&*inner.random));
@@ -228,26 +216,26 @@ impl Sessions {
         Ok(Some(device_id))
     }
 
-    /// How a session stands to a device that was made for it.
+    /// Checks whether a device still belongs to the session for which it was created.
     pub async fn device_state(&self, user: UserId, id: SessionId, device_id: &str) -> sqlx::Result<DeviceState> {
         Ok(match store::device(&self.inner.db, user, id).await? {
-            None => DeviceState::SessionOver,
+            None => DeviceState::SessionEnded,
             Some(Some(current)) if current == device_id => DeviceState::Current,
             Some(_) => DeviceState::Replaced,
         })
     }
 
-    /// Whose token this is, if it is good.
+    /// Returns the session of a token, or `None` if the token is not valid.
     pub async fn check(&self, token: &str) -> Result<Option<Checked>, BatchError> {
         let (hash, now) = (TokenHash::of(token), self.inner.clock.now());
         let checked = match self.inner.checked.get(&hash) {
             Some((checked, since)) if since.elapsed() < self.inner.config.cache_for => {
                 (checked.expires_at > now).then_some(checked)
             }
-            // Boxed, so that requests with a token checked lately do not carry the room for a query around.
+            // Boxed, so the future of a cache hit does not reserve space for the query.
             _ => Box::pin(self.look_up(token, hash)).await?,
         };
-        // A ban ends on time, also for a token in the cache.
+        // A ban also ends on time for a cached token.
         Ok(checked.map(|checked| Checked { ban: checked.ban.filter(|ban| ban.lasts_at(now)), ..checked }))
     }
 
@@ -260,19 +248,19 @@ impl Sessions {
         let Found { id, ban, expires_at, .. } = found;
         let checked = Checked { user_id: user, id, ban, expires_at };
         inner.checked.insert(hash, (checked, looked_up));
-        // The session may have ended between our reading it and now. An eviction counts before it removes: so either it
-        // removes what we inserted, or we see here that something was evicted, and remember nothing this time.
+        // The session may have ended since it was read. An eviction increments the counter before it removes the entry.
+        // So either it removes the entry inserted here, or the counter has changed and the entry is removed below.
         if inner.evictions.load(Ordering::SeqCst) != evictions {
             inner.checked.remove(&hash);
         }
         Ok(Some(checked))
     }
 
-    /// Ends one of the user's sessions; returns whether there was such a one.
+    /// Ends one of the user's sessions. Returns whether it existed.
     pub async fn end(&self, user: UserId, id: SessionId) -> Result<bool, SessionError> {
         let inner = &*self.inner;
         let mut tx = inner.db.begin().await?;
-        // Before anything is written: messages about one user keep the order of the changes.
+        // Lock the account before the first write, to keep messages about one user in the order of the changes.
         accounts::lock(&mut tx, user).await?;
         let ended: Vec<Ended> = store::delete(&mut tx, user, id).await?.into_iter().collect();
         let ended = announce(&mut tx, user, &ended).await?;
@@ -281,8 +269,7 @@ impl Sessions {
         Ok(!ended.0.is_empty())
     }
 
-    /// Ends all of a user's sessions, in the caller's transaction. Their chat devices are left to whoever ends the chat
-    /// account.
+    /// Ends all sessions of a user in the caller's transaction. Their chat devices are removed with the chat account.
     pub async fn end_all_in(&self, connection: &mut PgConnection, user: UserId) -> Result<EndedSessions, SessionError> {
         let mut ended = store::delete_all(connection, user).await?;
         for session in &mut ended {
@@ -291,7 +278,7 @@ impl Sessions {
         announce(connection, user, &ended).await
     }
 
-    /// Ends a user's sessions but this one, with their chat devices, in the caller's transaction.
+    /// Ends all sessions of a user except `keep`, with their chat devices, in the caller's transaction.
     pub async fn end_others_in(
         &self,
         connection: &mut PgConnection,
@@ -302,8 +289,8 @@ impl Sessions {
         announce(connection, user, &ended).await
     }
 
-    /// When the holder of a session last proved to have the account's phone: when they logged in, or since. `None` if
-    /// the session is over.
+    /// Returns the last time the holder of a session proved possession of the account's phone, at login or later.
+    /// Returns `None` if the session has ended.
     pub async fn proven_at(
         &self,
         connection: &mut PgConnection,
@@ -313,7 +300,7 @@ impl Sessions {
         store::proven_at(connection, user, id).await
     }
 
-    /// Takes note that the holder of a session proved to have the account's phone.
+    /// Records that the holder of a session proved possession of the account's phone.
     pub async fn note_proof_in(
         &self,
         connection: &mut PgConnection,
@@ -324,7 +311,7 @@ impl Sessions {
         store::note_proof(connection, user, id, now).await
     }
 
-    /// A page of the user's sessions, newest first, and how many there are.
+    /// Returns a page of the user's sessions, newest first, and their total number.
     pub async fn list(&self, user: UserId, paging: Paging) -> sqlx::Result<(Vec<Session>, i64)> {
         let rows = store::list(&self.inner.db, user, self.inner.clock.now()).await?;
         let (total, offset) = (rows.len(), usize::try_from(paging.offset()).unwrap_or(usize::MAX));
@@ -332,24 +319,25 @@ impl Sessions {
         Ok((page.map(Session::from).collect(), i64::try_from(total).unwrap_or(i64::MAX)))
     }
 
-    /// Takes note of a session that ended in another process.
+    /// Evicts the token of a session that ended in another process.
     pub fn heard(&self, payload: &[u8]) {
-        let hash =
-            serde_json::from_slice::<Revoked>(payload).ok().and_then(|told| TokenHash::from_hex(&told.token_hash));
+        let hash = serde_json::from_slice::<Revoked>(payload)
+            .ok()
+            .and_then(|revoked| TokenHash::from_hex(&revoked.token_hash));
         if let Some(hash) = hash {
             self.evict(hash);
         } else {
-            tracing::warn!("a revocation could not be read; caches run out by themselves");
+            tracing::warn!("session revocation is malformed; the token stays cached until its entry expires");
         }
     }
 
-    /// Forgets every token that was checked, because revocations may have been missed.
+    /// Clears the token cache, because revocations may have been missed.
     pub fn forget_all(&self) {
         self.inner.evictions.fetch_add(1, Ordering::SeqCst);
         self.inner.checked.clear();
     }
 
-    /// Deletes sessions that have expired, and their devices; returns how many.
+    /// Deletes expired sessions and their chat devices. Returns the number of sessions.
     pub async fn sweep(&self) -> Result<u64, SessionError> {
         database::sweep(|most| async move {
             let mut tx = self.inner.db.begin().await?;
@@ -362,7 +350,7 @@ impl Sessions {
         .await
     }
 
-    /// Takes note of sessions that ended in a transaction which is committed now.
+    /// Evicts the tokens of sessions that a committed transaction ended.
     pub fn forget(&self, EndedSessions(hashes): &EndedSessions) {
         for &hash in hashes {
             self.evict(hash);
@@ -378,15 +366,15 @@ impl Sessions {
     }
 }
 
-/// Tells every process, in the transaction that ended the sessions.
+/// Enqueues the messages about ended sessions in the transaction that ended them.
 async fn announce(connection: &mut PgConnection, user: UserId, ended: &[Ended]) -> Result<EndedSessions, SessionError> {
     let hashes: Vec<(SessionId, TokenHash)> = ended
         .iter()
         .filter_map(|ended| Some((ended.id, TokenHash(ended.token_hash.as_slice().try_into().ok()?))))
         .collect();
     let revoked = hashes.iter().map(|&(session_id, hash)| {
-        let told = Revoked { user_id: user, session_id, token_hash: hash.to_hex() };
-        Message::new(REVOKED, format!("user:{user}"), &told)
+        let payload = Revoked { user_id: user, session_id, token_hash: hash.to_hex() };
+        Message::new(REVOKED, format!("user:{user}"), &payload)
     });
     let devices = ended.iter().filter_map(|ended| Some(device_ended(user, ended.device_id.clone()?)));
     let messages = revoked.chain(devices).collect::<Result<Vec<_>, _>>()?;

@@ -1,34 +1,29 @@
-//! Settings of sessions.
-
 use std::time::Duration;
 
 use platform::{section, settings::Conditions};
 
 section! {
-    /// Tokens that apps carry.
+    /// Sessions and their tokens, which apps send with each request.
     sessions: Settings {
-        /// A session ends when it was not used for this long.
+        /// A session ends if it is not used for this long.
         idle: Duration = "30d",
-        /// A session ends after this long, used or not.
+        /// Maximum age of a session, even if it is in use.
         lifetime: Duration = "180d",
-        /// How many sessions a user may have; a new one ends the oldest.
+        /// Maximum number of sessions per user. A new session ends the oldest.
         max_per_user: u32 = "10",
-        /// How long a token that was checked is trusted without asking the database.
+        /// Time for which a checked token is trusted without another database query.
         cache_for: Duration = "30s",
-        /// How many checked tokens are remembered.
+        /// Maximum number of tokens in the cache.
         cache_entries: usize = "200000",
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
+    /// Conditions that the settings must meet, each with the message to report if it does not hold.
     pub fn conditions(&self) -> Conditions {
         [
-            (
-                self.idle <= self.lifetime,
-                "sessions.idle is longer than sessions.lifetime: an idle session could not last that long",
-            ),
-            (self.max_per_user > 0, "sessions.max_per_user is 0: nobody could log in"),
+            (self.idle <= self.lifetime, "sessions.idle is longer than sessions.lifetime, so it would have no effect"),
+            (self.max_per_user > 0, "sessions.max_per_user is 0, so users could not log in"),
         ]
         .map(|(holds, fault)| (holds, fault.to_owned()))
         .into()

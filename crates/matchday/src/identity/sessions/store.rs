@@ -1,4 +1,4 @@
-//! The SQL of sessions.
+//! SQL queries for sessions.
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
@@ -9,7 +9,6 @@ use super::{
     rules::{Ban, TokenHash},
 };
 
-/// A session as it is stored.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) id: SessionId,
@@ -19,24 +18,23 @@ pub(super) struct Row {
     pub(super) user_agent: String,
 }
 
-/// What is looked up of a session whenever its token is not known.
+/// Columns read when a token is not in the cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) id: SessionId,
     pub(super) created_at: OffsetDateTime,
     pub(super) last_used_at: OffsetDateTime,
     pub(super) expires_at: OffsetDateTime,
-    /// The ban of its user.
+    /// The user's latest ban.
     pub(super) ban: Option<Ban>,
 }
 
-/// That a token is used.
+/// A use to record, with the new expiry.
 pub(super) struct Use {
     pub(super) token: Token,
     pub(super) expires_at: OffsetDateTime,
 }
 
-/// A session that was ended.
 pub(super) struct Ended {
     pub(super) id: SessionId,
     pub(super) token_hash: Vec<u8>,
@@ -67,7 +65,7 @@ pub(super) async fn insert(
     .await
 }
 
-/// Ends all but the newest `keep` of those that have not ended by themselves.
+/// Deletes all unexpired sessions except the newest `keep`.
 pub(super) async fn delete_oldest(
     connection: &mut PgConnection,
     user: UserId,
@@ -111,7 +109,6 @@ pub(super) async fn delete_all(connection: &mut PgConnection, user: UserId) -> s
     .await
 }
 
-/// Ends all sessions of a user but one.
 pub(super) async fn delete_others(
     connection: &mut PgConnection,
     user: UserId,
@@ -154,7 +151,7 @@ pub(super) async fn note_proof(
     Ok(())
 }
 
-/// Finds the sessions of these tokens; each is in the place of its token.
+/// Finds the sessions of these tokens, in the order of the tokens.
 pub(super) async fn find(connection: &mut PgConnection, tokens: &[Token]) -> sqlx::Result<Vec<Option<Found>>> {
     let (users, hashes) = columns(tokens.iter());
     let rows = sqlx::query!(
@@ -200,7 +197,8 @@ pub(super) async fn list(executor: impl PgExecutor<'_>, user: UserId, now: Offse
     .await
 }
 
-/// Takes note that sessions are used, of all or none. Waits for nobody: it fails where somebody else holds one of them.
+/// Records the use of all these sessions or none. Never waits for a lock: fails if another transaction holds one of the
+/// rows.
 pub(super) async fn note_uses(connection: &mut PgConnection, uses: &[Use], now: OffsetDateTime) -> sqlx::Result<()> {
     let (owners, hashes) = columns(uses.iter().map(|one| &one.token));
     let expire_at: Vec<OffsetDateTime> = uses.iter().map(|one| one.expires_at).collect();
@@ -223,7 +221,7 @@ pub(super) async fn note_uses(connection: &mut PgConnection, uses: &[Use], now: 
     Ok(())
 }
 
-/// Deletes some expired sessions; returns whose they were, and their devices.
+/// Deletes up to `most` expired sessions. Returns their users and devices.
 pub(super) async fn sweep(
     connection: &mut PgConnection,
     now: OffsetDateTime,
@@ -241,7 +239,7 @@ pub(super) async fn sweep(
     Ok(swept.into_iter().map(|row| (row.user_id, row.device_id)).collect())
 }
 
-/// Gives a session another device; returns the one before, or `None` if there is no such session.
+/// Replaces the device of a session. Returns the previous device, or `None` if the session does not exist.
 pub(super) async fn replace_device(
     connection: &mut PgConnection,
     user: UserId,
@@ -260,7 +258,7 @@ pub(super) async fn replace_device(
     Ok(before)
 }
 
-/// The device of a session; `None` if there is no such session.
+/// Returns the device of a session, or `None` if the session does not exist.
 pub(super) async fn device(
     executor: impl PgExecutor<'_>,
     user: UserId,

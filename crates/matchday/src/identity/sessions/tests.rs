@@ -6,7 +6,7 @@ use time::Duration;
 use super::service::REVOKED;
 use crate::testing::TestApp;
 
-/// Every operation that the description says needs a token, with an id where one is wanted.
+/// Returns every operation that requires a token according to the API description, with `1` for each path parameter.
 fn guarded() -> Vec<(Method, String)> {
     let api = serde_json::to_value(crate::router::description()).expect("JSON");
     let mut found = Vec::new();
@@ -25,18 +25,18 @@ fn guarded() -> Vec<(Method, String)> {
 }
 
 #[tokio::test]
-async fn guarded_endpoints_refuse_without_a_good_token() {
+async fn guarded_endpoints_refuse_missing_and_invalid_tokens() {
     TestApp::run(async |app| {
         let mut stranger = app.user().await;
         for (method, path) in guarded() {
             app.anonymous(method.clone(), &path).await.expect(401);
-            // What a stranger sends is not even looked at.
+            // Parameters are not validated before authentication.
             app.anonymous(method.clone(), &format!("{path}?page=x")).await.expect(401);
             for token in ["", "nonsense", "md_1_x_y"] {
                 token.clone_into(&mut stranger.token);
-                let answer = stranger.send(method.clone(), &path, Some("{}".to_owned())).await;
-                assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{method} {path}");
-                assert_eq!(answer.expect(401)["code"], "unauthenticated");
+                let response = stranger.send(method.clone(), &path, Some("{}".to_owned())).await;
+                assert_eq!(response.header("www-authenticate"), Some("Bearer"), "{method} {path}");
+                assert_eq!(response.expect(401)["code"], "unauthenticated");
             }
         }
     })
@@ -44,7 +44,7 @@ async fn guarded_endpoints_refuse_without_a_good_token() {
 }
 
 #[tokio::test]
-async fn the_scheme_is_bearer_in_any_case_and_no_other() {
+async fn only_bearer_scheme_is_accepted_in_any_case() {
     TestApp::run(async |app| {
         let user = app.user().await;
         for (scheme, status) in [("Bearer", 200), ("bearer", 200), ("Basic", 401), ("", 401)] {
@@ -59,20 +59,20 @@ async fn the_scheme_is_bearer_in_any_case_and_no_other() {
 }
 
 #[tokio::test]
-async fn logout_ends_the_token_and_tells_other_processes() {
+async fn logout_invalidates_token_in_every_process() {
     TestApp::run(async |app| {
         let user = app.user().await;
         user.get("/api/auth/teams").await.expect(200);
         assert!(user.post("/api/auth/logout", json!({})).await.expect(200)["message"].is_string());
         user.get("/api/auth/teams").await.expect(401);
-        let told = app.told().await;
-        assert_eq!((told.len(), told[0].0.as_str(), &told[0].1["user_id"]), (1, REVOKED, &json!(user.id)));
+        let messages = app.published().await;
+        assert_eq!((messages.len(), messages[0].0.as_str(), &messages[0].1["user_id"]), (1, REVOKED, &json!(user.id)));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_session_can_end_another_of_the_same_user_only() {
+async fn session_can_end_only_sessions_of_its_user() {
     TestApp::run(async |app| {
         let first = app.user().await;
         let list = async |user: &crate::testing::TestUser<'_>| -> Vec<Value> {
@@ -106,13 +106,13 @@ async fn a_session_can_end_another_of_the_same_user_only() {
         for nonsense in ["x", "0", "-1"] {
             second.delete(&format!("/api/auth/sessions/{nonsense}")).await.expect(404);
         }
-        assert_eq!(app.told().await.len(), 1);
+        assert_eq!(app.published().await.len(), 1);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_session_slides_with_use_and_ends_with_its_lifetime() {
+async fn use_extends_session_up_to_its_lifetime() {
     TestApp::run(async |app| {
         let (used, idle) = (app.user().await, app.user().await);
         for _ in 0..8 {
@@ -131,7 +131,7 @@ async fn a_session_slides_with_use_and_ends_with_its_lifetime() {
 }
 
 #[tokio::test]
-async fn a_cached_token_ends_on_time_too() {
+async fn cached_token_expires_on_time() {
     TestApp::run(async |app| {
         let user = app.user().await;
         user.get("/api/auth/teams").await.expect(200);
@@ -142,7 +142,7 @@ async fn a_cached_token_ends_on_time_too() {
 }
 
 #[tokio::test]
-async fn use_is_written_at_most_once_in_five_minutes() {
+async fn use_is_recorded_once_in_five_minutes() {
     TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "0s")], async |app| {
         let user = app.user().await;
         let last_used = async || {
@@ -160,7 +160,7 @@ async fn use_is_written_at_most_once_in_five_minutes() {
 }
 
 #[tokio::test]
-async fn an_eleventh_session_ends_the_oldest() {
+async fn eleventh_session_ends_the_oldest() {
     TestApp::run(async |app| {
         let first = app.user().await;
         first.get("/api/auth/teams").await.expect(200);
@@ -173,13 +173,13 @@ async fn an_eleventh_session_ends_the_oldest() {
         for other in &others {
             other.get("/api/auth/teams").await.expect(200);
         }
-        assert_eq!(app.told().await.len(), 1);
+        assert_eq!(app.published().await.len(), 1);
     })
     .await;
 }
 
 #[tokio::test]
-async fn sessions_that_ended_by_themselves_do_not_count() {
+async fn expired_sessions_do_not_count_towards_maximum() {
     TestApp::run_with(&[("MATCHDAY_SESSIONS__MAX_PER_USER", "2")], async |app| {
         let kept = app.user().await;
         app.clock.advance(Duration::days(20));
@@ -199,7 +199,7 @@ async fn sessions_that_ended_by_themselves_do_not_count() {
 }
 
 #[tokio::test]
-async fn racing_logins_never_leave_more_than_ten_sessions() {
+async fn concurrent_logins_leave_at_most_ten_sessions() {
     TestApp::run(async |app| {
         let id = app.user().await.id;
         join_all((0..30).map(|_| app.login(id))).await;
@@ -209,14 +209,14 @@ async fn racing_logins_never_leave_more_than_ten_sessions() {
             .await
             .expect("read");
         assert_eq!(left, 10);
-        assert_eq!(app.told().await.len(), 21);
+        assert_eq!(app.published().await.len(), 21);
     })
     .await;
 }
 
-/// Checks that read a session before it ends must not keep it alive in the cache afterwards.
+/// A check that reads a session before it ends must not put it back into the cache afterwards.
 #[tokio::test]
-async fn a_token_checked_while_it_is_revoked_is_refused_afterwards() {
+async fn token_checked_during_revocation_is_refused_afterwards() {
     TestApp::run(async |app| {
         for _ in 0..20 {
             let user = app.user().await;
@@ -226,13 +226,13 @@ async fn a_token_checked_while_it_is_revoked_is_refused_afterwards() {
             revoked.expect(200);
             user.get("/api/auth/teams").await.expect(401);
         }
-        assert_eq!(app.told().await.len(), 20);
+        assert_eq!(app.published().await.len(), 20);
     })
     .await;
 }
 
 #[tokio::test]
-async fn expired_sessions_are_swept_and_good_ones_stay() {
+async fn sweep_deletes_only_expired_sessions() {
     TestApp::run(async |app| {
         let old = app.user().await;
         app.clock.advance(Duration::days(31));
@@ -260,7 +260,7 @@ async fn tokens_are_stored_only_as_hashes() {
 }
 
 #[tokio::test]
-async fn tokens_are_looked_up_together_and_nobody_waits_for_a_session_that_somebody_holds() {
+async fn batched_lookups_do_not_wait_for_locked_sessions() {
     TestApp::run(async |app| {
         let (held, free, gone) = (app.user().await, app.user().await, app.user().await);
         app.app.sessions.end(gone.id, session_of(&gone).await).await.expect("ended");
@@ -272,24 +272,23 @@ async fn tokens_are_looked_up_together_and_nobody_waits_for_a_session_that_someb
             .execute(&mut *holder)
             .await
             .expect("held");
-        let asked = async |user: &crate::testing::TestUser<'_>| user.get("/api/auth/teams").await.status.as_u16();
+        let status = async |user: &crate::testing::TestUser<'_>| user.get("/api/auth/teams").await.status.as_u16();
         let began = std::time::Instant::now();
-        let answered = tokio::join!(asked(&held), asked(&free), asked(&gone), asked(&held));
-        assert_eq!(answered, (200, 200, 401, 200));
-        assert!(began.elapsed() < std::time::Duration::from_secs(5), "nobody waits");
-        holder.rollback().await.expect("let go");
-        // What was not noted is noted the next time.
+        let statuses = tokio::join!(status(&held), status(&free), status(&gone), status(&held));
+        assert_eq!(statuses, (200, 200, 401, 200));
+        assert!(began.elapsed() < std::time::Duration::from_secs(5), "lookups waited for a locked session");
+        holder.rollback().await.expect("rolled back");
+        // The next lookup records the use.
         app.app.sessions.forget_all();
-        assert_eq!(asked(&held).await, 200);
+        assert_eq!(status(&held).await, 200);
         app.app.sessions.forget_all();
         let listed = held.get("/api/auth/sessions").await.expect(200);
         assert_eq!(listed["data"][0]["last_used_at"], "2026-11-20T15:10:00Z");
-        assert_eq!(app.told().await.len(), 1);
+        assert_eq!(app.published().await.len(), 1);
     })
     .await;
 }
 
-/// The one session of a user.
 async fn session_of(user: &crate::testing::TestUser<'_>) -> web::ids::SessionId {
     let listed = user.get("/api/auth/sessions").await.expect(200);
     web::ids::SessionId(listed["data"][0]["id"].as_i64().expect("an id"))

@@ -1,9 +1,9 @@
-//! A limit on the requests of each user, in the memory of one process.
+//! Per-user rate limit in the memory of one process.
 //!
-//! It runs before every request with a token, so it takes no lock, allocates nothing and asks no other process. The limit
-//! of a user is one word: the user's tag and the theoretical arrival time of GCRA (see
-//! [`rate_limit`](platform::rate_limit)). A user whose arrival time has passed has the whole burst again, like a user who was
-//! never seen, so the word can be given to another user. That bounds the memory: a table of fixed size holds all users
+//! It runs before every request with a token, so it takes no lock, allocates nothing and calls no other process. A
+//! user's limit is one word: the user's tag and the theoretical arrival time of GCRA (see
+//! [`rate_limit`](platform::rate_limit)). Once the arrival time has passed, the user has the full burst again, like a
+//! new user, so the word can be reused for another user. This bounds the memory: a table of fixed size holds all users
 //! who sent a request in the last few milliseconds.
 
 use std::{
@@ -23,12 +23,13 @@ use platform::{
 use time::OffsetDateTime;
 use web::{ids::UserId, settings::Http};
 
-/// A power of two. With the words of each, 512 KiB.
+/// Number of lines, a power of two. All lines together take 512 KiB.
 const LINES: usize = 8_192;
-/// How many users share a line of the processor's cache.
+/// Number of words in a line of the processor's cache.
 const WORDS: usize = 8;
-/// Microseconds since the process began, for nine years; the rest of a word is the tag. Of two users who send requests in
-/// the same milliseconds, one in 500 million pairs shares a line and a tag, and so a limit.
+/// Bits of a word for the microseconds since the process started, enough for nine years; the remaining bits are the
+/// tag. Of the pairs of users who send requests in the same milliseconds, one in 500 million shares both line and tag,
+/// and therefore a limit.
 const TIME_BITS: u32 = 48;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
@@ -36,18 +37,17 @@ const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 #[derive(Default)]
 struct Line([AtomicU64; WORDS]);
 
-/// The requests that each user may send to this process.
 pub struct UserLimit {
     limit: Limit,
     lines: Box<[Line]>,
-    /// Keeps a user from choosing whose line they share.
+    /// Prevents users from choosing an id that shares a line with another user.
     seed: u64,
     clock: Arc<dyn Clock>,
     began: OffsetDateTime,
 }
 
 impl UserLimit {
-    /// The limit of the settings; `None` if there is none.
+    /// Returns `None` if the settings disable the limit.
     pub fn new(core: &Core, http: &Http) -> Option<Self> {
         let (scale, clock, random) = (core.env.leniency(), core.clock.clone(), &*core.random);
         let (burst, per_second) = (http.user_burst, http.user_requests_per_second);
@@ -61,7 +61,7 @@ impl UserLimit {
         Self { limit, lines, seed, began: clock.now(), clock }
     }
 
-    /// Takes one request from what the user may send.
+    /// Counts one request against the user's limit.
     pub fn take(&self, user: UserId) -> Decision {
         let now = (self.clock.now() - self.began).whole_microseconds();
         note(self.limit.name, self.take_at(user, u64::try_from(now).unwrap_or_default() & TIME_MASK))
@@ -72,15 +72,15 @@ impl UserLimit {
         let tag = hash >> TIME_BITS;
         let line = &self.lines[usize::try_from(hash).unwrap_or_default() % LINES].0;
         loop {
-            // The user's own word, or else one that has expired.
+            // Use the user's word, or else an expired one.
             let words = line.each_ref().map(|word| word.load(Ordering::Acquire));
             let own = words.iter().position(|word| word >> TIME_BITS == tag);
             let Some(at) = own.or_else(|| words.iter().position(|word| word & TIME_MASK <= now)) else {
-                // So many others sent requests in these milliseconds that nothing is known of this user.
+                // Other active users fill the line, so this user's request passes uncounted.
                 return gcra(self.limit, 0, 0).1;
             };
             let (arrival, now) = (if own.is_some() { words[at] & TIME_MASK } else { 0 }, signed(now));
-            // No user is further ahead, unless the machine's clock was put back.
+            // An arrival time beyond the window is possible only if the machine's clock was set back.
             let is_possible = signed(arrival) <= now.saturating_add(self.window());
             let (taken, decision) = gcra(self.limit, if is_possible { signed(arrival) } else { 0 }, now);
             let Some(taken) = taken else { return decision };
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn racing_requests_of_a_user_are_all_counted() {
+    fn concurrent_requests_are_all_counted() {
         let limit = limiter(1_000, Duration::from_secs(1));
         let taken: usize = std::thread::scope(|scope| {
             let racers: Vec<_> = (0..4).map(|_| scope.spawn(|| allowed(&limit, 1, START, 500))).collect();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_that_is_put_back_locks_no_user_out() {
+    fn clock_set_back_does_not_lock_users_out() {
         let limit = limiter(10, Duration::from_millis(20));
         let hour = 3_600_000_000;
         assert_eq!(allowed(&limit, 1, hour + START, 20), 10);
@@ -168,7 +168,7 @@ mod tests {
         let limit = limiter(1, Duration::from_hours(1));
         let users = LINES * WORDS * 4;
         let allowed = (1_i64..).take(users).filter(|&user| limit.take_at(UserId(user), START).allowed).count();
-        // A few have the tag of another user of their line.
+        // A few share line and tag with another user.
         assert!(users - allowed < users / 1_000, "{allowed} of {users}");
     }
 

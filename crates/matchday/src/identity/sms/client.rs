@@ -1,5 +1,4 @@
-//! How providers are asked over HTTP: never redirected, never longer than allowed, and never reading more than an
-//! answer can have.
+//! HTTP client for providers: follows no redirects, enforces a timeout and limits the size of responses.
 
 use std::time::Duration;
 
@@ -8,29 +7,30 @@ use url::Url;
 
 use super::provider::{SendError, SetupError};
 
-/// Their answers have about one kilobyte.
+/// Maximum size of a response body. Providers send about one kilobyte.
 const LONGEST_BODY: usize = 64 * 1024;
-/// A wait that is longer than this helps nobody who waits for a code.
+/// Upper bound for `Retry-After`. No user waits longer than this for a code.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
-/// An answer that is neither a redirect nor the provider's own trouble.
-pub(super) struct Answer {
+/// A response that is neither a redirect nor a server error or rate limit.
+pub(super) struct ProviderResponse {
     pub(super) status: StatusCode,
     pub(super) body: Vec<u8>,
 }
 
-/// A client for a provider whose requests take at most `timeout`.
+/// Builds a client for a provider whose requests take at most `timeout`.
 pub(super) fn build(timeout: Duration) -> Result<Client, SetupError> {
     Client::builder()
-        // A redirect would carry the number, the text and perhaps the credentials to somebody else.
+        // A redirect could send the number, the text and possibly the credentials to another host.
         .redirect(redirect::Policy::none())
-        // Shorter than the whole request: who was never connected has surely sent nothing, so the caller may go on.
+        // Shorter than the timeout of the request: if no connection was made, the message was certainly not sent, and
+        // the caller can try the next provider.
         .connect_timeout(timeout / 2)
         .build()
         .map_err(SetupError::Client)
 }
 
-/// The address below `base`.
+/// Appends path segments to the base URL.
 pub(super) fn endpoint(base: &Url, segments: &[&str]) -> Result<Url, SetupError> {
     let mut url = base.clone();
     if !matches!(url.scheme(), "http" | "https") {
@@ -40,9 +40,9 @@ pub(super) fn endpoint(base: &Url, segments: &[&str]) -> Result<Url, SetupError>
     Ok(url)
 }
 
-/// Sends the request once, and sorts out what all providers have in common.
-pub(super) async fn ask(request: RequestBuilder, timeout: Duration) -> Result<Answer, SendError> {
-    let response = request.timeout(timeout).send().await.map_err(unanswered)?;
+/// Sends the request once and maps the errors that all providers share.
+pub(super) async fn send(request: RequestBuilder, timeout: Duration) -> Result<ProviderResponse, SendError> {
+    let response = request.timeout(timeout).send().await.map_err(transport_error)?;
     let status = response.status();
     if status.is_server_error() {
         return Err(SendError::Unavailable { code: Some(status.as_u16().into()), source: None });
@@ -53,10 +53,10 @@ pub(super) async fn ask(request: RequestBuilder, timeout: Duration) -> Result<An
     if status.is_redirection() {
         return Err(SendError::Misconfigured { code: status.as_u16().into() });
     }
-    Ok(Answer { status, body: read(response).await? })
+    Ok(ProviderResponse { status, body: read(response).await? })
 }
 
-/// The error for a refusal that carries no code of the provider.
+/// Maps a refusal without a provider error code.
 pub(super) fn refused(status: StatusCode) -> SendError {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::PAYMENT_REQUIRED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
@@ -66,11 +66,11 @@ pub(super) fn refused(status: StatusCode) -> SendError {
     }
 }
 
-fn unanswered(error: reqwest::Error) -> SendError {
+fn transport_error(error: reqwest::Error) -> SendError {
     if error.is_timeout() && !error.is_connect() {
         SendError::TimedOut
     } else {
-        // The address names the account.
+        // Remove the URL, because it contains the account.
         SendError::Unavailable { code: None, source: Some(error.without_url()) }
     }
 }
@@ -88,7 +88,7 @@ async fn read(mut response: Response) -> Result<Vec<u8>, SendError> {
     }
 }
 
-/// Only in its form of seconds: a date would need a clock that agrees with theirs.
+/// Reads only the form in seconds: a date would require a clock that agrees with the provider's.
 fn retry_after(response: &Response) -> Option<Duration> {
     let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_WAIT))

@@ -1,4 +1,4 @@
-//! A provider for development: sends nothing, and logs that it would have.
+//! Provider for development: logs that a message would have been sent, and sends nothing.
 
 use std::sync::Arc;
 
@@ -10,11 +10,10 @@ use super::{
     registry::{Account, Registration, Setup},
 };
 
-/// See [`super::PROVIDERS`].
 pub const REGISTRATION: Registration =
     Registration { name: "console", reaches_phones: false, read: |_| Some(Arc::new(Inbox)) };
 
-/// The console has no settings.
+/// Settings of the console provider, which has none.
 #[derive(Debug)]
 struct Inbox;
 
@@ -28,15 +27,15 @@ impl Account for Inbox {
     }
 }
 
-/// "Sends" by writing a line to the log. The line has neither the number nor the text: logs are kept and shared, and a
-/// service that was deployed with this provider by mistake must not leak codes.
+/// Writes a log line instead of sending. The line contains neither the number nor the text: logs are kept and shared,
+/// and a service that was deployed with this provider by mistake must not leak codes.
 #[derive(Clone, Debug)]
 pub struct Console {
     read_at: String,
 }
 
 impl Console {
-    /// `read_at` tells developers where they find the message instead.
+    /// `read_at` is logged to show developers where to read the message.
     pub fn new(read_at: impl Into<String>) -> Self {
         Self { read_at: read_at.into() }
     }
@@ -53,7 +52,7 @@ impl Provider for Console {
                 reference = message.reference,
                 characters = message.text.chars().count(),
                 read_at = self.read_at,
-                "a text message was written, but no provider is set to send it"
+                "console provider logged a text message instead of sending it"
             );
             Ok(Accepted { message_id: format!("console-{}", message.reference) })
         })

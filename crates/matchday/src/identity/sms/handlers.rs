@@ -1,4 +1,4 @@
-//! HTTP for messages: the log for developers, and what providers report.
+//! HTTP handlers for text messages: the development log and delivery reports.
 
 use std::{convert::Infallible, str::FromStr};
 
@@ -33,7 +33,7 @@ use super::{
 use crate::identity::phone::Phone;
 
 impl Language {
-    /// What the client prefers.
+    /// Language that the client prefers.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         Self::negotiate(headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()))
     }
@@ -48,10 +48,10 @@ pub(super) struct LogParameters {
     /// Only messages of this day (UTC).
     #[param(value_type = Option<String>, format = Date, example = "2026-11-20")]
     date: Option<Date>,
-    /// Only messages of this status: `sent` or `failed`.
+    /// Only messages with this status: `sent` or `failed`.
     #[param(value_type = Option<String>, pattern = "^(sent|failed)$")]
     status: Option<Status>,
-    /// Messages without a code, like the one to a phone that an account has left, instead of those with one.
+    /// List messages without a code, such as notices of a phone move, instead of messages with a code.
     notices: Option<bool>,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct SmsLog {
     meta: PageMeta,
 }
 
-/// A message that was handed to a provider.
+/// A message that was passed to a provider.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SmsLogEntry)]
 struct SmsLogItem {
@@ -89,31 +89,31 @@ struct SmsLogItem {
     phone: String,
     #[schema(example = "271828")]
     code: String,
-    /// The text of a message without a code.
+    /// Text of a message without a code.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String)]
     text: Option<String>,
-    /// `sent` or `failed`.
+    /// Either `sent` or `failed`.
     #[schema(example = "sent")]
     status: String,
     #[schema(example = "console")]
     provider: String,
-    /// Only of one that failed.
+    /// Reason for the failure. Only for failed messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String)]
     error: Option<String>,
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
     created_at: OffsetDateTime,
-    /// Only of one that was sent.
+    /// Expiry of the code. Only for sent messages.
     #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String, format = DateTime, example = "2026-11-20T15:05:00Z")]
     expires_at: Option<OffsetDateTime>,
-    /// Only of one that the provider reported to have arrived.
+    /// Time at which the provider reported delivery. Only for delivered messages.
     #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String, format = DateTime, example = "2026-11-20T15:00:04Z")]
     delivered_at: Option<OffsetDateTime>,
-    /// How often the code was tried.
+    /// Number of guesses at the code.
     attempts: i32,
 }
 
@@ -137,42 +137,42 @@ impl From<LogEntry> for SmsLogItem {
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Noted {
-    #[schema(example = "Noted.")]
+    #[schema(example = "Report recorded.")]
     message: &'static str,
 }
 
 impl From<ReportError> for ApiError {
     fn from(error: ReportError) -> Self {
         match error {
-            ReportError::NotExpected | ReportError::NotBelieved(CallbackError::NotExpected) => {
-                Self::not_found("Such a provider")
+            ReportError::NotExpected | ReportError::Unverified(CallbackError::NotExpected) => {
+                Self::not_found("The SMS provider")
             }
-            ReportError::NotBelieved(CallbackError::Method) => {
-                Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This path does not take this method.")
+            ReportError::Unverified(CallbackError::Method) => {
+                Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This path does not allow this method.")
             }
-            ReportError::NotBelieved(CallbackError::Malformed(_)) => {
-                Self::new(StatusCode::BAD_REQUEST, "malformed_report", "The report could not be understood.")
+            ReportError::Unverified(CallbackError::Malformed(_)) => {
+                Self::new(StatusCode::BAD_REQUEST, "malformed_report", "The report is malformed.")
             }
-            ReportError::NotBelieved(error) => {
+            ReportError::Unverified(error) => {
                 metrics::counter!("matchday_sms_reports_refused_total").increment(1);
-                tracing::warn!(%error, "a report about a message was not believed");
-                Self::new(StatusCode::FORBIDDEN, "invalid_signature", "The report's signature is not valid.")
+                tracing::warn!(%error, "delivery report was rejected");
+                Self::new(StatusCode::FORBIDDEN, "invalid_signature", "The signature of the report is invalid.")
             }
             ReportError::Database(error) => error.into(),
         }
     }
 }
 
-/// Read the messages, with their codes, newest first.
+/// List sent messages with their codes, newest first.
 ///
-/// For development: there is no such endpoint in production, and codes are not kept there.
+/// For development. This endpoint does not exist in production, where codes are not stored.
 #[utoipa::path(get, path = "/api/logs/sms", tag = "Development", params(LogParameters, Paging),
-    responses((status = 200, body = SmsLog), (status = 404, description = "In production", body = ErrorBody)))]
+    responses((status = 200, body = SmsLog), (status = 404, description = "The endpoint does not exist in production", body = ErrorBody)))]
 pub(super) async fn list_sms_log(
     State(sms): State<Sms>,
     filter: Result<Query<(LogParameters, Paging)>, ApiError>,
 ) -> Result<Json<SmsLog>, ApiError> {
-    // Before anything of the request is judged: in production this is a path like any other that does not exist.
+    // Check before validating the request: in production, this path must behave like any unknown path.
     if !sms.log_is_open() {
         return Err(unknown_route().await);
     }
@@ -181,7 +181,7 @@ pub(super) async fn list_sms_log(
     Ok(Json(SmsLog { data: entries.into_iter().map(SmsLogItem::from).collect(), meta: paging.meta(total) }))
 }
 
-/// The name of a provider in the path of its reports. Whether there is one of that name is not checked here.
+/// Provider name in the path of its reports. Parsing does not check whether the provider exists.
 pub(super) struct ProviderName(String);
 
 impl FromStr for ProviderName {
@@ -192,7 +192,7 @@ impl FromStr for ProviderName {
     }
 }
 
-/// By hand, because the names are those of the registered providers.
+/// Implemented manually, because the values are the names of the registered providers.
 impl PartialSchema for ProviderName {
     fn schema() -> RefOr<Schema> {
         ObjectBuilder::new().schema_type(Type::String).enum_values(Some(registry::reaching_phones())).into()
@@ -203,15 +203,15 @@ impl ToSchema for ProviderName {}
 
 /// Receive a delivery report from an SMS provider.
 ///
-/// The body is a form or JSON, as the provider documents it. The provider must sign its reports.
+/// The body is a form or JSON, as documented by the provider. The provider must sign its reports.
 #[utoipa::path(post, path = "/api/sms/{provider}/status", tag = "Providers",
-    params(("provider" = inline(ProviderName), Path, description = "The provider that reports")),
+    params(("provider" = inline(ProviderName), Path, description = "SMS provider that sends the report")),
     request_body(content((String = "application/x-www-form-urlencoded"), (Value = "application/json"))),
     responses(
         (status = 200, body = Noted),
-        (status = 400, description = "The report could not be understood", body = ErrorBody),
-        (status = 403, description = "The provider did not sign this report", body = ErrorBody),
-        (status = 404, description = "The provider is not in use, or not set up to send reports", body = ErrorBody),
+        (status = 400, description = "The report is malformed", body = ErrorBody),
+        (status = 403, description = "The signature of the report is missing or invalid", body = ErrorBody),
+        (status = 404, description = "The provider is not configured or does not send reports", body = ErrorBody),
     ))]
 pub(super) async fn take_sms_report(
     State(sms): State<Sms>,
@@ -224,16 +224,16 @@ pub(super) async fn take_sms_report(
     take_report(&sms, &provider, &request).await
 }
 
-/// Receive a delivery report from an SMS provider in the query.
+/// Receive a delivery report from an SMS provider by GET.
 ///
-/// For providers that report by GET. The provider must sign its reports.
+/// The report is in the query string. The provider must sign its reports.
 #[utoipa::path(get, path = "/api/sms/{provider}/status", tag = "Providers",
-    params(("provider" = inline(ProviderName), Path, description = "The provider that reports")),
+    params(("provider" = inline(ProviderName), Path, description = "SMS provider that sends the report")),
     responses(
         (status = 200, body = Noted),
-        (status = 400, description = "The report could not be understood", body = ErrorBody),
-        (status = 403, description = "The provider did not sign this report", body = ErrorBody),
-        (status = 404, description = "The provider is not in use, or not set up to send reports", body = ErrorBody),
+        (status = 400, description = "The report is malformed", body = ErrorBody),
+        (status = 403, description = "The signature of the report is missing or invalid", body = ErrorBody),
+        (status = 404, description = "The provider is not configured or does not send reports", body = ErrorBody),
         (status = 405, description = "The provider does not report by GET", body = ErrorBody),
     ))]
 pub(super) async fn take_sms_report_by_query(
@@ -245,7 +245,7 @@ pub(super) async fn take_sms_report_by_query(
 ) -> Result<Json<Noted>, Response> {
     let request = ReportRequest { method: &method, query: uri.query(), headers: &headers, body: &[] };
     take_report(&sms, &provider, &request).await.map_err(|error| match error.status() {
-        // The response must name the methods that are allowed (RFC 9110, section 15.5.6).
+        // The response must list the allowed methods (RFC 9110, section 15.5.6).
         StatusCode::METHOD_NOT_ALLOWED => ([(header::ALLOW, "POST")], error).into_response(),
         _ => error.into_response(),
     })
@@ -256,5 +256,5 @@ async fn take_report(sms: &Sms, provider: &str, request: &ReportRequest<'_>) -> 
         return Err(unknown_route().await);
     }
     sms.take_report(provider, request).await?;
-    Ok(Json(Noted { message: "Noted." }))
+    Ok(Json(Noted { message: "Report recorded." }))
 }

@@ -1,5 +1,5 @@
-//! Text messages: what they say, who sends them, and what became of them. When to send one is decided elsewhere; here
-//! it is handed to the first provider that takes it, and written down.
+//! Text messages: templates, providers and delivery reports. Callers decide when to send a message; this module passes
+//! it to the first provider that accepts it and records the result.
 
 mod client;
 pub mod console;
@@ -23,7 +23,7 @@ use web::WebState;
 use self::service::Sms;
 pub(crate) use self::store::keep_attempts;
 
-// A new provider is its file, the `mod` of that file, and its name here.
+// To add a provider, add its file, the `mod` of that file, and its name here.
 registry::providers! {
     twilio,
     vonage,

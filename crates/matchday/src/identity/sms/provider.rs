@@ -1,5 +1,4 @@
-//! What every provider of text messages has in common: one way to send, one set of errors that says whose fault it
-//! was, and one form of the reports that come back later.
+//! Interface that all SMS providers implement: sending, a common set of errors, and delivery reports in a common form.
 
 use std::{fmt, time::Duration};
 
@@ -7,200 +6,189 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
 use time::OffsetDateTime;
 
-/// Their error codes are short numbers. Anything longer could be a phone number.
+/// Exclusive upper bound of provider error codes. A longer number could be a phone number.
 pub(super) const END_OF_CODES: u32 = 1_000_000;
-/// How long a provider's identifier of a message may be. Theirs have up to 36 characters.
+/// Maximum length of a provider's message id. The known ones have up to 36 characters.
 const LONGEST_ID: usize = 100;
 
-/// A message to be sent.
 #[derive(Clone, Copy)]
 pub struct Outgoing<'a> {
-    /// The phone number in E.164 form, with the plus sign.
+    /// Phone number in E.164 format, with the plus sign.
     pub to: &'a str,
-    /// What it says.
     pub text: &'a str,
-    /// Our own identifier of this message. It comes back with its status, which is all there is to find the message
-    /// by when the provider's answer never arrived. At most 40 characters: the least that all providers carry.
+    /// Our id of this message, which the provider includes in reports. If the provider's response was lost, only this
+    /// id matches a report to the message. At most 40 characters: the shortest limit of all providers.
     pub reference: &'a str,
 }
 
-/// Without the number and the text: both must stay out of logs.
+/// Omits the number and the text, which must not appear in logs.
 impl fmt::Debug for Outgoing<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Outgoing").field("reference", &self.reference).finish_non_exhaustive()
     }
 }
 
-/// Somebody who delivers text messages.
+/// A service that delivers text messages.
 pub trait Provider: Send + Sync {
-    /// Its name in logs, metrics and the database.
+    /// Name in logs, metrics and the database.
     fn name(&self) -> &'static str;
 
-    /// Hands one message over. Never tries twice: a message that timed out may have been sent.
+    /// Sends one message. Never retries: a message that timed out may have been sent.
     fn send<'a>(&'a self, message: &'a Outgoing<'a>) -> BoxFuture<'a, Result<Accepted, SendError>>;
 
-    /// Verifies that the provider signed a delivery report, and parses it. Nothing of the request may be believed before:
-    /// the route is open to the internet. Signatures are compared in constant time.
+    /// Verifies the provider's signature of a delivery report, then parses the report. The route is public, so no part
+    /// of the request may be trusted before the signature is verified. Signatures are compared in constant time.
     fn verify_report(&self, request: &ReportRequest<'_>, now: OffsetDateTime) -> Result<StatusReport, CallbackError>;
 }
 
-/// A request to the report route of a provider, as received. The body has been limited to `http.body_limit`.
+/// Request to a provider's report route, as received. The body is limited to `http.body_limit`.
 #[derive(Clone, Copy)]
 pub struct ReportRequest<'a> {
     /// GET, HEAD or POST.
     pub method: &'a Method,
-    /// The query, still encoded.
+    /// Query string, still percent-encoded.
     pub query: Option<&'a str>,
-    /// All headers.
     pub headers: &'a HeaderMap,
-    /// The body. Empty unless the method is POST.
+    /// Empty unless the method is POST.
     pub body: &'a [u8],
 }
 
-/// A message that the provider took over. Whether it arrives is told by a [`StatusReport`].
+/// A message that the provider accepted. A [`StatusReport`] later shows whether it was delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// The provider's identifier of the message.
+    /// The provider's id of the message.
     pub message_id: String,
 }
 
-/// Why a provider did not take a message.
+/// Reason that a provider did not accept a message.
 ///
-/// The texts carry the provider's own error code and nothing else of its answer: providers repeat the phone number in
-/// their explanations.
+/// Error texts contain the provider's error code and no other part of its response, because providers repeat the phone
+/// number in their explanations.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// This number cannot be texted: it is invalid, not a mobile one, or its owner wants no messages. Another provider
-    /// would come to the same end and might charge for it.
+    /// The number cannot receive texts: it is invalid, not a mobile number, or its owner has opted out. Another
+    /// provider would fail too and might charge for it.
     #[error("the number cannot receive text messages (code {code})")]
     Number {
-        /// The provider's code.
+        /// The provider's error code.
         code: u32,
     },
-    /// This provider, or our sender with it, does not reach the place of this number. Another provider may, and it
-    /// says nothing of how this one is doing: people with such numbers must not be able to make it look broken.
+    /// This provider, or our sender there, does not serve the destination. Another provider may. The error does not
+    /// count against the provider: users with unsupported numbers must not be able to open its circuit breaker.
     #[error("the provider does not serve this destination (code {code})")]
     NotServed {
-        /// The provider's code.
+        /// The provider's error code.
         code: u32,
     },
-    /// We send faster than the account may. Nothing was sent.
-    #[error("the provider wants fewer messages at a time")]
+    /// The account exceeded the provider's rate limit. The message was not sent.
+    #[error("the provider's rate limit was exceeded")]
     Throttled {
-        /// How long to wait, if it said so.
+        /// Time to wait, if the provider specified it.
         retry_after: Option<Duration>,
     },
-    /// The provider could not be reached, or is not well.
-    #[error("the provider is unavailable ({})", code.map_or_else(|| "no answer".to_owned(), |code| format!("code {code}")))]
+    /// The provider could not be reached or reported an internal error.
+    #[error("the provider is unavailable ({})", code.map_or_else(|| "no response".to_owned(), |code| format!("code {code}")))]
     Unavailable {
-        /// The provider's code or the HTTP status, if it answered.
+        /// The provider's error code or the HTTP status, if it responded.
         code: Option<u32>,
-        /// What went wrong on the way, if it did not answer.
+        /// The transport error, if the provider did not respond.
         source: Option<reqwest::Error>,
     },
-    /// The provider did not answer in time. The message may have been sent.
-    #[error("the provider did not answer in time")]
+    /// The provider did not respond in time. The message may have been sent.
+    #[error("the provider did not respond in time")]
     TimedOut,
-    /// The provider refuses us: wrong credentials, a sender that is not ours, no funds. Somebody has to look at the
-    /// settings or the account.
-    #[error("the provider refuses our account or our request (code {code})")]
+    /// The provider rejected the account or the request: wrong credentials, an unknown sender, insufficient funds. An
+    /// operator must check the settings or the account.
+    #[error("the provider rejected the account or the request (code {code})")]
     Misconfigured {
-        /// The provider's code, or the HTTP status if it gave none.
+        /// The provider's error code, or the HTTP status if it returned none.
         code: u32,
     },
-    /// The provider answered something else than it documents. The message may have been sent.
-    #[error("the provider's answer could not be understood (HTTP status {status})")]
-    Unreadable {
-        /// The HTTP status of the answer.
-        status: u16,
-    },
+    /// The response does not match the provider's documentation. The message may have been sent.
+    #[error("the provider returned an unexpected response (HTTP status {status})")]
+    Unreadable { status: u16 },
 }
 
-/// Why a provider could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The base address is not one that requests can be sent to.
-    #[error("the provider's address is not an http or https one")]
+    /// The base URL does not use HTTP or HTTPS.
+    #[error("the provider's URL does not use http or https")]
     BaseUrl,
-    /// The HTTP client could not be made.
-    #[error("the HTTP client could not be made")]
+    #[error("the HTTP client could not be created")]
     Client(#[source] reqwest::Error),
 }
 
-/// What became of a message.
+/// Delivery status of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// The carrier says that it arrived.
+    /// The carrier confirmed delivery.
     Delivered,
-    /// It will not arrive.
+    /// The message will not be delivered.
     Failed {
-        /// The provider's code, or the name of the status if it gave none.
+        /// The provider's error code, or the name of the status if it returned none.
         code: String,
     },
-    /// Nothing final is known yet.
+    /// No final status yet.
     Underway,
 }
 
-/// A provider's report about one message. Reports can come twice and out of order: a final one must not be undone by
-/// one that says less.
+/// A provider's report about one message. Reports can be duplicated or arrive out of order, so a report without a final
+/// status must not overwrite a final one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusReport {
-    /// The provider's identifier of the message.
+    /// The provider's id of the message.
     pub message_id: String,
-    /// Our own identifier of it, if the report carries it.
+    /// Our id of the message, if the report contains it.
     pub reference: Option<String>,
-    /// What became of it.
     pub delivery: Delivery,
 }
 
-/// Why a status report is not believed.
+/// Reason that a delivery report was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallbackError {
-    /// The provider sends no reports, or lacks a setting that they are verified with.
-    #[error("the provider is not set up to send status reports")]
+    /// The provider sends no reports, or a setting to verify them is missing.
+    #[error("the provider is not configured to send status reports")]
     NotExpected,
-    /// The provider does not send its reports by this method.
-    #[error("status reports do not come by this method")]
+    /// The provider does not send reports with this HTTP method.
+    #[error("the provider does not send status reports with this method")]
     Method,
-    /// There is no secret to check it with. An empty one would accept what anybody signs.
-    #[error("no secret is set to check status reports with")]
+    /// The secret is empty. An empty secret would accept reports that any caller signed.
+    #[error("the secret for status reports is empty")]
     NoSecret,
-    /// It carries no signature.
     #[error("the status report is not signed")]
     Unsigned,
-    /// Its signature is wrong.
+    /// The signature is wrong.
     #[error("the status report's signature is wrong")]
     Forged,
-    /// It was signed too long ago, or ahead of our clock.
-    #[error("the status report was not signed just now")]
+    /// The report was signed too long ago, or its time is ahead of our clock.
+    #[error("the status report's timestamp is not current")]
     Stale,
-    /// It is signed, but not what a status report looks like.
+    /// The signature is valid, but this field is missing or malformed.
     #[error("the status report's {0} is missing or malformed")]
     Malformed(&'static str),
 }
 
-/// A provider's error code, if it can be one.
+/// Parses a provider's error code.
 pub(super) fn error_code(text: &str) -> Option<u32> {
     text.parse().ok().filter(|&code| code < END_OF_CODES)
 }
 
-/// The code of a failed delivery, or else the name of the status.
+/// A failed delivery with its error code, or with the name of the status if it has none.
 pub(super) fn failure(code: Option<&str>, status: &'static str) -> Delivery {
     let code = code.and_then(error_code).filter(|&code| code != 0);
     Delivery::Failed { code: code.map_or_else(|| status.to_owned(), |code| code.to_string()) }
 }
 
-/// Whether this can be a provider's identifier of a message.
+/// Whether the text is plausible as a provider's message id.
 pub(super) fn is_message_id(text: &str) -> bool {
     (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// The parameters of a query or of a form in a body.
+/// Parses a query string or a form body.
 pub(super) fn form(text: &[u8]) -> Vec<(String, String)> {
     url::form_urlencoded::parse(text).into_owned().collect()
 }
 
-/// The first parameter of that name.
 pub(super) fn parameter<'a>(parameters: &'a [(String, String)], name: &str) -> Option<&'a str> {
     parameters.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }

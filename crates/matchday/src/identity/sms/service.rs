@@ -1,4 +1,4 @@
-//! Handing messages to providers, and writing down what became of them.
+//! Sends messages through providers and records the result.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::identity::{
     phone::Phone,
 };
 
-/// Text messages.
+/// Sends text messages and keeps their log.
 #[derive(Clone)]
 pub struct Sms {
     inner: Arc<Inner>,
@@ -34,73 +34,70 @@ struct Inner {
     clock: Arc<dyn Clock>,
     providers: Vec<Carrier>,
     texts: Texts,
-    /// Whether the log may hold codes as they are.
+    /// Whether the log may contain codes in plain text.
     keeps_codes: bool,
     log_for: Duration,
 }
 
-/// A provider, and whether it is doing well.
+/// A provider with its circuit breaker.
 struct Carrier {
     provider: Box<dyn Provider>,
     breaker: Breaker,
 }
 
-/// A message that is about to be sent.
 struct Draft<'a> {
     /// Zero for a message without a code.
     code_id: CodeId,
     code: Option<&'a str>,
     text: &'a str,
-    /// The text of a message without a code, for the log.
+    /// Text of a message without a code, for the log.
     notice: Option<&'a str>,
     created_at: OffsetDateTime,
     expires_at: OffsetDateTime,
 }
 
-/// What stands in every message.
+/// Configured parts of every message.
 struct Texts {
     app_name: AppName,
     app_hash: Option<AppHash>,
     web_domain: Option<WebDomain>,
 }
 
-/// Why a message is not on its way.
 #[derive(Debug, thiserror::Error)]
 pub enum DispatchError {
-    /// The number cannot be texted.
-    #[error("the number cannot be texted")]
+    /// The number cannot receive texts.
+    #[error("the number cannot receive text messages")]
     Number,
-    /// No provider took it.
-    #[error("no provider took the message")]
+    /// No provider accepted the message.
+    #[error("no SMS provider accepted the message")]
     NotSent,
-    /// No provider said that it took it, but one may have.
-    #[error("no provider said that it took the message")]
-    PerhapsSent,
+    /// No provider confirmed the message, but one may have sent it.
+    #[error("no SMS provider confirmed the message, but one may have sent it")]
+    MaybeSent,
 }
 
-/// Why a report was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// No such provider is set up to report here.
-    #[error("no such provider reports here")]
+    /// No configured provider with this name sends reports.
+    #[error("no configured SMS provider with this name sends reports")]
     NotExpected,
-    /// It is not to be believed.
+    /// The report could not be verified.
     #[error(transparent)]
-    NotBelieved(#[from] CallbackError),
-    /// The database failed.
+    Unverified(#[from] CallbackError),
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
 
 impl Sms {
-    /// Messages by the providers that the configuration names.
+    /// Sets up the configured providers.
     pub fn new(core: &Core, sms: &Settings, public_url: Option<&Url>) -> anyhow::Result<Self> {
         let Core { db, clock, .. } = core.clone();
         let carrier = |registered: &&'static Registration| -> anyhow::Result<Carrier> {
             let report_url = public_url.and_then(|base| base.join(&registered.report_path()).ok());
-            let account = sms.accounts.of(registered).context("a provider without settings")?;
+            let account = sms.accounts.of(registered).context("the provider has no settings")?;
             let provider = account.open(Setup { timeout: sms.timeout, report_url })?;
-            // A provider that fails is left alone for a while, or everybody would wait for it before the next one.
+            // Skip a failing provider for a while; otherwise every message would wait for it before the next one is
+            // tried.
             Ok(Carrier { provider, breaker: Breaker::new(3, Duration::from_secs(15)) })
         };
         let providers = sms.providers_in_order().iter().map(carrier);
@@ -119,13 +116,13 @@ impl Sms {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Whether the log may be shown.
+    /// Whether the message log may be read through the API.
     pub fn log_is_open(&self) -> bool {
         self.inner.keeps_codes
     }
 
-    /// Sends a code by the first provider that takes it. The next one sends the same code: a message that was given up
-    /// may still arrive, and whichever arrives must be right.
+    /// Sends a code through the first provider that accepts it. All providers send the same code: an attempt that timed
+    /// out may still arrive, and every code that arrives must be valid.
     pub async fn send_code(
         &self,
         id: CodeId,
@@ -147,7 +144,7 @@ impl Sms {
         self.dispatch(phone, &draft).await
     }
 
-    /// Tells a phone that an account has left it. `undo` is the code or link that undoes the move.
+    /// Notifies the old phone of an account that has moved. `undo` is the code or link that undoes the move.
     pub async fn send_move_notice(
         &self,
         phone: &Phone,
@@ -163,7 +160,7 @@ impl Sms {
         self.dispatch(phone, &draft).await
     }
 
-    /// Hands a message to the first provider that takes it.
+    /// Sends a message through the first provider that accepts it.
     async fn dispatch(&self, phone: &Phone, draft: &Draft<'_>) -> Result<(), DispatchError> {
         let inner = &*self.inner;
         let reference = draft.code_id.0.to_string();
@@ -176,8 +173,8 @@ impl Sms {
                 continue;
             }
             let outcome = provider.send(&message).await;
-            let its_fault = outcome.as_ref().is_err_and(|error| !speaks_of_the_number(error));
-            breaker.record(!its_fault);
+            let is_provider_failure = outcome.as_ref().is_err_and(|error| !concerns_the_number(error));
+            breaker.record(!is_provider_failure);
             count(name, label(&outcome));
             let error = outcome.as_ref().err().map(ToString::to_string);
             let entry = Entry {
@@ -191,16 +188,17 @@ impl Sms {
                 created_at: draft.created_at,
                 expires_at: draft.expires_at,
             };
-            // A message is on its way, whether it was written down or not.
+            // Continue without the log entry, because the provider may already have sent the message.
             if let Err(error) = store::insert(&inner.db, entry).await {
-                tracing::error!(%error, provider = name, "a message was not written to the log");
+                tracing::error!(%error, provider = name, "SMS log entry was not written");
             }
             match outcome {
                 Ok(_) => return Ok(()),
                 Err(error) => {
-                    tracing::warn!(provider = name, %phone, %error, "a code was not taken");
+                    tracing::warn!(provider = name, %phone, %error, "SMS provider did not accept the message");
                     match error {
-                        // Unless one before may have taken it all the same.
+                        // If an earlier provider may have sent the message, its code must stay valid, so the result is
+                        // `MaybeSent`.
                         SendError::Number { .. } if !perhaps_sent => return Err(DispatchError::Number),
                         SendError::Number { .. } => break,
                         SendError::TimedOut | SendError::Unreadable { .. } => perhaps_sent = true,
@@ -209,16 +207,16 @@ impl Sms {
                 }
             }
         }
-        Err(if perhaps_sent { DispatchError::PerhapsSent } else { DispatchError::NotSent })
+        Err(if perhaps_sent { DispatchError::MaybeSent } else { DispatchError::NotSent })
     }
 
-    /// A page of the log, newest first, and how long the log is.
+    /// A page of the log, newest first, and the number of entries.
     pub async fn log(&self, filter: &LogFilter, paging: Paging) -> sqlx::Result<(Vec<LogEntry>, i64)> {
         let entries = store::list(&self.inner.db, filter, paging).await?;
         Ok((entries, store::count(&self.inner.db, filter).await?))
     }
 
-    /// Whether a provider of that name has a path to report to, whether or not it is in use.
+    /// Whether a provider with this name has a report path, even if the provider is not configured.
     pub fn has_report_path(&self, provider: &str) -> bool {
         registry::find(provider).map_or_else(|| self.carrier(provider).is_some(), |known| known.reaches_phones)
     }
@@ -227,7 +225,7 @@ impl Sms {
         self.inner.providers.iter().find(|carrier| carrier.provider.name() == provider)
     }
 
-    /// Records what a provider reports of a message, if the provider signed the report.
+    /// Records a delivery report if the provider signed it.
     pub async fn take_report(&self, provider: &str, request: &ReportRequest<'_>) -> Result<(), ReportError> {
         let Carrier { provider, .. } = self.carrier(provider).ok_or(ReportError::NotExpected)?;
         let report = provider.verify_report(request, self.inner.clock.now())?;
@@ -239,7 +237,7 @@ impl Sms {
         let (db, now) = (&self.inner.db, self.inner.clock.now());
         let label = match (&report.delivery, code) {
             (Delivery::Underway, _) => "underway",
-            // Not one of ours, or of a time before references.
+            // Not sent by this service, or sent before references existed.
             (_, None) => "unknown",
             (Delivery::Delivered, Some(code)) => {
                 store::note_delivery(db, provider, code, &report.message_id, now).await?;
@@ -256,7 +254,7 @@ impl Sms {
         Ok(())
     }
 
-    /// Deletes old entries of the log; returns how many.
+    /// Deletes old log entries. Returns their number.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
         let before = self.inner.clock.now() - self.inner.log_for;
         database::sweep(|most| store::sweep(&self.inner.db, before, most)).await
@@ -274,8 +272,9 @@ impl Texts {
     }
 }
 
-/// People with odd numbers must not be able to make a provider look broken.
-fn speaks_of_the_number(error: &SendError) -> bool {
+/// Whether an error concerns the number and not the provider. Users with unsupported numbers must not be able to open a
+/// provider's circuit breaker.
+fn concerns_the_number(error: &SendError) -> bool {
     matches!(error, SendError::Number { .. } | SendError::NotServed { .. })
 }
 

@@ -1,4 +1,4 @@
-//! Settings of text messages.
+//! Settings for text messages.
 
 use std::time::Duration;
 
@@ -14,30 +14,30 @@ use super::{
 use crate::identity::phone::Country;
 
 section! {
-    /// How codes are sent.
+    /// Sending of login codes by SMS.
     sms: Settings {
-        /// Providers that send the messages, like `twilio,vonage`. The first is asked first, the next one when it fails.
-        /// `console` only logs messages, and production refuses it. Empty: `console`, and in production a fault.
+        /// SMS providers in order of preference, like `twilio,vonage`. If one fails, the next is tried. `console` only
+        /// logs messages; production refuses it. Empty: `console`, or an error in production.
         providers: Vec<&'static Registration> = "",
-        /// How long one provider may take. All of them together must fit into a request.
+        /// Time limit for each provider. The sum for all providers must fit into a request.
         timeout: Duration = "4s",
-        /// Who the message says it is from.
+        /// Name of the app in messages.
         app_name: String = "Matchday",
-        /// The hash of 11 characters by which Android hands the message to the app. Empty: none.
+        /// Hash of 11 characters by which Android passes the message to the app (SMS Retriever). Empty: none.
         app_hash: Option<String> = "",
-        /// The domain by which browsers hand the code to the page, like `app.example.org`. Empty: none.
+        /// Domain for which browsers fill in the code, like `app.example.org`. Empty: none.
         web_domain: Option<String> = "",
-        /// The countries that codes are sent to, each with the most an hour if it is not the usual: `DE,GB:2000`. In
-        /// `staging` and `production` nobody else is sent any; elsewhere everybody is.
+        /// Countries that codes are sent to, each with an hourly limit if it differs from `limits.country_hourly`:
+        /// `DE,GB:2000`. `staging` and `production` send codes only to these countries, other environments to all.
         countries: Vec<CountryRule> = "",
-        /// How long the log of messages is kept.
+        /// Retention of the message log.
         log_for: Duration = "30d",
         ..accounts: Accounts
     }
 }
 
 impl Settings {
-    /// Conditions across keys, each with the fault to report where it does not hold.
+    /// Conditions that the settings must meet, each with the message to report if it does not hold.
     pub fn conditions(&self, env: Environment) -> Conditions {
         let used = self.providers.iter().filter_map(|provider| Some((provider.name, self.accounts.of(provider)?)));
         let required = used.flat_map(|(name, account)| account.required().into_iter().map(move |key| (name, key)));
@@ -65,7 +65,7 @@ impl Settings {
         conditions
     }
 
-    /// Conditions of production, which needs providers that reach phones.
+    /// Conditions for production, which requires providers that reach phones.
     fn reaching_phones(&self) -> Conditions {
         let real = registry::reaching_phones().collect::<Vec<_>>().join(" or ");
         let named = (!self.providers.is_empty(), format!("sms.providers is empty: name {real}, or several"));
@@ -78,18 +78,17 @@ impl Settings {
 }
 
 impl Settings {
-    /// The providers that messages are sent with, in order.
+    /// Providers to send messages with, in order of preference.
     pub fn providers_in_order(&self) -> &[&'static Registration] {
         if self.providers.is_empty() { &[&console::REGISTRATION] } else { &self.providers }
     }
 }
 
-/// A country that codes are sent to, and how many an hour if not the usual number.
+/// A country that codes are sent to.
 #[derive(Clone, Debug)]
 pub struct CountryRule {
-    /// Which.
     pub country: Country,
-    /// The most an hour.
+    /// Hourly limit, if it differs from `limits.country_hourly`.
     pub hourly: Option<u32>,
 }
 

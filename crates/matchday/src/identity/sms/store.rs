@@ -1,4 +1,4 @@
-//! The SQL of messages.
+//! SQL for the log of text messages.
 
 use sqlx::{PgConnection, PgExecutor};
 use time::{Date, OffsetDateTime};
@@ -6,12 +6,12 @@ use web::paging::Paging;
 
 use crate::identity::{codes::CodeId, phone::Phone};
 
-/// A message that a provider took, or did not.
+/// Log entry for an attempt to send a message.
 pub(super) struct Entry<'a> {
     pub(super) code_id: CodeId,
     pub(super) phone: &'a Phone,
     pub(super) code: Option<&'a str>,
-    /// The text of a message without a code; empty in production.
+    /// Text of a message without a code; empty in production.
     pub(super) notice: Option<&'a str>,
     pub(super) provider: &'static str,
     pub(super) message_id: Option<&'a str>,
@@ -20,43 +20,37 @@ pub(super) struct Entry<'a> {
     pub(super) expires_at: OffsetDateTime,
 }
 
-/// A message as the log shows it.
 #[derive(Clone, Debug)]
 pub struct LogEntry {
-    /// Which.
     pub id: i64,
-    /// To whom.
     pub phone: Phone,
-    /// What it said; not in production.
+    /// Not stored in production.
     pub code: Option<String>,
-    /// The text of a message without a code; not in production.
+    /// Text of a message without a code; not stored in production.
     pub notice: Option<String>,
-    /// `sent` or `failed`.
+    /// Either `sent` or `failed`.
     pub status: String,
-    /// By whom.
     pub provider: String,
-    /// Why it failed.
+    /// Reason for the failure.
     pub error: Option<String>,
-    /// When.
     pub created_at: OffsetDateTime,
-    /// Until when the code is good.
+    /// Expiry of the code.
     pub expires_at: OffsetDateTime,
-    /// When the provider said that it arrived.
+    /// Time at which the provider reported delivery.
     pub delivered_at: Option<OffsetDateTime>,
-    /// How often the code was tried.
+    /// Number of guesses at the code.
     pub attempts: i32,
 }
 
-/// Which messages are wanted.
+/// Selects messages of the log.
 #[derive(Clone, Debug)]
 pub struct LogFilter {
-    /// To this phone.
     pub phone: Option<Phone>,
-    /// Of this day (UTC).
+    /// Day of the log, in UTC.
     pub date: Option<Date>,
-    /// `sent` or `failed`.
+    /// Either `sent` or `failed`.
     pub status: Option<&'static str>,
-    /// Messages without a code instead of those with one.
+    /// Selects messages without a code instead of messages with a code.
     pub notices: bool,
 }
 
@@ -135,7 +129,7 @@ pub(super) async fn count(executor: impl PgExecutor<'_>, filter: &LogFilter) -> 
     .await
 }
 
-/// A message arrived, also one whose sending had been given up.
+/// Records a delivery, also of a message that was logged as failed.
 pub(super) async fn note_delivery(
     executor: impl PgExecutor<'_>,
     provider: &str,
@@ -156,7 +150,7 @@ pub(super) async fn note_delivery(
     Ok(())
 }
 
-/// A message did not arrive. Reports come out of order: one that arrived has arrived.
+/// Records a failed delivery. Reports can arrive out of order, so a delivered message stays delivered.
 pub(super) async fn note_failure(
     executor: impl PgExecutor<'_>,
     provider: &str,
@@ -177,7 +171,7 @@ pub(super) async fn note_failure(
     Ok(())
 }
 
-/// Writes down how often codes were tried that are about to be swept; the log outlives them.
+/// Copies the number of guesses from codes that are about to be deleted, because the log outlives them.
 pub(crate) async fn keep_attempts(connection: &mut PgConnection, codes: &[i64], attempts: &[i32]) -> sqlx::Result<()> {
     sqlx::query!(
         "update sms_log l set attempts = c.attempts

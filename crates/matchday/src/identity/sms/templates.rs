@@ -1,42 +1,38 @@
-//! What the message with a login code says, in each language.
+//! Texts of messages in each language.
 //!
-//! Every text begins with the code, or nearly so: that is what a locked screen shows. The texts for Latin scripts stay
-//! within the seven-bit alphabet (see [`gsm7`](super::gsm7)), which decides some of the words: Spanish has `clave`
-//! where `código` would cost a second message.
+//! Every text starts with the code, or nearly so, because a lock screen shows only the start. The texts in Latin script
+//! stay within the seven-bit alphabet (see [`gsm7`](super::gsm7)), which affects the wording: Spanish uses `clave`,
+//! because `código` would require a second message.
 
 use serde::{Deserialize, Serialize};
 
-/// In bytes. Android's SMS Retriever passes over messages of more than 140 bytes, and with a name of this length the
-/// longest text has fewer, hash and all.
+/// Maximum length of the app's name in bytes. Android's SMS Retriever ignores messages of more than 140 bytes. With a
+/// name of this length, the longest text including the hash stays below that.
 const LONGEST_NAME: usize = 30;
-/// More ranges than any person understands languages; what follows is ignored.
+/// Maximum number of ranges that are read from a header.
 const MOST_RANGES: usize = 32;
 
-/// A language that messages are written in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Language {
-    /// English.
     #[default]
     #[serde(rename = "en")]
     English,
-    /// Spanish.
     #[serde(rename = "es")]
     Spanish,
-    /// Persian.
     #[serde(rename = "fa")]
     Persian,
-    /// Portuguese, in words that are used on both sides of the ocean.
+    /// Portuguese, in words that are common in both Brazil and Portugal.
     #[serde(rename = "pt")]
     Portuguese,
 }
 
 impl Language {
-    /// All of them, the preferred ones first.
+    /// All languages, in order of preference.
     pub const ALL: [Self; 4] = [Self::English, Self::Spanish, Self::Persian, Self::Portuguese];
 
-    /// The best language for an `Accept-Language` header (RFC 9110, section 12.5.4): the one with the highest weight,
-    /// and of equal ones the one named first. Regions are not told apart. What cannot be read is skipped, and who wants
-    /// none of ours gets English: a message has to be in some language.
+    /// Selects the language for an `Accept-Language` header (RFC 9110, section 12.5.4): the highest weight wins, and
+    /// the first range among equal ones. Regions are ignored, and malformed ranges are skipped. If no supported
+    /// language is acceptable, the result is English, because a message must have some language.
     pub fn negotiate(accept_language: Option<&str>) -> Self {
         let ranges: Vec<_> = accept_language
             .unwrap_or_default()
@@ -45,33 +41,34 @@ impl Language {
             .enumerate()
             .filter_map(|(position, range)| Range::parse(position, range))
             .collect();
-        let wish_for = |language: Self| {
+        let range_for = |language: Self| {
             let named = ranges.iter().filter(|range| range.names(language)).max_by_key(|range| range.rank());
-            // The wildcard stands for what is not named: a language that is excluded by name stays so.
+            // The wildcard matches only languages that are not named, so an explicitly excluded language stays
+            // excluded.
             named.or_else(|| ranges.iter().find(|range| range.is_wildcard()))
         };
         let mut best: Option<(&Range<'_>, Self)> = None;
         for language in Self::ALL {
-            if let Some(wish) = wish_for(language).filter(|wish| wish.weight > 0)
-                && best.is_none_or(|(other, _)| wish.rank() > other.rank())
+            if let Some(range) = range_for(language).filter(|range| range.weight > 0)
+                && best.is_none_or(|(other, _)| range.rank() > other.rank())
             {
-                best = Some((wish, language));
+                best = Some((range, language));
             }
         }
         best.map(|(_, language)| language).unwrap_or_default()
     }
 
-    /// The tag that it is stored by.
+    /// Language tag for storage.
     pub fn tag(self) -> &'static str {
         self.subtags()[0]
     }
 
-    /// The language of a tag that [`Self::tag`] gave.
+    /// Inverse of [`Self::tag`]; English for an unknown tag.
     pub fn from_tag(tag: &str) -> Self {
         Self::ALL.into_iter().find(|language| language.tag() == tag).unwrap_or_default()
     }
 
-    /// The primary subtags that mean this language; Persian is also named by the countries' varieties.
+    /// Primary subtags of this language. Persian also has subtags for its Iranian and Afghan varieties.
     fn subtags(self) -> &'static [&'static str] {
         match self {
             Self::English => &["en"],
@@ -82,10 +79,10 @@ impl Language {
     }
 }
 
-/// One wish of an `Accept-Language` header.
+/// One range of an `Accept-Language` header.
 struct Range<'a> {
     primary: &'a str,
-    /// In thousandths.
+    /// Weight of the language in thousandths.
     weight: u16,
     position: usize,
 }
@@ -114,13 +111,13 @@ impl<'a> Range<'a> {
         language.subtags().iter().any(|subtag| subtag.eq_ignore_ascii_case(self.primary))
     }
 
-    /// Greater is better.
+    /// A greater rank is preferred.
     fn rank(&self) -> (u16, std::cmp::Reverse<usize>) {
         (self.weight, std::cmp::Reverse(self.position))
     }
 }
 
-/// A weight of up to three decimals, in thousandths.
+/// Parses a weight with up to three decimals, in thousandths.
 fn weight(text: &str) -> Option<u16> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     if decimals.len() > 3 || !decimals.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -134,37 +131,33 @@ fn weight(text: &str) -> Option<u16> {
     }
 }
 
-/// The name of the app as messages have it: short, and on one line.
+/// Name of the app in messages: short, and on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppName(String);
 
-/// The identifier of an Android app that may read its own messages.
+/// Hash that identifies an Android app to the SMS Retriever.
 ///
-/// It comes from outside and is written into a message that people trust, so it cannot be anything else than those
-/// eleven characters.
+/// It is configured and appears in a message that users trust, so exactly eleven base64 characters are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppHash(String);
 
-/// The host of a website whose pages may fill in the code.
+/// Host of a website whose pages may fill in the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebDomain(String);
 
-/// Why something cannot be written into a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// The name of the app is empty, longer than 30 bytes, or has line breaks or other control characters.
-    #[error("the app's name must have 1 to {LONGEST_NAME} bytes on one line")]
+    /// The name is empty, longer than 30 bytes, or contains line breaks or other control characters.
+    #[error("the name of the app must have 1 to {LONGEST_NAME} bytes on one line")]
     AppName,
-    /// The hash is not one.
-    #[error("an Android app hash has 11 characters of base64")]
+    #[error("the Android app hash must have 11 base64 characters")]
     AppHash,
-    /// The host is not one.
-    #[error("the web domain must be a host name in ASCII, without scheme, port or path")]
+    #[error("the web domain must be an ASCII host name without scheme, port or path")]
     WebDomain,
 }
 
 impl AppName {
-    /// Takes a name of 1 to 30 bytes.
+    /// Accepts a name of 1 to 30 bytes.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let text = text.trim();
         let fits = (1..=LONGEST_NAME).contains(&text.len()) && !text.chars().any(char::is_control);
@@ -173,7 +166,7 @@ impl AppName {
 }
 
 impl AppHash {
-    /// Takes the eleven characters.
+    /// Accepts a hash of eleven characters.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let fits = text.len() == 11 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(&byte));
         if fits { Ok(Self(text.to_owned())) } else { Err(TemplateError::AppHash) }
@@ -181,7 +174,7 @@ impl AppHash {
 }
 
 impl WebDomain {
-    /// Takes a host name; one that is not ASCII in its `xn--` form.
+    /// Accepts a host name; an internationalised one must be in its `xn--` form.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let is_label = |label: &str| {
             (1..=63).contains(&label.len())
@@ -194,19 +187,18 @@ impl WebDomain {
     }
 }
 
-/// A line for machines at the end of a message. It is one or the other: both want to be last.
+/// Machine-readable line at the end of a message. Only one is possible, because each kind must be the last line.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum LastLine<'a> {
-    /// For people only.
     #[default]
     None,
-    /// Lets the Android app of this hash read the message (SMS Retriever).
+    /// Lets the Android app with this hash read the message (SMS Retriever).
     App(&'a AppHash),
-    /// Lets pages of this host, and no others, fill in the code (`WebOTP`, and Safari's `AutoFill`).
+    /// Lets only pages of this host fill in the code (`WebOTP`, and Safari's `AutoFill`).
     Web(&'a WebDomain),
 }
 
-/// The message with a login code that is valid for so many minutes.
+/// Renders the message with a login code. `minutes` is its validity.
 pub fn render(language: Language, app: &AppName, code: &str, minutes: u64, last_line: LastLine<'_>) -> String {
     let app = &app.0;
     let mut text = match language {
@@ -216,11 +208,11 @@ pub fn render(language: Language, app: &AppName, code: &str, minutes: u64, last_
         Language::Spanish => {
             format!("{code} es tu clave de {app}. Vale por {minutes} min. No la compartas con nadie.")
         }
-        // The code keeps its ASCII digits, which is what apps and phones look for. Digits have no direction of their
-        // own, so the paragraph takes that of its first letter, and six digits in a row cannot be reordered. Marks or
-        // isolates would not help more: old phones show them as boxes, and they would stand next to the code that
-        // people copy. A Persian word must stay between the name and the minutes, though: a number after a Latin name
-        // would be drawn as a part of it.
+        // The code keeps its ASCII digits, which apps and phones detect. Digits have no strong direction, so the
+        // paragraph takes the direction of its first letter, and six consecutive digits cannot be reordered. Direction
+        // marks or isolates would not help: old phones show them as boxes, and users would copy them with the code.
+        // However, a Persian word must remain between the name and the minutes: a number directly after a Latin name
+        // would be displayed as part of it.
         Language::Persian => {
             format!("{code} کد ورود {app} است؛ {minutes} دقیقه معتبر. به کسی ندهید.")
         }
@@ -244,7 +236,7 @@ pub fn render(language: Language, app: &AppName, code: &str, minutes: u64, last_
     text
 }
 
-/// The message to a phone that an account has left. `undo` is a code or a link.
+/// Renders the notice to the old phone of an account that has moved. `undo` is a code or a link.
 pub fn render_move_notice(language: Language, app: &AppName, undo: &str, hours: u64) -> String {
     let app = &app.0;
     match language {
@@ -288,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_texts() {
+    fn texts_match_each_language() {
         let english = render(Language::English, &name("Matchday"), CODE, 5, LastLine::None);
         assert_eq!(english, "123456 is your Matchday code. It is valid for 5 min. Do not share it with anyone.");
         let spanish = render(Language::Spanish, &name("Matchday"), CODE, 5, LastLine::App(&hash()));
@@ -303,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_code_comes_early_in_ascii_digits_and_without_invisible_characters() {
+    fn code_comes_early_in_ascii_without_invisible_characters() {
         for language in Language::ALL {
             let text = render(language, &name("Matchday"), CODE, 5, LastLine::None);
             assert!(text.find(CODE).is_some_and(|at| at <= 4), "{text}");
@@ -312,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn latin_texts_are_within_the_seven_bit_alphabet_and_one_message() {
+    fn latin_texts_fit_one_seven_bit_message() {
         for language in [Language::English, Language::Spanish, Language::Portuguese] {
             for last_line in [LastLine::None, LastLine::App(&hash()), LastLine::Web(&host())] {
                 let text = render(language, &name("Matchday"), CODE, 15, last_line);
@@ -322,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_persian_text_is_one_message() {
+    fn persian_text_fits_one_message() {
         for (app, last_line) in [
             ("Matchday", LastLine::None),
             ("Matchday", LastLine::App(&hash())),
@@ -335,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn names_hashes_and_hosts_are_what_they_say() {
+    fn invalid_names_hashes_and_hosts_are_rejected() {
         for bad in ["", "  ", "two\nlines", "a name that is much longer than thirty bytes", "شانزده حرف است این"]
         {
             assert_eq!(AppName::parse(bad), Err(TemplateError::AppName), "{bad}");
@@ -350,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn languages_are_negotiated() {
+    fn language_is_negotiated_from_header() {
         use Language::{English, Persian, Portuguese, Spanish};
         for (header, expected) in [
             ("", English),
@@ -362,19 +354,19 @@ mod tests {
             ("prs-AF", Persian),
             ("de, fr;q=0.9", English),
             ("es;q=0", English),
-            // Of equal ones the first, also when spaces and case are unusual.
+            // The first of equal ranges wins, also with unusual spaces and case.
             ("fa, es", Persian),
             ("es ; Q=1.000 , fa;q=1", Spanish),
-            // The wildcard stands for what is not named.
+            // The wildcard matches languages that are not named.
             ("*", English),
             ("en;q=0, *", Spanish),
             ("en;q=0.3, *;q=0.5", Spanish),
             ("es;q=0.5, *;q=0.1", Spanish),
             ("en;q=0, es;q=0, *;q=0.1, pt;q=0", Persian),
             ("*;q=0", English),
-            // One variety is excluded, another is not.
+            // Excluding one variety does not exclude another.
             ("pt-PT;q=0, pt-BR;q=0.4", Portuguese),
-            // What cannot be read is skipped.
+            // Malformed ranges are skipped.
             (";;;,,=,q=1,es;q=,es;q=2,es;q=0.1234,es;q=-1,es;q=+0.5,es;level=1,pt;q=0.001", Portuguese),
         ] {
             assert_eq!(Language::negotiate(Some(header)), expected, "{header}");
@@ -397,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn languages_are_stored_by_their_tags() {
+    fn language_tags_round_trip() {
         assert!(Language::ALL.into_iter().all(|language| Language::from_tag(language.tag()) == language));
         let tags = serde_json::to_string(&Language::ALL).expect("JSON");
         assert_eq!(tags, r#"["en","es","fa","pt"]"#);
@@ -411,7 +403,7 @@ mod tests {
         }
 
         #[test]
-        fn a_message_for_the_retriever_never_has_more_than_140_bytes(
+        fn retriever_message_has_at_most_140_bytes(
             text in "\\PC{1,30}",
             code in "[0-9]{4,8}",
             minutes in 1_u64..=60,
@@ -426,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_name_still_fits_the_retriever() {
+    fn longest_name_fits_the_retriever() {
         for app in ["n".repeat(30), "ن".repeat(15)] {
             for language in Language::ALL {
                 let text = render(language, &name(&app), "12345678", 60, LastLine::App(&hash()));

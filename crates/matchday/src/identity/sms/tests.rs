@@ -1,4 +1,4 @@
-//! Sending, failing over and being told what became of it.
+//! Sending, failover and delivery reports.
 
 mod providers;
 mod remote;
@@ -25,7 +25,7 @@ const TAKEN_BY_TWILIO: &str = r#"{"sid": "SM0123456789abcdef0123456789abcdef", "
 const TAKEN_BY_VONAGE: &str =
     r#"{"message-count": "1", "messages": [{"status": "0", "message-id": "0A0000000123ABCD1"}]}"#;
 
-/// Both providers, Twilio first, at these addresses.
+/// Settings for both providers, Twilio first, at these addresses.
 fn both<'a>(twilio: &'a str, vonage: &'a str) -> Vec<(&'a str, &'a str)> {
     vec![
         ("MATCHDAY_SMS__PROVIDERS", "twilio,vonage"),
@@ -56,21 +56,21 @@ fn field(form: &[(String, String)], name: &str) -> String {
 }
 
 #[tokio::test]
-async fn when_one_provider_fails_the_next_sends_the_same_code() {
+async fn next_provider_sends_same_code_after_failure() {
     let (twilio, vonage) =
-        (Remote::answering(503, &[], "busy").await, Remote::answering(200, &[], TAKEN_BY_VONAGE).await);
+        (Remote::responding(503, &[], "busy").await, Remote::responding(200, &[], TAKEN_BY_VONAGE).await);
     TestApp::run_with(&both(twilio.base_url.as_str(), vonage.base_url.as_str()), async |app| {
         request(app, PHONE).await.expect(200);
-        let (asked_first, sent) = (twilio.only_request().form, vonage.only_request().form);
+        let (tried_first, sent) = (twilio.only_request().form, vonage.only_request().form);
         let code = field(&sent, "text")[..6].to_owned();
-        assert!(field(&asked_first, "Body").starts_with(&code), "one code, whichever message arrives");
+        assert!(field(&tried_first, "Body").starts_with(&code), "both providers received the same code");
         assert_eq!(field(&sent, "to"), "12024561111");
         let entries = log(app).await;
-        let told = |entry: &Value| {
+        let summary = |entry: &Value| {
             [&entry["provider"], &entry["status"], &entry["code"]].map(|v| v.as_str().unwrap_or_default().to_owned())
         };
-        assert_eq!(told(&entries[0]), ["vonage", "sent", &code]);
-        assert_eq!(told(&entries[1]), ["twilio", "failed", &code]);
+        assert_eq!(summary(&entries[0]), ["vonage", "sent", &code]);
+        assert_eq!(summary(&entries[1]), ["twilio", "failed", &code]);
         assert_eq!(entries[1]["error"], "the provider is unavailable (code 503)");
         assert!(entries[1].get("expires_at").is_none() && entries[0].get("error").is_none());
         app.post("/api/code/verify", &json!({"phone": PHONE, "code": code})).await.expect(200);
@@ -79,8 +79,8 @@ async fn when_one_provider_fails_the_next_sends_the_same_code() {
 }
 
 #[tokio::test]
-async fn a_slow_provider_costs_a_second_and_then_nothing() {
-    let (twilio, vonage) = (Remote::stuck_after("").await, Remote::answering(200, &[], TAKEN_BY_VONAGE).await);
+async fn circuit_breaker_skips_a_slow_provider() {
+    let (twilio, vonage) = (Remote::stuck_after("").await, Remote::responding(200, &[], TAKEN_BY_VONAGE).await);
     TestApp::run_with(&both(twilio.as_str(), vonage.base_url.as_str()), async |app| {
         for n in 0..3 {
             request(app, &format!("+1202456111{n}")).await.expect(200);
@@ -89,7 +89,7 @@ async fn a_slow_provider_costs_a_second_and_then_nothing() {
         for n in 3..8 {
             request(app, &format!("+1202456111{n}")).await.expect(200);
         }
-        assert!(began.elapsed() < std::time::Duration::from_secs(1), "the breaker spares the wait");
+        assert!(began.elapsed() < std::time::Duration::from_secs(1), "the circuit breaker skips the slow provider");
         let failed = log(app).await.iter().filter(|entry| entry["status"] == "failed").count();
         assert_eq!(failed, 3);
     })
@@ -97,13 +97,13 @@ async fn a_slow_provider_costs_a_second_and_then_nothing() {
 }
 
 #[tokio::test]
-async fn where_no_provider_takes_it_the_answer_is_503_and_the_code_before_stays_good() {
-    let remote = Remote::answering(200, &[], TAKEN_BY_VONAGE).await;
-    let down = Remote::answering(500, &[], "down").await;
+async fn provider_outage_returns_503_and_keeps_previous_code() {
+    let remote = Remote::responding(200, &[], TAKEN_BY_VONAGE).await;
+    let down = Remote::responding(500, &[], "down").await;
     TestApp::run_with(&both(down.base_url.as_str(), remote.base_url.as_str()), async |app| {
         request(app, PHONE).await.expect(200);
         let code = app.codes(PHONE).await.remove(0);
-        // The same database and account, with both providers down.
+        // Same database and account, but both providers are down.
         let config = crate::testing::test_config(&both(down.base_url.as_str(), down.base_url.as_str()));
         let sms = crate::identity::sms::service::Sms::new(&app.app.core, &config.sms, None).expect("providers");
         let countries = &config.sms.countries;
@@ -116,7 +116,7 @@ async fn where_no_provider_takes_it_the_answer_is_503_and_the_code_before_stays_
         assert!(matches!(refused, Err(RequestError::Unavailable)), "{refused:?}");
         let answer = axum::response::IntoResponse::into_response(web::ApiError::from(refused.expect_err("refused")));
         assert_eq!((answer.status().as_u16(), answer.headers()["retry-after"].as_bytes()), (503, &b"1"[..]));
-        // What nobody took costs nothing.
+        // A message that no provider accepted is not charged to the limits.
         for _ in 0..20 {
             let refused = codes.request(&subject, &phone, network, Language::English).await;
             assert!(matches!(refused, Err(RequestError::Unavailable)), "{refused:?}");
@@ -127,13 +127,13 @@ async fn where_no_provider_takes_it_the_answer_is_503_and_the_code_before_stays_
 }
 
 #[tokio::test]
-async fn a_code_that_may_have_been_sent_is_the_one_that_counts() {
+async fn code_stays_valid_after_provider_timeout() {
     let slow = Remote::stuck_after("").await;
     TestApp::run_with(&both(slow.as_str(), "http://127.0.0.1:1"), async |app| {
         assert_eq!(request(app, PHONE).await.expect(503)["code"], "sms_unavailable");
         let entries = log(app).await;
         let timed_out = entries.iter().find(|entry| entry["provider"] == "twilio").expect("an entry");
-        assert_eq!(timed_out["error"], "the provider did not answer in time");
+        assert_eq!(timed_out["error"], "the provider did not respond in time");
         let body = json!({"phone": PHONE, "code": timed_out["code"]});
         app.post("/api/code/verify", &body).await.expect(200);
     })
@@ -141,9 +141,9 @@ async fn a_code_that_may_have_been_sent_is_the_one_that_counts() {
 }
 
 #[tokio::test]
-async fn what_the_first_may_have_sent_is_not_taken_back_for_what_the_second_says() {
+async fn refusal_after_timeout_keeps_the_code() {
     let refusal = r#"{"message-count": "1", "messages": [{"status": "7", "error-text": "Number barred"}]}"#;
-    let (slow, vonage) = (Remote::stuck_after("").await, Remote::answering(200, &[], refusal).await);
+    let (slow, vonage) = (Remote::stuck_after("").await, Remote::responding(200, &[], refusal).await);
     TestApp::run_with(&both(slow.as_str(), vonage.base_url.as_str()), async |app| {
         request(app, PHONE).await.expect(503);
         let code = log(app).await[0]["code"].clone();
@@ -152,15 +152,15 @@ async fn what_the_first_may_have_sent_is_not_taken_back_for_what_the_second_says
     .await;
 }
 
-/// The client hangs up while the provider is being asked.
+/// The client disconnects while the provider's response is pending.
 #[tokio::test]
-async fn a_client_that_hangs_up_leaves_no_code_that_was_half_sent() {
-    let (slow, vonage) = (Remote::stuck_after("").await, Remote::answering(200, &[], TAKEN_BY_VONAGE).await);
+async fn client_disconnect_does_not_interrupt_sending() {
+    let (slow, vonage) = (Remote::stuck_after("").await, Remote::responding(200, &[], TAKEN_BY_VONAGE).await);
     TestApp::run_with(&both(slow.as_str(), vonage.base_url.as_str()), async |app| {
         crate::identity::phone::Phone::prepare();
         let hung_up = tokio::time::timeout(std::time::Duration::from_millis(300), request(app, PHONE)).await;
-        assert!(hung_up.is_err(), "it was still waiting");
-        eventually("the message is sent and written down all the same", async || log(app).await.len() == 2).await;
+        assert!(hung_up.is_err(), "the request was still in progress");
+        eventually("the message is sent and logged", async || log(app).await.len() == 2).await;
         let code = app.codes(PHONE).await.remove(0);
         app.post("/api/code/verify", &json!({"phone": PHONE, "code": code})).await.expect(200);
     })
@@ -168,23 +168,23 @@ async fn a_client_that_hangs_up_leaves_no_code_that_was_half_sent() {
 }
 
 #[tokio::test]
-async fn a_number_that_cannot_be_texted_is_not_tried_again_elsewhere() {
+async fn unreachable_number_is_not_tried_with_next_provider() {
     let refusal = r#"{"code": 21614, "message": "To number +12024561111 is not a mobile number", "status": 400}"#;
     let (twilio, vonage) =
-        (Remote::answering(400, &[], refusal).await, Remote::answering(200, &[], TAKEN_BY_VONAGE).await);
+        (Remote::responding(400, &[], refusal).await, Remote::responding(200, &[], TAKEN_BY_VONAGE).await);
     TestApp::run_with(&both(twilio.base_url.as_str(), vonage.base_url.as_str()), async |app| {
         for n in 0..5 {
             assert_eq!(request(app, &format!("+1202456222{n}")).await.invalid_fields(), ["phone"]);
         }
         assert!(vonage.seen.lock().expect("not poisoned").is_empty());
-        assert_eq!(twilio.seen.lock().expect("not poisoned").len(), 5, "and that is not the provider's fault");
+        assert_eq!(twilio.seen.lock().expect("not poisoned").len(), 5, "the circuit breaker stays closed");
     })
     .await;
 }
 
 #[tokio::test]
-async fn the_text_is_in_the_clients_language_with_the_line_for_its_app() {
-    let twilio = Remote::answering(201, &[], TAKEN_BY_TWILIO).await;
+async fn text_uses_client_language_and_app_hash() {
+    let twilio = Remote::responding(201, &[], TAKEN_BY_TWILIO).await;
     let mut changes = both(twilio.base_url.as_str(), "http://127.0.0.1:1");
     changes.extend([("MATCHDAY_SMS__APP_HASH", "FA+9qCX9VSu"), ("MATCHDAY_SMS__APP_NAME", "Goals")]);
     TestApp::run_with(&changes, async |app| {
@@ -223,8 +223,8 @@ fn encoded(form: &[(&str, &str)]) -> String {
 }
 
 #[tokio::test]
-async fn what_twilio_reports_is_believed_if_twilio_signed_it() {
-    let twilio = Remote::answering(201, &[], TAKEN_BY_TWILIO).await;
+async fn twilio_report_is_accepted_only_if_signed() {
+    let twilio = Remote::responding(201, &[], TAKEN_BY_TWILIO).await;
     TestApp::run_with(&both(twilio.base_url.as_str(), "http://127.0.0.1:1"), async |app| {
         request(app, PHONE).await.expect(200);
         let callback = field(&twilio.only_request().form, "StatusCallback");
@@ -241,7 +241,7 @@ async fn what_twilio_reports_is_believed_if_twilio_signed_it() {
         );
         let unsigned = Request::post(&path).body(Body::from("MessageStatus=failed")).expect("a request");
         app.send(unsigned).await.expect(403);
-        assert_eq!(log(app).await[0]["status"], "sent", "nothing of that was believed");
+        assert_eq!(log(app).await[0]["status"], "sent", "rejected reports change nothing");
 
         report("sent", "", &callback).await.expect(200);
         report("undelivered", "30005", &callback).await.expect(200);
@@ -253,15 +253,15 @@ async fn what_twilio_reports_is_believed_if_twilio_signed_it() {
         assert_eq!(
             (&entry["status"], &entry["delivered_at"]),
             (&json!("sent"), &json!("2026-11-20T15:00:00Z")),
-            "late reports undo nothing"
+            "late reports do not overwrite the delivery"
         );
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_vonage_reports_is_believed_if_vonage_signed_it_just_now() {
-    let vonage = Remote::answering(200, &[], TAKEN_BY_VONAGE).await;
+async fn vonage_report_is_accepted_only_if_recently_signed() {
+    let vonage = Remote::responding(200, &[], TAKEN_BY_VONAGE).await;
     TestApp::run_with(&both("http://127.0.0.1:1", vonage.base_url.as_str()), async |app| {
         request(app, PHONE).await.expect(200);
         let sent = vonage.only_request().form;
@@ -301,7 +301,7 @@ async fn what_vonage_reports_is_believed_if_vonage_signed_it_just_now() {
     })
     .await;
     TestApp::run(async |app| {
-        // With neither set up, there is nobody to be believed.
+        // Without configured providers, no report can be verified.
         for path in ["/api/sms/vonage/status", "/api/sms/twilio/status"] {
             app.send(Request::post(path).body(Body::from("sig=x")).expect("a request")).await.expect(404);
         }
@@ -310,8 +310,8 @@ async fn what_vonage_reports_is_believed_if_vonage_signed_it_just_now() {
 }
 
 #[tokio::test]
-async fn in_production_there_is_no_log_to_read_and_no_code_in_it() {
-    let twilio = Remote::answering(201, &[], TAKEN_BY_TWILIO).await;
+async fn production_hides_sms_log_and_stores_no_codes() {
+    let twilio = Remote::responding(201, &[], TAKEN_BY_TWILIO).await;
     let mut changes = both(twilio.base_url.as_str(), "http://127.0.0.1:1");
     changes.extend([("MATCHDAY_ENV", "production"), ("MATCHDAY_SMS__COUNTRIES", "US")]);
     TestApp::run_with(&changes, async |app| {

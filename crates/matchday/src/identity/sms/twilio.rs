@@ -1,4 +1,4 @@
-//! Twilio's Programmable Messaging: creating a message, and believing what it later says of it.
+//! Twilio Programmable Messaging: sends messages and verifies status reports.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,6 @@ use super::{
     registry::{Account, Registration, Setup},
 };
 
-/// See [`super::PROVIDERS`].
 pub const REGISTRATION: Registration = Registration {
     name: "twilio",
     reaches_phones: true,
@@ -33,13 +32,13 @@ pub const REGISTRATION: Registration = Registration {
 setting_group! {
     /// Settings of a Twilio account.
     AccountSettings: "sms.twilio_" {
-        /// Twilio's name for the account, `AC…`.
+        /// Account SID, which starts with `AC`.
         account_sid: Option<String> = "",
-        /// Its secret; it also signs Twilio's reports.
+        /// Auth token of the account. Twilio also signs its reports with it.
         auth_token: Option<Secret> = "",
-        /// The sender: a number, or a messaging service `MG…`.
+        /// Sender: a number, or a messaging service `MG…`.
         from: Option<String> = "",
-        /// Where Twilio is.
+        /// Base URL of the Twilio API.
         url: Url = "https://api.twilio.com",
     }
 }
@@ -66,40 +65,38 @@ impl Account for AccountSettings {
     }
 }
 
-/// The header of a status report that carries its signature.
+/// Header with the signature of a status report.
 pub const SIGNATURE_HEADER: &str = "x-twilio-signature";
 
-/// The query parameter of the callback that carries our reference. Twilio has no field for one.
+/// Query parameter of the callback URL that contains our reference. Twilio has no field for it.
 const REFERENCE: &str = "reference";
 
-/// How to use an account.
+/// Settings of the provider.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The account, `AC…`.
+    /// Account SID, which starts with `AC`.
     pub account_sid: String,
-    /// Authenticates us to Twilio, and signs what Twilio tells us.
+    /// Authenticates requests to Twilio and verifies its reports.
     pub auth_token: SecretString,
-    /// Who the messages come from.
     pub from: Sender,
-    /// Where the API is.
+    /// Base URL of the API.
     pub base_url: Url,
-    /// Where Twilio reports what became of a message: an address of ours that it can reach.
+    /// Our public URL to which Twilio sends status reports.
     pub status_callback: Option<Url>,
-    /// How long sending may take.
+    /// Time limit for sending one message.
     pub timeout: Duration,
 }
 
-/// Who messages come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// A phone number, short code or alphanumeric sender of the account.
     Number(String),
-    /// A messaging service, which picks a number that fits the destination.
+    /// A messaging service, which selects a number suitable for the destination.
     MessagingService(String),
 }
 
 impl Sender {
-    /// Tells the identifier of a messaging service, `MG` and 32 hexadecimal digits, from everything else.
+    /// Distinguishes the id of a messaging service (`MG` and 32 hexadecimal digits) from other senders.
     pub fn parse(text: &str) -> Self {
         match text.strip_prefix("MG") {
             Some(rest) if rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
@@ -117,7 +114,7 @@ impl Sender {
     }
 }
 
-/// Sends by Twilio.
+/// Sends messages through Twilio.
 #[derive(Debug)]
 pub struct Twilio {
     client: Client,
@@ -136,7 +133,6 @@ struct Refused {
 }
 
 impl Twilio {
-    /// Sends from this account.
     pub fn new(settings: Settings) -> Result<Self, SetupError> {
         let path = ["2010-04-01", "Accounts", &settings.account_sid, "Messages.json"];
         let endpoint = client::endpoint(&settings.base_url, &path)?;
@@ -152,16 +148,16 @@ impl Twilio {
             .post(self.endpoint.clone())
             .basic_auth(&self.settings.account_sid, Some(self.settings.auth_token.expose_secret()))
             .form(&form);
-        let answer = client::ask(request, self.settings.timeout).await?;
-        if answer.status.is_success() {
-            return match serde_json::from_slice(&answer.body) {
+        let response = client::send(request, self.settings.timeout).await?;
+        if response.status.is_success() {
+            return match serde_json::from_slice(&response.body) {
                 Ok(Created { sid }) if provider::is_message_id(&sid) => Ok(Accepted { message_id: sid }),
-                _ => Err(SendError::Unreadable { status: answer.status.as_u16() }),
+                _ => Err(SendError::Unreadable { status: response.status.as_u16() }),
             };
         }
-        Err(match serde_json::from_slice(&answer.body) {
+        Err(match serde_json::from_slice(&response.body) {
             Ok(Refused { code }) if code < provider::END_OF_CODES => refusal(code),
-            _ => client::refused(answer.status),
+            _ => client::refused(response.status),
         })
     }
 }
@@ -175,7 +171,7 @@ impl Provider for Twilio {
         Box::pin(self.create(message))
     }
 
-    /// Twilio signs the URL that it was given, so reports can be verified only where our public URL is known.
+    /// Twilio signs the URL that we gave it, so reports can be verified only if our public URL is configured.
     fn verify_report(&self, request: &ReportRequest<'_>, _: OffsetDateTime) -> Result<StatusReport, CallbackError> {
         if request.method != Method::POST {
             return Err(CallbackError::Method);
@@ -187,34 +183,34 @@ impl Provider for Twilio {
     }
 }
 
-/// The address that Twilio is given to report on the message of this reference.
+/// URL to which Twilio reports on the message with this reference.
 pub fn callback_url(status_callback: &Url, reference: &str) -> Url {
     let mut url = status_callback.clone();
     url.query_pairs_mut().append_pair(REFERENCE, reference);
     url
 }
 
-/// Whose fault a refusal is. Twilio keeps adding codes: those that are not listed are taken to be about the account,
-/// so that somebody looks and another provider is tried.
+/// Maps Twilio's error codes. Twilio keeps adding codes. Unlisted ones count as account problems: an operator must
+/// check them, and the next provider is tried.
 fn refusal(code: u32) -> SendError {
     match code {
         // Invalid; a short code; our own number; opted out; not a mobile number; a landline.
         21211 | 21265 | 21266 | 21610 | 21614 | 21635 => SendError::Number { code },
-        // The region is switched off for the account or not served at all; our sender does not reach this number.
+        // The region is disabled for the account or not served; our sender cannot reach this number.
         21408 | 21612 => SendError::NotServed { code },
-        // Too many requests; the sender's queue is full; the account's rate.
+        // Too many requests; full queue of the sender; rate limit of the account.
         20429 | 21611 | 63017 => SendError::Throttled { retry_after: None },
         _ => SendError::Misconfigured { code },
     }
 }
 
-/// Believes a status report if Twilio signed it.
+/// Verifies Twilio's signature of a status report and parses the report.
 ///
-/// `url` is the address that Twilio called, as it was given to it, with the query: behind a proxy it has to be put
-/// together from the configured callback and the query of the request. `form` is everything in the body, because
-/// everything is signed, also what Twilio adds in future.
+/// `url` is the URL that Twilio called, exactly as we gave it to Twilio, including the query. Behind a proxy, the
+/// caller must build it from the configured callback and the query of the request. `form` must contain all fields of
+/// the body, because the signature covers all of them, including fields that Twilio may add in the future.
 ///
-/// The signature covers no time. A report can be replayed, but says only again what was true once.
+/// The signature covers no timestamp. A report can be replayed, but only repeats a status that was once true.
 pub fn verify_status(
     auth_token: &SecretString,
     url: &str,
@@ -229,14 +225,14 @@ pub fn verify_status(
 
     let mut parameters: Vec<_> = form.iter().collect();
     parameters.sort_unstable();
-    // A value that is repeated is signed once.
+    // Twilio signs a repeated value once.
     parameters.dedup();
-    // Twilio is not consistent in whether it signs the port, and says so: both ways are good.
+    // According to its documentation, Twilio does not consistently sign the port, so accept both forms.
     let [with, without] = with_and_without_port(url).map(|url| is_signed(auth_token, &url, &parameters, &signature));
     if with || without { report(url, form) } else { Err(CallbackError::Forged) }
 }
 
-/// In constant time.
+/// Compares signatures in constant time.
 fn is_signed(auth_token: &SecretString, url: &str, parameters: &[&(String, String)], signature: &[u8]) -> bool {
     let Ok(mut mac) = Hmac::<Sha1>::new_from_slice(auth_token.expose_secret().as_bytes()) else { return false };
     mac.update(url.as_bytes());
@@ -256,7 +252,7 @@ fn report(url: &str, form: &[(String, String)]) -> Result<StatusReport, Callback
         "undelivered" => provider::failure(code, "undelivered"),
         "failed" => provider::failure(code, "failed"),
         "canceled" => provider::failure(code, "canceled"),
-        // Accepted, queued, sending, sent, and whatever comes to be between here and there.
+        // Accepted, queued, sending, sent, and any intermediate status that Twilio may add.
         _ => Delivery::Underway,
     };
     let reference = Url::parse(url)
@@ -265,15 +261,15 @@ fn report(url: &str, form: &[(String, String)]) -> Result<StatusReport, Callback
     Ok(StatusReport { message_id, reference, delivery })
 }
 
-/// The address with its port, the usual one if it has none, and without. On the text, not on a parsed address: parsing
-/// would rewrite what was signed.
+/// The URL with its port (the default port if it has none) and without. Works on the text, because parsing would change
+/// the signed form.
 fn with_and_without_port(url: &str) -> [String; 2] {
     let unchanged = || [url.to_owned(), url.to_owned()];
     let Some((scheme, rest)) = url.split_once("://") else { return unchanged() };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     let host_start = authority.rfind('@').map_or(0, |at| at + 1);
-    // The colons of an IPv6 address are inside brackets.
+    // Colons of an IPv6 address are inside brackets.
     let port_start = authority.rfind(':').filter(|&colon| colon >= host_start && !authority[colon..].contains(']'));
     if let Some(colon) = port_start {
         return [url.to_owned(), format!("{scheme}://{}{path}", &authority[..colon])];

@@ -1,4 +1,4 @@
-//! Vonage's SMS API: sending, and believing its delivery receipts.
+//! Vonage SMS API: sends messages and verifies delivery receipts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,6 @@ use super::{
     registry::{Account, Registration, Setup},
 };
 
-/// See [`super::PROVIDERS`].
 pub const REGISTRATION: Registration = Registration {
     name: "vonage",
     reaches_phones: true,
@@ -33,15 +32,15 @@ pub const REGISTRATION: Registration = Registration {
 setting_group! {
     /// Settings of a Vonage account.
     AccountSettings: "sms.vonage_" {
-        /// Vonage's name for the account.
+        /// API key of the account.
         api_key: Option<String> = "",
-        /// Its secret.
+        /// API secret of the account.
         api_secret: Option<Secret> = "",
-        /// The sender: a number or a name.
+        /// Sender: a number or a name.
         from: Option<String> = "",
-        /// What Vonage signs its reports with (HMAC-SHA256). Empty: its reports are refused.
+        /// Secret with which Vonage signs its reports (HMAC-SHA256). Empty: reports are refused.
         signature_secret: Option<Secret> = "",
-        /// Where Vonage is.
+        /// Base URL of the Vonage API.
         url: Url = "https://rest.nexmo.com",
     }
 }
@@ -69,32 +68,32 @@ impl Account for AccountSettings {
     }
 }
 
-/// How much of our own reference a message carries.
+/// Maximum length of our reference in characters.
 const LONGEST_REFERENCE: usize = 40;
 
-/// How far a receipt's time may be from ours, in seconds.
+/// Maximum difference between a receipt's time and ours, in seconds.
 const TOLERANCE: u64 = 5 * 60;
 
-/// How to use an account.
+/// Settings of the provider.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The account.
+    /// API key of the account.
     pub api_key: String,
-    /// Authenticates us to Vonage.
+    /// Authenticates requests to Vonage.
     pub api_secret: SecretString,
-    /// Who the messages come from: a number or a name, as the destination allows.
+    /// Sender: a number or a name, as the destination allows.
     pub from: String,
-    /// Where the API is.
+    /// Base URL of the API.
     pub base_url: Url,
-    /// Where Vonage reports what became of a message, instead of the account's own setting.
+    /// URL to which Vonage sends receipts. It overrides the setting of the account.
     pub callback: Option<Url>,
-    /// Verifies reports. Without it they are refused.
+    /// Verifies receipts. Without it, they are refused.
     pub signature_secret: Option<SecretString>,
-    /// How long sending may take.
+    /// Time limit for sending one message.
     pub timeout: Duration,
 }
 
-/// Sends by Vonage.
+/// Sends messages through Vonage.
 #[derive(Debug)]
 pub struct Vonage {
     client: Client,
@@ -102,7 +101,7 @@ pub struct Vonage {
     settings: Settings,
 }
 
-/// One part per SMS that the text needs.
+/// Response to a request, with one part for each SMS that the text needs.
 #[derive(Deserialize)]
 struct Parts {
     messages: Vec<Part>,
@@ -116,7 +115,6 @@ struct Part {
 }
 
 impl Vonage {
-    /// Sends from this account.
     pub fn new(settings: Settings) -> Result<Self, SetupError> {
         let endpoint = client::endpoint(&settings.base_url, &["sms", "json"])?;
         Ok(Self { client: client::build(settings.timeout)?, endpoint, settings })
@@ -129,30 +127,31 @@ impl Vonage {
             ("from", &self.settings.from),
             ("to", message.to.strip_prefix('+').unwrap_or(message.to)),
             ("text", message.text),
-            // What is outside of the seven-bit alphabet would arrive as question marks otherwise.
+            // With `text`, characters outside the seven-bit alphabet would arrive as question marks.
             ("type", if gsm7::septets(message.text).is_some() { "text" } else { "unicode" }),
         ];
         form.extend(self.settings.callback.as_ref().map(|url| ("callback", url.as_str())));
-        // A longer one would refuse the whole message, and a part of it would find nothing.
+        // Vonage would reject the message with a longer reference, and a truncated one could not be matched.
         if message.reference.chars().count() <= LONGEST_REFERENCE {
             form.push(("client-ref", message.reference));
         }
         let request = self.client.post(self.endpoint.clone()).form(&form);
-        let answer = client::ask(request, self.settings.timeout).await?;
-        let Ok(Parts { messages }) = serde_json::from_slice(&answer.body) else {
-            return Err(client::refused(answer.status));
+        let response = client::send(request, self.settings.timeout).await?;
+        let Ok(Parts { messages }) = serde_json::from_slice(&response.body) else {
+            return Err(client::refused(response.status));
         };
-        // Errors come with status 200 too. A text that arrives in part is of no use: one refusal is enough.
+        // Errors also have HTTP status 200. A partially delivered text is useless, so one refused part fails the
+        // message.
         for part in &messages {
             match status_code(&part.status) {
                 Some(0) => {}
                 Some(code) => return Err(refusal(code)),
-                None => return Err(SendError::Unreadable { status: answer.status.as_u16() }),
+                None => return Err(SendError::Unreadable { status: response.status.as_u16() }),
             }
         }
         match messages.into_iter().next() {
             Some(Part { message_id, .. }) if provider::is_message_id(&message_id) => Ok(Accepted { message_id }),
-            _ => Err(client::refused(answer.status)),
+            _ => Err(client::refused(response.status)),
         }
     }
 }
@@ -166,7 +165,7 @@ impl Provider for Vonage {
         Box::pin(self.submit(message))
     }
 
-    /// The account's dashboard chooses the form of reports: a GET with a query, or a POST with a form or with JSON.
+    /// The account's dashboard selects the format of reports: GET with a query, or POST with a form or JSON.
     fn verify_report(&self, request: &ReportRequest<'_>, now: OffsetDateTime) -> Result<StatusReport, CallbackError> {
         let secret = self.settings.signature_secret.as_ref().ok_or(CallbackError::NotExpected)?;
         let content_type = request.headers.get(CONTENT_TYPE);
@@ -181,7 +180,7 @@ impl Provider for Vonage {
     }
 }
 
-/// Documented as a text; a number would mean the same.
+/// Documented as a string; a number is accepted too.
 fn status_code(status: &Value) -> Option<u32> {
     match status {
         Value::String(text) => error_code(text),
@@ -190,25 +189,25 @@ fn status_code(status: &Value) -> Option<u32> {
     }
 }
 
-/// Whose fault a refusal is. Codes that are not listed are taken to be about the account.
+/// Maps Vonage's error codes. Unlisted codes count as account problems.
 fn refusal(code: u32) -> SendError {
     match code {
-        // Faster than the account may; too many connections.
+        // Rate limit of the account; too many connections.
         1 | 10 => SendError::Throttled { retry_after: None },
         5 => SendError::Unavailable { code: Some(code), source: None },
-        // A prefix that does not exist; barred; deactivated.
+        // Nonexistent prefix; barred; deactivated.
         6 | 7 | 33 => SendError::Number { code },
-        // Our sender is not allowed there: North America wants a number of its own.
+        // The destination does not allow our sender: North America requires a local number.
         15 => SendError::NotServed { code },
-        // 2, 3, 12, 22 and 23: the request; 4, 8, 9, 11, 14, 29 and 32: the account.
+        // Request errors: 2, 3, 12, 22 and 23. Account errors: 4, 8, 9, 11, 14, 29 and 32.
         _ => SendError::Misconfigured { code },
     }
 }
 
-/// Believes a delivery receipt if Vonage signed it, with SHA-256 HMAC, within five minutes of `now`.
+/// Verifies a delivery receipt: Vonage must have signed it with SHA-256 HMAC within five minutes of `now`.
 ///
-/// `parameters` is everything in the query or in the body: everything is signed. The account must have signed webhooks
-/// switched on, and that method chosen; its default is a plain MD5, which is not accepted.
+/// `parameters` must contain all fields of the query or body, because the signature covers all of them. The account
+/// must have signed webhooks enabled with this method; the default, plain MD5, is not accepted.
 pub fn verify_status(
     signature_secret: &SecretString,
     parameters: &[(String, String)],
@@ -218,21 +217,21 @@ pub fn verify_status(
         return Err(CallbackError::NoSecret);
     }
     let signature = parameter(parameters, "sig").filter(|text| !text.is_empty()).ok_or(CallbackError::Unsigned)?;
-    // Vonage writes capitals, its libraries small letters; either is read.
+    // Vonage sends upper-case digits, its libraries lower-case ones; `hex` accepts both.
     let signature = hex::decode(signature).map_err(|_| CallbackError::Forged)?;
     if !is_signed(signature_secret, parameters, &signature) {
         return Err(CallbackError::Forged);
     }
     let timestamp = parameter(parameters, "timestamp").and_then(|text| text.parse::<i64>().ok());
     let timestamp = timestamp.ok_or(CallbackError::Malformed("timestamp"))?;
-    // Also ahead of our clock, or such a receipt could be replayed for as long.
+    // Also reject times ahead of our clock; otherwise the receipt could be replayed until that time.
     if now.unix_timestamp().abs_diff(timestamp) > TOLERANCE {
         return Err(CallbackError::Stale);
     }
     report(parameters)
 }
 
-/// The parameters of a receipt that came as JSON.
+/// Parses the parameters of a JSON receipt.
 pub fn parameters_of_json(body: &[u8]) -> Result<Vec<(String, String)>, CallbackError> {
     let object: serde_json::Map<String, Value> =
         serde_json::from_slice(body).map_err(|_| CallbackError::Malformed("body"))?;
@@ -246,12 +245,12 @@ pub fn parameters_of_json(body: &[u8]) -> Result<Vec<(String, String)>, Callback
         .collect()
 }
 
-/// In constant time.
+/// Compares signatures in constant time.
 fn is_signed(secret: &SecretString, parameters: &[(String, String)], signature: &[u8]) -> bool {
     let mut sorted: Vec<_> = parameters.iter().filter(|(name, _)| name != "sig").collect();
     sorted.sort_unstable();
-    // In what is signed, names are not told from values but by these two characters, which are masked in values only,
-    // and a name that comes twice could be read either way. Vonage sends no such names.
+    // In the signed text, only `&` and `=` separate names from values, and they are masked in values only. A name that
+    // contains one, or occurs twice, would make the text ambiguous. Vonage does not send these names.
     let ambiguous = sorted.iter().any(|(name, _)| name.contains(['&', '=']));
     let repeated = sorted.windows(2).any(|pair| pair[0].0 == pair[1].0);
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.expose_secret().as_bytes()) else { return false };
@@ -270,7 +269,7 @@ fn report(parameters: &[(String, String)]) -> Result<StatusReport, CallbackError
         "expired" => provider::failure(code, "expired"),
         "failed" => provider::failure(code, "failed"),
         "rejected" => provider::failure(code, "rejected"),
-        // Accepted and buffered are on their way. What is unknown is not known to have failed.
+        // `accepted` and `buffered` messages are on their way. An unknown status is not a known failure.
         _ => Delivery::Underway,
     };
     let reference = parameter(parameters, "client-ref").map(ToOwned::to_owned);

@@ -1,4 +1,4 @@
-//! HTTP for usernames.
+//! HTTP handlers for usernames.
 
 use axum::{
     Json,
@@ -20,7 +20,7 @@ use super::{
 };
 
 impl FromJson for Username {
-    const EXPECTED: &'static str = "must be 3 to 30 letters a to z, digits, dots and underscores, begin and end with a letter or a digit, and not be digits alone";
+    const EXPECTED: &'static str = "must be 3 to 30 letters a to z, digits, dots and underscores, start and end with a letter or digit, and not consist only of digits";
 
     fn from_json(value: &Value) -> Option<Self> {
         value.as_str().and_then(Self::parse)
@@ -37,11 +37,11 @@ pub(super) struct UsernameQuestion {
 from_body!(UsernameQuestion { username });
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct UsernameAnswer {
+pub(super) struct UsernameResponse {
     available: bool,
     #[schema(example = "The username is taken.")]
     message: &'static str,
-    /// Free ones, where the one asked for is not.
+    /// Available usernames, if the requested one is not available.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Vec<String>, example = json!(["striker_fc", "the_striker", "striker_07"]))]
     suggestions: Option<Vec<String>>,
@@ -49,17 +49,17 @@ pub(super) struct UsernameAnswer {
 
 #[derive(ToSchema)]
 pub(super) struct SuggestionWish {
-    /// Anything: a name, a word, in any script.
+    /// Any text in any script, such as a name or a word.
     #[schema(value_type = String, max_length = 500, example = "Striker")]
     base: Base,
-    /// Whether every suggestion ends in a digit; otherwise none has any. Left out it is false.
+    /// Whether every suggestion ends in a digit. If false, the default, no suggestion contains a digit.
     include_numbers: Option<bool>,
 }
 
 struct Base(String);
 
 impl FromJson for Base {
-    const EXPECTED: &'static str = "must be a text of at most 500 characters";
+    const EXPECTED: &'static str = "must be a string of at most 500 characters";
 
     fn from_json(value: &Value) -> Option<Self> {
         value.as_str().filter(|text| text.chars().count() <= 500).map(|text| Self(text.to_owned()))
@@ -92,41 +92,41 @@ fn texts(names: &[Username]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-/// Is a username free?
+/// Check whether a username is available.
 #[utoipa::path(post, path = "/api/auth/username/check", tag = "Login", request_body = UsernameQuestion,
     responses(
-        (status = 200, description = "Also for one that is taken or reserved; then with suggestions", body = UsernameAnswer),
-        (status = 429, description = "Too many questions from this network", body = ErrorBody),
+        (status = 200, description = "Availability; suggestions if taken or reserved", body = UsernameResponse),
+        (status = 429, description = "Too many requests; retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn check_username(
     State(usernames): State<Usernames>,
     permit: NamePermit,
     ValidJson(UsernameQuestion { username }): ValidJson<UsernameQuestion>,
-) -> Result<Json<UsernameAnswer>, ApiError> {
-    let answer = match usernames.check(&username, permit).await? {
+) -> Result<Json<UsernameResponse>, ApiError> {
+    let response = match usernames.check(&username, permit).await? {
         Availability::Free => {
-            UsernameAnswer { available: true, message: "The username is available.", suggestions: None }
+            UsernameResponse { available: true, message: "The username is available.", suggestions: None }
         }
-        Availability::Taken(suggestions) => UsernameAnswer {
+        Availability::Taken(suggestions) => UsernameResponse {
             available: false,
             message: "The username is taken.",
             suggestions: Some(texts(&suggestions)),
         },
     };
-    Ok(Json(answer))
+    Ok(Json(response))
 }
 
-/// Suggest usernames.
+/// Suggest usernames that are available.
 #[utoipa::path(post, path = "/api/auth/username/generate", tag = "Login", request_body = SuggestionWish,
     responses(
         (status = 200, body = Suggestions),
-        (status = 429, description = "Too many questions from this network", body = ErrorBody),
+        (status = 429, description = "Too many requests; retry after the time in `Retry-After`", body = ErrorBody),
     ))]
 pub(super) async fn generate_usernames(
     State(usernames): State<Usernames>,
     permit: NamePermit,
-    ValidJson(wish): ValidJson<SuggestionWish>,
+    ValidJson(body): ValidJson<SuggestionWish>,
 ) -> Result<Json<Suggestions>, ApiError> {
-    let names = usernames.suggest(&wish.base.0, wish.include_numbers.unwrap_or(false), permit).await?;
+    let names = usernames.suggest(&body.base.0, body.include_numbers.unwrap_or(false), permit).await?;
     Ok(Json(Suggestions { suggestions: texts(&names) }))
 }

@@ -1,5 +1,5 @@
-//! Usernames: what one looks like, which are free, and suggestions that a person would like. A username is for ever:
-//! it is also the name of a chat account, and nobody else is ever given it again.
+//! Usernames: validation, availability and suggestions. A username is never reassigned, because it also names a chat
+//! account.
 
 mod handlers;
 mod rules;

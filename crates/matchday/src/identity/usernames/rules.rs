@@ -1,6 +1,6 @@
-//! What a username is, which ones nobody may take, and which ones we propose; no I/O.
+//! Username validation, reserved names and suggestions. No I/O.
 //!
-//! A username is part of a Matrix user id and of links, so it is plain ASCII and one spelling only: lower case.
+//! A username is part of a Matrix user id and of links, so it is ASCII and has a single spelling: lower case.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,19 +13,20 @@ use super::words::{ADJECTIVES, DRESSING, NICEST, NOUNS, NUMBERS_TO_AVOID, PREFIX
 
 const MIN_LENGTH: usize = 3;
 const MAX_LENGTH: usize = 30;
-/// A longer stem is cut to this when whole it leaves too few names: it keeps room for a word and a number.
+/// Longer stems are shortened to this length if the complete stem yields too few names. It leaves room for a word and a
+/// number.
 const SHORT_STEM: usize = 20;
-/// More of a base is not looked at: what does not fit a name need not be read.
+/// Characters of a base that are read. The rest could not fit into a name.
 const MAX_BASE: usize = 200;
 
-/// A valid username: 3 to 30 of `a`–`z`, `0`–`9`, `.` and `_`, with a letter or digit at both ends, not digits alone.
+/// A valid username: 3 to 30 of `a`–`z`, `0`–`9`, `.` and `_`, with a letter or digit at both ends, not only digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, sqlx::Type, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 #[sqlx(transparent)]
 pub struct Username(String);
 
 impl Username {
-    /// Reads a username in any case. Only ASCII letters change case: the Kelvin sign is no `k`.
+    /// Parses a username in any case. Only ASCII letters are converted: the Kelvin sign does not become `k`.
     pub fn parse(text: &str) -> Option<Self> {
         if !(MIN_LENGTH..=MAX_LENGTH).contains(&text.len()) {
             return None;
@@ -40,7 +41,6 @@ impl Username {
         is_valid.then_some(Self(name))
     }
 
-    /// The name in lower case.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -52,8 +52,8 @@ impl fmt::Display for Username {
     }
 }
 
-/// Whether nobody may take this name, because it would pass for the service, its staff or a word with a meaning of its
-/// own. Dots, underscores and digits in the place of letters do not hide such a word.
+/// Whether a name is reserved, because it could be mistaken for the service, its staff or a technical term. Dots,
+/// underscores and digits in place of letters do not circumvent the rule.
 pub(super) fn is_reserved(name: &Username) -> bool {
     let bare = without_separators(&name.0);
     let is_whole = |word: &&str| word.len() == bare.len() && begins_like(&bare, word);
@@ -64,10 +64,12 @@ fn without_separators(text: &str) -> Vec<u8> {
     text.bytes().filter(|byte| !matches!(byte, b'.' | b'_')).collect()
 }
 
-/// Whether the name is nothing but a strong word, other reserved words, their dressing and digits, in any order.
+/// Whether the name consists only of at least one strong word and any number of reserved words, dressing and digits, in
+/// any order.
 fn is_strong(text: &str) -> bool {
     let bare = without_separators(text);
-    // For each position, whether such pieces can end there: without a strong one, and with one.
+    // For each position, whether a sequence of these words and digits can end there: without a strong word, and with
+    // one.
     let mut weak = vec![false; bare.len() + 1];
     let mut strong = vec![false; bare.len() + 1];
     weak[0] = true;
@@ -92,7 +94,7 @@ fn is_strong(text: &str) -> bool {
     strong[bare.len()]
 }
 
-/// Whether the text begins with the word, letters written as digits included.
+/// Whether the text starts with the word, also if digits replace letters.
 fn begins_like(text: &[u8], word: &str) -> bool {
     text.len() >= word.len() && text.iter().zip(word.bytes()).all(|(&seen, meant)| is_like(seen, meant))
 }
@@ -105,14 +107,15 @@ fn is_like(seen: u8, meant: u8) -> bool {
         )
 }
 
-/// Proposes `count` distinct names that are valid and not reserved, made from whatever a person typed.
+/// Suggests `count` distinct names that are valid and not reserved, based on any text.
 ///
-/// With `numbers` every name ends in a digit, otherwise none has any. Every name contains the base's letters as a whole
-/// if they fit. A base too long is cut when whole it gives too few names. One with fewer than two letters, or that
-/// passes for the service or its staff, is replaced by words of ours. The base itself comes first if it is a fit name;
-/// then nicer patterns before others, in random order, so that people who ask at once get different names.
+/// With `numbers`, every name ends in a digit; otherwise no name contains one. Every name contains all letters of the
+/// base if they fit. A long base is shortened if the complete one yields too few names. Generated words replace a base
+/// that has fewer than two letters or could be mistaken for the service or its staff. The base itself comes first if it
+/// is a suitable name. Nicer patterns come before others. Within a pattern, the order is random, so concurrent callers
+/// get different names.
 ///
-/// There are hundreds of names for any base without numbers and millions with; fewer than `count` are returned only
+/// Any base yields hundreds of names without numbers and millions with numbers; the result is shorter than `count` only
 /// beyond that.
 pub(super) fn suggest(base: &str, numbers: bool, random: &mut dyn FnMut() -> u64, count: usize) -> Vec<Username> {
     let base = Base::read(base, numbers);
@@ -120,8 +123,8 @@ pub(super) fn suggest(base: &str, numbers: bool, random: &mut dyn FnMut() -> u64
     let mut seen = HashSet::new();
     for stage in base.stages(numbers) {
         let mut pools: Vec<_> = stage.into_iter().map(Pool::new).collect();
-        // The patterns of a stage take turns, so that the first few names already vary. Names that differ in separators
-        // alone are easily confused: one of them is enough.
+        // The patterns of a stage take turns to vary even the first few names. Names that differ only in separators are
+        // easily confused, so only one of them is kept.
         while !pools.is_empty() && names.len() < count {
             pools.retain_mut(|pool| {
                 if names.len() == count {
@@ -130,8 +133,8 @@ pub(super) fn suggest(base: &str, numbers: bool, random: &mut dyn FnMut() -> u64
                 let Some(text) = pool.draw(random) else {
                     return false;
                 };
-                let fit = Username::parse(&text).filter(|name| !is_reserved(name));
-                if let Some(name) = fit
+                let suitable = Username::parse(&text).filter(|name| !is_reserved(name));
+                if let Some(name) = suitable
                     && seen.insert(without_separators(&name.0))
                 {
                     names.push(name);
@@ -143,10 +146,10 @@ pub(super) fn suggest(base: &str, numbers: bool, random: &mut dyn FnMut() -> u64
     names
 }
 
-/// Makes up a name for someone who gave none, such as `swift_winger`.
+/// Generates a name for a user who chose none, such as `swift_winger`.
 ///
-/// The first attempt has no digits; further ones, when the last was taken, have two, three and then four. With four
-/// there are half a billion names, so a few attempts find a free one among a hundred million accounts.
+/// The first attempt has no digits. Later attempts, made when the previous name was taken, have two, three and then
+/// four. Four digits give half a billion names, so a few attempts find a free one among a hundred million accounts.
 pub(super) fn invent(attempt: u32, random: &mut dyn FnMut() -> u64) -> Username {
     let adjective = ADJECTIVES[below(random, ADJECTIVES.len())];
     let noun = NOUNS[below(random, NOUNS.len())];
@@ -160,19 +163,20 @@ pub(super) fn invent(attempt: u32, random: &mut dyn FnMut() -> u64) -> Username 
     };
     let size = 10_usize.pow(width);
     let start = below(random, size);
-    // Steps on from a number to avoid rather than drawing again, so that no source of randomness can hold it up. The
-    // step reaches every number, and is long because those to avoid are neighbours: the next would be far too common.
+    // If the number is one to avoid, step to another instead of drawing again: a repetitive source of randomness must
+    // not cause an endless loop. The step reaches every number. It is large because the numbers to avoid are adjacent:
+    // a step of one would make the number after them far too frequent.
     let mut number = (0..size).map(|turn| format!("{:0width$}", (start + turn * 7_919) % size, width = width as usize));
     name.extend(number.find(|number| !is_to_avoid(number)));
     Username(name)
 }
 
-/// What a person typed, as far as names can be made of it.
+/// The parts of the user's text that names can contain.
 #[derive(Debug, PartialEq, Eq)]
 struct Base {
-    /// The base as a name of its own, which needs nothing added; empty if there is none.
+    /// The base as a complete name without additions; empty if it is not suitable.
     whole: String,
-    /// What words and numbers are put around, the one to prefer first; empty for words of ours.
+    /// Stems to combine with words and numbers, preferred first. If empty, generated words are used.
     stems: Vec<String>,
 }
 
@@ -182,7 +186,7 @@ impl Base {
         if whole.split(|letter: char| !letter.is_ascii_digit()).any(is_to_avoid) {
             whole = transliterate(text, false);
         }
-        // A number of its own gives way to the one that is appended: `striker9` and `striker_07`, not `striker9_07`.
+        // An appended number replaces the base's own number: `striker9` and `striker_07`, not `striker9_07`.
         let stem = whole.trim_end_matches(|letter: char| !letter.is_ascii_lowercase()).to_owned();
         let letters = stem.bytes().filter(u8::is_ascii_lowercase).count();
         if letters < 2 || is_strong(&stem) || is_strong(&transliterate(text, true)) {
@@ -202,7 +206,7 @@ impl Base {
         Self { whole, stems }
     }
 
-    /// The patterns to draw from: a stage begins when the one before has nothing left.
+    /// Patterns to draw from, in stages. A stage starts when the previous one is exhausted.
     fn stages(&self, numbers: bool) -> Vec<Vec<Pattern<'_>>> {
         match (self.stems.is_empty(), numbers) {
             (true, false) => return vec![vec![Pattern::OURS]],
@@ -211,7 +215,7 @@ impl Base {
         }
         let mut stages = vec![vec![Pattern { stem: &self.whole, separators: &["_"], ..Pattern::EMPTY }]];
         for stem in &self.stems {
-            // A name with both separators is hard to remember, so ours follow the base's.
+            // Names with both separators are hard to remember, so use the base's separator.
             let separators = SEPARATORS.iter().position(|separator| stem.contains(separator));
             let separators = separators.map_or(SEPARATORS, |at| &SEPARATORS[at..=at]);
             let bare = Pattern { stem, separators, ..Pattern::EMPTY };
@@ -224,7 +228,7 @@ impl Base {
                     before(&PREFIXES[..NICEST]).with(shirt),
                     bare.with(Numbers { first: 1, last: 9, width: 1 }),
                     after(&SUFFIXES[..NICEST]).with(shirt),
-                    // Founding years, as clubs bear them.
+                    // Founding years, as in club names.
                     bare.with(Numbers { first: 1900, last: 1932, width: 4 }),
                 ]);
                 stages.push(vec![
@@ -243,7 +247,7 @@ impl Base {
     }
 }
 
-/// The text in `a`–`z`, single `_` or `.` between words, and digits if wanted.
+/// Converts text to `a`–`z` with a single `_` or `.` between words, and digits if requested.
 fn transliterate(text: &str, digits: bool) -> String {
     let mut name = String::new();
     let mut gap = None;
@@ -255,7 +259,7 @@ fn transliterate(text: &str, digits: bool) -> String {
                     name.extend(separator);
                     name.push(char::from(plain));
                 }
-                // These belong to the word they stand in: `o'neill` is `oneill`.
+                // Drop these characters without splitting the word: `o'neill` becomes `oneill`.
                 b'\'' | b'`' | b'0'..=b'9' => {}
                 b'.' => gap = gap.or(Some('.')),
                 _ => gap = Some('_'),
@@ -265,14 +269,14 @@ fn transliterate(text: &str, digits: bool) -> String {
     name
 }
 
-/// Whether a character shows something rather than spells it: the library writes emoji as `:soccer:`, flags as letters.
+/// Whether a character is a picture, not a letter: `any_ascii` writes emoji as `:soccer:` and flags as letters.
 fn is_picture(letter: char) -> bool {
     let ascii = any_ascii_char(letter);
     let is_emoji = ascii.len() > 2 && ascii.starts_with(':') && ascii.ends_with(':');
     is_emoji || matches!(letter, '\u{1f1e6}'..='\u{1f1ff}' | '©' | '®' | '™' | '℠')
 }
 
-/// At most [`SHORT_STEM`] characters, ending with a word if that keeps a fair part.
+/// Cuts a stem to at most [`SHORT_STEM`] characters, at the end of a word if at least six characters remain.
 fn shorten(stem: &str) -> String {
     let cut = stem.get(..SHORT_STEM).unwrap_or(stem);
     let is_separator = |letter: char| matches!(letter, '.' | '_');
@@ -286,14 +290,14 @@ fn is_to_avoid(number: &str) -> bool {
     NUMBERS_TO_AVOID.iter().any(|avoided| number.contains(avoided))
 }
 
-/// A number below `limit`. What the remainder favours is far too little to matter for names.
+/// A random number below `limit`. The bias of the remainder is negligible for names.
 fn below(random: &mut dyn FnMut() -> u64, limit: usize) -> usize {
     usize::try_from(random() % (limit as u64)).unwrap_or(0)
 }
 
 const SEPARATORS: &[&str] = &["_", "."];
 
-/// Numbers of one width, both ends included.
+/// Range of numbers with the same width, both ends included.
 #[derive(Clone, Copy)]
 struct Numbers {
     first: usize,
@@ -308,10 +312,10 @@ impl Numbers {
     }
 }
 
-/// A set of names: any prefix, the stem, any suffix, with one kind of separator, and any number.
+/// A set of names: any prefix, the stem and any suffix, joined by one of the separators, followed by any number.
 #[derive(Clone, Copy)]
 struct Pattern<'a> {
-    /// An empty word stands for none.
+    /// An empty string means no prefix.
     prefixes: &'a [&'a str],
     stem: &'a str,
     suffixes: &'a [&'a str],
@@ -328,7 +332,7 @@ impl Pattern<'_> {
     }
 }
 
-/// Draws the names of a pattern in random order, each once: a shuffle that only remembers what it has moved.
+/// Draws the names of a pattern in random order, each once. It is a Fisher–Yates shuffle that stores only moved items.
 struct Pool<'a> {
     pattern: Pattern<'a>,
     prefixes: Vec<&'a str>,
@@ -339,13 +343,13 @@ struct Pool<'a> {
 
 impl<'a> Pool<'a> {
     fn new(pattern: Pattern<'a>) -> Self {
-        // Words too long for the stem are left out at once: trying them in vain would take thousands of draws.
+        // Exclude words that are too long for the stem now: rejecting them one by one would take thousands of draws.
         let number = pattern.numbers.map_or(0, |numbers| numbers.width);
         let room = MAX_LENGTH.checked_sub(pattern.stem.len() + number);
         let fits = |word: &&&str| room.is_some_and(|room| word.is_empty() || word.len() < room);
         let prefixes: Vec<_> = pattern.prefixes.iter().filter(fits).copied().collect();
         let suffixes: Vec<_> = pattern.suffixes.iter().filter(fits).copied().collect();
-        // A number follows with and without a separator.
+        // Each number is tried with and without a separator.
         let numbers = pattern.numbers.map_or(1, |numbers| 2 * (numbers.last - numbers.first + 1));
         let left = prefixes.len() * suffixes.len() * pattern.separators.len() * numbers;
         Self { pattern, prefixes, suffixes, left, moved: HashMap::new() }
@@ -356,7 +360,7 @@ impl<'a> Pool<'a> {
             let at = below(random, self.left);
             self.left -= 1;
             let drawn = self.moved.get(&at).copied().unwrap_or(at);
-            // The last one takes the place of the drawn one.
+            // The last item takes the place of the drawn one.
             let last = self.moved.remove(&self.left).unwrap_or(self.left);
             if at != self.left {
                 self.moved.insert(at, last);
@@ -368,7 +372,7 @@ impl<'a> Pool<'a> {
         None
     }
 
-    /// The name with this index; none if it says a word twice, has a number to avoid, or is empty.
+    /// The name with this index, or `None` if it repeats a word, has a number to avoid or is empty.
     fn name(&self, mut index: usize) -> Option<String> {
         let mut digit = |size: usize| {
             let digit = index % size;
@@ -378,7 +382,7 @@ impl<'a> Pool<'a> {
         let prefix = self.prefixes[digit(self.prefixes.len())];
         let suffix = self.suffixes[digit(self.suffixes.len())];
         let separator = self.pattern.separators[digit(self.pattern.separators.len())];
-        // No `striker_striker`, no `captain_jo_captain`.
+        // Excludes `striker_striker` and `captain_jo_captain`.
         let repeats = |word: &str| !word.is_empty() && self.pattern.stem.contains(word);
         if repeats(prefix) || repeats(suffix) || (!prefix.is_empty() && prefix == suffix) {
             return None;
@@ -405,7 +409,7 @@ mod tests {
 
     use super::*;
 
-    /// `SplitMix64`: small, and good enough to vary names.
+    /// The `SplitMix64` generator, which is random enough to vary names.
     fn seeded(mut state: u64) -> impl FnMut() -> u64 {
         move || {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -425,12 +429,15 @@ mod tests {
 
     fn assert_fit(names: &[Username], numbers: bool) {
         let distinct: HashSet<_> = names.iter().collect();
-        assert_eq!(distinct.len(), names.len(), "twice the same in {names:?}");
+        assert_eq!(distinct.len(), names.len(), "duplicate in {names:?}");
         for name in names {
             assert_eq!(Username::parse(name.as_str()).as_ref(), Some(name), "{name} is invalid");
             assert!(!is_reserved(name), "{name} is reserved");
             if numbers {
-                assert!(name.as_str().ends_with(|letter: char| letter.is_ascii_digit()), "{name} ends in no digit");
+                assert!(
+                    name.as_str().ends_with(|letter: char| letter.is_ascii_digit()),
+                    "{name} does not end in a digit"
+                );
             } else {
                 assert!(!name.as_str().contains(|letter: char| letter.is_ascii_digit()), "{name} has a digit");
             }
@@ -438,14 +445,14 @@ mod tests {
     }
 
     #[test]
-    fn a_username_is_lower_case() {
+    fn username_is_converted_to_lower_case() {
         let name = Username::parse("Leo.Messi_10").unwrap();
         assert_eq!(name.as_str(), "leo.messi_10");
         assert_eq!(name.to_string(), "leo.messi_10");
     }
 
     #[test]
-    fn names_at_the_edge_of_the_rule() {
+    fn length_character_and_edge_rules_are_enforced() {
         for valid in ["abc", "a1b", "1ab", "7up", "a..b", "a__b", "a._.b", "1_1", &"x".repeat(30)] {
             assert!(Username::parse(valid).is_some(), "{valid}");
         }
@@ -456,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_that_only_become_ascii_in_lower_case_are_refused() {
+    fn non_ascii_letters_with_ascii_lower_case_are_refused() {
         assert_eq!("\u{212a}".to_lowercase(), "k", "the Kelvin sign");
         for invalid in ["\u{212a}ane", "mar\u{212a}o", "İbra", "al\u{130}", "ＡＢＣ", "ſam"] {
             assert_eq!(Username::parse(invalid), None, "{invalid}");
@@ -475,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn dressing_a_reserved_word_up_does_not_free_it() {
+    fn disguised_reserved_words_stay_reserved() {
         let names = "a.d.m.i.n adm1n 4dm1n supp0rt 5upp0r7 m_o_d m.e he1p 1egal off1c1a1 n.u.1.1 m4tchd4y match__day \
             0wner";
         for name in names.split_whitespace() {
@@ -484,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn strong_words_stay_reserved_among_their_like() {
+    fn strong_words_stay_reserved_in_combinations() {
         let names = "admin1 admin_1 support24 24support moderator.007 adm1n99 matchday2026 the_admin therealadmin \
             admin_team matchday.support matchdayhelp official_matchday_app mod_bot";
         for name in names.split_whitespace() {
@@ -493,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_names_are_free() {
+    fn ordinary_names_are_not_reserved() {
         let names = "modric teammate helper allan robot mewtwo modern model10 team7 bot9 root66 the_owner youssef \
             heremias infante allison melina mailson supporter systema matchday_mike legalas rooms pressing \
             serverus messi_official admina staffan striker boto moda modesto nullmeier trueman";
@@ -503,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn suggestions_are_fit_and_contain_the_base() {
+    fn suggestions_are_valid_and_contain_the_base() {
         for numbers in [false, true] {
             let names = suggest("Striker", numbers, &mut seeded(1), 250);
             assert_eq!(names.len(), 250);
@@ -513,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn any_script_becomes_a_name() {
+    fn any_script_is_transliterated() {
         assert_eq!(transliterate("José Ñandú", false), "jose_nandu");
         assert_eq!(transliterate("  Ødegård -- Müller! ", false), "odegard_muller");
         assert_eq!(transliterate("O’Neill", false), "oneill");
@@ -529,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_without_letters_becomes_words_of_ours() {
+    fn unusable_base_is_replaced_by_generated_words() {
         for base in ["", "a", "!!!", "⚽🇪🇸🎉", "7", "__", "admin", "M4tchday", "the real admin"] {
             for numbers in [false, true] {
                 let names = suggest(base, numbers, &mut seeded(2), 250);
@@ -541,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_the_base_is_kept_once() {
+    fn number_of_the_base_is_not_doubled() {
         let names = suggested("Striker9", true, 100);
         assert_eq!(names[0], "striker9");
         assert!(names[1..].iter().all(|name| !name.contains("striker9_") && name.contains("striker")), "{names:?}");
@@ -551,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_base_is_kept_whole_before_it_is_cut() {
+    fn long_base_is_shortened_only_when_needed() {
         let names = suggested("Maximiliano Rodríguez Díaz", false, 300);
         assert_eq!(names.len(), 300);
         assert_eq!(names[0], "maximiliano_rodriguez_diaz");
@@ -561,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_leaves_enough_names() {
+    fn every_base_length_yields_enough_names() {
         for length in 2..=60 {
             for numbers in [false, true] {
                 let names = suggest(&"x".repeat(length), numbers, &mut seeded(3), 200);
@@ -572,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_with_a_meaning_are_not_handed_out() {
+    fn numbers_to_avoid_are_never_suggested() {
         for name in suggested("Striker", true, 10_000) {
             let number = name.rsplit(|letter: char| !letter.is_ascii_digit()).next().unwrap();
             assert!(!is_to_avoid(number), "{name}");
@@ -582,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_ask_at_once_get_different_names() {
+    fn suggestions_differ_between_callers() {
         for numbers in [false, true] {
             let one = suggest("Striker", numbers, &mut seeded(4), 5);
             let other = suggest("Striker", numbers, &mut seeded(5), 5);
@@ -591,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn randomness_that_repeats_itself_cannot_hold_it_up() {
+    fn repetitive_randomness_does_not_loop_forever() {
         for value in [0, 1, 13, u64::MAX] {
             for numbers in [false, true] {
                 let names = suggest("Striker", numbers, &mut || value, 500);
@@ -606,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lists_keep_their_promises() {
+    fn word_lists_are_distinct_and_within_length() {
         let of_length = |words: &[&str], from: usize, to: usize| {
             let distinct: HashSet<_> = words.iter().collect();
             assert_eq!(distinct.len(), words.len());
@@ -624,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_words_of_ours_make_a_reserved_name() {
+    fn generated_words_never_combine_to_reserved_name() {
         for adjective in ADJECTIVES {
             for noun in NOUNS {
                 assert!(!reserved(&format!("{adjective}_{noun}")), "{adjective}_{noun}");
@@ -633,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn invented_names_vary() {
+    fn generated_names_vary() {
         let mut random = seeded(6);
         let names: HashSet<_> = (0..10_000).map(|_| invent(0, &mut random)).collect();
         assert!(names.len() > 5_000, "{}", names.len());
@@ -647,7 +654,7 @@ mod tests {
         }
     }
 
-    /// The rule again, letter by letter.
+    /// Independent implementation of the rule, character by character.
     fn is_valid(text: &str) -> bool {
         let letters: Vec<char> = text.chars().collect();
         let is_end = |letter: char| matches!(letter, 'a'..='z' | 'A'..='Z' | '0'..='9');
@@ -671,7 +678,7 @@ mod tests {
         }
 
         #[test]
-        fn any_base_gets_fit_suggestions(
+        fn any_base_gets_valid_suggestions(
             base in prop_oneof![any::<String>(), "\\PC{0,60}", "[A-Za-z0-9 ._]{0,40}", "[a-z]{0,40}"],
             numbers: bool,
             seed: u64,
@@ -683,7 +690,7 @@ mod tests {
         }
 
         #[test]
-        fn a_usable_base_is_in_every_suggestion(base in "[a-zA-Z]{2,20}", numbers: bool, seed: u64) {
+        fn usable_base_appears_in_every_suggestion(base in "[a-zA-Z]{2,20}", numbers: bool, seed: u64) {
             let base = base.to_ascii_lowercase();
             prop_assume!(!is_strong(&base));
             for name in suggest(&base, numbers, &mut seeded(seed), 200) {
@@ -692,7 +699,7 @@ mod tests {
         }
 
         #[test]
-        fn invented_names_are_fit(attempt: u32, small in 0_u32..5, seed: u64) {
+        fn generated_names_are_valid(attempt: u32, small in 0_u32..5, seed: u64) {
             for attempt in [attempt, small] {
                 let name = invent(attempt, &mut seeded(seed));
                 prop_assert!(!is_reserved(&name));

@@ -1,4 +1,4 @@
-//! Finding out which usernames are free, and claiming them.
+//! Checks, suggests and claims usernames.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -18,51 +18,48 @@ use super::{
     store,
 };
 
-/// How many suggestions an answer has.
+/// Number of suggestions in a response.
 const SUGGESTIONS: usize = 5;
-/// How long the homeserver is asked whether it has an account of a name.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout for the homeserver lookup of a name.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The usernames of everybody.
 #[derive(Clone)]
 pub struct Usernames {
     db: PgPool,
     limiter: RateLimiter,
-    asking: Limit,
-    /// The name of the service's own chat user.
+    requests: Limit,
+    /// Username of the service's bot in chat.
     bot: String,
     homeserver: Option<Homeserver>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
 }
 
-/// Leave to ask one thing about usernames.
+/// Permission for one username request. [`Usernames::check`] and [`Usernames::suggest`] require it as an argument, so
+/// callers cannot skip the rate limit.
 #[derive(Debug)]
 pub struct NamePermit {
-    /// What is left to the network.
+    /// Remaining allowance of the network.
     pub limit: Decision,
 }
 
-/// Whether a username can be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// Nobody has or had it.
     Free,
-    /// It cannot be had; these can.
+    /// Taken or reserved, with available alternatives.
     Taken(Vec<Username>),
 }
 
 impl Usernames {
-    /// Usernames in this database.
     pub fn new(core: &Core, network_names: u32, bot: String, homeserver: Option<Homeserver>) -> Self {
         let Core { db, clock, random, limits: limiter, .. } = core.clone();
         let scale = core.env.leniency();
-        let asking =
+        let requests =
             Limit { name: "names", burst: network_names.saturating_mul(scale), every: Duration::from_secs(2) / scale };
-        Self { db, limiter, asking, bot, homeserver, clock, random }
+        Self { db, limiter, requests, bot, homeserver, clock, random }
     }
 
-    /// Whether a name is free, and if not which similar ones are.
+    /// Checks whether a name is available, and suggests similar names if it is not.
     pub async fn check(&self, username: &Username, _: NamePermit) -> sqlx::Result<Availability> {
         let taken = self.is_reserved(username)
             || !store::taken(&self.db, &[username.as_str().to_owned()]).await?.is_empty()
@@ -73,22 +70,22 @@ impl Usernames {
         Ok(Availability::Taken(self.free(username.as_str(), true).await?))
     }
 
-    /// Free names made from anything.
+    /// Suggests available names based on any text.
     pub async fn suggest(&self, base: &str, numbers: bool, _: NamePermit) -> sqlx::Result<Vec<Username>> {
         self.free(base, numbers).await
     }
 
-    /// Takes from what a network may ask: the names of all accounts could be listed this way.
+    /// Charges the network's limit, which prevents a caller from enumerating the names of all accounts.
     pub async fn permit(&self, network: ClientNetwork) -> Result<NamePermit, Decision> {
-        let limit = network.take(&self.limiter, self.asking).await;
+        let limit = network.take(&self.limiter, self.requests).await;
         if limit.allowed { Ok(NamePermit { limit }) } else { Err(limit) }
     }
 
-    /// Names that are truly free: more and more candidates are tried until enough are.
+    /// Generates increasing numbers of candidates until enough of them are available.
     async fn free(&self, base: &str, numbers: bool) -> sqlx::Result<Vec<Username>> {
         let mut random = || u64::from_ne_bytes(random::bytes(&*self.random));
         let mut found: Vec<Username> = Vec::new();
-        // Where even hundreds made from the base are taken, words of ours help out.
+        // If hundreds of names made from the base are taken, fall back to generated names.
         for (base, count) in [(base, 10), (base, 50), (base, 200), ("", 200)] {
             let candidates = rules::suggest(base, numbers, &mut random, count);
             let names: Vec<String> = candidates.iter().map(|name| name.as_str().to_owned()).collect();
@@ -110,21 +107,21 @@ impl Usernames {
         Ok(found)
     }
 
-    /// Whether the homeserver has an account of a name that this service does not know: somebody had it there before, or
-    /// a restored database has forgotten it. An account without devices was made by a call of ours whose response was
-    /// lost. While the homeserver is unavailable, no name is foreign.
+    /// Whether the homeserver has an account of this name that is unknown to this service: it existed there before, or
+    /// a restored database has lost it. An account without devices was created by a request of ours whose response was
+    /// lost, so it does not count. While the homeserver is unavailable, no name counts as foreign.
     pub async fn is_foreign(&self, name: &Username) -> bool {
-        let Some(homeserver) = self.homeserver.as_ref().filter(|homeserver| !homeserver.is_resting()) else {
+        let Some(homeserver) = self.homeserver.as_ref().filter(|homeserver| !homeserver.is_breaker_open()) else {
             return false;
         };
-        match tokio::time::timeout(PATIENCE, homeserver.devices(name.as_str())).await {
+        match tokio::time::timeout(LOOKUP_TIMEOUT, homeserver.devices(name.as_str())).await {
             Ok(Ok(devices)) => !devices.is_empty(),
             Ok(Err(MatrixError::Deactivated(_))) => true,
             Ok(Err(_)) | Err(_) => false,
         }
     }
 
-    /// Claims a name in the caller's transaction; returns whether it could be had.
+    /// Claims a name in the caller's transaction. Returns whether the name was available.
     pub async fn claim_in(
         &self,
         connection: &mut PgConnection,
@@ -137,12 +134,12 @@ impl Usernames {
         store::claim(connection, username, user, self.clock.now()).await
     }
 
-    /// Whether nobody may have the name. Whoever had that of the service's own chat user would be it.
+    /// Whether users may not take the name. A user with the bot's name would become the bot in chat.
     fn is_reserved(&self, name: &Username) -> bool {
         rules::is_reserved(name) || name.as_str() == self.bot
     }
 
-    /// Claims a name for somebody who gave none.
+    /// Generates and claims a name for a user who chose none.
     pub async fn claim_invented_in(&self, connection: &mut PgConnection, user: UserId) -> sqlx::Result<Username> {
         let mut random = || u64::from_ne_bytes(random::bytes(&*self.random));
         for attempt in 0.. {
@@ -151,7 +148,7 @@ impl Usernames {
                 return Ok(username);
             }
         }
-        // There are more names than attempts can count.
+        // Unreachable: there are more names than the counter has values.
         Err(sqlx::Error::RowNotFound)
     }
 }

@@ -1,4 +1,4 @@
-//! The SQL of usernames.
+//! SQL queries for usernames.
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
@@ -6,14 +6,14 @@ use web::ids::UserId;
 
 use super::rules::Username;
 
-/// Those of the names that somebody has or had.
+/// Returns the names that an account has or had.
 pub(super) async fn taken(executor: impl PgExecutor<'_>, names: &[String]) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar!("select username from username_claims where username = any($1)", names)
         .fetch_all(executor)
         .await
 }
 
-/// Claims a name; returns whether it was free. A claim that another transaction is making is waited for.
+/// Claims a name and returns whether it was free. Waits for a concurrent transaction that claims the same name.
 pub(super) async fn claim(
     connection: &mut PgConnection,
     username: &Username,

@@ -15,7 +15,7 @@ async fn generate(app: &TestApp, base: &str, numbers: bool) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn free_taken_reserved_and_malformed() {
+async fn check_covers_free_taken_reserved_and_malformed_names() {
     TestApp::run(async |app| {
         let (_, login) = app.log_in("+14155550100").await;
         let taken = login["user"]["username"].as_str().expect("a name").to_owned();
@@ -51,7 +51,7 @@ async fn free_taken_reserved_and_malformed() {
 }
 
 #[tokio::test]
-async fn suggestions_come_from_any_base_and_are_free() {
+async fn suggestions_for_any_base_are_available() {
     TestApp::run(async |app| {
         for base in ["Striker", "José Ñandú", "مرحبا", "a", "x".repeat(200).as_str(), "!!!", "", "admin"] {
             for numbers in [false, true] {
@@ -76,7 +76,7 @@ async fn suggestions_come_from_any_base_and_are_free() {
 }
 
 #[tokio::test]
-async fn where_all_likely_names_are_taken_further_ones_are_found() {
+async fn suggestions_continue_when_likely_names_are_taken() {
     TestApp::run(async |app| {
         sqlx::query("insert into username_claims select 'striker', 1, now()")
             .execute(&app.app.core.db)
@@ -89,18 +89,18 @@ async fn where_all_likely_names_are_taken_further_ones_are_found() {
                 .bind(&names)
                 .execute(&app.app.core.db)
                 .await
-                .expect("none of them was taken");
+                .expect("all suggestions were free");
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_network_cannot_list_everybody() {
+async fn username_checks_are_limited_by_network() {
     let changes = [("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "US")];
     TestApp::run_with(&changes, async |app| {
-        let ask = async |n: u32| check_status(app, &format!("somebody{n}")).await;
-        let statuses = join_all((0..40).map(ask)).await;
+        let status = async |n: u32| check_status(app, &format!("somebody{n}")).await;
+        let statuses = join_all((0..40).map(status)).await;
         assert_eq!(statuses.iter().filter(|&&status| status == 429).count(), 10);
     })
     .await;
@@ -110,12 +110,12 @@ async fn check_status(app: &TestApp, username: &str) -> u16 {
     app.post("/api/auth/username/check", &json!({"username": username})).await.status.as_u16()
 }
 
-/// Whoever had the name of the service's own chat user would be given its credentials, and with them every room.
+/// A user with the bot's name would receive the bot's credentials, and with them access to every room.
 #[tokio::test]
-async fn nobody_is_called_as_the_bot_is() {
+async fn name_of_the_bot_is_reserved() {
     TestApp::run_with(&[("MATCHDAY_MATRIX__BOT", "stadium.voice")], async |app| {
-        let asked = app.post("/api/auth/username/check", &json!({"username": "stadium.voice"})).await.expect(200);
-        assert_eq!(asked["available"], false);
+        let checked = app.post("/api/auth/username/check", &json!({"username": "stadium.voice"})).await.expect(200);
+        assert_eq!(checked["available"], false);
         let code = app.code("+14155550123").await;
         let body = json!({"phone": "+14155550123", "code": code, "username": "Stadium.Voice"});
         assert_eq!(app.post("/api/code/verify", &body).await.invalid_fields(), ["username"]);

@@ -1,12 +1,12 @@
-//! The words that usernames are made of, and those that nobody may take.
+//! Words for generated usernames, and reserved words.
 //!
-//! Words may meet in any combination, so each is chosen with every other in mind, in English, Spanish and Portuguese:
+//! Words can appear in any combination, so each is chosen with every other in mind, in English, Spanish and Portuguese:
 //! nothing about bodies, size, skin, sex, drugs or violence, no apes (an insult in stadiums), no brands, no clubs and
-//! nothing that says man or woman. What is put around a person's own word is stricter still: no word that turns a
-//! group's name into a slogan, such as "power", "first" or "out".
+//! no words that imply a gender. The prefixes and suffixes for a user's text follow a stricter rule: no word that turns
+//! the name of a group into a slogan, such as "power", "first" or "out".
 
-/// Words of authority, and our own name. Numbers and other reserved words beside them do not free them: `admin24` and
-/// `matchday_support` are as misleading as `admin`.
+/// Words of authority and the name of the service. They stay reserved next to digits and other reserved words:
+/// `admin24` and `matchday_support` are as misleading as `admin`.
 pub(super) const STRONG: &[&str] = &[
     "admin",
     "admins",
@@ -30,7 +30,8 @@ pub(super) const STRONG: &[&str] = &[
     "webmaster",
 ];
 
-/// Reserved as they stand and dressed up, but free with anything added: `team7` and `the_owner` are ordinary names.
+/// Reserved on their own, also with separators or with digits in place of letters, but allowed with anything added:
+/// `team7` and `the_owner` are ordinary names.
 pub(super) const RESERVED: &[&str] = &[
     "about",
     "abuse",
@@ -106,17 +107,17 @@ pub(super) const RESERVED: &[&str] = &[
     "you",
 ];
 
-/// What only dresses a strong word up: `the_real_admin`, `matchday_app`. Free on their own.
+/// Words that do not make a strong word less misleading: `the_real_admin`, `matchday_app`. Allowed alone.
 pub(super) const DRESSING: &[&str] =
     &["app", "chat", "global", "hq", "iam", "im", "live", "my", "online", "our", "real", "the", "verified"];
 
-/// Numbers with a meaning that we do not hand out: bad luck, sex, drugs, hate or death. No number of ours contains one.
+/// Numbers associated with bad luck, sex, drugs, hate or death. Generated numbers never contain one.
 pub(super) const NUMBERS_TO_AVOID: &[&str] = &["13", "14", "18", "69", "88", "420", "666", "911", "1312", "1488"];
 
-/// How many words at the head of [`PREFIXES`] and of [`SUFFIXES`] are suggested before the rest.
+/// Number of words at the start of [`PREFIXES`] and [`SUFFIXES`] that are suggested before the others.
 pub(super) const NICEST: usize = 16;
 
-/// Put before a person's own word; at most eight letters.
+/// Prefixes for a user's text; at most eight letters.
 pub(super) const PREFIXES: &[&str] = &[
     "the", "golden", "real", "super", "captain", "lucky", "mighty", "vamos", "ole", "swift", "brave", "cosmic",
     "classic", "magic", "loyal", "agile", "amazing", "astral", "awesome", "bold", "bright", "bronze", "cheerful",
@@ -126,7 +127,7 @@ pub(super) const PREFIXES: &[&str] = &[
     "sunny", "superb", "trusty", "turbo", "unbeaten", "valiant", "winning",
 ];
 
-/// Put after a person's own word; at most eight letters.
+/// Suffixes for a user's text; at most eight letters.
 pub(super) const SUFFIXES: &[&str] = &[
     "fc", "united", "eleven", "legend", "goals", "cf", "captain", "rovers", "hattrick", "champion", "sc", "golazo",
     "derby", "kickoff", "winger", "magic", "ace", "albion", "anthem", "arena", "assist", "banner", "city", "club",
@@ -136,7 +137,7 @@ pub(super) const SUFFIXES: &[&str] = &[
     "titan", "town", "trophy", "volley", "winner",
 ];
 
-/// The first half of an invented name; three to eight letters.
+/// First half of a generated name; three to eight letters.
 pub(super) const ADJECTIVES: &[&str] = &[
     "accurate", "adept", "aerial", "agile", "alpine", "amazing", "amber", "ardent", "artful", "astral", "autumn",
     "avid", "awesome", "azure", "beaming", "blissful", "bold", "brave", "breezy", "bright", "brisk", "bronze",
@@ -157,7 +158,7 @@ pub(super) const ADJECTIVES: &[&str] = &[
     "zippy",
 ];
 
-/// The second half of an invented name; three to eight letters.
+/// Second half of a generated name; three to eight letters.
 pub(super) const NOUNS: &[&str] = &[
     "ace", "acrobat", "anchor", "antelope", "anthem", "applause", "arena", "armband", "artist", "assist", "aurora",
     "backheel", "badge", "banner", "beacon", "bench", "bison", "boot", "captain", "carnival", "champion", "chant",

@@ -1,5 +1,5 @@
-//! Two PostgreSQL servers as operators run them: Patroni decides which one is the primary, etcd keeps that decision, and
-//! HAProxy leads to it.
+//! Two PostgreSQL servers in a production setup: Patroni elects the primary, etcd stores that decision, and HAProxy
+//! forwards connections to it.
 
 use std::{
     fs,
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 
 use super::{
-    Directory, Running, Who, command, directory_of_postgres, family, free_ports,
+    Directory, RunAs, Running, command, directory_of_postgres, family, free_ports,
     postgres::{owner_at, prepare, programs, setting_at},
     signal,
 };
 use crate::stage::process::Setting;
 
-/// How long becoming a cluster, or one again, may take.
+/// Time limit for the cluster to form, or to recover.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Reached at one port, whoever is the primary.
+/// A cluster, reached through one port that always leads to the current primary.
 pub(crate) struct Cluster {
     pub(crate) port: u16,
     nodes: [Node; 2],
@@ -30,7 +30,7 @@ pub(crate) struct Cluster {
     _directory: Directory,
 }
 
-/// A Patroni and its PostgreSQL.
+/// A Patroni process and the PostgreSQL server that it manages.
 struct Node {
     name: &'static str,
     api: u16,
@@ -47,13 +47,13 @@ impl Cluster {
         let etcd = start_etcd(&directory, etcd_port, etcd_peers).await;
         let mut nodes = [("a", api_a, postgres_a), ("b", api_b, postgres_b)]
             .map(|(name, api, postgres)| Node::set_up(&directory, name, api, postgres, etcd_port));
-        // The first one makes the cluster, the second one copies it.
+        // The first node bootstraps the cluster, the second clones it.
         nodes[0].start();
         until("the first server is the primary", async || nodes[0].is("primary").await).await;
         nodes[1].start();
         let balancer = start_balancer(&directory, port, [(api_a, postgres_a), (api_b, postgres_b)]);
         let cluster = Self { port, nodes, _balancer: balancer, _etcd: etcd, _directory: directory };
-        cluster.is_whole().await;
+        cluster.wait_until_synced().await;
         let superuser = owner_at(port).username("postgres").database("postgres");
         until("the primary is reached through HAProxy", async || PgConnection::connect_with(&superuser).await.is_ok())
             .await;
@@ -65,7 +65,7 @@ impl Cluster {
         cluster
     }
 
-    /// The database as its owner sees it.
+    /// Connection options of the database owner.
     pub(crate) fn owner(&self) -> PgConnectOptions {
         owner_at(self.port)
     }
@@ -74,8 +74,8 @@ impl Cluster {
         setting_at(&self.owner(), self.port)
     }
 
-    /// Waits until there is a primary with a standby that has everything it acknowledges; returns how long it took.
-    pub(crate) async fn is_whole(&self) -> Duration {
+    /// Waits until one node is the primary and the other its synchronous standby; returns how long it took.
+    pub(crate) async fn wait_until_synced(&self) -> Duration {
         until("one is the primary, and the other one its synchronous standby", async || {
             let [a, b] = &self.nodes;
             let roles =
@@ -85,33 +85,32 @@ impl Cluster {
         .await
     }
 
-    /// Which of the two is the primary.
+    /// Index of the node that is the primary.
     pub(crate) async fn primary(&self) -> usize {
         usize::from(!self.nodes[0].is("primary").await)
     }
 
-    /// Ends a server and its Patroni, with all their processes, without warning.
+    /// Kills a server and its Patroni, with all their processes, without warning.
     pub(crate) fn kill(&mut self, node: usize) {
         self.nodes[node].kill();
     }
 
-    /// Starts one that was killed.
-    pub(crate) fn start_again(&mut self, node: usize) {
+    pub(crate) fn restart(&mut self, node: usize) {
         self.nodes[node].start();
     }
 
-    /// Has the standby take over in order, as an operator does before maintenance.
+    /// Promotes the standby in a planned switchover, as an operator does before maintenance.
     pub(crate) async fn switch_over(&self) {
         let from = self.primary().await;
         let (leader, candidate) = (&self.nodes[from], &self.nodes[1 - from]);
         let wish = json!({"leader": leader.name, "candidate": candidate.name});
         let request = reqwest::Client::new().post(format!("http://127.0.0.1:{}/switchover", leader.api)).json(&wish);
-        let answer = request.timeout(PATIENCE).send().await.expect("an answer");
+        let answer = request.timeout(PATIENCE).send().await.expect("a response");
         let (status, text) = (answer.status(), answer.text().await.unwrap_or_default());
         assert_eq!(status, 200, "{text}");
     }
 
-    /// What the Patroni of a node wrote.
+    /// Log of a node's Patroni.
     pub(crate) fn log(&self, node: usize) -> String {
         fs::read_to_string(&self.nodes[node].log).unwrap_or_default()
     }
@@ -122,8 +121,8 @@ impl Node {
         let home = directory.join(name);
         directory_of_postgres(&home);
         let (data, here) = (home.join("data"), "127.0.0.1");
-        // Not strict: when the standby is gone, the primary goes on alone after Patroni has noted that the standby lacks
-        // something, and from then on it will not be promoted. Strict would mean no writes while one of two is away.
+        // Not strict: when the standby fails, Patroni first records that it lacks data, so that it cannot be promoted,
+        // and then the primary continues alone. Strict mode would refuse writes while one of the two servers is down.
         let settings = json!({
             "scope": "matchday",
             "name": name,
@@ -148,34 +147,34 @@ impl Node {
             },
         });
         let path = directory.join(&format!("{name}.yaml"));
-        // JSON is YAML.
+        // Patroni reads YAML, and JSON is valid YAML.
         fs::write(&path, settings.to_string()).expect("written");
         let log = directory.join(&format!("{name}.log"));
         Self { name, api, settings: path, data, log, patroni: None }
     }
 
     fn start(&mut self) {
-        let mut patroni = command(Who::Postgres, "/usr/bin/patroni");
+        let mut patroni = command(RunAs::Postgres, "/usr/bin/patroni");
         patroni.arg(&self.settings);
         self.patroni = Some(Running::start(patroni, &self.log));
     }
 
-    /// Whether Patroni says that it is this, and runs.
+    /// Whether Patroni reports this role and a running server.
     async fn is(&self, role: &str) -> bool {
-        let asked = reqwest::get(format!("http://127.0.0.1:{}/{role}", self.api)).await;
-        let Ok(answer) = asked else { return false };
+        let response = reqwest::get(format!("http://127.0.0.1:{}/{role}", self.api)).await;
+        let Ok(answer) = response else { return false };
         let is_it = answer.status() == 200;
-        is_it && answer.json::<Value>().await.is_ok_and(|told| told["state"] == "running")
+        is_it && answer.json::<Value>().await.is_ok_and(|reported| reported["state"] == "running")
     }
 
     fn kill(&mut self) {
         let mut all = Vec::new();
         if let Some(patroni) = &self.patroni {
-            // It would start again what is being killed.
+            // Stop Patroni first: it would restart the killed server.
             signal("STOP", &[patroni.id()]);
             all.extend(family(patroni.id()));
         }
-        // Patroni lets its server go, so that it survives Patroni.
+        // Patroni starts the server detached, so the server would survive it.
         let server = fs::read_to_string(self.data.join("postmaster.pid")).unwrap_or_default();
         if let Some(server) = server.lines().next().and_then(|id| id.parse().ok()) {
             all.extend(family(server));
@@ -193,18 +192,20 @@ impl Drop for Node {
 
 async fn start_etcd(directory: &Directory, port: u16, peers: u16) -> Running {
     let (clients, peers) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
-    let mut etcd = command(Who::Me, "/usr/bin/etcd");
+    let mut etcd = command(RunAs::CurrentUser, "/usr/bin/etcd");
     etcd.arg("--data-dir").arg(directory.join("etcd"));
     etcd.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
     etcd.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
     etcd.args(["--initial-cluster", &format!("default={peers}")]);
     let mut etcd = Running::start(etcd, &directory.join("etcd.log"));
     let health = format!("{clients}/health");
-    etcd.answers("etcd", async || reqwest::get(&health).await.is_ok_and(|answer| answer.status() == 200)).await;
+    etcd.wait_until_ready("etcd", async || reqwest::get(&health).await.is_ok_and(|answer| answer.status() == 200))
+        .await;
     etcd
 }
 
-/// Patroni's own example: whoever answers 200 at `/primary` gets the connections, and who does no more loses them.
+/// HAProxy as in Patroni's documentation: the server that returns 200 for `/primary` receives the connections. Its
+/// sessions are shut down when it stops doing so.
 fn start_balancer(directory: &Directory, port: u16, servers: [(u16, u16); 2]) -> Running {
     let [(api_a, postgres_a), (api_b, postgres_b)] = servers;
     let settings = format!(
@@ -225,7 +226,7 @@ listen primary
     );
     let path = directory.join("haproxy.cfg");
     fs::write(&path, settings).expect("written");
-    let mut balancer = command(Who::Me, "/usr/sbin/haproxy");
+    let mut balancer = command(RunAs::CurrentUser, "/usr/sbin/haproxy");
     balancer.arg("-db").arg("-f").arg(&path);
     Running::start(balancer, &directory.join("haproxy.log"))
 }

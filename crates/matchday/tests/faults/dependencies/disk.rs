@@ -1,4 +1,4 @@
-//! A small disk, which can be full.
+//! A small disk that tests can fill.
 
 use std::{
     fs::{self, File},
@@ -7,11 +7,11 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A file system of its own; gone when it is dropped, after whoever uses it.
+/// A tmpfs, unmounted on drop. Drop it after the processes that use it.
 pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    /// `None` where this process may not mount anything.
+    /// Returns `None` if this process may not mount file systems.
     pub(crate) fn mount(path: &Path, megabytes: u32) -> Option<Self> {
         fs::create_dir(path).expect("a directory");
         let mut mount = Command::new("mount");
@@ -24,7 +24,7 @@ impl Disk {
         self.0.join(name)
     }
 
-    /// Takes all that is left.
+    /// Writes a ballast file until no space is left; returns its size in bytes.
     pub(crate) fn fill(&self) -> usize {
         let (mut ballast, mut taken) = (File::create(self.join("ballast")).expect("a file"), 0);
         for size in [1 << 20, 1 << 12] {
@@ -36,7 +36,7 @@ impl Disk {
         taken
     }
 
-    /// Gives it back.
+    /// Deletes the ballast file.
     pub(crate) fn free(&self) {
         fs::remove_file(self.join("ballast")).expect("removed");
     }

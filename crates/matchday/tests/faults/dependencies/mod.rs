@@ -1,4 +1,5 @@
-//! Parts of a test's own: what it kills, pauses, cuts off or fills up is nobody else's.
+//! Dependencies that one test starts for itself, so that it can kill, pause, cut off or fill them without affecting
+//! others.
 
 use std::{
     fs::{self, File},
@@ -19,12 +20,12 @@ pub(crate) mod sms;
 
 pub(crate) use crate::stage::synapse::{development, free_ports};
 
-/// A directory for what a part keeps; gone when it is dropped.
+/// Data directory of a dependency, deleted on drop.
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    pub(crate) fn new(part: &str) -> Self {
-        let path = std::env::temp_dir().join(unique(&format!("md_fault_{part}")));
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(unique(&format!("md_fault_{name}")));
         fs::create_dir(&path).expect("a directory");
         Self(path)
     }
@@ -44,23 +45,23 @@ impl Drop for Directory {
     }
 }
 
-/// Whom a part runs as.
+/// Operating system user that a dependency runs as.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
-    /// Whoever runs the tests.
-    Me,
-    /// The user `postgres` where root runs the tests: PostgreSQL refuses root.
+pub(crate) enum RunAs {
+    /// The user who runs the tests.
+    CurrentUser,
+    /// The user `postgres` if root runs the tests: PostgreSQL refuses to run as root.
     Postgres,
 }
 
-/// A command that ends when the thread that runs the test does, however that comes about.
-pub(crate) fn command(who: Who, program: impl AsRef<Path>) -> Command {
+/// A command that is terminated when the thread that runs the test ends, even by a panic.
+pub(crate) fn command(run_as: RunAs, program: impl AsRef<Path>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM"]);
-    if who == Who::Postgres && is_root() {
+    if run_as == RunAs::Postgres && is_root() {
         command.args(["--reuid=postgres", "--regid=postgres", "--init-groups"]);
     }
-    // Settings for PostgreSQL's clients in the caller's shell must not leak in.
+    // Ignore settings for PostgreSQL clients from the caller's shell.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PG")) {
         command.env_remove(name);
     }
@@ -73,7 +74,7 @@ fn is_root() -> bool {
     output.stdout == b"0\n"
 }
 
-/// A directory that PostgreSQL's user owns.
+/// Creates a directory that PostgreSQL's user owns.
 pub(crate) fn directory_of_postgres(path: &Path) {
     let mut install = Command::new("install");
     install.args(["-d", "-m", "700"]);
@@ -83,35 +84,35 @@ pub(crate) fn directory_of_postgres(path: &Path) {
     assert!(install.arg(path).status().expect("install runs").success());
 }
 
-/// Runs a command to its end, which must be a success.
+/// Runs a command that must succeed; returns its standard output.
 pub(crate) fn run(command: &mut Command) -> String {
-    let output = command.stdin(Stdio::null()).output().expect("it starts");
+    let output = command.stdin(Stdio::null()).output().expect("a started process");
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// A process of a part. Killed, with the processes that it has started, when it is dropped.
+/// A process of a dependency. Killed on drop, with all its descendants.
 pub(crate) struct Running {
     child: Child,
     log: PathBuf,
 }
 
 impl Running {
-    /// Starts it; what it says goes to the end of a log.
+    /// Starts the process and appends its output to `log`.
     pub(crate) fn start(mut command: Command, log: &Path) -> Self {
         let lines = File::options().create(true).append(true).open(log).expect("a log");
         let also = lines.try_clone().expect("a log");
         let child = command.stdin(Stdio::null()).stdout(lines).stderr(also).current_dir("/").spawn();
-        Self { child: child.expect("it starts"), log: log.to_owned() }
+        Self { child: child.expect("a started process"), log: log.to_owned() }
     }
 
-    /// Waits until it answers.
-    pub(crate) async fn answers(&mut self, what: &str, question: impl AsyncFn() -> bool) {
+    /// Waits until `probe` succeeds; panics with the log if the process exits or takes longer than a minute.
+    pub(crate) async fn wait_until_ready(&mut self, what: &str, probe: impl AsyncFn() -> bool) {
         let began = Instant::now();
-        while !question().await {
-            let ended = self.child.try_wait().expect("asked");
+        while !probe().await {
+            let ended = self.child.try_wait().expect("a process status");
             let log = || fs::read_to_string(&self.log).unwrap_or_default();
-            assert!(ended.is_none() && began.elapsed() < Duration::from_mins(1), "{what} does not answer: {}", log());
+            assert!(ended.is_none() && began.elapsed() < Duration::from_mins(1), "{what} is not ready: {}", log());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -120,22 +121,22 @@ impl Running {
         self.child.id()
     }
 
-    /// Sends a signal to it and to all processes that it has started.
+    /// Sends a signal to the process and its descendants.
     pub(crate) fn signal(&self, name: &str) {
         signal(name, &family(self.child.id()));
     }
 
-    /// Ends it and all that it has started, without warning.
+    /// Kills the process and its descendants without warning.
     pub(crate) fn kill(&mut self) {
-        // It is asked for its children before it is gone. It must not make more meanwhile.
+        // Stop the process before listing its descendants, so that it cannot start more of them.
         signal("STOP", &[self.child.id()]);
         signal("KILL", &family(self.child.id()));
-        self.child.wait().expect("gone");
+        self.child.wait().expect("an exit status");
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the process has exited without being killed by the test.
     pub(crate) fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("asked").is_some()
+        self.child.try_wait().expect("a process status").is_some()
     }
 }
 
@@ -147,21 +148,21 @@ impl Drop for Running {
     }
 }
 
-/// Sends a signal; who is gone already does not need it.
+/// Sends a signal, ignoring processes that have already exited.
 fn signal(name: &str, processes: &[u32]) {
     let mut kill = Command::new("kill");
     kill.arg(format!("-{name}")).args(processes.iter().map(ToString::to_string));
     kill.stderr(Stdio::null()).status().expect("kill runs");
 }
 
-/// A process with its children, and theirs.
+/// A process and all its descendants.
 fn family(process: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
         .expect("processes")
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter_map(|id: u32| {
             let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-            // The name, in brackets, may have anything in it.
+            // The process name, in parentheses, may contain spaces and parentheses.
             let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
             Some((id, parent))
         })

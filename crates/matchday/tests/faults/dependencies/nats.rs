@@ -1,10 +1,10 @@
-//! NATS servers of the test's own.
+//! NATS servers that belong to one test.
 
 use std::{fmt::Write as _, fs};
 
-use super::{Directory, Running, Who, command, development, free_ports};
+use super::{Directory, RunAs, Running, command, development, free_ports};
 
-/// One server, or three that keep each stream three times.
+/// A single server, or a cluster of three.
 pub(crate) struct Nats {
     servers: Vec<Server>,
     directory: Directory,
@@ -29,7 +29,7 @@ impl Nats {
         Self::start(servers.into(), &free_ports::<3>()).await
     }
 
-    /// `routes` is where the servers of a cluster reach each other.
+    /// `routes` holds the cluster ports of the servers, or nothing for a single server.
     async fn start(servers: Vec<Server>, routes: &[u16]) -> Self {
         let directory = Directory::new("nats");
         for (number, server) in servers.iter().enumerate() {
@@ -49,27 +49,31 @@ impl Nats {
             fs::write(directory.join(&format!("{number}.conf")), settings).expect("written");
         }
         let mut nats = Self { servers, directory };
-        nats.start_again().await;
+        nats.restart().await;
         nats
     }
 
-    /// Starts those that do not run, and waits until they are of one mind.
-    pub(crate) async fn start_again(&mut self) {
+    /// Starts the servers that are not running, and waits until all servers are healthy.
+    pub(crate) async fn restart(&mut self) {
         let program = development().join("venv/bin/nats-server");
         for (number, server) in self.servers.iter_mut().enumerate().filter(|(_, server)| server.process.is_none()) {
-            let mut starting = command(Who::Me, &program);
+            let mut starting = command(RunAs::CurrentUser, &program);
             starting.arg("-c").arg(self.directory.join(&format!("{number}.conf")));
             let log = self.directory.join(&format!("{number}.log"));
             server.process = Some(Running::start(starting, &log));
         }
         for server in &mut self.servers {
             let health = format!("http://127.0.0.1:{}/healthz", server.monitor);
-            let process = server.process.as_mut().expect("it runs");
-            process.answers("NATS", async || reqwest::get(&health).await.is_ok_and(|told| told.status() == 200)).await;
+            let process = server.process.as_mut().expect("a running process");
+            process
+                .wait_until_ready("NATS", async || {
+                    reqwest::get(&health).await.is_ok_and(|reported| reported.status() == 200)
+                })
+                .await;
         }
     }
 
-    /// What `nats.url` names: one of them, from which clients learn of the others.
+    /// Value for `nats.url`: the first server, from which clients discover the others.
     pub(crate) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.servers[0].port)
     }
@@ -79,14 +83,14 @@ impl Nats {
     }
 
     pub(crate) fn kill_all(&mut self) {
-        // At once: none of them sees the others go.
+        // Stop all servers first, so that none notices the loss of another.
         self.signal("STOP");
         for server in &mut self.servers {
             server.process = None;
         }
     }
 
-    /// Sends a signal to all of them.
+    /// Sends a signal to every running server.
     pub(crate) fn signal(&self, name: &str) {
         for process in self.servers.iter().filter_map(|server| server.process.as_ref()) {
             process.signal(name);

@@ -1,4 +1,4 @@
-//! A PostgreSQL of the test's own.
+//! A PostgreSQL server that belongs to one test.
 
 use std::{
     fmt::Write as _,
@@ -7,15 +7,15 @@ use std::{
 
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 
-use super::{Directory, Running, Who, command, directory_of_postgres, free_ports, run};
+use super::{Directory, RunAs, Running, command, directory_of_postgres, free_ports, run};
 use crate::stage::process::Setting;
 
-/// Where PostgreSQL's programs are.
+/// Directory of PostgreSQL's programs.
 pub(crate) fn programs() -> PathBuf {
     std::env::var("MATCHDAY_DEV_PG_BIN").unwrap_or_else(|_| "/usr/lib/postgresql/15/bin".to_owned()).into()
 }
 
-/// One server, as durable as in production, with a migrated database.
+/// A server as durable as in production, with a migrated database.
 pub(crate) struct Postgres {
     pub(crate) port: u16,
     data: PathBuf,
@@ -30,11 +30,11 @@ impl Postgres {
         Self::start_in(directory, &data, &[]).await
     }
 
-    /// With its data elsewhere, and further settings.
+    /// Like `start`, with a separate data directory and additional settings.
     pub(crate) async fn start_in(directory: Directory, data: &Path, settings: &[(&str, &str)]) -> Self {
         let [port] = free_ports();
         directory_of_postgres(data);
-        let mut initdb = command(Who::Postgres, programs().join("initdb"));
+        let mut initdb = command(RunAs::Postgres, programs().join("initdb"));
         initdb.arg("-D").arg(data);
         run(initdb.args(["-U", "matchday", "--auth=trust", "--locale=C.UTF-8", "--encoding=UTF8"]).current_dir("/"));
         let mut postgres = Self { port, data: data.to_owned(), directory, process: None };
@@ -46,17 +46,17 @@ impl Postgres {
         std::fs::write(&all[1], written).expect("written");
         let own = std::fs::read_to_string(&all[0]).expect("settings") + "\ninclude 'more.conf'\n";
         std::fs::write(&all[0], own).expect("written");
-        // Readable for the server, whoever wrote it.
+        // The server runs as another user and must be able to read both files.
         run(std::process::Command::new("chmod").arg("644").args(&all));
-        postgres.start_again().await;
+        postgres.restart().await;
         prepare(&postgres.owner()).await;
         postgres.setting().expect(&["migrate"], "");
         postgres
     }
 
-    /// After it ended, at the same address.
-    pub(crate) async fn start_again(&mut self) {
-        let mut server = command(Who::Postgres, programs().join("postgres"));
+    /// Starts the server again on the same port.
+    pub(crate) async fn restart(&mut self) {
+        let mut server = command(RunAs::Postgres, programs().join("postgres"));
         let port = self.port.to_string();
         server.arg("-D").arg(&self.data);
         for setting in [
@@ -70,19 +70,18 @@ impl Postgres {
         }
         let anywhere = self.owner().database("postgres");
         let process = self.process.insert(Running::start(server, &self.directory.join("log")));
-        process.answers("PostgreSQL", async || answers(&anywhere).await).await;
+        process.wait_until_ready("PostgreSQL", async || responds(&anywhere).await).await;
     }
 
     pub(crate) fn process(&mut self) -> &mut Running {
-        self.process.as_mut().expect("it runs")
+        self.process.as_mut().expect("a running process")
     }
 
-    /// What the server wrote about itself.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
 
-    /// The database as its owner sees it.
+    /// Connection options of the database owner.
     pub(crate) fn owner(&self) -> PgConnectOptions {
         owner_at(self.port)
     }
@@ -92,18 +91,19 @@ impl Postgres {
     }
 }
 
-/// The database behind a port, as its owner sees it.
+/// Connection options of the database owner at a port.
 pub(crate) fn owner_at(port: u16) -> PgConnectOptions {
     PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port).username("matchday").database("matchday")
 }
 
-/// A process that reaches its database through a port, as the restricted role; whoever migrates and audits does not.
+/// Settings of a process that connects through a port with the restricted role. Migrations and audits connect as the
+/// owner, without this port.
 pub(crate) fn setting_at(owner: &PgConnectOptions, port: u16) -> Setting {
     let service = owner_at(port).username("matchday_app");
     Setting::new(owner).with("MATCHDAY_DATABASE__URL", service.to_url_lossy().as_str())
 }
 
-/// Makes what `dev/up` makes: the database, and the role that the service connects as.
+/// Creates the same database and service role as `dev/up`.
 pub(crate) async fn prepare(owner: &PgConnectOptions) {
     let mut admin = PgConnection::connect_with(&owner.clone().database("postgres")).await.expect("PostgreSQL");
     admin.execute("create role matchday_app login").await.expect("a role");
@@ -111,8 +111,8 @@ pub(crate) async fn prepare(owner: &PgConnectOptions) {
     admin.close().await.expect("closed");
 }
 
-/// Whether it answers a question.
-pub(crate) async fn answers(options: &PgConnectOptions) -> bool {
+/// Whether the server executes a query.
+pub(crate) async fn responds(options: &PgConnectOptions) -> bool {
     let Ok(mut connection) = PgConnection::connect_with(options).await else { return false };
     let answer = sqlx::query_scalar::<_, i32>("select 1").fetch_one(&mut connection).await;
     answer.is_ok_and(|answer| answer == 1)

@@ -1,4 +1,4 @@
-//! A wire between the service and a part, which can be cut, and can be slow.
+//! A TCP proxy between the service and a dependency that can be slowed down or cut.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -12,26 +12,25 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What the wire does to what is sent over it.
+/// How the proxy treats its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
-    /// It passes everything on.
-    Whole,
-    /// It passes everything on, in each direction after so long.
+    /// Forwards everything.
+    Normal,
+    /// Forwards everything with this delay in each direction.
     Slow(Duration),
-    /// Connections are made, and nothing is heard any more, on those that are there neither: a cable that was cut.
+    /// Accepts connections but forwards nothing, on existing connections too, like a cut cable.
     Silent,
-    /// Connections end, and new ones end at once.
+    /// Closes existing connections, and new ones immediately.
     Refused,
 }
 
-/// The wire now.
 #[derive(Clone, Copy)]
 struct State {
     wire: Wire,
-    /// Connections made before this one are heard of no more, in either direction.
+    /// The proxy forwards nothing on connections with a lower number.
     first_known: u64,
-    /// How many were made.
+    /// Number of accepted connections.
     made: u64,
 }
 
@@ -41,7 +40,7 @@ impl State {
     }
 }
 
-/// Passes on what comes to its address; gone when it is dropped.
+/// Forwards connections to a port on this machine; stops on drop.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     state: watch::Sender<State>,
@@ -52,7 +51,7 @@ impl Proxy {
     pub(crate) async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let state = watch::Sender::new(State { wire: Wire::Whole, first_known: 0, made: 0 });
+        let state = watch::Sender::new(State { wire: Wire::Normal, first_known: 0, made: 0 });
         let numbers = state.clone();
         let task = tokio::spawn(async move {
             while let Ok((inside, _)) = listener.accept().await {
@@ -71,13 +70,13 @@ impl Proxy {
         self.address.port()
     }
 
-    /// From now on, also on connections that are there.
+    /// Applies to existing connections as well as to new ones.
     pub(crate) fn set(&self, wire: Wire) {
         self.state.send_modify(|state| state.wire = wire);
     }
 
-    /// Nothing is ever heard again on the connections that are there, and new ones are as good as any: a machine that
-    /// died, and another one that took its address.
+    /// Silences all existing connections permanently, while new ones work: like a machine that died and whose address
+    /// another machine took over.
     pub(crate) fn forget(&self) {
         self.state.send_modify(|state| state.first_known = state.made);
     }
@@ -92,7 +91,7 @@ impl Drop for Proxy {
 
 async fn pass(inside: TcpStream, port: u16, number: u64, state: watch::Receiver<State>) {
     let connection = async {
-        // Nobody is at the other end of a cable that was cut.
+        // While the proxy is silent, do not even connect to the dependency.
         is_passing(number, &mut state.clone()).await;
         let Ok(outside) = TcpStream::connect(("127.0.0.1", port)).await else { return };
         for stream in [&inside, &outside] {
@@ -104,7 +103,7 @@ async fn pass(inside: TcpStream, port: u16, number: u64, state: watch::Receiver<
             () = copy(from_outside, to_inside, number, state.clone()) => {}
         }
     };
-    // Both ends are closed when the wire is refused.
+    // Closes both ends when the wire becomes `Refused`.
     let refused = async { drop(state.clone().wait_for(|state| state.wire == Wire::Refused).await) };
     tokio::select! {
         biased;
@@ -113,7 +112,7 @@ async fn pass(inside: TcpStream, port: u16, number: u64, state: watch::Receiver<
     }
 }
 
-/// Waits until the wire passes something on; returns how long that takes.
+/// Waits until the proxy forwards this connection; returns the delay to apply.
 async fn is_passing(number: u64, state: &mut watch::Receiver<State>) -> Duration {
     match state.wait_for(|state| state.passes(number)).await.map(|state| state.wire) {
         Ok(Wire::Slow(time)) => time,
@@ -127,7 +126,7 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, number: u64, mut 
         let delay = is_passing(number, &mut state).await;
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
-            // It may have been cut meanwhile.
+            // The wire may have been cut during the delay.
             is_passing(number, &mut state).await;
         }
         if read == 0 || to.write_all(&buffer[..read]).await.is_err() {

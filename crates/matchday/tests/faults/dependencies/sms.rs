@@ -1,4 +1,4 @@
-//! Providers of text messages, as Twilio's and Vonage's documents have them answer.
+//! Fake SMS providers that respond as Twilio and Vonage document.
 
 use std::{
     sync::{Arc, Mutex},
@@ -9,27 +9,27 @@ use axum::{Json, Router, body::Bytes, extract::State, http::StatusCode, response
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// What a provider does with a message.
+/// How a provider reacts to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mood {
-    /// It takes it.
-    Well,
-    /// It answers 503.
+pub(crate) enum Behaviour {
+    /// Accepts the message.
+    Accepting,
+    /// Responds with 503.
     Refusing,
-    /// It takes it, and says so after so long.
+    /// Accepts the message, but responds after this delay.
     Slow(Duration),
-    /// It never answers.
+    /// Never responds.
     Hanging,
 }
 
-/// A provider; it takes every path.
+/// A provider that accepts requests on every path.
 pub(crate) struct Provider {
     pub(crate) url: String,
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    mood: Mutex<Mood>,
+    behaviour: Mutex<Behaviour>,
     received: Mutex<Vec<String>>,
     taken: Value,
 }
@@ -45,17 +45,17 @@ impl Provider {
     }
 
     async fn start(taken: Value) -> Self {
-        let inner = Arc::new(Inner { mood: Mutex::new(Mood::Well), received: Mutex::default(), taken });
+        let inner = Arc::new(Inner { behaviour: Mutex::new(Behaviour::Accepting), received: Mutex::default(), taken });
         let take = async |State(inner): State<Arc<Inner>>, form: Bytes| {
-            let mood = *inner.mood.lock().expect("not poisoned");
-            match mood {
-                Mood::Refusing => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
-                Mood::Hanging => std::future::pending().await,
-                Mood::Slow(time) => tokio::time::sleep(time).await,
-                Mood::Well => {}
+            let behaviour = *inner.behaviour.lock().expect("not poisoned");
+            match behaviour {
+                Behaviour::Refusing => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
+                Behaviour::Hanging => std::future::pending().await,
+                Behaviour::Slow(time) => tokio::time::sleep(time).await,
+                Behaviour::Accepting => {}
             }
             let to = url::form_urlencoded::parse(&form).find(|(name, _)| name.eq_ignore_ascii_case("to"));
-            let digits = to.expect("whom it is for").1.trim_start_matches('+').to_owned();
+            let digits = to.expect("a recipient").1.trim_start_matches('+').to_owned();
             inner.received.lock().expect("not poisoned").push(digits);
             Json(inner.taken.clone()).into_response()
         };
@@ -66,11 +66,11 @@ impl Provider {
         Self { url, inner }
     }
 
-    pub(crate) fn set(&self, mood: Mood) {
-        *self.inner.mood.lock().expect("not poisoned") = mood;
+    pub(crate) fn set(&self, behaviour: Behaviour) {
+        *self.inner.behaviour.lock().expect("not poisoned") = behaviour;
     }
 
-    /// Whether it has sent something to a phone.
+    /// Whether the provider accepted a message to this phone.
     pub(crate) fn has_sent(&self, phone: &str) -> bool {
         let received = self.inner.received.lock().expect("not poisoned");
         received.iter().any(|digits| digits == phone.trim_start_matches('+'))

@@ -1,4 +1,5 @@
-//! A long time under mixed traffic, with all parts real: nothing grows that should not, nothing fails, nothing is lost.
+//! Mixed traffic for a long time, with real dependencies: no request fails unexpectedly, no write is lost, and only
+//! tables with user data or history grow.
 
 mod samples;
 mod traffic;
@@ -17,11 +18,11 @@ use sqlx::{PgPool, postgres::PgConnectOptions};
 use tokio::task::JoinSet;
 
 use self::{
-    samples::{Looker, Sample, median},
+    samples::{Sample, Sampler, median},
     traffic::{FANS, Fan, Traffic, rate},
 };
 use crate::{
-    connection::{Connection, Question},
+    connection::{Call, Connection},
     stage::{
         client::{Homeserver, within},
         process::{Process, Setting},
@@ -32,54 +33,55 @@ use crate::{
 
 const MATCHES: usize = 40;
 
-/// Tables that grow as long as people do things, because what they did is kept.
+/// Tables that grow with use, because they keep user data or history.
 const KEPT: [&str; 17] = [
-    "users",                // an account for each phone
-    "phone_claims",         // whose it is
-    "username_claims",      // a name for each account
-    "wallets",              // a wallet for each account
-    "user_scores",          // a score for each account and table
-    "predictions",          // one for each account and match
-    "prediction_revisions", // what was said before
-    "coin_transactions",    // the ledger
-    "coin_entries",         // the ledger
-    "coin_payouts",         // the ledger
-    "daily_claims",         // the ledger
-    "event_results",        // every result that a match has had
-    "score_lanes",          // one for each match that has a result, and more with more users
-    "coin_rates",           // one for each match that was paid
-    "rooms",                // those that fans open
-    "room_activity",        // one for each room
-    "room_members",         // one for each account and room that it ever was in
+    "users",                // one account per phone
+    "phone_claims",         // owner of each phone
+    "username_claims",      // one username per account
+    "wallets",              // one wallet per account
+    "user_scores",          // one score per account and leaderboard
+    "predictions",          // one per account and match
+    "prediction_revisions", // earlier revisions
+    "coin_transactions",    // ledger
+    "coin_entries",         // ledger
+    "coin_payouts",         // ledger
+    "daily_claims",         // ledger
+    "event_results",        // every revision of a result
+    "score_lanes",          // one per match with a result, more with more users
+    "coin_rates",           // one per match that was paid
+    "rooms",                // rooms that fans open
+    "room_activity",        // one per room
+    "room_members",         // one per account and room it ever joined
 ];
 
-/// Tables that are swept once an hour, of what is older than this. In a soak they grow for as long as that; so at its
-/// end their rows are made to look old, and must go.
+/// Tables from which rows older than this are deleted once an hour. They grow during a soak. At its end the test makes
+/// their rows look old and expects them to be deleted.
 const SWEPT: [(&str, &str); 5] = [
     ("codes", "a day"),
     ("code_failures", "a month"),
     ("sms_log", "sms.log_for"),
-    ("chat_inbox", "an hour for what was said, a week for the rest"),
+    ("chat_inbox", "an hour for messages, a week for the rest"),
     ("idempotency_keys", "a day"),
 ];
 
-/// Sessions end by logout, and the oldest of a user beyond ten; the rest are as many as there are people.
-const BOUNDED_BY_PEOPLE: [&str; 1] = ["sessions"];
+/// A user has at most ten sessions, so the number of users bounds these tables.
+const BOUNDED_BY_USERS: [&str; 1] = ["sessions"];
 
-/// Everything else has as many rows as the catalogue makes, or none once the work is done. A few come and go.
-const COME_AND_GO: u64 = 200;
+/// Allowed growth of all other tables. Their size follows from the catalogue, or is zero once all work is done; only a
+/// few rows are temporary.
+const TRANSIENT_ROWS: u64 = 200;
 
-/// What memory may grow by between the second and the last third of the time, besides what caches are allowed.
+/// Allowed memory growth between the second and the last third of the soak, besides the size of the caches.
 const GROWTH_IN_PERCENT: u64 = 10;
 const GROWTH_IN_KIB: u64 = 8 * 1_024;
 
-/// How many of those who want something of the homeserver may be told to come again. It is one process, and shares the
-/// machine with everything else here; that it does not answer in time is no fault of the service.
+/// Allowed share of 503 responses to requests that need the homeserver. The homeserver is a single process and shares
+/// the machine with everything else, so its timeouts are not a fault of the service.
 const CHATS_REFUSED_IN_PERCENT: u64 = 1;
 
 #[tokio::test]
-#[ignore = "takes as long as it is told to: `just soak`"]
-async fn mixed_traffic_for_a_long_time_lets_nothing_grow() {
+#[ignore = "runs for a configured time: `just soak`"]
+async fn long_mixed_traffic_causes_no_growth() {
     let minutes = std::env::var("MATCHDAY_SOAK_MINUTES").map_or(20, |minutes| minutes.parse().expect("a number"));
     with_database(async |options| {
         with_synapse(&options, async |synapse| soak(&options, synapse, minutes).await).await;
@@ -103,58 +105,58 @@ async fn soak(options: &PgConnectOptions, synapse: &Synapse, minutes: u64) {
     import(&setting, &[]).await;
     let rooms = rooms(&db).await;
     let lasts = Duration::from_mins(minutes);
-    let looker = Looker::new(&setting, &db).await;
+    let probe = Sampler::new(&setting, &db).await;
 
     let ready = Traffic::new(lasts, Homeserver::at(&synapse.url), rooms.clone());
     let mut fans = Vec::new();
     for number in 0..FANS {
         fans.push(Fan::new(&ready, &process.public, number).await);
     }
-    // The time begins when everybody is there.
+    // The soak starts when all fans are logged in.
     let traffic = Traffic::new(lasts, Homeserver::at(&synapse.url), rooms);
-    say(&format!("{FANS} apps, {} things a second, for {minutes} minutes", rate()));
+    say(&format!("{FANS} apps, {} actions a second, for {minutes} minutes", rate()));
     let mut tasks = JoinSet::new();
     for fan in fans {
         tasks.spawn(fan.with(&traffic).run());
     }
     tasks.spawn(results(setting.clone(), Arc::clone(&traffic)));
     tasks.spawn(expired_codes(process.public.clone(), db.clone(), Arc::clone(&traffic)));
-    let samples = watch(&looker, &process, &traffic).await;
+    let samples = watch(&probe, &process, &traffic).await;
     while let Some(task) = tasks.join_next().await {
         task.expect("no panic");
     }
 
     let mut faults = Vec::new();
-    let settled = settle(&looker, &process).await;
+    let settled = settle(&probe, &process).await;
     faults.extend(settled.err());
     for (command, expected) in [
-        (["coins", "audit"].as_slice(), "every wallet is what its history makes it"),
-        (&["scores", "rebuild", "--dry-run"], "every score is what predictions and results make it"),
+        (["coins", "audit"].as_slice(), "every wallet matches its history"),
+        (&["scores", "rebuild", "--dry-run"], "every score matches predictions and results"),
         (&["scores", "status"], "every result is in all scores"),
     ] {
         let output = setting.run(command, "");
-        let told = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        if !output.status.success() || !told.ends_with(expected) {
-            faults.push(format!("{command:?}: {told} {}", String::from_utf8_lossy(&output.stderr)));
+        let printed = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if !output.status.success() || !printed.ends_with(expected) {
+            faults.push(format!("{command:?}: {printed} {}", String::from_utf8_lossy(&output.stderr)));
         }
     }
     let swept = sweep(&setting, &db).await;
     faults.extend(swept.err());
-    faults.extend(look_back(&samples, &traffic, &process));
+    faults.extend(find_faults(&samples, &traffic, &process));
     process.signal("TERM");
     assert!(process.ended().await.success());
     db.close().await;
-    tell(&samples, &traffic, &process);
+    print_figures(&samples, &traffic, &process);
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
     let what = format!(
-        "Mixed traffic for {minutes} minutes, {} things a second, every part real, {}",
+        "Mixed traffic for {minutes} minutes, {} actions a second, all dependencies real, {}",
         rate(),
         if binary.is_some() { "release build" } else { "debug build" }
     );
-    held("soak", &what, &in_short(&samples, &traffic));
+    held("soak", &what, &summary(&samples, &traffic));
 }
 
-/// Brings the matches in line with these results, by match.
+/// Imports all matches with these results, by match.
 async fn import(setting: &Setting, results: &[(i64, i64)]) {
     let matches: Vec<Value> = (0..MATCHES)
         .map(|number| {
@@ -174,7 +176,7 @@ async fn import(setting: &Setting, results: &[(i64, i64)]) {
         .expect("imported");
 }
 
-/// Waits until all matches have their rooms.
+/// Waits until all matches have rooms; returns their ids.
 async fn rooms(db: &PgPool) -> Vec<String> {
     let open = "select matrix_id from rooms where opened_at is not null and stand is not null";
     within(Duration::from_mins(3), "the matches have rooms", async || {
@@ -184,7 +186,7 @@ async fn rooms(db: &PgPool) -> Vec<String> {
     sqlx::query_scalar(open).fetch_all(db).await.expect("read")
 }
 
-/// A result after the other, thirty in all, and every third is corrected.
+/// Imports thirty results one by one over the whole time, and corrects every third.
 async fn results(setting: Setting, traffic: Arc<Traffic>) {
     const RESULTS: usize = 30;
     let pause = (traffic.until - traffic.began) / u32::try_from(RESULTS + 1).expect("few");
@@ -192,7 +194,7 @@ async fn results(setting: Setting, traffic: Arc<Traffic>) {
     for number in 0..RESULTS {
         let due = traffic.began + pause * u32::try_from(number + 1).expect("few");
         tokio::time::sleep_until(due.into()).await;
-        // From now on nobody predicts it.
+        // Fans stop predicting the match before its result is imported.
         traffic.open_from.store(number + 2, Relaxed);
         let goals = i64::try_from(number).expect("few");
         if number % 3 == 2 {
@@ -203,16 +205,16 @@ async fn results(setting: Setting, traffic: Arc<Traffic>) {
     }
 }
 
-/// A code that came too late, every ten seconds.
+/// Tries an expired code every ten seconds.
 async fn expired_codes(address: String, db: PgPool, traffic: Arc<Traffic>) {
     let mut connection = Connection::to(&address);
     for number in 0.. {
-        // Each in a block of its own: one from which no code comes back is closed, and rightly so.
+        // A separate number block for each code: the service limits a block from which no code is ever entered.
         let phone = format!("+1417{}0100", 200 + number % 700);
-        let wish = json!({"phone": phone});
-        let asked = connection.ask(Question::post("/api/code/request", "", &wish)).await;
+        let request = json!({"phone": phone});
+        let requested = connection.send(Call::post("/api/code/request", "", &request)).await;
         let path = format!("/api/logs/sms?phone={}&status=sent", phone.replace('+', "%2B"));
-        let log = connection.ask(Question::get(&path, "")).await.map(|answer| answer.expect(200));
+        let log = connection.send(Call::get(&path, "")).await.map(|answer| answer.expect(200));
         let aged = sqlx::query("update codes set expires_at = now() - interval '1 second' where subject = $1")
             .bind(format!("login:{phone}"))
             .execute(&db)
@@ -220,10 +222,10 @@ async fn expired_codes(address: String, db: PgPool, traffic: Arc<Traffic>) {
             .expect("aged");
         let code = log.map(|log| log["data"][0]["code"].clone()).unwrap_or_default();
         let body = json!({"phone": phone, "code": code});
-        let answer = connection.ask(Question::post("/api/code/verify", "", &body)).await;
-        let statuses = (asked.map(|answer| answer.status.as_u16()), answer.map(|answer| answer.status.as_u16()));
+        let answer = connection.send(Call::post("/api/code/verify", "", &body)).await;
+        let statuses = (requested.map(|answer| answer.status.as_u16()), answer.map(|answer| answer.status.as_u16()));
         if statuses != (Ok(200), Ok(401)) || aged.rows_affected() != 1 {
-            traffic.wrong(&format!("a code that had expired: {statuses:?}, {} aged", aged.rows_affected()));
+            traffic.wrong(&format!("an expired code: {statuses:?}, {} codes expired", aged.rows_affected()));
         }
         if traffic.until < Instant::now() + Duration::from_secs(10) {
             return;
@@ -232,13 +234,13 @@ async fn expired_codes(address: String, db: PgPool, traffic: Arc<Traffic>) {
     }
 }
 
-/// Looks every ten seconds, and says every thirty how it goes.
-async fn watch(looker: &Looker, process: &Process, traffic: &Traffic) -> Vec<Sample> {
+/// Takes a sample every ten seconds, and prints a status line every thirty.
+async fn watch(probe: &Sampler, process: &Process, traffic: &Traffic) -> Vec<Sample> {
     let mut samples = Vec::new();
     let mut due = traffic.began;
     while due < traffic.until {
         tokio::time::sleep_until(due.into()).await;
-        let sample = looker.look(process).await;
+        let sample = probe.sample(process).await;
         if samples.len() % 3 == 0 {
             let (requests, wrong) = traffic.record(|record| {
                 (record.statuses.values().sum::<u64>(), record.wrong.last().cloned().unwrap_or_default())
@@ -262,18 +264,18 @@ async fn watch(looker: &Looker, process: &Process, traffic: &Traffic) -> Vec<Sam
     samples
 }
 
-/// Waits until everything that was to be done is done.
-async fn settle(looker: &Looker, process: &Process) -> Result<(), String> {
+/// Waits until the outbox and the work queue are empty.
+async fn settle(sampler: &Sampler, process: &Process) -> Result<(), String> {
     let began = Instant::now();
     loop {
-        let sample = looker.look(process).await;
+        let sample = sampler.sample(process).await;
         let outbox = sample.tables["outbox"].0;
         if (outbox, sample.work, sample.dead) == (0, 0, 0) {
             return Ok(());
         }
         if began.elapsed() > Duration::from_mins(1) {
             return Err(format!(
-                "a minute after the last request {outbox} messages wait, {} pieces of work are left, {} were given up",
+                "a minute after the last request {outbox} messages are in the outbox, {} work items are left, {} are dead letters",
                 sample.work, sample.dead
             ));
         }
@@ -281,7 +283,7 @@ async fn settle(looker: &Looker, process: &Process) -> Result<(), String> {
     }
 }
 
-/// Makes what is swept look old, and starts a worker, which sweeps at once.
+/// Makes the swept rows look old, and starts a worker, which sweeps immediately.
 async fn sweep(setting: &Setting, db: &PgPool) -> Result<(), String> {
     for statement in [
         "update codes set created_at = created_at - interval '40 days', expires_at = expires_at - interval '40 days'",
@@ -299,7 +301,7 @@ async fn sweep(setting: &Setting, db: &PgPool) -> Result<(), String> {
         for (table, _) in SWEPT {
             let count = sqlx::AssertSqlSafe(format!("select count(*) from {table}"));
             let rows: i64 = sqlx::query_scalar(count).fetch_one(db).await.map_err(|error| error.to_string())?;
-            // What the homeserver still pushes is new.
+            // The homeserver still pushes new events.
             if rows > if table == "chat_inbox" { 50 } else { 0 } {
                 left.push(format!("{rows} of {table}"));
             }
@@ -315,8 +317,8 @@ async fn sweep(setting: &Setting, db: &PgPool) -> Result<(), String> {
     }
 }
 
-/// What was not as it should be.
-fn look_back(samples: &[Sample], traffic: &Traffic, process: &Process) -> Vec<String> {
+/// Lists all violated expectations.
+fn find_faults(samples: &[Sample], traffic: &Traffic, process: &Process) -> Vec<String> {
     let mut faults = traffic.record(|record| {
         let mut faults: Vec<String> = record.wrong.iter().take(20).cloned().collect();
         let failed: u64 =
@@ -325,11 +327,11 @@ fn look_back(samples: &[Sample], traffic: &Traffic, process: &Process) -> Vec<St
             faults.push(format!("{} requests failed", failed - record.chats_refused));
         }
         if record.chats_refused > 2 + record.chats * CHATS_REFUSED_IN_PERCENT / 100 {
-            faults.push(format!("{} of {} were told that chat does not answer", record.chats_refused, record.chats));
+            faults.push(format!("{} of {} chat requests got 503", record.chats_refused, record.chats));
         }
         for kind in ["lists", "predictions", "deductions", "leaderboards", "logins", "joins", "leaves", "hostile"] {
             if record.latencies.get(kind).is_none_or(|times| times.len() < 5) {
-                faults.push(format!("hardly any {kind}: nothing was going on"));
+                faults.push(format!("hardly any {kind}: not enough traffic"));
             }
         }
         faults
@@ -345,7 +347,7 @@ fn look_back(samples: &[Sample], traffic: &Traffic, process: &Process) -> Vec<St
         faults.push(format!("descriptors grew from {before} to {after}"));
     }
     let highest = |of: &dyn Fn(&Sample) -> u64| samples.iter().map(of).max().unwrap_or_default();
-    // The pool, one for each writer, and readiness.
+    // Connections of the pool, of each batch writer, and of the readiness check.
     if highest(&|sample| sample.connections) > 16 + 4 + 2 {
         faults.push(format!("{} connections to PostgreSQL", highest(&|sample| sample.connections)));
     }
@@ -354,14 +356,14 @@ fn look_back(samples: &[Sample], traffic: &Traffic, process: &Process) -> Vec<St
         faults.push(format!("a message waited {lag:.0} s in the outbox"));
     }
     if highest(&|sample| sample.dead) > 0 {
-        faults.push(format!("{} pieces of work were given up", highest(&|sample| sample.dead)));
+        faults.push(format!("{} work items became dead letters", highest(&|sample| sample.dead)));
     }
     for table in samples[0].tables.keys() {
         let meant_to = KEPT.contains(&table.as_str()) || SWEPT.iter().any(|(swept, _)| swept == table);
         let rows = |sample: &Sample| sample.tables[table].0;
         let (before, after) = (median(second, rows), median(last, rows));
-        let by_people = BOUNDED_BY_PEOPLE.contains(&table.as_str()) && after <= FANS as u64 * 11;
-        if !meant_to && !by_people && after > before + COME_AND_GO {
+        let by_people = BOUNDED_BY_USERS.contains(&table.as_str()) && after <= FANS as u64 * 11;
+        if !meant_to && !by_people && after > before + TRANSIENT_ROWS {
             faults.push(format!("{table} grew from {before} to {after} rows"));
         }
     }
@@ -374,8 +376,8 @@ fn look_back(samples: &[Sample], traffic: &Traffic, process: &Process) -> Vec<St
     faults
 }
 
-/// All figures, for people.
-fn tell(samples: &[Sample], traffic: &Traffic, process: &Process) {
+/// Prints all figures, and sorts the latencies.
+fn print_figures(samples: &[Sample], traffic: &Traffic, process: &Process) {
     let (first, end) = (&samples[0], &samples[samples.len() - 1]);
     traffic.record(|record| {
         for (kind, times) in &mut record.latencies {
@@ -383,12 +385,12 @@ fn tell(samples: &[Sample], traffic: &Traffic, process: &Process) {
             let [half, most, all] = [50, 99, 100].map(|percent| times[(times.len() - 1) * percent / 100]);
             say(&format!("{kind}: {}, p50 {half:.1?}, p99 {most:.1?}, longest {all:.1?}", times.len()));
         }
-        say(&format!("answers by status: {:?}", record.statuses));
+        say(&format!("responses by status: {:?}", record.statuses));
     });
     for (table, (rows, bytes)) in &end.tables {
         let (before, _) = first.tables[table];
         if *rows != before {
-            say(&format!("{table}: {before} rows at first, {rows} at last, {} KiB", bytes / 1_024));
+            say(&format!("{table}: {before} rows at the start, {rows} at the end, {} KiB", bytes / 1_024));
         }
     }
     for (warning, times) in warnings(process) {
@@ -396,7 +398,7 @@ fn tell(samples: &[Sample], traffic: &Traffic, process: &Process) {
     }
 }
 
-/// What the process warned of: how often, what, and why, cut short.
+/// Warnings of the process with their causes, shortened, and how often each was logged.
 fn warnings(process: &Process) -> BTreeMap<String, u64> {
     let mut warnings = BTreeMap::new();
     for line in process.log() {
@@ -404,15 +406,15 @@ fn warnings(process: &Process) -> BTreeMap<String, u64> {
         if line["level"] == "WARN" {
             let why =
                 ["reason", "error", "cause", "route"].map(|name| line[name].as_str().unwrap_or_default()).join(" ");
-            let told = format!("{} {why}", line["message"].as_str().unwrap_or_default());
-            *warnings.entry(told.chars().take(150).collect()).or_default() += 1;
+            let warning = format!("{} {why}", line["message"].as_str().unwrap_or_default());
+            *warnings.entry(warning.chars().take(150).collect()).or_default() += 1;
         }
     }
     warnings
 }
 
-/// The figures that count. The times are sorted.
-fn in_short(samples: &[Sample], traffic: &Traffic) -> String {
+/// Key figures for the report. The latencies must be sorted.
+fn summary(samples: &[Sample], traffic: &Traffic) -> String {
     let third = samples.len() / 3;
     let (second, last) = (&samples[third..2 * third], &samples[2 * third..]);
     let highest = |of: &dyn Fn(&Sample) -> u64| samples.iter().map(of).max().unwrap_or_default();
@@ -420,18 +422,19 @@ fn in_short(samples: &[Sample], traffic: &Traffic) -> String {
     let end = &samples[samples.len() - 1];
     let (refused, chats) = traffic.record(|record| (record.chats_refused, record.chats));
     let (requests, times) = traffic.record(|record| {
-        let told = record.latencies.iter().map(|(kind, times)| {
+        let described = record.latencies.iter().map(|(kind, times)| {
             let [half, most] = [50, 99].map(|percent| times[(times.len() - 1) * percent / 100]);
             format!("{kind} {half:.0?} and {most:.0?}")
         });
-        (record.statuses.values().sum::<u64>(), told.collect::<Vec<_>>().join(", "))
+        (record.statuses.values().sum::<u64>(), described.collect::<Vec<_>>().join(", "))
     });
     format!(
-        "{requests} requests, none failed, {refused} of {chats} that need the homeserver were told to come again; memory {} MiB in the second third and {} MiB in the last; descriptors {} and {}; \
-         at most {} connections to PostgreSQL; the oldest message in the outbox waited {:.1} s; at most {} pieces of work at \
-         a time, none given up; Redis {} keys and {} KiB at last; no table grew but those that keep what people did, and \
-         those that are swept by the hour, and what is swept was gone once it was old; the ledger and the scores add up; no \
-         error in the log; half and 99 of a hundred answered, from when they were due, within: {times}",
+        "{requests} requests, none failed, {refused} of {chats} that need the homeserver got 503; memory {} MiB in the \
+         second third and {} MiB in the last; file descriptors {} and {}; at most {} connections to PostgreSQL; the oldest \
+         message in the outbox waited {:.1} s; at most {} pending work items, no dead letters; Redis {} keys and {} KiB at \
+         the end; only tables that keep user data or history and tables that are swept hourly grew, and old rows were \
+         swept; the ledger and the scores add up; no error in the log; p50 and p99, measured from when requests were due: \
+         {times}",
         mebibytes(second),
         mebibytes(last),
         median(second, |sample| sample.descriptors),

@@ -1,4 +1,4 @@
-//! What is looked at again and again, and what must not grow.
+//! Samples of everything that must not grow.
 
 use std::{collections::BTreeMap, fs};
 
@@ -10,28 +10,26 @@ use sqlx::PgPool;
 
 use crate::stage::process::{Process, Setting};
 
-/// One look.
+/// State of the process and its dependencies at one moment.
 #[derive(Clone, Default)]
 pub(super) struct Sample {
-    /// In KiB.
+    /// Resident memory in KiB.
     pub(super) memory: u64,
     pub(super) descriptors: u64,
-    /// To PostgreSQL.
     pub(super) connections: u64,
     /// Rows and bytes, by table.
     pub(super) tables: BTreeMap<String, (u64, u64)>,
-    /// In seconds.
+    /// Age of the oldest outbox message, in seconds.
     pub(super) outbox_lag: f64,
     pub(super) redis_keys: u64,
     pub(super) redis_bytes: u64,
-    /// Work that waits or is under way.
+    /// Pending and running work items.
     pub(super) work: u64,
-    /// Work that was given up.
+    /// Number of dead letters.
     pub(super) dead: u64,
 }
 
-/// Who looks.
-pub(super) struct Looker {
+pub(super) struct Sampler {
     db: PgPool,
     query: String,
     redis: ConnectionManager,
@@ -39,7 +37,7 @@ pub(super) struct Looker {
     prefix: String,
 }
 
-impl Looker {
+impl Sampler {
     pub(super) async fn new(setting: &Setting, db: &PgPool) -> Self {
         let config = Config::parse(setting.variables().clone(), None).expect("valid").config;
         let tables: Vec<String> = sqlx::query_scalar(
@@ -66,11 +64,11 @@ impl Looker {
         }
     }
 
-    pub(super) async fn look(&self, process: &Process) -> Sample {
-        let status = fs::read_to_string(format!("/proc/{}/status", process.id())).expect("it runs");
+    pub(super) async fn sample(&self, process: &Process) -> Sample {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.id())).expect("a running process");
         let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
         let memory = memory.trim().trim_end_matches(" kB").parse().expect("a number");
-        let descriptors = fs::read_dir(format!("/proc/{}/fd", process.id())).expect("it runs").count() as u64;
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", process.id())).expect("a running process").count() as u64;
         let rows: Vec<(String, i64, i64)> =
             sqlx::query_as(sqlx::AssertSqlSafe(self.query.as_str())).fetch_all(&self.db).await.expect("read");
         let number = |number: i64| number.unsigned_abs();
@@ -105,7 +103,7 @@ impl Looker {
     async fn redis(&self) -> (u64, u64) {
         let mut redis = self.redis.clone();
         let mut keys: Vec<String> = Vec::new();
-        // Keys of one slot have braces around what they share.
+        // Keys that share a cluster slot start with a brace.
         for pattern in [format!("{}:*", self.prefix), format!("{{{}:*", self.prefix)] {
             let mut found = redis.scan_match::<_, String>(pattern).await.expect("Redis");
             while let Some(key) = found.next_item().await {
@@ -116,13 +114,13 @@ impl Looker {
         for key in &keys {
             usage.cmd("MEMORY").arg("USAGE").arg(key);
         }
-        // A key may run out meanwhile.
+        // A key may expire in between, which gives `None`.
         let bytes: Vec<Option<u64>> =
             if keys.is_empty() { Vec::new() } else { usage.query_async(&mut self.redis.clone()).await.expect("Redis") };
         (keys.len() as u64, bytes.into_iter().flatten().sum())
     }
 
-    /// How many messages a stream has; work that is done leaves its stream.
+    /// Number of messages in a stream. Completed work is deleted from its stream.
     async fn messages(&self, stream: &str) -> u64 {
         let stream = self.context.get_stream(format!("{}_{stream}", self.prefix)).await.expect("a stream");
         let consumers: Vec<jetstream::consumer::Info> = stream.consumers().try_collect().await.expect("consumers");
@@ -132,7 +130,6 @@ impl Looker {
     }
 }
 
-/// The middle of a part of the samples.
 pub(super) fn median(samples: &[Sample], of: impl Fn(&Sample) -> u64) -> u64 {
     let mut values: Vec<u64> = samples.iter().map(of).collect();
     values.sort_unstable();

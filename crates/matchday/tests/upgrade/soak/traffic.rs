@@ -1,4 +1,4 @@
-//! What many apps do, at a rate that is fixed beforehand.
+//! Traffic of many apps at a fixed rate.
 
 use std::{
     collections::BTreeMap,
@@ -16,83 +16,83 @@ use serde_json::{Value, json};
 
 use super::MATCHES;
 use crate::{
-    connection::{Connection, Question},
+    connection::{Call, Connection},
     stage::client::{Homeserver, Person, person},
 };
 
-/// How many apps there are.
+/// Number of simulated apps.
 pub(super) const FANS: usize = 40;
-/// Every fifth has its user chat. Those wait for the homeserver, and must not keep the others from being in time.
+/// Every fifth app chats. Chatting apps wait for the homeserver, and must not delay the schedule of the others.
 const CHATS_EVERY: usize = 5;
-/// How often those do something.
+/// Interval between actions of a chatting app.
 const CHATS: Duration = Duration::from_secs(5);
 
-/// How many things the others do in a second, all together: `MATCHDAY_SOAK_RATE`, or 150.
+/// Actions per second of all other apps together: `MATCHDAY_SOAK_RATE`, or 150.
 pub(super) fn rate() -> u32 {
     std::env::var("MATCHDAY_SOAK_RATE").map_or(150, |rate| rate.parse().expect("a number"))
 }
 
-/// How many of a thousand things are what.
+/// Share of each action, in thousandths.
 const SHARES: [(Action, u64); 8] = [
     (Action::List, 400),
-    (Action::Look, 140),
+    (Action::Read, 140),
     (Action::Predict, 170),
     (Action::Spend, 140),
     (Action::Board, 80),
     (Action::Claim, 10),
-    (Action::Annoy, 50),
+    (Action::SendInvalid, 50),
     (Action::Guess, 10),
 ];
 const SHARES_OF_CHAT: [(Action, u64); 4] =
-    [(Action::Meet, 770), (Action::Board, 100), (Action::Open, 30), (Action::Visit, 100)];
+    [(Action::JoinAndChat, 770), (Action::Board, 100), (Action::Open, 30), (Action::LogOutAndIn, 100)];
 
-/// What is right where the homeserver must do something: done; or, after it did not answer in time and nobody knows what
-/// it did, "already a member" and "not a member".
+/// Valid statuses of requests that need the homeserver. After a homeserver timeout the outcome is unknown, so "already
+/// a member" (409) and "not a member" (403) are valid too.
 const CHAT: &[u16] = &[200, 201, 403, 409];
 
 fn is_chat_unavailable(answer: &Answer) -> bool {
-    let told: Value = serde_json::from_slice(&answer.bytes).unwrap_or_default();
-    let is_expected = told["code"] == "chat_unavailable" || told["code"] == "room_busy";
+    let reply: Value = serde_json::from_slice(&answer.bytes).unwrap_or_default();
+    let is_expected = reply["code"] == "chat_unavailable" || reply["code"] == "room_busy";
     answer.status == 503 && is_expected && answer.header("retry-after").is_some()
 }
 
 #[derive(Clone, Copy)]
 enum Action {
     List,
-    Look,
+    Read,
     Predict,
     Spend,
     Board,
     Claim,
-    Meet,
+    JoinAndChat,
     Open,
-    Annoy,
+    SendInvalid,
     Guess,
-    Visit,
+    LogOutAndIn,
 }
 
-/// What all apps share.
+/// State that all apps share.
 pub(super) struct Traffic {
     pub(super) began: Instant,
     pub(super) until: Instant,
     pub(super) chat: Homeserver,
-    /// The first match that has no result and will not have one for a while, counted from 1.
+    /// First match that stays open for a while, counted from 1.
     pub(super) open_from: AtomicUsize,
-    /// The rooms of matches.
+    /// Ids of the match rooms.
     pub(super) rooms: Vec<String>,
     record: Mutex<Record>,
 }
 
-/// How it went.
+/// Outcomes of all requests.
 #[derive(Default)]
 pub(super) struct Record {
-    /// How long requests took, from the moment at which they were due.
+    /// Latencies by kind, measured from the moment at which each request was due.
     pub(super) latencies: BTreeMap<&'static str, Vec<Duration>>,
     pub(super) statuses: BTreeMap<u16, u64>,
-    /// Requests that only the homeserver can answer, and how many were told that it did not in time.
+    /// Requests that need the homeserver, and how many of them got 503 because it timed out.
     pub(super) chats: u64,
     pub(super) chats_refused: u64,
-    /// What was not as it should be.
+    /// Descriptions of unexpected outcomes.
     pub(super) wrong: Vec<String>,
 }
 
@@ -103,8 +103,8 @@ impl Traffic {
         Arc::new(Self { began, until: began + lasts, chat, open_from, rooms, record: Mutex::default() })
     }
 
-    pub(super) fn record<T>(&self, look: impl FnOnce(&mut Record) -> T) -> T {
-        look(&mut self.record.lock().expect("not poisoned"))
+    pub(super) fn record<T>(&self, access: impl FnOnce(&mut Record) -> T) -> T {
+        access(&mut self.record.lock().expect("not poisoned"))
     }
 
     pub(super) fn wrong(&self, what: &str) {
@@ -113,36 +113,37 @@ impl Traffic {
     }
 }
 
-/// One app: a connection that it keeps, somebody who is logged in, and what they have done so far.
+/// One app with a kept connection, a logged-in user, and its history.
 pub(super) struct Fan {
     traffic: Arc<Traffic>,
     number: usize,
     connection: Connection,
     dice: u64,
     person: Person,
-    /// How often somebody logged in here.
-    visits: u64,
+    /// Number of logins so far.
+    logins: u64,
     etag: String,
-    /// The room they are in, and how often they have spoken there.
+    /// Joined room, and number of messages sent to it.
     room: Option<(String, u32)>,
     orders: u64,
-    /// The last order: what was asked, and what came of it.
+    /// Last order and its transaction.
     ordered: Option<(Value, String)>,
-    /// When the present thing was due.
+    /// Time at which the current request was due.
     due: Instant,
 }
 
 impl Fan {
-    /// Logs in.
+    /// Creates the app and logs its user in.
     pub(super) async fn new(traffic: &Arc<Traffic>, address: &str, number: usize) -> Self {
-        let nobody = Person { phone: String::new(), username: String::new(), token: String::new(), chat: Value::Null };
+        let logged_out =
+            Person { phone: String::new(), username: String::new(), token: String::new(), chat: Value::Null };
         let mut fan = Self {
             traffic: Arc::clone(traffic),
             number,
             connection: Connection::to(address),
             dice: number as u64,
-            person: nobody,
-            visits: 0,
+            person: logged_out,
+            logins: 0,
             etag: String::new(),
             room: None,
             orders: 0,
@@ -153,12 +154,12 @@ impl Fan {
         fan
     }
 
-    /// The same app in traffic that begins now.
+    /// Moves the app to traffic that starts now.
     pub(super) fn with(self, traffic: &Arc<Traffic>) -> Self {
         Self { traffic: Arc::clone(traffic), ..self }
     }
 
-    /// Does one thing after another, each when it is due, whether or not the one before took longer.
+    /// Runs actions on a fixed schedule, even if an earlier action took longer than its interval.
     pub(super) async fn run(mut self) {
         let few = |number: usize| u32::try_from(number).expect("few");
         let pause = if self.chats() { CHATS } else { Duration::from_secs(1) * few(FANS - FANS / CHATS_EVERY) / rate() };
@@ -171,16 +172,16 @@ impl Fan {
             tokio::time::sleep_until(self.due.into()).await;
             match self.choose() {
                 Action::List => self.list().await,
-                Action::Look => self.look().await,
+                Action::Read => self.read().await,
                 Action::Predict => self.predict().await,
                 Action::Spend => self.spend().await,
                 Action::Board => self.board().await,
                 Action::Claim => self.claim().await,
-                Action::Meet => self.meet().await,
+                Action::JoinAndChat => self.join_and_chat().await,
                 Action::Open => self.open().await,
-                Action::Annoy => self.annoy().await,
+                Action::SendInvalid => self.send_invalid().await,
                 Action::Guess => self.guess().await,
-                Action::Visit => self.visit().await,
+                Action::LogOutAndIn => self.log_out_and_in().await,
             }
         }
     }
@@ -201,7 +202,7 @@ impl Fan {
         self.number.is_multiple_of(CHATS_EVERY)
     }
 
-    /// A number below this; the same ones in every run (`SplitMix64`).
+    /// Pseudorandom number below the limit, with the same sequence in every run (`SplitMix64`).
     fn draw(&mut self, below: u64) -> u64 {
         self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.dice;
@@ -210,13 +211,13 @@ impl Fan {
         (mixed ^ (mixed >> 31)) % below
     }
 
-    /// Asks, and writes down how it went. None if the answer is not one of those that are right.
-    async fn ask(&mut self, kind: &'static str, expected: &[u16], question: Question<'_>) -> Option<Answer> {
+    /// Sends a request and records its outcome. Returns `None` unless the status is expected.
+    async fn send(&mut self, kind: &'static str, expected: &[u16], call: Call<'_>) -> Option<Answer> {
         let due = self.due;
-        let path = question.path.to_owned();
-        let answer = self.connection.ask(question).await;
+        let path = call.path.to_owned();
+        let answer = self.connection.send(call).await;
         let took = due.elapsed();
-        // What follows in the same turn is due now.
+        // Further requests of the same action are due now.
         self.due = Instant::now();
         let status = answer.as_ref().map_or(0, |answer| answer.status.as_u16());
         self.traffic.record(|record| {
@@ -231,18 +232,18 @@ impl Fan {
             self.traffic.record(|record| record.chats_refused += 1);
             return None;
         }
-        let told = answer.map_or_else(|error| error, |answer| String::from_utf8_lossy(&answer.bytes).into_owned());
-        let told: String = told.chars().take(200).collect();
-        self.traffic.wrong(&format!("{kind}: {path}: {status} {told}"));
+        let reply = answer.map_or_else(|error| error, |answer| String::from_utf8_lossy(&answer.bytes).into_owned());
+        let reply: String = reply.chars().take(200).collect();
+        self.traffic.wrong(&format!("{kind}: {path}: {status} {reply}"));
         None
     }
 
     async fn list(&mut self) {
         let (token, etag) = (self.person.token.clone(), self.etag.clone());
         let headers = [("if-none-match", etag.as_str())];
-        let question = Question::get("/api/auth/events?per_page=50", &token);
-        let question = question.with(if etag.is_empty() { &[] } else { &headers });
-        if let Some(answer) = self.ask("lists", &[200, 304], question).await {
+        let call = Call::get("/api/auth/events?per_page=50", &token);
+        let call = call.with(if etag.is_empty() { &[] } else { &headers });
+        if let Some(answer) = self.send("lists", &[200, 304], call).await {
             let is_new = answer.header("etag").is_some_and(|found| found != etag);
             if (answer.status == 304) == is_new {
                 self.traffic.wrong(&format!(
@@ -255,7 +256,7 @@ impl Fan {
         }
     }
 
-    async fn look(&mut self) {
+    async fn read(&mut self) {
         const PLACES: [&str; 7] = [
             "/api/auth/me",
             "/api/auth/teams",
@@ -267,7 +268,7 @@ impl Fan {
         ];
         let (token, place) = (self.person.token.clone(), self.draw(PLACES.len() as u64));
         let place = PLACES[usize::try_from(place).expect("few")];
-        self.ask("looks", &[200], Question::get(place, &token)).await;
+        self.send("reads", &[200], Call::get(place, &token)).await;
     }
 
     async fn predict(&mut self) {
@@ -283,8 +284,8 @@ impl Fan {
                           "score_prediction": {"home": home, "away": away}});
         let token = self.person.token.clone();
         let answer =
-            self.ask("predictions", &[200, 201, 400], Question::post("/api/auth/predictions", &token, &body)).await;
-        // Whoever was about to be late may be.
+            self.send("predictions", &[200, 201, 400], Call::post("/api/auth/predictions", &token, &body)).await;
+        // A 400 is valid if the match closed while the request was in flight.
         if let Some(late) =
             answer.filter(|answer| answer.status == 400 && event >= self.traffic.open_from.load(Relaxed))
         {
@@ -294,7 +295,7 @@ impl Fan {
 
     async fn spend(&mut self) {
         let token = self.person.token.clone();
-        // One in ten is sent again.
+        // Repeat the last order in one of ten cases.
         let again = if self.draw(10) == 0 { self.ordered.clone() } else { None };
         let (order, is_new) = if let Some((order, _)) = &again {
             (order.clone(), false)
@@ -310,8 +311,8 @@ impl Fan {
         if !keyed {
             body["reference_id"] = json!(name);
         }
-        let question = Question::post("/api/auth/coins/deduct", &token, &body).with(if keyed { &key } else { &[] });
-        let Some(answer) = self.ask("deductions", &[200], question).await else { return };
+        let call = Call::post("/api/auth/coins/deduct", &token, &body).with(if keyed { &key } else { &[] });
+        let Some(answer) = self.send("deductions", &[200], call).await else { return };
         let id = answer.expect(200)["data"]["transaction_id"].as_str().expect("an id").to_owned();
         match again {
             Some((_, first)) if first != id => self.traffic.wrong(&format!("{name} was paid for twice: {first}, {id}")),
@@ -327,109 +328,109 @@ impl Fan {
             (1, _) => "/api/auth/leaderboards?tournament_id=1".to_owned(),
             _ => "/api/auth/leaderboards".to_owned(),
         };
-        self.ask("leaderboards", &[200], Question::get(&path, &token)).await;
+        self.send("leaderboards", &[200], Call::get(&path, &token)).await;
     }
 
-    /// Once a day it is a bonus, and a refusal from then on.
+    /// Claims the daily bonus, which succeeds once a day and is refused otherwise.
     async fn claim(&mut self) {
         let token = self.person.token.clone();
-        self.ask("claims", &[200, 400, 429], Question::post("/api/auth/daily-coins", &token, &json!({}))).await;
+        self.send("claims", &[200, 400, 429], Call::post("/api/auth/daily-coins", &token, &json!({}))).await;
     }
 
-    /// Joins the room of a match, speaks there three times, and leaves.
-    async fn meet(&mut self) {
+    /// Joins a match room, sends three messages, and leaves.
+    async fn join_and_chat(&mut self) {
         let (token, chat) = (self.person.token.clone(), self.traffic.chat.clone());
         match self.room.take() {
             None => {
                 let room = usize::try_from(self.draw(self.traffic.rooms.len() as u64)).expect("few");
                 let room = self.traffic.rooms[room].clone();
                 let path = format!("/api/auth/chat-rooms/{room}/join");
-                let joined = self.ask("joins", CHAT, Question::post(&path, &token, &json!({}))).await;
+                let joined = self.send("joins", CHAT, Call::post(&path, &token, &json!({}))).await;
                 self.room = joined.map(|answer| {
-                    // It may be another stand, or one that they could not leave.
-                    let told: Value = serde_json::from_slice(&answer.bytes).unwrap_or_default();
-                    (told["data"]["room_id"].as_str().map_or(room, str::to_owned), 0)
+                    // The response may name another stand, or the room that the user failed to leave before.
+                    let reply: Value = serde_json::from_slice(&answer.bytes).unwrap_or_default();
+                    (reply["data"]["room_id"].as_str().map_or(room, str::to_owned), 0)
                 });
             }
             Some((room, said)) if said < 3 && self.person.chat.is_object() => {
                 let began = Instant::now();
-                let (status, told) = chat.say(&room, self.person.chat_token(), "come on").await;
+                let (status, reply) = chat.say(&room, self.person.chat_token(), "come on").await;
                 let took = began.elapsed();
                 self.traffic.record(|record| {
                     record.latencies.entry("messages (homeserver)").or_default().push(took);
                 });
                 if status != 200 {
-                    self.traffic.wrong(&format!("a message: {status} {told}"));
+                    self.traffic.wrong(&format!("a message: {status} {reply}"));
                 }
                 self.room = Some((room, said + 1));
             }
             Some((room, _)) => {
                 let path = format!("/api/auth/chat-rooms/{room}/leave");
-                self.ask("leaves", CHAT, Question::post(&path, &token, &json!({}))).await;
+                self.send("leaves", CHAT, Call::post(&path, &token, &json!({}))).await;
             }
         }
     }
 
     async fn open(&mut self) {
         let token = self.person.token.clone();
-        let wish = json!({"name": format!("Room {} of {}", self.orders, self.person.username)});
-        self.ask("rooms opened", CHAT, Question::post("/api/auth/chat-room", &token, &wish)).await;
+        let request = json!({"name": format!("Room {} of {}", self.orders, self.person.username)});
+        self.send("rooms opened", CHAT, Call::post("/api/auth/chat-room", &token, &request)).await;
     }
 
-    /// What nobody should send, and everybody gets.
-    async fn annoy(&mut self) {
+    /// Sends one of several invalid requests, which must be refused.
+    async fn send_invalid(&mut self) {
         let token = self.person.token.clone();
-        let post = |path, token, body: Vec<u8>| Question {
+        let post = |path, token, body: Vec<u8>| Call {
             method: Method::POST,
             path,
             token,
             headers: &[],
             body: Bytes::from(body),
         };
-        let (question, expected) = match self.draw(7) {
-            0 => (Question::get("/api/auth/events", "md_nonsense"), 401),
-            1 => (Question::get("/api/auth/nowhere", &token), 404),
+        let (call, expected) = match self.draw(7) {
+            0 => (Call::get("/api/auth/events", "md_nonsense"), 401),
+            1 => (Call::get("/api/auth/nowhere", &token), 404),
             2 => (post("/api/auth/predictions", &token, b"{\"event_id\": ".to_vec()), 400),
             3 => (post("/api/auth/predictions", &token, b"{\"event_id\": \"x\", \"prediction\": 7}".to_vec()), 422),
             4 => (post("/api/auth/predictions", &token, vec![b'['; 70_000]), 413),
             5 => (post("/api/auth/coins/deduct", &token, b"{\"amount\": -5, \"reason\": \"purchase\"}".to_vec()), 422),
-            _ => (Question::get("/api/auth/events?page=nowhere", &token), 422),
+            _ => (Call::get("/api/auth/events?page=nowhere", &token), 422),
         };
-        self.ask("hostile", &[expected], question).await;
+        self.send("hostile", &[expected], call).await;
     }
 
-    /// A wrong code, for a phone that never asked for one.
+    /// Tries a wrong code for a phone that never requested one.
     async fn guess(&mut self) {
         let phone = format!("+1416{:03}{:04}", 200 + self.number, self.draw(1_000));
         let body = json!({"phone": phone, "code": "000000"});
-        self.ask("guesses", &[401, 429], Question::post("/api/code/verify", "", &body)).await;
+        self.send("guesses", &[401, 429], Call::post("/api/code/verify", "", &body)).await;
     }
 
-    /// Ends the session, and comes again as somebody else or as the same.
-    async fn visit(&mut self) {
+    /// Logs out, and in again as the same or a new user.
+    async fn log_out_and_in(&mut self) {
         if let Some((room, _)) = self.room.take() {
             let (path, token) = (format!("/api/auth/chat-rooms/{room}/leave"), self.person.token.clone());
-            self.ask("leaves", CHAT, Question::post(&path, &token, &json!({}))).await;
+            self.send("leaves", CHAT, Call::post(&path, &token, &json!({}))).await;
         }
         let token = self.person.token.clone();
-        self.ask("logouts", &[200], Question::post("/api/auth/logout", &token, &json!({}))).await;
-        self.ask("logouts", &[401], Question::get("/api/auth/me", &token)).await;
+        self.send("logouts", &[200], Call::post("/api/auth/logout", &token, &json!({}))).await;
+        self.send("logouts", &[401], Call::get("/api/auth/me", &token)).await;
         self.etag.clear();
         self.ordered = None;
         self.log_in().await;
     }
 
     async fn log_in(&mut self) -> Option<()> {
-        // Everybody comes twice: a phone gets five codes at once, and no more than ten a day.
-        let phone = format!("+1415{:03}{:04}", 200 + self.number, self.visits / 2);
-        self.visits += 1;
-        let wish = json!({"phone": phone});
-        self.ask("codes", &[200], Question::post("/api/code/request", "", &wish)).await?;
+        // Each user logs in twice: a phone gets a burst of five codes, and at most ten a day.
+        let phone = format!("+1415{:03}{:04}", 200 + self.number, self.logins / 2);
+        self.logins += 1;
+        let request = json!({"phone": phone});
+        self.send("codes", &[200], Call::post("/api/code/request", "", &request)).await?;
         let path = format!("/api/logs/sms?phone={}&status=sent", phone.replace('+', "%2B"));
-        let log = self.ask("logs", &[200], Question::get(&path, "")).await?.expect(200);
+        let log = self.send("logs", &[200], Call::get(&path, "")).await?.expect(200);
         let code = log["data"][0]["code"].as_str().expect("a code");
         let body = json!({"phone": phone, "code": code});
-        let entered = self.ask("logins", &[200], Question::post("/api/code/verify", "", &body)).await?.expect(200);
+        let entered = self.send("logins", &[200], Call::post("/api/code/verify", "", &body)).await?.expect(200);
         if entered["data"]["matrix_credentials"].is_null() {
             self.traffic.wrong(&format!("a login without chat credentials: {phone}"));
         }

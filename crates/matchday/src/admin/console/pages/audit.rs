@@ -1,4 +1,4 @@
-//! What operators did.
+//! Audit log of operator actions.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -14,7 +14,7 @@ pub(in crate::admin::console) fn show(
     has_more: bool,
     now: OffsetDateTime,
 ) -> Markup {
-    let further = recorded.last().filter(|_| has_more).map(|last| {
+    let next = recorded.last().filter(|_| has_more).map(|last| {
         let mut href = format!("/console/audit?before={}", last.id);
         for (name, value) in [("operator", &filter.operator), ("target", &filter.target)] {
             if let Some(value) = value {
@@ -28,21 +28,21 @@ pub(in crate::admin::console) fn show(
         h1 { "Audit" }
         form.filter method="get" action="/console/audit" {
             div { label for="operator" { "Operator" } input type="search" id="operator" name="operator" value=[filter.operator.as_deref()]; }
-            div { label for="target" { "Target, like user:42 or event:7" } input type="search" id="target" name="target" value=[filter.target.as_deref()]; }
+            div { label for="target" { "Target, for example user:42 or event:7" } input type="search" id="target" name="target" value=[filter.target.as_deref()]; }
             button type="submit" { "Show" }
-            a.button href="/console/audit" { "All" }
+            a.button href="/console/audit" { "Clear filter" }
         }
-        (table("What operators did, the newest first", &HEADS, &rows(recorded, true, now), recorded.is_empty(), "Nothing yet."))
-        (pager(None, further))
+        (table("Operator actions, newest first", &HEADS, &rows(recorded, true, now), recorded.is_empty(), "No actions found."))
+        (pager(None, next))
     }
 }
 
-const HEADS: [&str; 7] = ["When", "Who", "What", "To what", "Why", "More", "Request"];
-const HEADS_OF_ONE: [&str; 6] = ["When", "Who", "What", "Why", "More", "Request"];
+const HEADS: [&str; 7] = ["Time", "Operator", "Action", "Target", "Reason", "Details", "Request"];
+const HEADS_OF_ONE: [&str; 6] = ["Time", "Operator", "Action", "Reason", "Details", "Request"];
 
-/// The same of one thing, on its own page.
+/// Table of the actions on one user or match, for its page.
 pub(super) fn of_one(caption: &str, recorded: &[Recorded], now: OffsetDateTime) -> Markup {
-    table(caption, &HEADS_OF_ONE, &rows(recorded, false, now), recorded.is_empty(), "Nothing.")
+    table(caption, &HEADS_OF_ONE, &rows(recorded, false, now), recorded.is_empty(), "No actions recorded.")
 }
 
 fn rows(recorded: &[Recorded], with_target: bool, now: OffsetDateTime) -> Markup {
@@ -53,19 +53,19 @@ fn rows(recorded: &[Recorded], with_target: bool, now: OffsetDateTime) -> Markup
             (row.action)
             @match row.outcome.as_str() {
                 "failed" => { " " (badge(Tone::Bad, "failed")) },
-                "begun" => { " " (badge(Tone::Busy, "no end known")) },
+                "begun" => { " " (badge(Tone::Busy, "outcome unknown")) },
                 _ => {},
             }
         }
         @if with_target { td { (target(&row.target)) } }
-        td { @if row.reason.is_empty() { span.quiet { "not said" } } @else { (row.reason) } }
+        td { @if row.reason.is_empty() { span.quiet { "none" } } @else { (row.reason) } }
         td.details { (details(&row.details)) }
         td { @match &row.request_id { Some(id) => code.id { (id) }, None => span.quiet { "command line" } } }
     } } }
 }
 
 fn target(target: &str) -> Markup {
-    // Only what is an id becomes a link.
+    // Only numeric ids become links.
     let linked = |prefix: &str| target.strip_prefix(prefix).filter(|id| id.bytes().all(|byte| byte.is_ascii_digit()));
     match (linked("user:"), linked("event:")) {
         (Some(id), _) => html! { a href={ "/console/users/" (id) } { (target) } },
@@ -77,18 +77,18 @@ fn target(target: &str) -> Markup {
 fn details(value: &Value) -> Markup {
     let Value::Object(fields) = value else { return html! { (value) } };
     html! { @for (name, value) in fields {
-        @let text = told(value);
+        @let text = text_of(value);
         @if !text.is_empty() { span.detail { span.quiet { (name) } " " (text) } " " }
     } }
 }
 
-fn told(value: &Value) -> String {
+fn text_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        Value::Array(items) => items.iter().map(told).collect::<Vec<_>>().join("; "),
+        Value::Array(items) => items.iter().map(text_of).collect::<Vec<_>>().join("; "),
         Value::Object(fields) => {
-            fields.iter().map(|(name, value)| format!("{} {name}", told(value))).collect::<Vec<_>>().join(", ")
+            fields.iter().map(|(name, value)| format!("{} {name}", text_of(value))).collect::<Vec<_>>().join(", ")
         }
         other => other.to_string(),
     }

@@ -1,4 +1,4 @@
-//! Matches, and correcting them.
+//! Matches and their correction.
 
 use maud::{Markup, html};
 use time::{Date, OffsetDateTime};
@@ -9,7 +9,7 @@ use crate::{
     admin::console::{
         extract::Identity,
         rules::Role,
-        service::{CoinsPreview, Listed, MatchRow, MatchView, Moved, PAGE, Preview, TournamentRow},
+        service::{CoinsPreview, Listed, MatchRow, MatchView, Moved, Preview, TournamentRow},
     },
     catalogue::{
         fixtures::service::{Correction, Seen},
@@ -18,14 +18,14 @@ use crate::{
     identity::operators::service::Recorded,
 };
 
-/// Which matches are listed.
-pub(in crate::admin::console) struct Wanted {
+/// Filter of the match list.
+pub(in crate::admin::console) struct ListFilter {
     pub(in crate::admin::console) tournament: Option<TournamentId>,
     pub(in crate::admin::console) day: Option<Date>,
     pub(in crate::admin::console) page: i64,
 }
 
-impl Wanted {
+impl ListFilter {
     fn page(&self, page: i64) -> String {
         let tournament = self.tournament.map(|id| format!("&tournament={id}")).unwrap_or_default();
         let day = self.day.map_or_else(|| "&day=".to_owned(), |day| format!("&day={day}"));
@@ -36,7 +36,7 @@ impl Wanted {
 pub(in crate::admin::console) fn list(
     matches: &Listed<MatchRow>,
     tournaments: &[TournamentRow],
-    wanted: &Wanted,
+    filter: &ListFilter,
 ) -> Markup {
     let rows = html! { @for row in &matches.rows { tr {
         td { (minute(row.start_time)) }
@@ -46,30 +46,30 @@ pub(in crate::admin::console) fn list(
         td.n { (score(row.scores())) }
         td { (in_scores(row)) }
     } } };
-    let earlier = (wanted.page > 0).then(|| wanted.page(wanted.page - 1));
-    let further = matches.has_more.then(|| wanted.page(wanted.page + 1));
+    let previous = (filter.page > 0).then(|| filter.page(filter.page - 1));
+    let next = matches.has_more.then(|| filter.page(filter.page + 1));
     html! {
         h1 { "Matches" }
         form.filter method="get" action="/console/matches" {
-            div { label for="day" { "Day (UTC)" } input type="date" id="day" name="day" value=[wanted.day]; }
+            div { label for="day" { "Day (UTC)" } input type="date" id="day" name="day" value=[filter.day]; }
             div { label for="tournament" { "Tournament" } select id="tournament" name="tournament" {
                 option value="" { "All" }
-                @for row in tournaments { option value=(row.id) selected[Some(row.id) == wanted.tournament] { (row.name) } }
+                @for row in tournaments { option value=(row.id) selected[Some(row.id) == filter.tournament] { (row.name) } }
             } }
             button type="submit" { "Show" }
-            a.button href="/console/matches?day=" { "Any day" }
+            a.button href="/console/matches?day=" { "All days" }
         }
-        (table(&caption(wanted), &["Starts (UTC)", "Match", "Tournament", "Status", "#Score", "Scores"], &rows,
-               matches.rows.is_empty(), "No match starts then."))
-        (pager(earlier, further))
+        (table(&caption(filter), &["Starts (UTC)", "Match", "Tournament", "Status", "#Score", "Scoring"], &rows,
+               matches.rows.is_empty(), "No matches found."))
+        (pager(previous, next))
     }
 }
 
-fn caption(wanted: &Wanted) -> String {
-    let page = if wanted.page > 0 { format!(", from number {} on", wanted.page * PAGE + 1) } else { String::new() };
-    match wanted.day {
-        Some(day) => format!("Matches of {day}{page}"),
-        None => format!("Matches of any day{page}"),
+fn caption(filter: &ListFilter) -> String {
+    let page = if filter.page > 0 { format!(", page {}", filter.page + 1) } else { String::new() };
+    match filter.day {
+        Some(day) => format!("Matches on {day}{page}"),
+        None => format!("All matches{page}"),
     }
 }
 
@@ -85,9 +85,9 @@ fn status(of: Status) -> Markup {
 fn in_scores(row: &MatchRow) -> Markup {
     match (row.result_revision, row.is_applied) {
         (0, _) => html! { span.quiet { "no result yet" } },
-        (1, true) => html! { "in all scores" },
-        (revision, true) => html! { "in all scores, " (revision) " results" },
-        (_, false) => badge(Tone::Busy, "on its way"),
+        (1, true) => html! { "applied" },
+        (revision, true) => html! { "applied, " (revision) " results" },
+        (_, false) => badge(Tone::Busy, "in progress"),
     }
 }
 
@@ -102,24 +102,24 @@ pub(in crate::admin::console) fn show(
         th scope="row" { (result.revision) }
         td.n { @match result.home_score.zip(result.away_score) {
             Some(scores) => (score(Some(scores))),
-            None => span.quiet { "nobody gains or loses" },
+            None => span.quiet { "no points awarded" },
         } }
         td { (moment_ago(result.recorded_at, now)) }
         td { @match result.applied_at {
             Some(at) => (moment(at)),
-            None => (badge(Tone::Busy, "on its way")),
+            None => (badge(Tone::Busy, "in progress")),
         } }
     } } };
     let rooms = html! { @for room in &found.rooms { tr {
         th scope="row" { (room.name) @if let Some(id) = &room.matrix_id { br; span.quiet { (id) } } }
         td { @match (room.stand, room.is_private) {
             (Some(stand), _) => { "stand " (stand) },
-            (None, true) => "private",
-            (None, false) => "opened by a fan",
+            (None, true) => "private fan room",
+            (None, false) => "fan room",
         } }
         td.n { (number(room.members)) }
         td { @match (room.opened_at, room.last_activity) {
-            (None, _) => (badge(Tone::Busy, "being made")),
+            (None, _) => (badge(Tone::Busy, "being created")),
             (_, Some(at)) => (moment_ago(at, now)),
             (_, None) => span.quiet { "never" },
         } }
@@ -131,19 +131,19 @@ pub(in crate::admin::console) fn show(
         p.lead { (status(row.status)) " " strong.score { (score(row.scores())) } " " (in_scores(row)) }
         div.columns {
             section.card {
-                h2 { "The match" }
+                h2 { "Details" }
                 dl {
                     dt { "Starts" } dd { (minute(row.start_time)) " UTC " span.quiet { (super::ago(row.start_time, now)) } }
-                    dt { "Venue" } dd { @if row.venue.is_empty() { span.quiet { "not known" } } @else { (row.venue) } }
+                    dt { "Venue" } dd { @if row.venue.is_empty() { span.quiet { "unknown" } } @else { (row.venue) } }
                     dt { "Id and key" } dd { (row.id) ", " code { (row.key) } }
                     dt { "Teams" } dd { (row.home) " (" (row.home_id) "), " (row.away) " (" (row.away_id) ")" }
-                    dt { "Rules" } dd { "version " (row.rules_version) }
-                    dt { "Changed" } dd { (moment_ago(row.updated_at, now)) }
-                    @if !found.feeds.is_empty() { dt { "Comes from" } dd { (found.feeds.join(", ")) } }
+                    dt { "Points rules" } dd { "version " (row.rules_version) }
+                    dt { "Last change" } dd { (moment_ago(row.updated_at, now)) }
+                    @if !found.feeds.is_empty() { dt { "Feeds" } dd { (found.feeds.join(", ")) } }
                     @if found.chunks.1 > 0 {
-                        dt { "Chunks" } dd {
+                        dt { "Scoring progress" } dd {
                             progress max=(found.chunks.1) value=(found.chunks.0) {}
-                            " " (number(found.chunks.0)) " of " (number(found.chunks.1))
+                            " " (number(found.chunks.0)) " of " (number(found.chunks.1)) " chunks"
                         }
                     }
                 }
@@ -151,9 +151,9 @@ pub(in crate::admin::console) fn show(
             (tally(found))
             @if viewer.may(Role::Operator) { (correction(found)) }
         }
-        (table("Results", &["Revision", "#Score", "Recorded", "In all scores"], &results, found.results.is_empty(), "It has had no result."))
-        (table("Rooms", &["Room", "Kind", "#Members", "Last activity", "Announcements"], &rooms, found.rooms.is_empty(), "It has no rooms."))
-        (super::audit::of_one("What operators did to it", recorded, now))
+        (table("Results", &["Revision", "#Score", "Recorded", "Applied"], &results, found.results.is_empty(), "No results yet."))
+        (table("Rooms", &["Room", "Kind", "#Members", "Last activity", "Announcements"], &rooms, found.rooms.is_empty(), "No rooms."))
+        (super::audit::of_one("Operator actions", recorded, now))
     }
 }
 
@@ -163,14 +163,14 @@ fn tally(found: &MatchView) -> Markup {
     html! {
         section.card {
             h2 { "Predictions" }
-            @if all == 0 { p.quiet { "Nobody has predicted it." } } @else {
+            @if all == 0 { p.quiet { "No predictions yet." } } @else {
                 dl.bars {
                     @for (name, of) in [(found.row.home.as_str(), tally.home), ("Draw", tally.draw), (found.row.away.as_str(), tally.away)] {
                         dt { (name) }
                         dd { meter min="0" max=(all) value=(of) {} " " (number(of)) " " span.quiet { (percent(of, all)) } }
                     }
                 }
-                p.quiet { (number(all)) " in all, " (percent(tally.confidence, all * 100)) " sure on average" }
+                p.quiet { (number(all)) " in total, average confidence " (percent(tally.confidence, all * 100)) }
             }
         }
     }
@@ -180,18 +180,18 @@ fn correction(found: &MatchView) -> Markup {
     let row = &found.row;
     html! {
         section.card {
-            h2 { "Correct it" }
+            h2 { "Correct match" }
             form method="get" action={ "/console/matches/" (row.id) "/correction" } {
                 label for="status" { "Status" }
                 select id="status" name="status" {
                     @for of in Status::ALL { option value=(of.name()) selected[of == row.status] { (of.name()) } }
                 }
                 div.pair {
-                    div { label for="home" { (row.home) } input type="number" id="home" name="home" min="0" max="999" value=[row.home_score]; }
-                    div { label for="away" { (row.away) } input type="number" id="away" name="away" min="0" max="999" value=[row.away_score]; }
+                    div { label for="home" { (row.home) " goals" } input type="number" id="home" name="home" min="0" max="999" value=[row.home_score]; }
+                    div { label for="away" { (row.away) " goals" } input type="number" id="away" name="away" min="0" max="999" value=[row.away_score]; }
                 }
-                p.quiet { "Goals of each; leave both empty where there is no score. The next page shows who would gain and who would lose, and does nothing yet." }
-                button type="submit" { "See what it would do" }
+                p.quiet { "Leave both fields empty for a match without a score. The next page shows the effect and asks for confirmation." }
+                button type="submit" { "Preview correction" }
             }
         }
     }
@@ -208,21 +208,21 @@ pub(in crate::admin::console) fn preview(
     let path = format!("/console/matches/{}", row.id);
     html! {
         p.trail { a href=(path) { (row.home) " – " (row.away) } }
-        h1 { "What this correction would do" }
+        h1 { "Preview correction" }
         p.lead {
             (status(row.status)) " " strong.score { (score(row.scores())) }
             span.arrow { " becomes " }
             (status(wanted.status())) " " strong.score { (score(wanted.scores())) }
         }
-        p.quiet { "Nothing is done yet." }
+        p.quiet { "Nothing has changed yet." }
         @if !found.feeds.is_empty() {
-            p.banner.busy { "This tournament comes from " (found.feeds.join(", ")) ". The next document that changes there may say otherwise, and then it counts." }
+            p.banner.busy { "This tournament is updated from " (found.feeds.join(", ")) ". The next update may overwrite this correction." }
         }
         @if preview.changes_result { (effect(preview)) } @else {
-            p.banner.good { "Its result stays what it is: nobody gains or loses points." }
+            p.banner.good { "The result does not change. No user gains or loses points." }
         }
         section.card {
-            h2 { "Do it" }
+            h2 { "Confirm correction" }
             form method="post" action={ (path) "/correction" } {
                 (mark(viewer))
                 input type="hidden" name="seen" value=(seen.as_str());
@@ -231,10 +231,10 @@ pub(in crate::admin::console) fn preview(
                     input type="hidden" name="home" value=(home);
                     input type="hidden" name="away" value=(away);
                 }
-                (reason("reason", "Why; it is kept with your name"))
+                (reason("reason", "Reason (recorded with your name)"))
                 div.actions {
-                    button.strong type="submit" { "Correct the match" }
-                    a.button href=(path) { "Leave it as it is" }
+                    button.strong type="submit" { "Correct match" }
+                    a.button href=(path) { "Cancel" }
                 }
             }
         }
@@ -247,55 +247,55 @@ fn effect(preview: &Preview) -> Markup {
         html! { tr { th scope="row" { (name) } td.n { (number(before)) } td.n { (number(after)) } td.n { (change(after - before)) } } }
     };
     let rows = html! {
-        (row("Points of everybody together", effect.points))
-        (row("Scores right to the goal", effect.exact))
+        (row("Total points", effect.points))
+        (row("Exact scores", effect.exact))
         (row("Right outcomes", effect.correct))
     };
     html! {
         div.tiles {
-            section.tile { h2 { "predictions counted" } p.value { (number(effect.users)) } p.more {} }
-            section.tile { h2 { "gain points" } p.value.up { (number(effect.gaining)) } p.more { (percent(effect.gaining, effect.users)) } }
-            section.tile { h2 { "lose points" } p.value.down { (number(effect.losing)) } p.more { (percent(effect.losing, effect.users)) } }
+            section.tile { h2 { "Predictions counted" } p.value { (number(effect.users)) } p.more {} }
+            section.tile { h2 { "Users gaining points" } p.value.up { (number(effect.gaining)) } p.more { (percent(effect.gaining, effect.users)) } }
+            section.tile { h2 { "Users losing points" } p.value.down { (number(effect.losing)) } p.more { (percent(effect.losing, effect.users)) } }
             @if let Some(coins) = &preview.coins { (coins_tile(coins)) }
         }
-        (table("What it does to scores", &["", "#Now", "#After", "#Change"], &rows, false, ""))
+        (table("Effect on scores", &["", "#Now", "#After", "#Change"], &rows, false, ""))
         div.columns {
-            (moved("Who gains most", &preview.gainers))
-            (moved("Who loses most", &preview.losers))
+            (moved("Largest gains", &preview.gainers))
+            (moved("Largest losses", &preview.losers))
         }
-        @if let Some(coins) = &preview.coins { (coins_words(coins)) }
+        @if let Some(coins) = &preview.coins { (coins_text(coins)) }
     }
 }
 
 fn coins_tile(coins: &CoinsPreview) -> Markup {
     html! {
         section.tile {
-            h2 { "coins" }
+            h2 { "Coins" }
             @match coins.exactly {
-                Some(coins) => { p.value { (change(coins.given - coins.taken)) } p.more { "in wallets" } }
-                None => { p.value { "about " (change(coins.at_most)) } p.more { "if nobody spent any" } }
+                Some(coins) => { p.value { (change(coins.given - coins.taken)) } p.more { "in all wallets" } }
+                None => { p.value { "about " (change(coins.at_most)) } p.more { "if no coins were spent" } }
             }
         }
     }
 }
 
-fn coins_words(coins: &CoinsPreview) -> Markup {
+fn coins_text(coins: &CoinsPreview) -> Markup {
     html! {
         section.card {
-            h2 { "What it does to coins" }
+            h2 { "Effect on coins" }
             @match coins.exactly {
                 Some(coins) => {
                     p {
-                        (number(coins.given)) " coins go to " (number(coins.gaining)) " users, and "
-                        (number(coins.taken)) " are taken back from " (number(coins.losing)) ", from what they hold now."
+                        (number(coins.given)) " coins are paid to " (number(coins.gaining)) " users, and "
+                        (number(coins.taken)) " are taken back from the current balances of " (number(coins.losing)) " users."
                     }
                     @if coins.written_off > 0 {
-                        p { (number(coins.written_off)) " more should be taken back, but were spent already; nobody is asked for them again." }
+                        p { (number(coins.written_off)) " more cannot be taken back because they were spent. They are written off." }
                     }
                 }
                 None => p {
-                    "There are too many wallets to look at in a few seconds. If nobody had spent any, it would be "
-                    (change(coins.at_most)) " in all."
+                    "There are too many wallets to check in a few seconds. If no coins had been spent, the total change would be "
+                    (change(coins.at_most)) "."
                 }
             }
         }
@@ -309,5 +309,5 @@ fn moved(caption: &str, users: &[Moved]) -> Markup {
         td.n { (number(moved.after)) }
         td.n { (change(moved.after - moved.before)) }
     } } };
-    table(caption, &["User", "#Now", "#After", "#Change"], &rows, users.is_empty(), "Nobody.")
+    table(caption, &["User", "#Now", "#After", "#Change"], &rows, users.is_empty(), "None.")
 }

@@ -1,4 +1,4 @@
-//! What pages look like. Everything that is not written here is escaped.
+//! HTML of the console. The templates escape all values.
 
 pub(super) mod audit;
 pub(super) mod feeds;
@@ -19,13 +19,13 @@ use time::{Duration, OffsetDateTime, UtcOffset, format_description::well_known::
 
 use super::extract::Identity;
 
-/// Nothing from elsewhere, and no script at all.
+/// Allows no external content and no scripts.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 );
 
-/// The places of the console.
-const PLACES: [(&str, &str); 8] = [
+/// Sections of the console.
+const SECTIONS: [(&str, &str); 8] = [
     ("/console", "Overview"),
     ("/console/matches", "Matches"),
     ("/console/users", "Users"),
@@ -36,22 +36,21 @@ const PLACES: [(&str, &str); 8] = [
     ("/console/audit", "Audit"),
 ];
 
-/// What was done, for the page that follows. The page is told by a word, so that nobody can have it say something else.
-const TOLD: [(&str, &str); 10] = [
-    ("corrected", "The match is corrected. Workers bring scores and coins in step; this page shows how far they are."),
-    ("ban", "Banned. Workers take them out of chat."),
-    ("unban", "Not banned any more."),
-    ("mute", "Muted. Workers carry it to the homeserver."),
-    ("unmute", "Not muted any more."),
-    ("closed", "The report is closed."),
-    ("dealt", "Done, and the report is closed."),
-    ("open", "Codes are sent there again."),
-    ("replayed", "The messages are on the way again."),
-    ("compare", "Workers compare all rooms with the homeserver now."),
+/// Notices shown after an action. The URL contains only the key, so a crafted link cannot show another text.
+const NOTICES: [(&str, &str); 10] = [
+    ("corrected", "Match corrected. Workers are updating scores and coins; this page shows their progress."),
+    ("ban", "User banned. Workers remove them from chat rooms."),
+    ("unban", "Ban lifted."),
+    ("mute", "User muted. Workers apply the mute on the homeserver."),
+    ("unmute", "Mute lifted."),
+    ("closed", "Report closed."),
+    ("handled", "Sender restricted and report closed."),
+    ("open", "Limit removed. New phones get codes at the normal rate again."),
+    ("replayed", "Messages queued for delivery again."),
+    ("compare", "Comparison requested. Workers are comparing all rooms with the homeserver."),
 ];
 
-/// An answer that holds a page.
-pub(super) fn answer(status: StatusCode, page: Markup) -> Response {
+pub(super) fn response(status: StatusCode, page: Markup) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -62,71 +61,71 @@ pub(super) fn answer(status: StatusCode, page: Markup) -> Response {
     (status, headers, Body::from(page.into_string())).into_response()
 }
 
-/// A page of the console. `place` is which of its places it belongs to.
+/// A page of the console. `section` is the path of the section it belongs to.
 pub(super) struct Page<'a> {
     pub(super) viewer: &'a Identity,
-    pub(super) place: &'a str,
+    pub(super) section: &'a str,
     pub(super) title: &'a str,
-    /// The word for what was just done.
-    pub(super) told: Option<&'a str>,
-    /// How often the browser asks again, in seconds.
-    pub(super) again: Option<u32>,
+    /// Key of the notice about the last action.
+    pub(super) notice: Option<&'a str>,
+    /// Interval of automatic reloads in seconds.
+    pub(super) refresh: Option<u32>,
 }
 
 impl<'a> Page<'a> {
-    pub(super) fn new(viewer: &'a Identity, place: &'a str, title: &'a str) -> Self {
-        Self { viewer, place, title, told: None, again: None }
+    pub(super) fn new(viewer: &'a Identity, section: &'a str, title: &'a str) -> Self {
+        Self { viewer, section, title, notice: None, refresh: None }
     }
 
     #[must_use]
-    pub(super) fn told(mut self, word: Option<&'a str>) -> Self {
-        self.told = word;
+    pub(super) fn notice(mut self, key: Option<&'a str>) -> Self {
+        self.notice = key;
         self
     }
 
     pub(super) fn show(self, body: &Markup) -> Response {
-        let told = TOLD.iter().find(|(word, _)| Some(*word) == self.told).map(|(_, text)| text);
+        let notice = NOTICES.iter().find(|(key, _)| Some(*key) == self.notice).map(|(_, text)| text);
         let page = html! {
             (DOCTYPE)
             html lang="en" {
-                (head(self.title, self.again))
+                (head(self.title, self.refresh))
                 body {
-                    a.skip href="#main" { "Skip to the page" }
+                    a.skip href="#main" { "Skip to content" }
                     header.bar {
                         a.brand href="/console" { span.ball aria-hidden="true" {} "Matchday" }
                         nav aria-label="Console" {
-                            @for (href, name) in PLACES {
-                                a href=(href) aria-current=[(href == self.place).then_some("page")] { (name) }
+                            @for (href, name) in SECTIONS {
+                                a href=(href) aria-current=[(href == self.section).then_some("page")] { (name) }
                             }
                         }
                         span.who { (self.viewer.name()) " · " (self.viewer.role().name()) }
                     }
                     main id="main" {
-                        @if let Some(text) = told { p.told role="status" { (text) } }
+                        @if let Some(text) = notice { p.notice role="status" { (text) } }
                         (body)
                     }
                 }
             }
         };
-        answer(StatusCode::OK, page)
+        response(StatusCode::OK, page)
     }
 }
 
-fn head(title: &str, again: Option<u32>) -> Markup {
+fn head(title: &str, refresh: Option<u32>) -> Markup {
     html! {
         head {
             meta charset="utf-8";
             meta name="viewport" content="width=device-width, initial-scale=1";
             meta name="color-scheme" content="light dark";
-            @if let Some(seconds) = again { meta http-equiv="refresh" content=(seconds); }
+            @if let Some(seconds) = refresh { meta http-equiv="refresh" content=(seconds); }
             title { (title) " · Matchday console" }
             link rel="stylesheet" href="/console/style.css";
         }
     }
 }
 
-/// A page that says one thing, for nobody in particular.
-pub(super) fn bare(title: &str, text: &Markup) -> Markup {
+/// A page with one message and without navigation.
+pub(super) fn message_page(title: &str, text: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -139,44 +138,43 @@ pub(super) fn bare(title: &str, text: &Markup) -> Markup {
     }
 }
 
-/// One paragraph.
-pub(super) fn words(text: &str) -> Markup {
+pub(super) fn paragraph(text: &str) -> Markup {
     html! { p { (text) } }
 }
 
-/// Page for a path, or for an id in one, that does not exist.
+/// Message for a path or an id that does not exist.
 pub(super) fn not_found(what: &str) -> Markup {
-    html! { p { "There is no such " (what) "." } p { a href="/console" { "Go to the overview" } } }
+    html! { p { "This " (what) " was not found." } p { a href="/console" { "Go to the overview" } } }
 }
 
-/// Page for requests without a valid proof of the operator.
+/// Message for requests without a valid proof of the operator's identity.
 pub(super) fn unproven(request: &str) -> Markup {
     html! {
-        p { "The console could not verify who you are. Open it through your single sign-on, or sign in again: your session may have expired." }
+        p { "The console could not verify your identity. Open it through your single sign-on, or sign in again: your session may have expired." }
         p.quiet {
-            "If you operate this service: the log has the reason under request " code { (request) }
-            ", and docs/console.md describes how the proxy proves who the operator is."
+            "Administrators: the log contains the reason for request " code { (request) }
+            ". See docs/console.md for the setup of the proxy."
         }
     }
 }
 
-/// Page for operators who are verified and have no role.
+/// Message for verified operators without a role.
 pub(super) fn no_role(name: &str) -> Markup {
     html! {
         p { "You are signed in as " strong { (name) } ", but you have no role in this console." }
         p {
-            "Ask an administrator to add you to a group that " code { "console.viewers" } ", " code { "console.moderators" } " or "
-            code { "console.operators" } " names."
+            "Ask an administrator to add you to a group listed in " code { "console.viewers" } ", " code { "console.moderators" } " or "
+            code { "console.operators" } "."
         }
     }
 }
 
-/// The hidden mark of a form.
+/// Hidden field with the CSRF token.
 fn mark(viewer: &Identity) -> Markup {
     html! { input type="hidden" name="mark" value=(viewer.mark()); }
 }
 
-/// Where an operator says why.
+/// Field for the operator's reason.
 fn reason(id: &str, label: &str) -> Markup {
     html! {
         label for=(id) { (label) }
@@ -184,7 +182,7 @@ fn reason(id: &str, label: &str) -> Markup {
     }
 }
 
-/// A moment, to the second.
+/// A time, to the second.
 fn moment(at: OffsetDateTime) -> Markup {
     let at = at.to_offset(UtcOffset::UTC);
     let shown = at.format(format_description!("[year]-[month]-[day] [hour]:[minute]:[second]")).unwrap_or_default();
@@ -192,7 +190,7 @@ fn moment(at: OffsetDateTime) -> Markup {
     html! { time datetime=(exact) { (shown) } }
 }
 
-/// A moment to the minute, for what was planned.
+/// A time to the minute, for planned events.
 fn minute(at: OffsetDateTime) -> Markup {
     let at = at.to_offset(UtcOffset::UTC);
     let shown = at.format(format_description!("[year]-[month]-[day] [hour]:[minute]")).unwrap_or_default();
@@ -200,7 +198,7 @@ fn minute(at: OffsetDateTime) -> Markup {
     html! { time datetime=(exact) { (shown) } }
 }
 
-/// A moment, and how long ago that is.
+/// A time and the distance from now.
 fn moment_ago(at: OffsetDateTime, now: OffsetDateTime) -> Markup {
     html! { (moment(at)) " " span.quiet { (ago(at, now)) } }
 }
@@ -209,14 +207,14 @@ fn or_never(at: Option<OffsetDateTime>, now: OffsetDateTime) -> Markup {
     html! { @match at { Some(at) => (moment_ago(at, now)), None => span.quiet { "never" } } }
 }
 
-/// As in "3 min ago" or "in 2 h".
+/// Formats as "3 min ago" or "in 2 h".
 fn ago(at: OffsetDateTime, now: OffsetDateTime) -> String {
     let (long, is_past) = if at <= now { (now - at, true) } else { (at - now, false) };
     let text = length(long);
     if is_past { format!("{text} ago") } else { format!("in {text}") }
 }
 
-/// How long something is, in its largest unit.
+/// Formats a duration in its largest unit.
 fn length(long: Duration) -> String {
     match (long.whole_days(), long.whole_hours(), long.whole_minutes()) {
         (2.., ..) => format!("{} d", long.whole_days()),
@@ -226,7 +224,7 @@ fn length(long: Duration) -> String {
     }
 }
 
-/// A number, in groups of three.
+/// Formats a number in groups of three digits.
 fn number(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut text = String::new();
@@ -239,12 +237,11 @@ fn number(number: i64) -> String {
     if number < 0 { format!("−{text}") } else { text }
 }
 
-/// The same of a number that is not below zero.
 fn count(of: u64) -> String {
     number(i64::try_from(of).unwrap_or(i64::MAX))
 }
 
-/// A change, with its sign.
+/// A difference with its sign.
 fn change(by: i64) -> Markup {
     match by {
         0 => html! { span.quiet { "±0" } },
@@ -253,17 +250,14 @@ fn change(by: i64) -> Markup {
     }
 }
 
-/// How many in a hundred.
 fn percent(part: i64, of: i64) -> String {
-    if of == 0 { "–".to_owned() } else { format!("{} %", (part * 100 + of / 2) / of) }
+    if of == 0 { "–".to_owned() } else { format!("{}%", (part * 100 + of / 2) / of) }
 }
 
-/// Goals, or none.
 fn score(scores: Option<(i32, i32)>) -> String {
     scores.map_or_else(|| "–".to_owned(), |(home, away)| format!("{home}:{away}"))
 }
 
-/// How urgent something is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tone {
     Good,
@@ -283,12 +277,12 @@ impl Tone {
     }
 }
 
-/// A word on a coloured ground. The word says it too: not everybody sees colours.
+/// A coloured label. The text alone is sufficient for operators who cannot distinguish colours.
 fn badge(tone: Tone, text: &str) -> Markup {
     html! { span class={ "badge " (tone.class()) } { (text) } }
 }
 
-/// A table in a frame of its own, which scrolls where the screen is narrow.
+/// A table in a frame that scrolls on narrow screens. A `#` in front of a heading marks a column of numbers.
 fn table(caption: &str, heads: &[&str], rows: &Markup, is_empty: bool, nothing: &str) -> Markup {
     html! {
         @if is_empty {
@@ -308,13 +302,13 @@ fn table(caption: &str, heads: &[&str], rows: &Markup, is_empty: bool, nothing: 
     }
 }
 
-/// Links to what comes before and after.
+/// Links to the previous and the next page of a list.
 fn pager(before: Option<String>, after: Option<String>) -> Markup {
     html! {
         @if before.is_some() || after.is_some() {
             nav.pager aria-label="Pages" {
-                @if let Some(before) = before { a.button href=(before) rel="prev" { "← Earlier in the list" } }
-                @if let Some(after) = after { a.button href=(after) rel="next" { "Further in the list →" } }
+                @if let Some(before) = before { a.button href=(before) rel="prev" { "← Previous" } }
+                @if let Some(after) = after { a.button href=(after) rel="next" { "Next →" } }
             }
         }
     }
@@ -327,20 +321,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_times_read_well() {
+    fn numbers_and_times_are_formatted() {
         assert_eq!(
             [number(0), number(999), number(1_000), number(-1_234_567)],
             ["0", "999", "1\u{202f}000", "−1\u{202f}234\u{202f}567"]
         );
-        assert_eq!([percent(1, 3), percent(2, 3), percent(0, 0)], ["33 %", "67 %", "–"]);
+        assert_eq!([percent(1, 3), percent(2, 3), percent(0, 0)], ["33%", "67%", "–"]);
         let now = datetime!(2026-11-20 15:00 UTC);
-        for (at, told) in [
+        for (at, expected) in [
             (datetime!(2026-11-20 14:59:30 UTC), "30 s ago"),
             (datetime!(2026-11-20 14:50 UTC), "10 min ago"),
             (datetime!(2026-11-20 18:00 UTC), "in 3 h"),
             (datetime!(2026-11-10 15:00 UTC), "10 d ago"),
         ] {
-            assert_eq!(ago(at, now), told);
+            assert_eq!(ago(at, now), expected);
         }
     }
 }

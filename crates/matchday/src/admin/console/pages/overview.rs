@@ -1,4 +1,4 @@
-//! How everything stands.
+//! Overview of the service's health.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::{
     chat::membership_sync::service::Status as SyncStatus, game::scores::service::Progress,
 };
 
-/// A message that waits longer than this wants to be looked at.
+/// A message or result that waits longer than this needs attention.
 const LATE: Duration = Duration::MINUTE;
 
-/// What the page shows. A part that does not answer is `None`, and all else is still shown.
+/// Data of the page. A part that could not be read is `None`; the other parts are still shown.
 pub(in crate::admin::console) struct Overview {
     pub(in crate::admin::console) now: OffsetDateTime,
     pub(in crate::admin::console) parts: BTreeMap<&'static str, &'static str>,
@@ -24,86 +24,86 @@ pub(in crate::admin::console) struct Overview {
     pub(in crate::admin::console) dead: Option<u64>,
     pub(in crate::admin::console) progress: Option<Vec<Progress>>,
     pub(in crate::admin::console) feeds: Option<Vec<Health>>,
-    pub(in crate::admin::console) mirror: Option<SyncStatus>,
+    pub(in crate::admin::console) sync: Option<SyncStatus>,
     pub(in crate::admin::console) closures: Option<usize>,
     pub(in crate::admin::console) listeners: usize,
     pub(in crate::admin::console) has_chat: bool,
 }
 
 impl Overview {
-    /// What an operator should look at, each with where.
-    fn wanted(&self) -> Vec<(Tone, String, &'static str)> {
-        let mut wanted = Vec::new();
+    /// Conditions that need attention, each with a link.
+    fn issues(&self) -> Vec<(Tone, String, &'static str)> {
+        let mut issues = Vec::new();
         for (part, state) in &self.parts {
             if *state != "up" {
-                wanted.push((Tone::Bad, format!("{part} does not answer"), "/console"));
+                issues.push((Tone::Bad, format!("{part} is unavailable"), "/console"));
             }
         }
         if let Some(oldest) = self.waiting.as_ref().and_then(|waiting| waiting.outbox.oldest)
             && self.now - oldest > LATE
         {
-            let text = format!("the oldest message in the outbox waits for {}", length(self.now - oldest));
-            wanted.push((Tone::Bad, text, "/console/queues"));
+            let text = format!("Oldest outbox message has waited for {}", length(self.now - oldest));
+            issues.push((Tone::Bad, text, "/console/queues"));
         }
         if let Some(dead) = self.dead.filter(|&dead| dead > 0) {
-            wanted.push((Tone::Bad, counted(dead, "dead letter"), "/console/queues"));
+            issues.push((Tone::Bad, counted(dead, "dead letter"), "/console/queues"));
         }
-        if let Some(mirror) = self.mirror.as_ref().filter(|mirror| mirror.set_aside > 0) {
-            let text = format!("{} set aside", counted(mirror.set_aside.unsigned_abs(), "chat event"));
-            wanted.push((Tone::Busy, text, "/console/queues"));
+        if let Some(sync) = self.sync.as_ref().filter(|sync| sync.set_aside > 0) {
+            let text = format!("{} set aside", counted(sync.set_aside.unsigned_abs(), "chat event"));
+            issues.push((Tone::Busy, text, "/console/queues"));
         }
         for health in self.feeds.iter().flatten().filter(|health| health.is_configured) {
             if health.state.as_ref().is_some_and(|state| state.failures > 0) {
-                wanted.push((Tone::Bad, format!("the feed {} fails", health.feed), "/console/feeds"));
+                issues.push((Tone::Bad, format!("Feed {} is failing", health.feed), "/console/feeds"));
             }
         }
         if let Some(reports) = self.waiting.as_ref().map(|waiting| waiting.reports).filter(|&reports| reports > 0) {
-            let text = format!("{} to look at", counted(reports.unsigned_abs(), "report"));
-            wanted.push((Tone::Busy, text, "/console/reports"));
+            let text = counted(reports.unsigned_abs(), "open report");
+            issues.push((Tone::Busy, text, "/console/reports"));
         }
         if let Some(closures) = self.closures.filter(|&closures| closures > 0) {
-            let text = format!("few codes are sent to {}", counted(closures as u64, "place"));
-            wanted.push((Tone::Busy, text, "/console/sms"));
+            let text = format!("Codes limited for {}", counted(closures as u64, "destination"));
+            issues.push((Tone::Busy, text, "/console/sms"));
         }
         let late = self.progress.iter().flatten().filter(|progress| self.now - progress.recorded_at > LATE).count();
         if late > 0 {
-            let text = format!("{} long on the way into scores", counted(late as u64, "result"));
-            wanted.push((Tone::Busy, text, "#results"));
+            let text = format!("{} delayed in scoring", counted(late as u64, "result"));
+            issues.push((Tone::Busy, text, "#results"));
         }
-        wanted
+        issues
     }
 
     pub(in crate::admin::console) fn show(&self, is_live: bool) -> Markup {
-        let wanted = self.wanted();
+        let issues = self.issues();
         html! {
             div.heading {
                 h1 { "Overview" }
                 @if is_live { a.button href="/console" { "Stop refreshing" } }
                 @else { a.button href="/console?live=1" { "Refresh every 15 s" } }
             }
-            @if wanted.is_empty() {
-                p.banner.good { "Nothing wants your attention." }
+            @if issues.is_empty() {
+                p.banner.good { "Nothing needs your attention." }
             } @else {
                 section.banner.card {
-                    h2 { (wanted.len()) @if wanted.len() == 1 { " thing wants" } @else { " things want" } " your attention" }
-                    ul.wanted { @for (tone, text, href) in &wanted {
+                    h2 { (issues.len()) @if issues.len() == 1 { " issue needs" } @else { " issues need" } " your attention" }
+                    ul.issues { @for (tone, text, href) in &issues {
                         li class=(tone.class()) { a href=(href) { (text) } }
                     } }
                 }
             }
-            ul.parts aria-label="Parts" {
+            ul.dependencies aria-label="Dependencies" {
                 @for (part, state) in &self.parts {
                     li { (part) (badge(if *state == "up" { Tone::Good } else { Tone::Bad }, state)) }
                 }
             }
             div.tiles {
                 (self.outbox())
-                (tile("dead letters", &known(self.dead.map(count)), &html! { a href="/console/queues" { "Queues" } }))
-                (tile("open reports", &known(self.waiting.as_ref().map(|waiting| number(waiting.reports))), &html! { a href="/console/reports" { "Reports" } }))
+                (tile("Dead letters", &known(self.dead.map(count)), &html! { a href="/console/queues" { "Queues" } }))
+                (tile("Open reports", &known(self.waiting.as_ref().map(|waiting| number(waiting.reports))), &html! { a href="/console/reports" { "Reports" } }))
                 @if self.has_chat {
-                    (tile("chat events set aside", &known(self.mirror.as_ref().map(|mirror| number(mirror.set_aside))), &html! { a href="/console/queues" { "Queues" } }))
+                    (tile("Chat events set aside", &known(self.sync.as_ref().map(|sync| number(sync.set_aside))), &html! { a href="/console/queues" { "Queues" } }))
                 }
-                (tile("listeners", &html! { (count(self.listeners as u64)) }, &html! { span.quiet { "on this process" } }))
+                (tile("Live stream listeners", &html! { (count(self.listeners as u64)) }, &html! { span.quiet { "in this process" } }))
             }
             (self.results())
             (self.lag())
@@ -115,10 +115,10 @@ impl Overview {
         let backlog = self.waiting.as_ref().map(|waiting| waiting.outbox);
         let oldest = backlog.and_then(|backlog| backlog.oldest);
         let more = html! { @match oldest {
-            Some(oldest) => { "the oldest " (ago(oldest, self.now)) },
-            None => span.quiet { "nothing waits" },
+            Some(oldest) => { "oldest " (ago(oldest, self.now)) },
+            None => span.quiet { "empty" },
         } };
-        tile("outbox", &known(backlog.map(|backlog| number(backlog.length))), &more)
+        tile("Outbox", &known(backlog.map(|backlog| number(backlog.length))), &more)
     }
 
     fn results(&self) -> Markup {
@@ -136,14 +136,14 @@ impl Overview {
             }
         } } };
         html! { div id="results" {
-            (table("Results on their way into scores", &["Match", "#Revision", "Recorded", "Progress"], &rows,
-                   progress.is_empty(), "Every result is in all scores."))
+            (table("Results being applied to scores", &["Match", "#Revision", "Recorded", "Progress"], &rows,
+                   progress.is_empty(), "All results are applied."))
         } }
     }
 
     fn lag(&self) -> Markup {
         let Some(queues) = &self.queues else {
-            return html! { section.card.empty { h2 { "Consumers" } p { "NATS does not answer, so nobody knows what waits there." } } };
+            return html! { section.card.empty { h2 { "Consumers" } p { "NATS is unavailable, so the backlogs are unknown." } } };
         };
         super::queues::consumers(queues)
     }
@@ -157,12 +157,12 @@ fn tile(label: &str, value: &Markup, more: &Markup) -> Markup {
     html! { section.tile { h2 { (label) } p.value { (value) } p.more { (more) } } }
 }
 
-/// As in "1 report" and "2 reports".
+/// Formats as "1 report" or "2 reports".
 fn counted(number: u64, thing: &str) -> String {
     if number == 1 { format!("1 {thing}") } else { format!("{} {thing}s", count(number)) }
 }
 
-/// A value, or that it is not known.
+/// Shows a question mark if the value is unknown.
 fn known(value: Option<String>) -> Markup {
     html! { @match value { Some(value) => (value), None => span.quiet { "?" } } }
 }

@@ -1,4 +1,4 @@
-//! What waits, and what was given up.
+//! Outbox, consumers, dead letters and the membership sync.
 
 use maud::{Markup, html};
 use platform::stream::{DeadLetter, Queue, Stream};
@@ -11,17 +11,16 @@ use crate::{
     delivery::webhooks::service::{Item, endpoint_of},
 };
 
-/// What the page shows.
 pub(in crate::admin::console) struct Queues {
     pub(in crate::admin::console) now: OffsetDateTime,
     pub(in crate::admin::console) outbox: Vec<(String, i64, Option<OffsetDateTime>)>,
-    /// None where NATS does not answer.
+    /// `None` if NATS is unavailable.
     pub(in crate::admin::console) consumers: Option<Vec<Queue>>,
     pub(in crate::admin::console) letters: Vec<DeadLetter>,
-    /// Where further ones begin.
+    /// Sequence number of the first letter on the next page.
     pub(in crate::admin::console) more_from: Option<u64>,
-    /// None without chat.
-    pub(in crate::admin::console) mirror: Option<(Status, Vec<SetAside>)>,
+    /// `None` if chat is disabled.
+    pub(in crate::admin::console) sync: Option<(Status, Vec<SetAside>)>,
 }
 
 impl Queues {
@@ -33,13 +32,13 @@ impl Queues {
         } } };
         html! {
             h1 { "Queues" }
-            (table("Outbox", &["Subject", "#Messages", "The oldest"], &outbox, self.outbox.is_empty(),
-                   "Every message is published."))
+            (table("Outbox", &["Subject", "#Messages", "Oldest"], &outbox, self.outbox.is_empty(),
+                   "All messages are published."))
             @match &self.consumers {
                 Some(queues) => { (consumers(queues)) (self.dead(viewer)) }
-                None => section.card.empty { h2 { "Consumers and dead letters" } p { "NATS does not answer, so nobody knows what waits there." } }
+                None => section.card.empty { h2 { "Consumers and dead letters" } p { "NATS is unavailable, so consumers and dead letters cannot be shown." } }
             }
-            @if let Some((status, events)) = &self.mirror { (self.aside(viewer, status, events)) }
+            @if let Some((status, events)) = &self.sync { (self.aside(viewer, status, events)) }
         }
     }
 
@@ -58,8 +57,8 @@ impl Queues {
                         form.small method="post" action="/console/queues/replay" {
                             (mark(viewer))
                             input type="hidden" name="letter" value=(letter.sequence);
-                            (reason(&format!("why-{}", letter.sequence), "Why"))
-                            button type="submit" { "Send it again" }
+                            (reason(&format!("reason-{}", letter.sequence), "Reason"))
+                            button type="submit" { "Send again" }
                         }
                     }
                 } }
@@ -68,8 +67,8 @@ impl Queues {
         let endpoints: std::collections::BTreeSet<_> =
             self.letters.iter().filter_map(|letter| endpoint_of(&letter.subject)).collect();
         html! {
-            (table("Dead letters", &["#Letter", "What", "Why it was given up", "When", "Do"], &rows,
-                   self.letters.is_empty(), "No work was given up."))
+            (table("Dead letters", &["#Number", "Message", "Reason", "Given up", "Action"], &rows,
+                   self.letters.is_empty(), "No dead letters."))
             (pager(None, self.more_from.map(|from| format!("/console/queues?from={from}"))))
             @for endpoint in endpoints.into_iter().filter(|_| viewer.may(Role::Operator)) {
                 section.card {
@@ -77,8 +76,8 @@ impl Queues {
                     form method="post" action="/console/queues/replay" {
                         (mark(viewer))
                         input type="hidden" name="endpoint" value=(endpoint);
-                        (reason(&format!("why-endpoint-{endpoint}"), "Why"))
-                        button type="submit" { "Send all of its dead letters again" }
+                        (reason(&format!("reason-endpoint-{endpoint}"), "Reason"))
+                        button type="submit" { "Send all dead letters again" }
                     }
                 }
             }
@@ -94,31 +93,31 @@ impl Queues {
         } } };
         html! {
             section.card {
-                h2 { "Chat" }
+                h2 { "Membership sync" }
                 dl {
-                    dt { "Last push" } dd { (super::or_never(status.last_received, self.now)) }
+                    dt { "Last event received" } dd { (super::or_never(status.last_received, self.now)) }
                     dt { "Waiting" } dd {
                         (number(status.waiting))
-                        @if let Some(since) = status.waiting_since { ", the oldest since " (moment_ago(since, self.now)) }
+                        @if let Some(since) = status.waiting_since { ", oldest since " (moment_ago(since, self.now)) }
                     }
                     dt { "All rooms compared since" } dd { (super::or_never(status.compared_since, self.now)) }
-                    dt { "Set aside" } dd { (number(status.set_aside)) }
+                    dt { "Events set aside" } dd { (number(status.set_aside)) }
                 }
                 @if viewer.may(Role::Operator) {
                     form method="post" action="/console/queues/compare" {
                         (mark(viewer))
-                        (reason("why-compare", "Why"))
+                        (reason("reason-compare", "Reason"))
                         button type="submit" { "Compare all rooms with the homeserver" }
                     }
                 }
             }
-            (table("Chat events that were set aside", &["Received", "Event", "From", "What is wrong"], &rows, events.is_empty(),
-                   "Everything that the homeserver pushed was understood."))
+            (table("Chat events set aside", &["Received", "Event", "Sender", "Error"], &rows, events.is_empty(),
+                   "No events were set aside."))
         }
     }
 }
 
-/// Who works on what, and how much waits for them.
+/// Table of the consumers and their backlogs.
 pub(super) fn consumers(queues: &[Queue]) -> Markup {
     let rows = html! { @for queue in queues { tr {
         th scope="row" { (queue.consumer) }
@@ -129,9 +128,9 @@ pub(super) fn consumers(queues: &[Queue]) -> Markup {
     } } };
     table(
         "Consumers",
-        &["Consumer", "Stream", "#Waiting", "#Under way", "#Of them again"],
+        &["Consumer", "Stream", "#Waiting", "#In progress", "#Redelivered"],
         &rows,
         queues.is_empty(),
-        "No worker has ever asked for work here.",
+        "No worker has created a consumer yet.",
     )
 }

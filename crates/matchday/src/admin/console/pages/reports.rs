@@ -1,4 +1,4 @@
-//! Reported messages: open ones with what a moderator can do, and closed ones with what was done.
+//! Reported messages: open ones with the moderator's actions, closed ones with their resolution.
 
 use maud::{Markup, html};
 use time::OffsetDateTime;
@@ -7,7 +7,7 @@ use url::form_urlencoded::byte_serialize;
 use super::{Tone, badge, mark, moment_ago, pager, reason};
 use crate::admin::console::{
     extract::Identity,
-    rules::{Role, said},
+    rules::{Role, message_text},
     service::{Listed, ReportFilter, ReportRow},
 };
 
@@ -39,7 +39,7 @@ pub(in crate::admin::console) fn list(
                 }
             }
             div.grow {
-                label for="q" { "#id, username, or words of the message, reason or resolution" }
+                label for="q" { "#id, username, or text of the message, reason or resolution" }
                 input type="search" id="q" name="q" value=[filter.text.as_deref()] maxlength="100" autocomplete="off";
             }
             button type="submit" { "Show" }
@@ -53,13 +53,13 @@ pub(in crate::admin::console) fn list(
 
 fn nothing(filter: &ReportFilter) -> Markup {
     match (filter.page > 0, &filter.text, filter.is_closed) {
-        (true, ..) => html! { p.banner.busy { "There are no more reports on this page." } },
-        (_, Some(_), true) => html! { p.banner.busy { "No closed report matches." } },
+        (true, ..) => html! { p.banner.busy { "No reports on this page." } },
+        (_, Some(_), true) => html! { p.banner.busy { "No closed reports match." } },
         (_, Some(_), false) => {
-            html! { p.banner.busy { "No open report matches. It may be closed: choose that state above." } }
+            html! { p.banner.busy { "No open reports match. Try the closed reports." } }
         }
-        (_, None, true) => html! { p.banner.busy { "No report has been closed yet." } },
-        (_, None, false) => html! { p.banner.good { "There are no open reports." } },
+        (_, None, true) => html! { p.banner.busy { "No closed reports yet." } },
+        (_, None, false) => html! { p.banner.good { "No open reports." } },
     }
 }
 
@@ -72,14 +72,14 @@ fn one(viewer: &Identity, report: &ReportRow, now: OffsetDateTime) -> Markup {
             }
             blockquote {
                 @match &report.content {
-                    Some(content) => p { (said(content)) },
+                    Some(content) => p { (message_text(content)) },
                     None => p.quiet { "The message is not available: the homeserver was down when it was reported, it is encrypted, or it was erased." },
                 }
                 footer {
                     @match (&report.sender, report.sender_id) {
                         (Some(sender), Some(user)) => a href={ "/console/users/" (user) } { (sender) },
-                        (Some(sender), None) => { (sender) " " span.quiet { "(no account here)" } },
-                        (None, _) => span.quiet { "sender unknown" },
+                        (Some(sender), None) => { (sender) " " span.quiet { "(no local account)" } },
+                        (None, _) => span.quiet { "unknown sender" },
                     }
                     " in " strong { (report.room) }
                     @if let Some(at) = report.sent_at { ", " (moment_ago(at, now)) }
@@ -99,7 +99,7 @@ fn one(viewer: &Identity, report: &ReportRow, now: OffsetDateTime) -> Markup {
 fn closed(report: &ReportRow, at: OffsetDateTime, now: OffsetDateTime) -> Markup {
     html! {
         p {
-            "Closed by " @match &report.closed_by { Some(operator) => strong { (operator) }, None => span.quiet { "an unknown operator" } }
+            "Closed by " @match &report.closed_by { Some(operator) => strong { (operator) }, None => span.quiet { "unknown operator" } }
             ", " (moment_ago(at, now)) ": "
             @match &report.resolution { Some(resolution) => { "“" (resolution) "”" }, None => span.quiet { "no resolution given" } }
         }
@@ -111,9 +111,9 @@ fn actions(viewer: &Identity, report: &ReportRow) -> Markup {
     html! {
         form method="post" action={ "/console/reports/" (report.id) } {
             (mark(viewer))
-            (reason(&id, "Resolution: what you do and why. It is recorded with your name."))
+            (reason(&id, "Resolution (recorded with your name)"))
             div.actions {
-                button type="submit" name="action" value="close" { @if report.sender_id.is_some() { "Only close" } @else { "Close" } }
+                button type="submit" name="action" value="close" { @if report.sender_id.is_some() { "Close without action" } @else { "Close" } }
                 @if report.sender_id.is_some() {
                     @if report.sender_muted_at.is_none() { button type="submit" name="action" value="mute" { "Mute sender and close" } }
                     @if report.sender_banned_at.is_none() { button.strong type="submit" name="action" value="ban" { "Ban sender and close" } }

@@ -1,4 +1,4 @@
-//! Users, and restricting them.
+//! Users and their restrictions.
 
 use maud::{Markup, html};
 use time::OffsetDateTime;
@@ -7,7 +7,7 @@ use super::{Tone, badge, change, mark, moment, moment_ago, number, pager, reason
 use crate::{
     admin::console::{
         extract::Identity,
-        rules::{Role, said},
+        rules::{Role, message_text},
         service::{Listed, ReportRow, UserRow, UserView},
     },
     identity::{accounts::restrictions::Restriction, operators::service::Recorded},
@@ -16,7 +16,7 @@ use crate::{
 pub(in crate::admin::console) fn list(
     viewer: &Identity,
     users: &Listed<UserRow>,
-    asked: Option<&str>,
+    search: Option<&str>,
     now: OffsetDateTime,
 ) -> Markup {
     let rows = html! { @for row in &users.rows { tr {
@@ -27,25 +27,25 @@ pub(in crate::admin::console) fn list(
         td { (moment_ago(row.created_at, now)) }
         td { (state(row)) }
     } } };
-    let further = users.rows.last().filter(|_| users.has_more && asked.is_none());
+    let next = users.rows.last().filter(|_| users.has_more && search.is_none());
     html! {
         h1 { "Users" }
         form.filter method="post" action="/console/users" {
             (mark(viewer))
             div.grow {
-                label for="q" { "Username, id, or a whole phone number" }
-                input type="search" id="q" name="q" value=[asked] placeholder="swift_winger, 42 or +4917012345678" autocomplete="off";
+                label for="q" { "Username, id or full phone number" }
+                input type="search" id="q" name="q" value=[search] placeholder="swift_winger, 42 or +4917012345678" autocomplete="off";
             }
             button type="submit" { "Search" }
         }
-        (table(if asked.is_some() { "Found" } else { "The newest" }, &["#Id", "Username", "Name", "Phone", "Since", "State"], &rows,
-               users.rows.is_empty(), "There is nobody of that name, id or phone."))
-        @if asked.is_some() && users.has_more { p.quiet { "There are more; say more of the name." } }
-        (pager(None, further.map(|row| format!("/console/users?below={}", row.id))))
+        (table(if search.is_some() { "Search results" } else { "Newest users" }, &["#Id", "Username", "Name", "Phone", "Registered", "State"], &rows,
+               users.rows.is_empty(), "No users found."))
+        @if search.is_some() && users.has_more { p.quiet { "There are more results. Enter more of the name." } }
+        (pager(None, next.map(|row| format!("/console/users?below={}", row.id))))
     }
 }
 
-/// In part: enough to recognise it by.
+/// Shows a shortened phone number, enough to recognise it.
 fn phone(row: &UserRow) -> Markup {
     html! { @match &row.phone { Some(phone) => span.phone { (phone.to_string()) }, None => span.quiet { "none" } } }
 }
@@ -54,7 +54,7 @@ fn state(row: &UserRow) -> Markup {
     html! {
         @if row.banned_at.is_some() { (badge(Tone::Bad, "banned")) " " }
         @if row.muted_at.is_some() { (badge(Tone::Busy, "muted")) }
-        @if row.banned_at.is_none() && row.muted_at.is_none() { span.quiet { "free" } }
+        @if row.banned_at.is_none() && row.muted_at.is_none() { span.quiet { "active" } }
     }
 }
 
@@ -84,13 +84,13 @@ pub(in crate::admin::console) fn show(
         p.lead { (state(row)) }
         div.columns {
             section.card {
-                h2 { "The account" }
+                h2 { "Account" }
                 dl {
                     dt { "Id" } dd { (row.id) }
-                    dt { "Username" } dd { (row.username) @if row.username_is_generated { " " span.quiet { "made up by the service" } } }
+                    dt { "Username" } dd { (row.username) @if row.username_is_generated { " " span.quiet { "generated" } } }
                     dt { "Name" } dd { @match &row.name { Some(name) => (name), None => span.quiet { "not given" } } }
                     dt { "Phone" } dd { (phone(row)) }
-                    dt { "Since" } dd { (moment_ago(row.created_at, now)) }
+                    dt { "Registered" } dd { (moment_ago(row.created_at, now)) }
                     @if let Some(at) = row.banned_at { dt { "Banned" } dd { (moment_ago(at, now)) (until(row.banned_until)) } }
                     @if let Some(at) = row.muted_at { dt { "Muted" } dd { (moment_ago(at, now)) (until(row.muted_until)) } }
                     dt { "Sessions" } dd {
@@ -101,44 +101,39 @@ pub(in crate::admin::console) fn show(
                     }
                     dt { "Chat account" } dd { @if row.has_chat_account { "yes, in " (number(found.rooms)) " rooms" } @else { "no" } }
                     @if let Some((points, exact, correct, settled)) = found.score {
-                        dt { "Score" } dd { (number(points.into())) " points, " (exact) " exact, " (correct) " right of " (settled) }
+                        dt { "Score" } dd { (number(points.into())) " points, " (exact) " exact, " (correct) " right of " (settled) " matches" }
                     }
                     dt { "Coins" } dd { (number(found.balance)) }
                 }
             }
             @if viewer.may(Role::Moderator) { (restrict(viewer, row)) }
         }
-        (table("Restrictions", &["When", "What", "Why", "By"], &restrictions, found.restrictions.is_empty(), "Nobody ever restricted them."))
-        (reports("What others reported of them", &found.about, true, now))
-        (reports("What they reported", &found.by, false, now))
-        (table("Coins that moved last", &["When", "What", "Remark", "#Coins", "#Balance"], &transactions, found.transactions.is_empty(), "None ever did."))
-        (super::audit::of_one("What operators did to them", recorded, now))
+        (table("Restrictions", &["Time", "Action", "Reason", "Operator"], &restrictions, found.restrictions.is_empty(), "No restrictions."))
+        (reports("Reports about this user", &found.about, true, now))
+        (reports("Reports by this user", &found.by, false, now))
+        (table("Latest coin transactions", &["Time", "Transaction", "Remark", "#Amount", "#Balance"], &transactions, found.transactions.is_empty(), "No transactions."))
+        (super::audit::of_one("Operator actions", recorded, now))
     }
 }
 
-/// Durations to choose from, as `matchday users ban --for` takes them.
+/// Durations to choose from, in the format of `matchday users ban --for`.
 const DURATIONS: [(&str, &str); 6] =
-    [("", "No end"), ("1h", "1 hour"), ("1d", "1 day"), ("7d", "7 days"), ("30d", "30 days"), ("365d", "365 days")];
+    [("", "Permanent"), ("1h", "1 hour"), ("1d", "1 day"), ("7d", "7 days"), ("30d", "30 days"), ("365d", "365 days")];
 
 fn until(end: Option<OffsetDateTime>) -> Markup {
-    html! { @if let Some(end) = end { ", until " (moment(end)) } @else { ", without an end" } }
+    html! { @if let Some(end) = end { ", until " (moment(end)) } @else { ", permanent" } }
 }
 
 fn restrict(viewer: &Identity, row: &UserRow) -> Markup {
-    let ban =
-        if row.banned_at.is_some() { (Restriction::Unban, "Let them in again") } else { (Restriction::Ban, "Ban") };
-    let mute = if row.muted_at.is_some() {
-        (Restriction::Unmute, "Let them speak again")
-    } else {
-        (Restriction::Mute, "Mute")
-    };
+    let ban = if row.banned_at.is_some() { (Restriction::Unban, "Lift ban") } else { (Restriction::Ban, "Ban") };
+    let mute = if row.muted_at.is_some() { (Restriction::Unmute, "Lift mute") } else { (Restriction::Mute, "Mute") };
     html! {
         section.card {
-            h2 { "Restrict them" }
-            p.quiet { "Who is banned is refused everywhere and taken out of all rooms. Who is muted can do all but speak in chat." }
+            h2 { "Restrict user" }
+            p.quiet { "A ban blocks all access and removes the user from all rooms. A mute only blocks messages in chat." }
             form method="post" action={ "/console/users/" (row.id) "/restriction" } {
                 (mark(viewer))
-                (reason("reason", "Why; it is kept with your name"))
+                (reason("reason", "Reason (recorded with your name)"))
                 div {
                     label for="for" { "Duration of a ban or mute" }
                     select id="for" name="for" {
@@ -158,7 +153,7 @@ fn restrict(viewer: &Identity, row: &UserRow) -> Markup {
 fn reports(caption: &str, reports: &[ReportRow], by_others: bool, now: OffsetDateTime) -> Markup {
     let rows = html! { @for report in reports { tr {
         td { (moment_ago(report.created_at, now)) }
-        td { @match &report.content { Some(content) => q { (said(content)) }, None => span.quiet { "not seen" } } }
+        td { @match &report.content { Some(content) => q { (message_text(content)) }, None => span.quiet { "not available" } } }
         td {
             (report.reason)
             @if by_others { " " span.quiet { "by " a href={ "/console/users/" (report.reporter_id) } { (report.reporter) } } }
@@ -169,11 +164,5 @@ fn reports(caption: &str, reports: &[ReportRow], by_others: bool, now: OffsetDat
             None => (badge(Tone::Busy, "open")),
         } }
     } } };
-    table(
-        caption,
-        &["When", "Message", "Why it was reported", "Room", "Resolution"],
-        &rows,
-        reports.is_empty(),
-        "Nothing.",
-    )
+    table(caption, &["Time", "Message", "Reason", "Room", "Resolution"], &rows, reports.is_empty(), "No reports.")
 }

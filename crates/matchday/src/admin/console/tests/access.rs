@@ -1,4 +1,4 @@
-//! Every route for every role, with every kind of wrong proof.
+//! Tests of every route for every role, and with every kind of invalid proof.
 
 use web::ids::UserId;
 
@@ -8,7 +8,8 @@ use crate::{
     testing::{Answer, TestApp},
 };
 
-/// Sends a request to each route that needs a role, with harmless forms that stop at what they lack; returns the responses.
+/// Sends a request to each route that needs a role and returns the responses. The forms are incomplete, so they change
+/// nothing.
 pub(super) async fn every_route(
     app: &TestApp,
     headers: &[(&str, &str)],
@@ -30,11 +31,11 @@ pub(super) async fn every_route(
         };
         answers.push((method, route, role, answer));
     }
-    assert_eq!(answers.len(), ROUTES.len() - 2, "all but the style sheet and the way to the overview");
+    assert_eq!(answers.len(), ROUTES.len() - 2, "all routes except the style sheet and the redirect");
     answers
 }
 
-/// Requires that a proof opens no route, and that nothing of the service is on the page.
+/// Asserts that these headers give access to no route, and that the pages show no data of the service.
 pub(super) async fn expect_closed(app: &TestApp, what: &str, headers: &[(&str, &str)], mark: &str, ids: (i64, UserId)) {
     let before = recorded(app).await.len();
     for (method, route, _, answer) in every_route(app, headers, mark, ids).await {
@@ -45,31 +46,31 @@ pub(super) async fn expect_closed(app: &TestApp, what: &str, headers: &[(&str, &
     assert_eq!(recorded(app).await.len(), before, "{what}");
 }
 
-/// Requires that a role opens exactly the routes of the table.
+/// Asserts that a role gives access to exactly the routes that the table lists.
 pub(super) async fn expect_role(app: &TestApp, has: Role, headers: &[(&str, &str)], ids: (i64, UserId)) {
     let mark = mark_on(&text(&get_with(app, "/console/users", headers).await));
     for (method, route, least, answer) in every_route(app, headers, &mark, ids).await {
         let status = answer.status.as_u16();
         if has < least {
             assert_eq!(status, 403, "{has:?}: {method} {route}");
-            assert!(text(&answer).contains("This needs the role"), "{has:?}: {method} {route}");
+            assert!(text(&answer).contains("This requires the role"), "{has:?}: {method} {route}");
         } else if method == "get" {
             assert_eq!(status, 200, "{has:?}: {method} {route}: {}", text(&answer));
         } else {
-            // Accepted, and then refused for what the form lacks.
+            // The role is accepted, but the form is incomplete.
             assert!([303, 409, 422].contains(&status), "{has:?}: {method} {route}: {status} {}", text(&answer));
         }
     }
 }
 
-/// A match with a result, and a user.
+/// Creates a match with a result, and a user.
 pub(super) async fn things(app: &TestApp) -> (i64, UserId) {
     let event = app.fixtures().a_match("m").starting_in(time::Duration::ZERO).at("finished", 2, 1).put().await;
     (event, app.user().await.id)
 }
 
 #[tokio::test]
-async fn wrong_secrets_and_forged_headers_open_nothing() {
+async fn wrong_secrets_and_forged_headers_are_refused() {
     TestApp::run_with(&BEHIND_PROXY, async |app| {
         let ids = things(app).await;
         let good = proxied("ola@example.org", "operators");
@@ -84,7 +85,7 @@ async fn wrong_secrets_and_forged_headers_open_nothing() {
             ("a forged operator with groups", vec![operator, groups]),
             ("an empty secret", vec![(name, ""), operator, groups]),
             ("a wrong secret", vec![(name, "5f2c1d0e9b8a7f6e5d4c3b2a19080707"), operator, groups]),
-            ("the beginning of the secret", vec![(name, &SECRET[..31]), operator, groups]),
+            ("a prefix of the secret", vec![(name, &SECRET[..31]), operator, groups]),
             ("more than the secret", vec![(name, &longer), operator, groups]),
             ("the secret in upper case", vec![(name, "5F2C1D0E9B8A7F6E5D4C3B2A19080706"), operator, groups]),
             ("two secrets in one header", vec![(name, &spaced), operator, groups]),
@@ -96,9 +97,9 @@ async fn wrong_secrets_and_forged_headers_open_nothing() {
             ("groups twice", vec![secret, operator, groups, ("x-forwarded-groups", "staff")]),
             ("no groups", vec![secret, operator]),
             ("other groups", vec![secret, operator, ("x-forwarded-groups", "operators2, Operators ,sre")]),
-            ("an operator called like a group", vec![secret, ("x-forwarded-user", "operators")]),
+            ("an operator with the name of a group", vec![secret, ("x-forwarded-user", "operators")]),
             (
-                "a group called like an operator",
+                "a group with the name of an operator",
                 vec![secret, operator, ("x-forwarded-groups", "user:root@example.org")],
             ),
         ] {
@@ -110,7 +111,7 @@ async fn wrong_secrets_and_forged_headers_open_nothing() {
 }
 
 #[tokio::test]
-async fn each_role_opens_its_routes_and_no_others() {
+async fn each_role_can_use_only_its_routes() {
     TestApp::run_with(&BEHIND_PROXY, async |app| {
         let ids = things(app).await;
         for (role, operator, groups) in [
@@ -127,7 +128,7 @@ async fn each_role_opens_its_routes_and_no_others() {
 }
 
 #[tokio::test]
-async fn pages_show_only_the_forms_that_a_role_may_use() {
+async fn pages_show_only_forms_allowed_for_the_role() {
     let with_server = [&BEHIND_PROXY[..], &[("MATCHDAY_MATRIX__SERVER_NAME", "matchday.localhost")]].concat();
     TestApp::run_with(&with_server, async |app| {
         let (event, user) = things(app).await;
@@ -165,7 +166,7 @@ async fn actions_are_recorded_under_the_verified_name() {
         let moderator = proxied("mo@example.org", "moderators");
         let mark = mark_on(&text(&get_with(app, &page, &moderator).await));
         let fields = [("reason", "insults"), ("action", "ban"), ("mark", mark.as_str())];
-        // A viewer with a moderator's form, and another moderator with it.
+        // The moderator's form is refused from a viewer and from another moderator.
         for other in [proxied("mo@example.org", "staff"), proxied("ida@example.org", "moderators")] {
             assert_eq!(post(app, &to, &fields, &other).await.status, 403);
         }
@@ -177,7 +178,7 @@ async fn actions_are_recorded_under_the_verified_name() {
             (actions.len(), actions[0].operator.as_str(), &*actions[0].action),
             (1, "mo@example.org", "user.ban")
         );
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
@@ -207,7 +208,7 @@ async fn secrets_and_headers_can_be_replaced() {
 }
 
 #[tokio::test]
-async fn development_needs_no_proof_on_this_machine_only() {
+async fn development_needs_no_proof_on_localhost_only() {
     TestApp::run(async |app| {
         for (host, status) in [
             ("localhost:9092", 200),
@@ -221,12 +222,12 @@ async fn development_needs_no_proof_on_this_machine_only() {
         ] {
             assert_eq!(get_with(app, "/console/feeds", &[("host", host)]).await.status.as_u16(), status, "{host}");
         }
-        // A name that a proxy or an attacker sends is not believed.
+        // A name sent by a proxy or an attacker is ignored.
         let html = text(&get_with(app, "/console/feeds", &[("x-forwarded-user", "ola")]).await);
         assert!(html.contains("developer · operator") && !html.contains("ola"), "{html}");
     })
     .await;
-    // With a secret configured, development needs the proof too.
+    // If a secret is configured, development requires the proof too.
     let verified = [("MATCHDAY_CONSOLE__PROXY_SECRETS", SECRET), ("MATCHDAY_CONSOLE__OPERATORS", "operators")];
     TestApp::run_with(&verified, async |app| {
         assert_eq!(get_with(app, "/console", &[]).await.status, 403);

@@ -1,4 +1,4 @@
-//! Identity tokens: which ones open the console, and where their keys come from.
+//! Identity tokens: which ones are accepted, and how their keys are read.
 
 use std::sync::{
     Arc, Mutex,
@@ -36,7 +36,7 @@ fn base64(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// A private key of an identity provider.
+/// Private key of an identity provider.
 enum Signer {
     P256(EcdsaKeyPair),
     P384(EcdsaKeyPair),
@@ -74,7 +74,7 @@ impl Signer {
         }
     }
 
-    /// The public key as a JWK.
+    /// Returns the public key as a JWK.
     fn public(&self, id: &str) -> Value {
         match self {
             Self::P256(pair) | Self::P384(pair) => {
@@ -124,7 +124,7 @@ impl Signer {
     }
 }
 
-/// Claims of an operator, valid for ten minutes.
+/// Returns claims of an operator, valid for ten minutes.
 fn claims(app: &TestApp, groups: &[&str]) -> Value {
     let now = app.clock.now().unix_timestamp();
     json!({
@@ -157,7 +157,7 @@ fn settings<'a>(key: &'a str, value: &'a str) -> Vec<(&'static str, &'a str)> {
     ]
 }
 
-/// Runs a test with a console outside development whose keys are in a file.
+/// Runs a test with a console outside development that reads its keys from a file.
 async fn with_keys(keys: &[Value], more: &[(&str, &str)], test: impl AsyncFnOnce(&TestApp)) {
     let path = std::env::temp_dir().join(unique("jwks"));
     std::fs::write(&path, json!({"keys": keys}).to_string()).expect("written");
@@ -179,7 +179,7 @@ async fn status(app: &TestApp, token: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn wrong_tokens_open_nothing() {
+async fn invalid_tokens_are_refused() {
     let (good, other) = (Signer::p256(), Signer::p256());
     let (p384, for_encryption) = (Signer::p384(), Signer::p256());
     let shared = Signer::Hmac(b"a shared secret of the provider!".to_vec());
@@ -187,7 +187,7 @@ async fn wrong_tokens_open_nothing() {
     encryption_key["use"] = json!("enc");
     let keys =
         [good.public("one"), p384.public("p384"), encryption_key, shared.public("shared"), json!({"kty": "future"})];
-    // The public key, as bytes that an attacker has too, used as the secret of a symmetric algorithm.
+    // An attacker uses the bytes of the public key as the secret of a symmetric algorithm.
     let confused = Signer::Hmac(keys[0].to_string().into_bytes());
     with_keys(&keys, &[], async |app| {
         let ids = things(app).await;
@@ -207,8 +207,8 @@ async fn wrong_tokens_open_nothing() {
             ("four parts", format!("{valid}.x")),
             ("expired", with(json!({"exp": now - 61}))),
             ("not valid yet", with(json!({"nbf": now + 3600}))),
-            ("without an end", with(json!({"exp": "remove"}))),
-            ("end as text", with(json!({"exp": (now + 600).to_string()}))),
+            ("without expiry", with(json!({"exp": "remove"}))),
+            ("expiry as text", with(json!({"exp": (now + 600).to_string()}))),
             ("wrong audience", with(json!({"aud": "another-client"}))),
             ("wrong audiences", with(json!({"aud": ["another-client", "matchday"]}))),
             ("without audience", with(json!({"aud": "remove"}))),
@@ -248,13 +248,13 @@ async fn wrong_tokens_open_nothing() {
         expect_closed(app, "two tokens", &twice, &mark, ids).await;
         assert_eq!(status(app, &valid).await, 200);
         app.clock.advance(Duration::seconds(600 + 60));
-        assert_eq!(status(app, &valid).await, 403, "expired meanwhile");
+        assert_eq!(status(app, &valid).await, 403, "expired in the meantime");
     })
     .await;
 }
 
 #[tokio::test]
-async fn tokens_carry_the_role() {
+async fn role_is_read_from_token_groups() {
     let signer = Signer::p256();
     with_keys(&[signer.public("one")], &[], async |app| {
         let ids = things(app).await;
@@ -283,7 +283,7 @@ async fn every_allowed_algorithm_and_header_works() {
         let claims = changed(&claims(app, &[]), &json!({"realm_access": {"roles": ["staff"]}, "aud": ["x", AUDIENCE]}));
         for signer in &signers {
             let named = signer.token(signer.algorithm(), &claims);
-            // Without a key id, the only key for the algorithm is meant.
+            // Without a key id, the only key for the algorithm is used.
             let unnamed = signer.sign(&json!({"alg": signer.algorithm()}), &claims);
             for token in [named, unnamed] {
                 let answer = get_with(app, "/console", &[("x-goog-iap-jwt-assertion", &token)]).await;
@@ -297,7 +297,7 @@ async fn every_allowed_algorithm_and_header_works() {
 }
 
 #[tokio::test]
-async fn keys_are_fetched_again_for_new_ones_but_not_for_invented_ones() {
+async fn keys_are_refetched_for_new_but_not_invented_ids() {
     let signers = [Signer::p256(), Signer::p256()];
     let served = Arc::new(Mutex::new(json!({"keys": [signers[0].public("0")]}).to_string()));
     let is_down = Arc::new(AtomicBool::new(false));
@@ -313,12 +313,12 @@ async fn keys_are_fetched_again_for_new_ones_but_not_for_invented_ones() {
     TestApp::run_with(&settings("url", &url), async |app| {
         let token = |at: usize| signers[at].token(&at.to_string(), &changed(&claims(app, &["staff"]), &json!({})));
         let fetched = || provider.seen().len();
-        assert_eq!(fetched(), 0, "not before a token needs a key");
+        assert_eq!(fetched(), 0, "no fetch before a token needs a key");
         for _ in 0..5 {
             assert_eq!(status(app, &token(0)).await, 200);
         }
         assert_eq!(fetched(), 1);
-        // The provider changes its key; invented key ids make no more than one call in 30 seconds.
+        // The provider replaces its key. Invented key ids cause at most one call in 30 seconds.
         *served.lock().expect("not poisoned") = json!({"keys": [signers[1].public("1")]}).to_string();
         app.clock.advance(Duration::seconds(31));
         for number in 0..50 {
@@ -328,9 +328,9 @@ async fn keys_are_fetched_again_for_new_ones_but_not_for_invented_ones() {
             );
         }
         assert_eq!(fetched(), 2);
-        assert_eq!((status(app, &token(1)).await, status(app, &token(0)).await), (200, 403), "old keys are forgotten");
+        assert_eq!((status(app, &token(1)).await, status(app, &token(0)).await), (200, 403), "old keys are dropped");
         assert_eq!(fetched(), 2);
-        // While the provider is down, keys stay in use for a day.
+        // While the provider is down, its keys stay in use for a day.
         is_down.store(true, Ordering::Relaxed);
         app.clock.advance(Duration::hours(23));
         assert_eq!(status(app, &token(1)).await, 200);
@@ -339,7 +339,7 @@ async fn keys_are_fetched_again_for_new_ones_but_not_for_invented_ones() {
         app.clock.advance(Duration::hours(2));
         assert_eq!(status(app, &token(1)).await, 503);
         is_down.store(false, Ordering::Relaxed);
-        assert_eq!(status(app, &token(1)).await, 503, "not tried again at once");
+        assert_eq!(status(app, &token(1)).await, 503, "not tried again immediately");
         app.clock.advance(Duration::seconds(31));
         assert_eq!(status(app, &token(1)).await, 200);
     })
@@ -347,7 +347,7 @@ async fn keys_are_fetched_again_for_new_ones_but_not_for_invented_ones() {
 }
 
 #[tokio::test]
-async fn key_documents_that_cannot_be_used_open_nothing() {
+async fn unusable_key_documents_refuse_all_tokens() {
     let large = format!("{{\"keys\": [], \"x\": \"{}\"}}", "x".repeat(300_000));
     for (what, reply) in [
         ("not found", Reply::status(404)),

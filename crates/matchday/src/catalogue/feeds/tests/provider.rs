@@ -1,4 +1,4 @@
-//! A server that answers as football-data.org does.
+//! A server that responds like football-data.org.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,10 +14,10 @@ use tokio::{
     net::TcpListener,
 };
 
-/// The token that it takes.
+/// The token that the server accepts.
 pub(super) const TOKEN: &str = "the-right-token";
 
-/// What it says.
+/// A response of the server.
 #[derive(Clone)]
 pub(super) struct Answer {
     status: u16,
@@ -40,7 +40,7 @@ impl Answer {
     }
 }
 
-/// What it was asked, and what it answered.
+/// A request and the status of its response.
 #[derive(Clone)]
 pub(super) struct Seen {
     pub(super) path: String,
@@ -49,10 +49,10 @@ pub(super) struct Seen {
     pub(super) status: u16,
 }
 
-/// What it says, and what it was asked.
+/// The current response, and the requests so far.
 type Shared = Arc<Mutex<(Answer, Vec<Seen>)>>;
 
-/// It says the same until it is told to say something else, and remembers what it was asked.
+/// Returns the same response until the test sets another one, and records all requests.
 pub(super) struct Provider {
     pub(super) url: String,
     shared: Shared,
@@ -68,7 +68,7 @@ impl Provider {
         Self { url, shared }
     }
 
-    /// Reads requests, begins to answer and never goes on.
+    /// Starts a server that reads requests, begins a response and never completes it.
     pub(super) async fn stuck() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));

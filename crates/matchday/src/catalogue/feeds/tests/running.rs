@@ -1,4 +1,4 @@
-//! Looking at feeds by themselves, when they are due.
+//! Scheduled polling of feeds.
 
 use std::time::Duration as Wait;
 
@@ -12,7 +12,7 @@ use crate::{
     testing::eventually,
 };
 
-/// A process that looks at feeds.
+/// A process that polls feeds.
 struct Process {
     feeds: Feeds,
     lease: Lease,
@@ -20,45 +20,45 @@ struct Process {
 }
 
 impl Process {
-    /// One that begins now, and knows only what is in the database.
+    /// Creates a process that has only the state in the database.
     fn new(app: &TestApp, number: u128) -> Self {
         Self::with(app, number, &app.app.config.feeds)
     }
 
-    /// The same with other settings.
+    /// Creates a process with other settings.
     fn with(app: &TestApp, number: u128, settings: &Settings) -> Self {
         let feeds = Feeds::new(&app.app.core, settings, app.app.fixtures.clone()).expect("feeds");
         Self { feeds, lease: Lease::new("feeds", Uuid::from_u128(number), Wait::from_secs(1)), is_ours: false }
     }
 
-    /// Does all that is due. Returns how many looks that took, and how many seconds there is nothing to do; `None` if that is
-    /// another process's business.
+    /// Polls all feeds that are due. Returns the number of polls, and the seconds until the next one; `None` if another
+    /// process holds the lease.
     async fn work(&mut self) -> Option<(usize, u64)> {
-        let mut looks = 0;
+        let mut polls = 0;
         loop {
             match self
                 .feeds
                 .turn(&self.lease, &mut self.is_ours, &|_: &Polled| {})
                 .await
-                .expect("the database is there")
+                .expect("the database is available")
             {
                 None => return None,
-                Some(Wait::ZERO) => looks += 1,
-                Some(pause) => return Some((looks, pause.as_secs())),
+                Some(Wait::ZERO) => polls += 1,
+                Some(pause) => return Some((polls, pause.as_secs())),
             }
         }
     }
 }
 
 #[tokio::test]
-async fn feeds_are_looked_at_when_they_are_due() {
+async fn feeds_are_polled_when_due() {
     let provider = Provider::start().await;
     let mut entry = a_match(1, "TIMED", None);
     entry["utcDate"] = json!("2026-11-20T17:00:00Z");
     provider.says(Answer::ok(&document(&[entry.clone()])));
     run_with(&settings(&provider), async |app| {
         let mut process = Process::new(app, 1);
-        assert_eq!(process.work().await, Some((1, 3_600)), "nothing is near");
+        assert_eq!(process.work().await, Some((1, 3_600)), "no match is near");
         app.clock.advance(Duration::minutes(59));
         assert_eq!(process.work().await, Some((0, 60)));
         app.clock.advance(Duration::minutes(1));
@@ -68,23 +68,23 @@ async fn feeds_are_looked_at_when_they_are_due() {
         (entry["status"], entry["score"]["fullTime"]) = (json!("IN_PLAY"), json!({"home": 0, "away": 0}));
         provider.says(Answer::ok(&document(&[entry.clone()])));
         app.clock.advance(Duration::minutes(11));
-        assert_eq!(process.work().await, Some((1, 60)), "it is on");
+        assert_eq!(process.work().await, Some((1, 60)), "the match is live");
         app.clock.advance(Duration::minutes(100));
-        assert_eq!(process.work().await, Some((1, 20)), "it may end any moment");
+        assert_eq!(process.work().await, Some((1, 20)), "the match may end at any moment");
         entry["status"] = json!("FINISHED");
         provider.says(Answer::ok(&document(&[entry.clone()])));
         app.clock.advance(Duration::seconds(20));
-        assert_eq!(process.work().await, Some((1, 300)), "its result may be corrected");
+        assert_eq!(process.work().await, Some((1, 300)), "the result may be corrected");
         app.clock.advance(Duration::hours(2));
         assert_eq!(process.work().await, Some((1, 3_600)));
         assert_eq!(provider.seen().len(), 7);
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn one_process_looks_and_another_follows_it() {
+async fn standby_process_takes_over_polling() {
     let provider = Provider::start().await;
     provider.says(Answer::ok(&document(&[a_match(1, "TIMED", None)])));
     run_with(&settings(&provider), async |app| {
@@ -95,20 +95,21 @@ async fn one_process_looks_and_another_follows_it() {
             assert_eq!(second.work().await, None);
             assert_eq!(first.work().await, Some((1, 60)));
         }
-        // The first dies, and says nothing. The second finds what is due, and when the first has looked.
+        // The first process dies without releasing the lease. The second one finds in the database which feeds are due,
+        // and when they were polled.
         drop(first);
-        eventually("the lease runs out", async || second.lease.hold(&app.app.core.db).await.expect("asked")).await;
+        eventually("the lease expires", async || second.lease.hold(&app.app.core.db).await.expect("checked")).await;
         assert_eq!(second.work().await, Some((0, 60)));
         app.clock.advance(Duration::minutes(1));
         assert_eq!(second.work().await, Some((1, 60)));
         assert_eq!(provider.seen().len(), 5);
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn whoever_ends_hands_the_lease_back() {
+async fn shutdown_releases_the_lease() {
     let provider = Provider::start().await;
     provider.says(Answer::ok(&document(&[])));
     run_with(&settings(&provider), async |app| {
@@ -116,9 +117,9 @@ async fn whoever_ends_hands_the_lease_back() {
         let lease = Lease::new("feeds", Uuid::from_u128(1), Wait::from_mins(1));
         let until = closing.clone();
         let task = tokio::spawn(async move { feeds.run(lease, Wait::from_millis(20), until, |_| {}).await });
-        eventually("it looks", async || provider.seen().len() == 1).await;
+        eventually("the feed is polled", async || provider.seen().len() == 1).await;
         app.clock.advance(Duration::hours(1));
-        eventually("it looks again", async || provider.seen().len() == 2).await;
+        eventually("the feed is polled again", async || provider.seen().len() == 2).await;
         closing.cancel();
         task.await.expect("ended");
         assert_eq!(rows(app, "leases").await, 0);
@@ -127,7 +128,7 @@ async fn whoever_ends_hands_the_lease_back() {
 }
 
 #[tokio::test]
-async fn all_feeds_of_a_provider_together_keep_its_limit() {
+async fn feeds_share_the_providers_limit() {
     let provider = Provider::start().await;
     provider.says(Answer::ok(&document(&[])));
     let mut settings = settings(&provider);
@@ -143,14 +144,14 @@ async fn all_feeds_of_a_provider_together_keep_its_limit() {
         let mut paths: Vec<String> = provider.seen().into_iter().map(|seen| seen.path).collect();
         paths.sort();
         paths.dedup();
-        assert_eq!(paths.len(), 5, "each had its turn");
+        assert_eq!(paths.len(), 5, "every feed was polled");
     })
     .await;
 }
 
-/// A process that takes over knows what the one before it has sent.
+/// A process that takes over counts the requests that its predecessor sent.
 #[tokio::test]
-async fn a_limit_outlives_a_process() {
+async fn limit_survives_process_change() {
     let provider = Provider::start().await;
     provider.says(Answer::ok(&document(&[])));
     let mut settings = settings(&provider);
@@ -160,10 +161,10 @@ async fn a_limit_outlives_a_process() {
         let mut first = Process::new(app, 1);
         for _ in 0..2 {
             let turn = first.feeds.turn(&first.lease, &mut first.is_ours, &|_: &Polled| {}).await;
-            assert_eq!(turn.expect("the database is there"), Some(Wait::ZERO));
+            assert_eq!(turn.expect("the database is available"), Some(Wait::ZERO));
             app.clock.advance(Duration::seconds(1));
         }
-        first.lease.release(&app.app.core.db).await.expect("given back");
+        first.lease.release(&app.app.core.db).await.expect("released");
         let mut second = Process::new(app, 2);
         assert_eq!(second.work().await, Some((0, 59)));
         app.clock.advance(Duration::seconds(59));
@@ -173,7 +174,7 @@ async fn a_limit_outlives_a_process() {
 }
 
 #[tokio::test]
-async fn a_wait_means_all_feeds_of_the_provider() {
+async fn requested_wait_applies_to_all_feeds() {
     for answer in [
         Answer::new(429, "{\"message\": \"You reached your request limit. Wait 41 seconds.\", \"errorCode\": 429}"),
         Answer::ok(&document(&[])).with("X-Requests-Available-Minute", "0").with("X-RequestCounter-Reset", "41"),
@@ -187,16 +188,16 @@ async fn a_wait_means_all_feeds_of_the_provider() {
             assert_eq!(process.work().await, Some((1, 41)));
             provider.says(Answer::ok(&document(&[])));
             app.clock.advance(Duration::seconds(41));
-            assert!(process.work().await.expect("it is ours").0 >= 1);
+            assert!(process.work().await.expect("the lease is held").0 >= 1);
             assert!(provider.seen().iter().any(|seen| seen.path.contains("/BB/")));
         })
         .await;
     }
 }
 
-/// A look that cannot be written down is not made again at once: the provider must not suffer for our database.
+/// A poll that cannot be saved is not repeated immediately, to spare the provider while the database is unavailable.
 #[tokio::test]
-async fn what_cannot_be_written_down_is_remembered() {
+async fn unsaved_poll_is_not_repeated() {
     let provider = Provider::start().await;
     provider.says(Answer::ok(&document(&[])));
     run_with(&settings(&provider), async |app| {
@@ -212,9 +213,9 @@ async fn what_cannot_be_written_down_is_remembered() {
     .await;
 }
 
-/// What an operator changes is seen when the process is started anew, and not an hour later.
+/// Changed settings take effect at the next start of the process, not an hour later.
 #[tokio::test]
-async fn other_settings_change_when_a_feed_is_due() {
+async fn changed_settings_change_the_due_time() {
     let (provider, other) = (Provider::start().await, Provider::start().await);
     provider.says(Answer::ok(&document(&[])));
     other.says(Answer::new(429, "{}").with("Retry-After", "300"));
@@ -224,9 +225,9 @@ async fn other_settings_change_when_a_feed_is_due() {
         config.idle = Wait::from_mins(10);
         assert_eq!(Process::with(app, 1, &config).work().await, Some((0, 600)));
         config.football_data_url = other.url.parse().expect("a URL");
-        assert_eq!(Process::with(app, 1, &config).work().await, Some((1, 300)), "it is another place");
+        assert_eq!(Process::with(app, 1, &config).work().await, Some((1, 300)), "the URL is different");
         config.idle = Wait::from_mins(1);
-        assert_eq!(Process::with(app, 1, &config).work().await, Some((0, 300)), "what it was told to wait stays");
+        assert_eq!(Process::with(app, 1, &config).work().await, Some((0, 300)), "the requested wait is kept");
     })
     .await;
 }

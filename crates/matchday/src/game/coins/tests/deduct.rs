@@ -1,4 +1,4 @@
-//! Spending.
+//! Tests of deductions: validation, idempotency and concurrency.
 
 use std::collections::BTreeSet;
 
@@ -18,12 +18,12 @@ use crate::{
 const DEDUCT: &str = "/api/auth/coins/deduct";
 
 #[tokio::test]
-async fn a_newcomer_has_coins_and_spends_them() {
+async fn new_user_can_spend_welcome_coins() {
     TestApp::run(async |app| {
         let user = app.user().await;
-        let answer = user.post(DEDUCT, deduction(30, "order-1")).await.expect(200);
-        assert!(answer["message"].is_string());
-        let data = &answer["data"];
+        let response = user.post(DEDUCT, deduction(30, "order-1")).await.expect(200);
+        assert!(response["message"].is_string());
+        let data = &response["data"];
         assert_eq!(
             (&data["previous_balance"], &data["amount_deducted"], &data["new_balance"]),
             (&json!(100), &json!(30), &json!(70))
@@ -37,7 +37,7 @@ async fn a_newcomer_has_coins_and_spends_them() {
 }
 
 #[tokio::test]
-async fn registering_gives_the_welcome_and_logging_in_again_does_not() {
+async fn welcome_coins_are_granted_once_at_registration() {
     TestApp::run_with(&[("MATCHDAY_COINS__WELCOME", "7")], async |app| {
         let (user, _) = app.log_in("+14155550100").await;
         assert_eq!(balance(&user).await, 7);
@@ -47,13 +47,13 @@ async fn registering_gives_the_welcome_and_logging_in_again_does_not() {
         assert_eq!(history.as_array().map(Vec::len), Some(1));
         assert_eq!((&history[0]["kind"], &history[0]["amount"]), (&json!("welcome"), &json!(7)));
         assert_clean(app).await;
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn without_a_welcome_a_wallet_is_empty() {
+async fn wallet_is_empty_without_welcome_coins() {
     TestApp::run_with(&[("MATCHDAY_COINS__WELCOME", "0")], async |app| {
         let user = app.user().await;
         assert_eq!(balance(&user).await, 0);
@@ -63,9 +63,9 @@ async fn without_a_welcome_a_wallet_is_empty() {
     .await;
 }
 
-/// Whoever registered with a version that knew no coins.
+/// Covers users who registered with a version without coins.
 #[tokio::test]
-async fn somebody_without_a_wallet_gets_an_empty_one() {
+async fn user_without_wallet_gets_an_empty_one() {
     TestApp::run(async |app| {
         let id: i64 = sqlx::query_scalar(
             "insert into users (created_at, username) values (now(), 'early_bird') returning user_id",
@@ -83,18 +83,18 @@ async fn somebody_without_a_wallet_gets_an_empty_one() {
 }
 
 #[tokio::test]
-async fn a_reference_is_charged_once_and_for_one_amount() {
+async fn reference_is_charged_once_for_one_amount() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let first = user.post(DEDUCT, deduction(10, "bet-1")).await.expect(200);
         assert_eq!(user.post(DEDUCT, deduction(10, "bet-1")).await.expect(200), first);
         assert_eq!(user.post(DEDUCT, deduction(11, "bet-1")).await.invalid_fields(), ["reference_id"]);
-        // Another reason, another user and no reference at all are each something else.
+        // A different reason, a different user, and a missing reference each make a different deduction.
         let mut other = deduction(10, "bet-1");
         other["reason"] = json!("wager");
         assert_eq!(user.post(DEDUCT, other).await.expect(200)["data"]["new_balance"], 80);
-        let somebody = app.user().await;
-        assert_eq!(somebody.post(DEDUCT, deduction(10, "bet-1")).await.expect(200)["data"]["new_balance"], 90);
+        let other_user = app.user().await;
+        assert_eq!(other_user.post(DEDUCT, deduction(10, "bet-1")).await.expect(200)["data"]["new_balance"], 90);
         for left in [75, 70] {
             let body = json!({"amount": 5, "reason": "purchase", "reference_id": null});
             assert_eq!(user.post(DEDUCT, body).await.expect(200)["data"]["new_balance"], left);
@@ -105,7 +105,7 @@ async fn a_reference_is_charged_once_and_for_one_amount() {
 }
 
 #[tokio::test]
-async fn more_than_there_is_costs_nothing_and_can_be_tried_again() {
+async fn refused_deduction_costs_nothing_and_can_be_retried() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let refused = user.post(DEDUCT, deduction(101, "big")).await.expect(400);
@@ -120,7 +120,7 @@ async fn more_than_there_is_costs_nothing_and_can_be_tried_again() {
 }
 
 #[tokio::test]
-async fn what_is_no_deduction_is_named() {
+async fn invalid_deduction_fields_are_reported() {
     TestApp::run_with(&[("MATCHDAY_COINS__REASONS", "purchase,wager")], async |app| {
         let user = app.user().await;
         for (change, field) in [
@@ -166,7 +166,7 @@ async fn reason_is_free_text_unless_operator_lists_some() {
         }
         for reason in ["", "line\nbreak", &"x".repeat(65)] {
             let refused = user.post(DEDUCT, json!({"amount": 1, "reason": reason})).await.expect(422);
-            let message = "The reason must be a text of 1 to 64 characters without control characters.";
+            let message = "The reason must be a string of 1 to 64 characters without control characters.";
             assert_eq!(refused["errors"]["reason"], json!([message]), "{reason:?}");
         }
         assert_clean(app).await;
@@ -175,22 +175,22 @@ async fn reason_is_free_text_unless_operator_lists_some() {
 }
 
 #[tokio::test]
-async fn racing_deductions_never_overdraw_and_each_reference_is_charged_once() {
+async fn racing_deductions_never_overdraw_or_charge_twice() {
     TestApp::run(async |app| {
         let user = app.user().await;
-        // Twenty orders of 10 coins, each asked for three times at once. There are coins for ten.
+        // Twenty orders of 10 coins, each requested three times concurrently. The wallet covers ten.
         let tries = (0..60).map(|n| {
             let user = &user;
             async move { (n % 20, user.post(DEDUCT, deduction(10, &format!("order-{}", n % 20))).await) }
         });
         let mut done = BTreeSet::new();
-        for (order, answer) in join_all(tries).await {
-            match answer.status.as_u16() {
+        for (order, response) in join_all(tries).await {
+            match response.status.as_u16() {
                 200 => {
-                    let body = answer.expect(200);
+                    let body = response.expect(200);
                     done.insert((order, body["data"]["transaction_id"].as_str().expect("an id").to_owned()));
                 }
-                _ => assert_eq!(answer.expect(400)["code"], "insufficient_balance"),
+                _ => assert_eq!(response.expect(400)["code"], "insufficient_balance"),
             }
         }
         assert_eq!(done.len(), 10, "one transaction for each order that was paid: {done:?}");
@@ -201,7 +201,7 @@ async fn racing_deductions_never_overdraw_and_each_reference_is_charged_once() {
 }
 
 #[tokio::test]
-async fn the_history_is_read_page_by_page_and_explains_the_balance() {
+async fn history_is_paged_and_explains_the_balance() {
     TestApp::run(async |app| {
         let user = app.user().await;
         for order in 0..7 {
@@ -227,7 +227,7 @@ async fn the_history_is_read_page_by_page_and_explains_the_balance() {
 }
 
 #[tokio::test]
-async fn a_key_charges_once_also_when_the_process_died_before_it_answered() {
+async fn idempotency_key_charges_once_after_a_crash() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let body = json!({"amount": 10, "reason": "wager"});
@@ -239,22 +239,22 @@ async fn a_key_charges_once_also_when_the_process_died_before_it_answered() {
         assert_eq!(again.header("idempotency-replayed"), Some("true"));
         assert_eq!(again.expect(200), first);
         let claim = keyed("/api/auth/daily-coins", "a", &json!({})).await.expect(200);
-        // As if the process had died between the transaction and the answer.
-        sqlx::query("delete from idempotency_keys").execute(&app.app.core.db).await.expect("forgotten");
+        // Simulates a process that died between the transaction and the response.
+        sqlx::query("delete from idempotency_keys").execute(&app.app.core.db).await.expect("deleted");
         let found = keyed(DEDUCT, "a", &body).await;
         assert_eq!(found.header("idempotency-replayed"), None);
-        assert_eq!(found.expect(200), first, "the ledger knows what the key was for");
+        assert_eq!(found.expect(200), first, "the ledger returns the first transaction");
         assert_eq!(keyed("/api/auth/daily-coins", "a", &json!({})).await.expect(200), claim);
-        // The ledger tells the same request from another one.
-        sqlx::query("delete from idempotency_keys").execute(&app.app.core.db).await.expect("forgotten");
+        // The ledger distinguishes a repeated request from a different one.
+        sqlx::query("delete from idempotency_keys").execute(&app.app.core.db).await.expect("deleted");
         for other in [json!({"amount": 11, "reason": "wager"}), json!({"amount": 10, "reason": "purchase"})] {
             let refused = keyed(DEDUCT, "a", &other).await.expect(422);
             assert_eq!(refused["code"], "idempotency_key_reused");
-            sqlx::query("delete from idempotency_keys").execute(&app.app.core.db).await.expect("forgotten");
+            sqlx::query("delete from idempotency_keys").execute(&app.app.core.db).await.expect("deleted");
         }
         assert_eq!(keyed(DEDUCT, "b", &body).await.expect(200)["data"]["previous_balance"], 140);
         assert_eq!(balance(&user).await, 130);
-        // After a day a key is a new one.
+        // After a day, a key counts as new.
         app.clock.advance(time::Duration::hours(25));
         app.app.idempotency.sweep().await.expect("swept");
         assert_eq!(keyed(DEDUCT, "a", &body).await.expect(200)["data"]["previous_balance"], 130);
@@ -264,9 +264,10 @@ async fn a_key_charges_once_also_when_the_process_died_before_it_answered() {
     .await;
 }
 
-/// A connection can break while it commits. Whoever tries again must find what was done, and do it only if it was not.
+/// A connection can break during a commit. The second attempt must find the transactions of the first and write only
+/// the missing ones.
 #[tokio::test]
-async fn a_second_attempt_finds_what_the_first_one_did() {
+async fn second_attempt_finds_transactions_of_the_first() {
     TestApp::run(async |app| {
         let user = app.user().await;
         let movement = |id: u128, amount| {
@@ -279,7 +280,7 @@ async fn a_second_attempt_finds_what_the_first_one_did() {
             outcomes
         };
         let first = post(vec![movement(1, -10), movement(2, -20)], Attempt::First).await;
-        // Neither has a reference or a key; and there is one more, that had not come so far.
+        // The first two movements have neither a reference nor a key. The third was not part of the first attempt.
         let second = post(vec![movement(1, -10), movement(2, -20), movement(3, -5)], Attempt::Second).await;
         assert_eq!(second[..2], first[..]);
         assert_eq!(second[2].map(|posted| (posted.number, posted.balance)), Ok((4, 65)));
@@ -290,7 +291,7 @@ async fn a_second_attempt_finds_what_the_first_one_did() {
 }
 
 #[tokio::test]
-async fn a_wallet_that_somebody_holds_harms_only_its_user() {
+async fn locked_wallet_delays_only_its_user() {
     TestApp::run_with(&[("MATCHDAY_COINS__WRITERS", "1")], async |app| {
         let (stuck, other) = (app.user().await, app.user().await);
         let mut holder = app.owner().begin().await.expect("begun");
@@ -299,12 +300,12 @@ async fn a_wallet_that_somebody_holds_harms_only_its_user() {
             .execute(&mut *holder)
             .await
             .expect("held");
-        // One batch is on its way to the stuck wallet; the next one has both.
+        // The first batch waits for the stuck wallet; the next one contains both wallets.
         let tries = [(&stuck, "a"), (&other, "b"), (&stuck, "c"), (&other, "d")]
             .map(|(user, reference)| user.post(DEDUCT, deduction(5, reference)));
-        let answers: Vec<u16> = join_all(tries).await.iter().map(|answer| answer.status.as_u16()).collect();
-        assert_eq!(answers, [503, 200, 503, 200]);
-        holder.rollback().await.expect("let go");
+        let statuses: Vec<u16> = join_all(tries).await.iter().map(|response| response.status.as_u16()).collect();
+        assert_eq!(statuses, [503, 200, 503, 200]);
+        holder.rollback().await.expect("released");
         stuck.post(DEDUCT, deduction(5, "a")).await.expect(200);
         assert_eq!((balance(&stuck).await, balance(&other).await), (95, 90));
         assert_clean(app).await;

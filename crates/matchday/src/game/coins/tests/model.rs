@@ -1,4 +1,4 @@
-//! Against a simple ledger that is kept in memory.
+//! Model test: compares the ledger with a simple one in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ enum Step {
         user: usize,
         request: Option<u8>,
     },
-    /// The transaction is named by its place among the user's.
+    /// `which` is the position of the transaction in the user's history.
     Reverse {
         user: usize,
         amount: i64,
@@ -53,7 +53,7 @@ enum Step {
 
 fn any_step() -> impl Strategy<Value = Step> {
     let (user, amount) = (0..USERS, 1_i64..120);
-    // Few of each, so that many are used again.
+    // Only a few values each, so that many are reused.
     let few = || proptest::option::weighted(0.6, 0_u8..4);
     prop_oneof![
         2 => (user.clone(), amount.clone(), few()).prop_map(|(user, amount, reference)| Step::Grant { user, amount, reference }),
@@ -65,25 +65,25 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What became of a step: how many coins moved and how many there were then, or why not.
+/// Outcome of a step: the coins moved and the new balance, or the reason for a refusal.
 type Acknowledged = Result<(i64, i64), &'static str>;
 
-/// A ledger as one would keep it on paper: a list of movements for each user.
+/// Model of the ledger: a list of movements per user.
 #[derive(Default)]
-struct Paper {
+struct Model {
     users: [Page; USERS],
 }
 
-/// Amount, reason and reference of a deduction; nothing is asked for by a claim.
-type Asked = Option<(i64, usize, Option<u8>)>;
+/// Amount, reason and reference of a deduction; `None` for a claim.
+type RequestBody = Option<(i64, usize, Option<u8>)>;
 
 #[derive(Default)]
 struct Page {
-    /// Amount, what it says it is, and how much of it was taken back.
+    /// Amount, kind, and the part that was reversed.
     lines: Vec<(i64, Kind, i64)>,
     references: BTreeMap<(&'static str, usize, u8), usize>,
-    /// The line, what was asked for, and when.
-    requests: BTreeMap<u8, (usize, Asked, OffsetDateTime)>,
+    /// Index of the line, the request, and its time.
+    requests: BTreeMap<u8, (usize, RequestBody, OffsetDateTime)>,
     claims: BTreeMap<Date, i64>,
 }
 
@@ -92,13 +92,13 @@ impl Page {
         self.lines[..=line].iter().map(|(amount, ..)| amount).sum()
     }
 
-    /// What was done under a key in the last day.
-    fn done(&self, request: Option<u8>, now: OffsetDateTime) -> Option<(usize, Asked)> {
-        let &(line, asked, at) = self.requests.get(&request?)?;
-        (now - at < Duration::DAY).then_some((line, asked))
+    /// Returns the line written for a key within the last day.
+    fn done(&self, request: Option<u8>, now: OffsetDateTime) -> Option<(usize, RequestBody)> {
+        let &(line, body, at) = self.requests.get(&request?)?;
+        (now - at < Duration::DAY).then_some((line, body))
     }
 
-    fn told(&self, line: usize) -> (i64, i64) {
+    fn outcome(&self, line: usize) -> (i64, i64) {
         (self.lines[line].0, self.balance_after(line))
     }
 
@@ -107,32 +107,32 @@ impl Page {
             return Err("insufficient");
         }
         self.lines.push((amount, kind, 0));
-        Ok(self.told(self.lines.len() - 1))
+        Ok(self.outcome(self.lines.len() - 1))
     }
 
     fn once(&mut self, key: (&'static str, usize, Option<u8>), amount: i64, kind: Kind) -> Acknowledged {
         let key = key.2.map(|reference| (key.0, key.1, reference));
         if let Some(&line) = key.and_then(|key| self.references.get(&key)) {
-            return if self.lines[line].0 == amount { Ok(self.told(line)) } else { Err("other amount") };
+            return if self.lines[line].0 == amount { Ok(self.outcome(line)) } else { Err("other amount") };
         }
-        let told = self.add(amount, kind)?;
+        let outcome = self.add(amount, kind)?;
         if let Some(key) = key {
             self.references.insert(key, self.lines.len() - 1);
         }
-        Ok(told)
+        Ok(outcome)
     }
 }
 
-impl Paper {
+impl Model {
     fn new() -> Self {
-        let mut paper = Self::default();
-        for page in &mut paper.users {
+        let mut model = Self::default();
+        for page in &mut model.users {
             page.lines.push((100, Kind::Welcome, 0));
         }
-        paper
+        model
     }
 
-    fn take(&mut self, step: &Step, now: OffsetDateTime) -> Acknowledged {
+    fn run(&mut self, step: &Step, now: OffsetDateTime) -> Acknowledged {
         let today = now.date();
         match *step {
             Step::Grant { user, amount, reference } => {
@@ -140,21 +140,21 @@ impl Paper {
             }
             Step::Deduct { user, amount, reason, reference, request } => {
                 let page = &mut self.users[user];
-                let asked = Some((amount, reason, reference));
+                let body = Some((amount, reason, reference));
                 if let Some((line, first)) = page.done(request, now) {
-                    return if first == asked { Ok(page.told(line)) } else { Err("other request") };
+                    return if first == body { Ok(page.outcome(line)) } else { Err("other request") };
                 }
                 let before = page.lines.len();
-                let told = page.once(("deduct", reason, reference), -amount, Kind::Deduction)?;
+                let outcome = page.once(("deduct", reason, reference), -amount, Kind::Deduction)?;
                 if let Some(request) = request.filter(|_| page.lines.len() > before) {
-                    page.requests.insert(request, (before, asked, now));
+                    page.requests.insert(request, (before, body, now));
                 }
-                Ok(told)
+                Ok(outcome)
             }
             Step::Claim { user, request } => {
                 let page = &mut self.users[user];
                 if let Some((line, _)) = page.done(request, now) {
-                    return Ok(page.told(line));
+                    return Ok(page.outcome(line));
                 }
                 if page.claims.contains_key(&today) {
                     return Err("claimed");
@@ -162,12 +162,12 @@ impl Paper {
                 let claimed = |ago: &i64| page.claims.contains_key(&(today - Duration::days(*ago)));
                 let days = (1_i64..7).take_while(claimed).count();
                 let coins = 50 + 10 * i64::try_from(days).expect("few");
-                let told = page.add(coins, Kind::Daily)?;
+                let outcome = page.add(coins, Kind::Daily)?;
                 page.claims.insert(today, coins);
                 if let Some(request) = request {
                     page.requests.insert(request, (page.lines.len() - 1, None, now));
                 }
-                Ok(told)
+                Ok(outcome)
             }
             Step::Reverse { user, amount, which } => {
                 let page = &mut self.users[user];
@@ -178,16 +178,16 @@ impl Paper {
                 if amount > moved.abs() - reversed {
                     return Err("too much");
                 }
-                let told = page.add(if moved > 0 { -amount } else { amount }, Kind::Reversal)?;
+                let outcome = page.add(if moved > 0 { -amount } else { amount }, Kind::Reversal)?;
                 page.lines[which].2 += amount;
-                Ok(told)
+                Ok(outcome)
             }
             Step::Wait { .. } => Err("waited"),
         }
     }
 }
 
-fn told(posted: Posted) -> (i64, i64) {
+fn amount_and_balance(posted: Posted) -> (i64, i64) {
     (posted.amount, posted.balance)
 }
 
@@ -200,7 +200,7 @@ fn refused(refusal: Refusal) -> &'static str {
     }
 }
 
-fn operator_told(outcome: Result<Posted, OperatorError>) -> Result<Posted, &'static str> {
+fn operator_outcome(outcome: Result<Posted, OperatorError>) -> Result<Posted, &'static str> {
     outcome.map_err(|error| match error {
         OperatorError::Refused(refusal) => refused(refusal),
         OperatorError::NoSuchTransaction => "no such transaction",
@@ -210,9 +210,9 @@ fn operator_told(outcome: Result<Posted, OperatorError>) -> Result<Posted, &'sta
     })
 }
 
-/// The real thing; what moved is known by its transaction, or a claim by its day. `which` finds a user's transaction by its
-/// place among theirs.
-async fn take(
+/// Runs a step on the service. A movement is identified by its transaction, a claim by its day. `which` finds a user's
+/// transaction by its position in their history.
+async fn run(
     app: &TestApp,
     users: &[UserId],
     step: &Step,
@@ -227,7 +227,7 @@ async fn take(
         Step::Grant { user, amount, reference } => {
             let reference = reference_of(reference);
             let granted = coins.grant(users[user], amount_of(amount), &remark, reference.as_ref(), "op").await;
-            operator_told(granted.map(|(posted, _)| posted))?
+            operator_outcome(granted.map(|(posted, _)| posted))?
         }
         Step::Deduct { user, amount, reason, reference, request } => {
             let deduction = Deduction {
@@ -252,14 +252,14 @@ async fn take(
         Step::Reverse { user, amount, which: place } => {
             let Some(id) = which(user, place).await else { return Err("no such transaction") };
             let reversed = coins.reverse(users[user], amount_of(amount), Some(id), &remark, "op").await;
-            operator_told(reversed.map(|(_, posted)| posted))?
+            operator_outcome(reversed.map(|(_, posted)| posted))?
         }
         Step::Wait { hours } => {
             app.clock.advance(Duration::hours(hours));
             return Err("waited");
         }
     };
-    let (amount, balance) = told(posted);
+    let (amount, balance) = amount_and_balance(posted);
     Ok((posted.id.to_string(), amount, balance))
 }
 
@@ -271,7 +271,7 @@ async fn new_users(app: &TestApp) -> Vec<UserId> {
     users
 }
 
-/// The user's transaction with this place among theirs.
+/// Returns the user's transaction at this position.
 async fn nth(app: &TestApp, user: UserId, place: usize) -> Option<TransactionId> {
     sqlx::query_scalar("select transaction_id from coin_transactions where user_id = $1 and number = $2")
         .bind(user)
@@ -281,30 +281,31 @@ async fn nth(app: &TestApp, user: UserId, place: usize) -> Option<TransactionId>
         .expect("read")
 }
 
-/// One after another: every answer is the one that the paper gives.
-async fn agrees_with_paper(app: &TestApp, steps: &[Step]) {
+/// Runs the steps sequentially and checks that every outcome equals the one of the model.
+async fn check_against_model(app: &TestApp, steps: &[Step]) {
     let users = new_users(app).await;
-    let mut paper = Paper::new();
+    let mut model = Model::new();
     for (at, step) in steps.iter().enumerate() {
-        let expected = paper.take(step, app.clock.now());
-        let found = take(app, &users, step, async |user, place| nth(app, users[user], place).await).await;
+        let expected = model.run(step, app.clock.now());
+        let found = run(app, &users, step, async |user, place| nth(app, users[user], place).await).await;
         assert_eq!(found.map(|(_, amount, balance)| (amount, balance)), expected, "step {at}: {step:?}");
     }
-    for (user, page) in users.iter().zip(&paper.users) {
+    for (user, page) in users.iter().zip(&model.users) {
         let held = app.app.coins.balance(*user).await.expect("read");
         assert_eq!(held, page.lines.iter().map(|(amount, ..)| amount).sum::<i64>());
     }
 }
 
-/// All at once: whatever the order was, what was acknowledged is there once, nothing else is, and it adds up.
-async fn adds_up(app: &TestApp, steps: &[Step]) {
+/// Runs the steps concurrently. For any order, each acknowledged movement is stored once, nothing else is stored, and
+/// the ledger adds up.
+async fn check_concurrent_steps(app: &TestApp, steps: &[Step]) {
     let users = new_users(app).await;
-    // Reversals name transactions that may not be there yet; then there is nothing to do.
+    // A reversal may name a transaction that does not exist yet; it is then skipped.
     let which = async |user: usize, place| nth(app, users[user], place).await;
     let outcomes: Vec<_> = stream::iter(steps)
         .map(|step| {
             let (users, which) = (&users, &which);
-            async move { (step, take(app, users, step, which).await) }
+            async move { (step, run(app, users, step, which).await) }
         })
         .buffer_unordered(24)
         .collect()
@@ -328,7 +329,7 @@ async fn adds_up(app: &TestApp, steps: &[Step]) {
         assert!(balance >= 0);
     }
     for (key, transactions) in &references {
-        assert_eq!(transactions.len(), 1, "{key:?} happened more than once");
+        assert_eq!(transactions.len(), 1, "{key:?} was charged more than once");
     }
     for (user, acknowledged) in users.iter().zip(&acknowledged) {
         let rows: Vec<(uuid::Uuid, Option<Date>, i64, i64)> = sqlx::query_as(
@@ -343,31 +344,31 @@ async fn adds_up(app: &TestApp, steps: &[Step]) {
         let known_by = |id, day: Option<Date>| day.map_or_else(|| TransactionId(id).to_string(), |day| day.to_string());
         let written: BTreeSet<_> =
             rows.into_iter().map(|(id, day, amount, balance)| (known_by(id, day), amount, balance)).collect();
-        assert_eq!(&written, acknowledged, "what was acknowledged is what was written");
+        assert_eq!(&written, acknowledged, "acknowledged and stored movements are equal");
         let held = app.app.coins.balance(*user).await.expect("read");
         assert_eq!(held, 100 + written.iter().map(|(_, amount, _)| amount).sum::<i64>());
     }
 }
 
 #[test]
-fn any_sequence_agrees_with_a_ledger_on_paper() {
+fn any_sequence_matches_the_model() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let config = ProptestConfig { cases: 40, max_shrink_iters: 200, ..ProptestConfig::default() };
     proptest!(config, |(steps in vec(any_step(), 1..80))| {
         runtime.block_on(TestApp::run(async |app| {
-            agrees_with_paper(app, &steps).await;
+            check_against_model(app, &steps).await;
             assert_clean(app).await;
         }));
     });
 }
 
 #[test]
-fn any_interleaving_adds_up() {
+fn any_interleaving_keeps_the_ledger_consistent() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let config = ProptestConfig { cases: 30, max_shrink_iters: 50, ..ProptestConfig::default() };
     proptest!(config, |(steps in vec(any_step(), 20..200))| {
         runtime.block_on(TestApp::run(async |app| {
-            adds_up(app, &steps).await;
+            check_concurrent_steps(app, &steps).await;
             assert_clean(app).await;
         }));
     });

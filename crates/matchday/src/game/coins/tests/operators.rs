@@ -1,4 +1,4 @@
-//! What operators do.
+//! Tests of grants and reversals by operators.
 
 use serde_json::json;
 
@@ -21,19 +21,19 @@ fn remark() -> Remark {
 }
 
 async fn spend(user: &TestUser<'_>, amount: i64, reference: &str) -> TransactionId {
-    let answer = user.post("/api/auth/coins/deduct", deduction(amount, reference)).await.expect(200);
-    answer["data"]["transaction_id"].as_str().expect("an id").parse().expect("an id")
+    let response = user.post("/api/auth/coins/deduct", deduction(amount, reference)).await.expect(200);
+    response["data"]["transaction_id"].as_str().expect("an id").parse().expect("an id")
 }
 
 #[tokio::test]
-async fn a_grant_is_in_the_history_with_its_reason_and_happens_once_for_a_reference() {
+async fn grant_appears_in_history_once_per_reference() {
     TestApp::run(async |app| {
         let (ledger, user) = (&app.app.coins, app.user().await);
         let reference: Reference = "outage-7".parse().expect("a reference");
         let first = ledger.grant(user.id, coins(40), &remark(), Some(&reference), "ada").await.expect("granted");
         let typo: Remark = "for the outtage".parse().expect("a remark");
         let again = ledger.grant(user.id, coins(40), &typo, Some(&reference), "ada").await.expect("granted before");
-        assert!(first.1 && !again.1, "it was done the first time");
+        assert!(first.1 && !again.1, "only the first call grants coins");
         assert_eq!(first.0, again.0);
         let other = ledger.grant(user.id, coins(41), &remark(), Some(&reference), "ada").await;
         assert!(matches!(other, Err(OperatorError::Refused(Refusal::OtherAmount))), "{other:?}");
@@ -54,10 +54,11 @@ async fn a_grant_is_in_the_history_with_its_reason_and_happens_once_for_a_refere
 }
 
 #[tokio::test]
-async fn a_wallet_holds_only_so_much() {
+async fn wallet_refuses_coins_above_its_limit() {
     TestApp::run(async |app| {
         let (ledger, user) = (&app.app.coins, app.user().await);
-        // As if a million had been granted billions of times; the audit sees through it.
+        // Sets the balance directly, because no test can grant this many coins. The audit would report it, so it is not
+        // run.
         sqlx::query("update wallets set balance = $2 where user_id = $1")
             .bind(user.id)
             .bind(MOST - 10)
@@ -73,7 +74,7 @@ async fn a_wallet_holds_only_so_much() {
 }
 
 #[tokio::test]
-async fn what_was_spent_returns_in_parts_and_never_more() {
+async fn deduction_is_reversed_in_parts_up_to_its_amount() {
     TestApp::run(async |app| {
         let (ledger, user) = (&app.app.coins, app.user().await);
         let order = spend(&user, 60, "order-1").await;
@@ -87,7 +88,7 @@ async fn what_was_spent_returns_in_parts_and_never_more() {
         assert!(matches!(reverse(35, Some(posted.id)).await, Err(OperatorError::NotReversible(Kind::Reversal))));
         let history = user.get("/api/auth/coins").await.expect(200)["data"]["history"].clone();
         assert_eq!((&history[0]["kind"], &history[0]["reverses"]), (&json!("reversal"), &json!(order.to_string())));
-        // The reference stays used: the same order is not charged a second time.
+        // The reference remains used, so the same order is not charged a second time.
         assert_eq!(spend(&user, 60, "order-1").await, order);
         assert_eq!(balance(&user).await, 100);
         let spent: i64 = sqlx::query_scalar(
@@ -97,14 +98,14 @@ async fn what_was_spent_returns_in_parts_and_never_more() {
         .fetch_one(&app.app.core.db)
         .await
         .expect("read");
-        assert_eq!(spent, 0, "both sides of a reversal go back to where they came from");
+        assert_eq!(spent, 0, "a reversal restores both sides of the transaction");
         assert_clean(app).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn without_an_id_the_amount_must_tell_which_one() {
+async fn reversal_without_id_needs_a_unique_amount() {
     TestApp::run(async |app| {
         let (ledger, user) = (&app.app.coins, app.user().await);
         let reverse = async |amount, id| ledger.reverse(user.id, coins(amount), id, &remark(), "ada").await;
@@ -113,9 +114,11 @@ async fn without_an_id_the_amount_must_tell_which_one() {
         spend(&user, 30, "b").await;
         let (meant, _) = reverse(20, None).await.expect("reversed");
         assert_eq!(meant, first);
-        assert!(matches!(reverse(20, None).await, Err(OperatorError::NoSuchTransaction)), "it was taken back");
+        assert!(matches!(reverse(20, None).await, Err(OperatorError::NoSuchTransaction)), "it was already reversed");
         let (third, fourth) = (spend(&user, 20, "c").await, spend(&user, 20, "d").await);
-        let Err(OperatorError::Ambiguous(candidates)) = reverse(20, None).await else { panic!("it cannot know") };
+        let Err(OperatorError::Ambiguous(candidates)) = reverse(20, None).await else {
+            panic!("the amount is ambiguous")
+        };
         assert_eq!(candidates.iter().map(|candidate| candidate.id).collect::<Vec<_>>(), [fourth, third]);
         reverse(20, Some(third)).await.expect("reversed");
         assert_eq!(balance(&user).await, 50);
@@ -125,7 +128,7 @@ async fn without_an_id_the_amount_must_tell_which_one() {
 }
 
 #[tokio::test]
-async fn what_was_given_is_taken_back_as_far_as_it_is_there() {
+async fn grant_is_reversed_only_up_to_the_balance() {
     TestApp::run(async |app| {
         let (ledger, user) = (&app.app.coins, app.user().await);
         let (granted, _) = ledger.grant(user.id, coins(500), &remark(), None, "ada").await.expect("granted");
@@ -134,12 +137,12 @@ async fn what_was_given_is_taken_back_as_far_as_it_is_there() {
         let refused = reverse(500).await;
         assert!(
             matches!(refused, Err(OperatorError::Refused(Refusal::Insufficient { balance: 150 }))),
-            "an operator decides what to do about the rest: {refused:?}"
+            "the balance does not cover the grant: {refused:?}"
         );
         let (_, posted) = reverse(150).await.expect("reversed");
         assert_eq!(posted.balance, 0);
-        let somebody = app.user().await;
-        let not_theirs = ledger.reverse(somebody.id, coins(1), Some(granted.id), &remark(), "ada").await;
+        let other = app.user().await;
+        let not_theirs = ledger.reverse(other.id, coins(1), Some(granted.id), &remark(), "ada").await;
         assert!(matches!(not_theirs, Err(OperatorError::NoSuchTransaction)));
         assert_clean(app).await;
     })

@@ -1,4 +1,4 @@
-//! Points that become coins.
+//! Tests of payouts for points.
 
 use proptest::{collection::vec, prelude::*, test_runner::Config as ProptestConfig};
 use serde_json::json;
@@ -8,10 +8,11 @@ use web::ids::MatchId;
 use super::{assert_clean, balance, deduction};
 use crate::testing::{MatchBuilder, TestApp, TestFixtures, TestUser};
 
-/// Whether a match is open is told by the database's clock, which these tests do not move: so far away it is not started.
+/// The database clock decides whether a match is open, and these tests do not move it. A match this far ahead has not
+/// started.
 const FAR: Duration = Duration::days(365 * 75);
 
-/// Small chunks, so that a few users make several.
+/// Chunks are small, so that a few users make several of them.
 const PAYING: [(&str, &str); 2] = [("MATCHDAY_COINS__PER_POINT", "2"), ("MATCHDAY_SCORES__LANE_SIZE", "2")];
 
 fn far<'f, 'a>(fixtures: &'f TestFixtures<'a>) -> MatchBuilder<'f, 'a> {
@@ -22,7 +23,7 @@ async fn predict(user: &TestUser<'_>, event: i64, pick: &str) {
     user.post("/api/auth/predictions", json!({"event_id": event, "prediction": pick})).await.expect(201);
 }
 
-/// Revision, due, had, written off, and whether coins moved.
+/// Returns the revision, due, had, written off, and whether coins moved.
 async fn payouts(app: &TestApp, user: &TestUser<'_>) -> Vec<(i64, i64, i64, i64, bool)> {
     sqlx::query_as(
         "select revision, due, had, written_off, number is not null from coin_payouts where user_id = $1 order by revision",
@@ -34,7 +35,7 @@ async fn payouts(app: &TestApp, user: &TestUser<'_>) -> Vec<(i64, i64, i64, i64,
 }
 
 #[tokio::test]
-async fn points_are_points_unless_the_operator_pays_for_them() {
+async fn points_pay_no_coins_by_default() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -45,13 +46,13 @@ async fn points_are_points_unless_the_operator_pays_for_them() {
         assert_eq!(balance(&user).await, 100);
         assert_eq!(payouts(app, &user).await, []);
         assert!(app.app.scores.in_progress().await.expect("read").is_empty());
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_result_pays_once_and_a_correction_pays_the_difference() {
+async fn result_pays_once_and_correction_pays_the_difference() {
     TestApp::run_with(&PAYING, async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -62,20 +63,20 @@ async fn a_result_pays_once_and_a_correction_pays_the_difference() {
         far(&fixtures).at("finished", 1, 0).put().await;
         app.settle().await;
         assert_eq!([balance(&home).await, balance(&away).await, balance(&spender).await], [140, 100, 140]);
-        // Doing it again changes nothing.
+        // Applying the result again changes nothing.
         app.app.scores.rerun(MatchId(event), |_, _| ()).await.expect("again");
         assert_eq!(balance(&home).await, 140);
         spender.post("/api/auth/coins/deduct", deduction(130, "all")).await.expect(200);
-        // The other side won after all.
+        // A correction: the away team won.
         far(&fixtures).at("finished", 0, 1).put().await;
         app.settle().await;
         assert_eq!([balance(&home).await, balance(&away).await, balance(&spender).await], [100, 140, 0]);
         assert_eq!(payouts(app, &spender).await, [(1, 40, 40, 0, true), (2, 0, 30, 30, true)]);
-        // And back. What the spender kept is not paid twice.
+        // The result is corrected back. Coins that the spender kept are not paid twice.
         far(&fixtures).at("finished", 2, 0).put().await;
         app.settle().await;
         assert_eq!([balance(&home).await, balance(&away).await, balance(&spender).await], [140, 100, 10]);
-        // It is called off: nobody has earned anything.
+        // The match is abandoned, so its predictions earn nothing.
         far(&fixtures).being("abandoned").put().await;
         app.settle().await;
         assert_eq!([balance(&home).await, balance(&away).await, balance(&spender).await], [100, 100, 0]);
@@ -83,14 +84,13 @@ async fn a_result_pays_once_and_a_correction_pays_the_difference() {
         assert_eq!((&history[0]["kind"], &history[0]["amount"]), (&json!("points"), &json!(-40)));
         assert_eq!(history[0]["event_id"], event);
         assert_clean(app).await;
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
-/// A match keeps what a point was worth at its first result.
 #[tokio::test]
-async fn another_rate_is_for_other_matches() {
+async fn match_keeps_its_first_rate() {
     TestApp::run_with(&PAYING, async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -104,15 +104,15 @@ async fn another_rate_is_for_other_matches() {
         far(&fixtures).at("finished", 1, 0).put().await;
         app.settle().await;
         assert_eq!(balance(&user).await, 200);
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
-/// Several workers at the same chunks while results change: everybody ends with what the last result is worth.
+/// Several workers apply the same chunks while results change. Every user ends with the coins of the last result.
 #[tokio::test]
 async fn racing_workers_and_corrections_pay_once() {
-    // Chunks that are paid in several slices.
+    // Each chunk is paid in several slices.
     let settings = [("MATCHDAY_COINS__PER_POINT", "2"), ("MATCHDAY_SCORES__LANE_SIZE", "5")];
     TestApp::run_with(&settings, async |app| {
         let fixtures = app.fixtures();
@@ -145,11 +145,11 @@ async fn racing_workers_and_corrections_pay_once() {
         }
         app.settle().await;
         for (number, user) in users.iter().enumerate() {
-            // The last round's result is 1:0.
+            // The last result is 1:0.
             assert_eq!(balance(user).await, if number % 2 == 0 { 140 } else { 100 }, "user {number}");
         }
         assert_clean(app).await;
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
@@ -171,9 +171,9 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Whatever happens, nobody is below zero, nobody has had less than the last result is worth to them, and nobody more
-/// than that and what was written off.
-async fn everybody_has_what_is_due(app: &TestApp, steps: &[Step]) {
+/// Runs the steps and checks that no balance is negative, that no user has received less than the last result is worth,
+/// and that no user has received more than this plus the written-off amount.
+async fn check_payouts_after_steps(app: &TestApp, steps: &[Step]) {
     const PICKS: [&str; 3] = ["home", "draw", "away"];
     let fixtures = app.fixtures();
     let event = far(&fixtures).put().await;
@@ -217,14 +217,14 @@ async fn everybody_has_what_is_due(app: &TestApp, steps: &[Step]) {
         assert!((due..=due + written_off).contains(&had), "{pick}: due {due}, had {had}, written off {written_off}");
     }
     assert_clean(app).await;
-    app.told().await;
+    app.published().await;
 }
 
 #[test]
-fn any_history_of_results_and_purchases_leaves_everybody_with_what_is_due() {
+fn any_history_leaves_users_with_the_amount_due() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let config = ProptestConfig { cases: 24, max_shrink_iters: 100, ..ProptestConfig::default() };
     proptest!(config, |(steps in vec(any_step(), 1..30))| {
-        runtime.block_on(TestApp::run_with(&PAYING, async |app| everybody_has_what_is_due(app, &steps).await));
+        runtime.block_on(TestApp::run_with(&PAYING, async |app| check_payouts_after_steps(app, &steps).await));
     });
 }

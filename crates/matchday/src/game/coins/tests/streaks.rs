@@ -1,4 +1,4 @@
-//! The daily bonus.
+//! Tests of the daily bonus.
 
 use futures_util::future::join_all;
 use platform::clock::Clock as _;
@@ -12,10 +12,10 @@ async fn claim(user: &TestUser<'_>) -> Answer {
     user.post("/api/auth/daily-coins", json!({})).await
 }
 
-/// Awarded, streak and bonus.
+/// Claims, and returns the coins awarded, the streak and the streak bonus.
 async fn claimed(user: &TestUser<'_>) -> (i64, i64, i64) {
-    let answer = claim(user).await.expect(200);
-    let number = |name: &str| answer["data"][name].as_i64().expect("a number");
+    let response = claim(user).await.expect(200);
+    let number = |name: &str| response["data"][name].as_i64().expect("a number");
     (number("coins_awarded"), number("streak_days"), number("streak_bonus"))
 }
 
@@ -24,20 +24,20 @@ async fn streak(user: &TestUser<'_>) -> Value {
 }
 
 #[tokio::test]
-async fn a_bonus_a_day_that_grows_with_the_streak() {
+async fn daily_bonus_grows_with_the_streak() {
     TestApp::run(async |app| {
         let user = app.user().await;
         assert_eq!(
             streak(&user).await,
             json!({"days": 0, "claimed_today": false, "next_claim_at": "2026-11-20T15:00:00Z", "next_coins": 50})
         );
-        let answer = claim(&user).await;
+        let response = claim(&user).await;
         assert_eq!(
-            (answer.header("x-ratelimit-limit"), answer.header("x-ratelimit-remaining")),
+            (response.header("x-ratelimit-limit"), response.header("x-ratelimit-remaining")),
             (Some("10"), Some("9"))
         );
         assert_eq!(
-            answer.expect(200)["data"],
+            response.expect(200)["data"],
             json!({"coins_awarded": 50, "new_balance": 150, "next_claim_at": "2026-11-21T00:00:00Z", "streak_days": 1,
                    "streak_bonus": 0})
         );
@@ -61,32 +61,32 @@ async fn a_bonus_a_day_that_grows_with_the_streak() {
             expected += 50 + bonus;
             assert_eq!(balance(&user).await, expected);
         }
-        // A day is missed.
+        // The user misses a day.
         app.clock.advance(Duration::DAY * 2);
         let user = app.login(user.id).await;
         assert_eq!(streak(&user).await["days"], 0);
         assert_eq!(claimed(&user).await, (50, 1, 0));
         assert_clean(app).await;
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
-/// Users claim without a pause while the day changes, again and again. However they meet midnight, each has exactly one
-/// claim for each day.
+/// Users claim continuously while the day changes, several times. For every timing around midnight, each user has
+/// exactly one claim per day.
 #[tokio::test]
-async fn exactly_one_claim_a_day_and_user_while_the_day_changes() {
+async fn each_user_claims_once_per_day_across_midnight() {
     TestApp::run(async |app| {
         const DAYS: i64 = 6;
         let mut users = Vec::new();
         for _ in 0..8 {
             users.push(app.user().await);
         }
-        // A moment before midnight.
+        // One second before midnight.
         app.clock.advance(Duration::hours(8) + Duration::minutes(59) + Duration::seconds(59));
         let mut paid = vec![0; users.len()];
         for _ in 0..DAYS {
-            // Some of these are answered before the clock moves, some after: the steps of all of them interleave.
+            // The requests run interleaved, so the clock advances before some responses and after others.
             let claims = users.iter().enumerate().flat_map(|(number, user)| {
                 (0..3).map(move |_| async move { (number, claim(user).await.status.as_u16()) })
             });
@@ -94,8 +94,8 @@ async fn exactly_one_claim_a_day_and_user_while_the_day_changes() {
                 tokio::task::yield_now().await;
                 app.clock.advance(Duration::SECOND);
             };
-            let (answers, ()) = tokio::join!(join_all(claims), midnight);
-            for (number, status) in answers {
+            let (responses, ()) = tokio::join!(join_all(claims), midnight);
+            for (number, status) in responses {
                 assert!([200, 400].contains(&status), "{status}");
                 paid[number] += i32::from(status == 200);
             }
@@ -108,25 +108,29 @@ async fn exactly_one_claim_a_day_and_user_while_the_day_changes() {
                 .expect("read");
         for (number, user) in users.iter().enumerate() {
             let days: Vec<_> = rows.iter().filter(|row| row.0 == user.id.0).map(|row| (row.1, row.2)).collect();
-            // Whoever claimed before the first midnight has one more.
+            // Users who claimed before the first midnight have one claim more.
             let first = days.first().expect("a claim").0;
             assert!(i64::try_from(days.len()).is_ok_and(|days| (DAYS..=DAYS + 1).contains(&days)), "{days:?}");
             for (at, &(day, streak)) in (0..).zip(&days) {
-                assert_eq!((day, streak), (first + Duration::days(at.into()), at + 1), "one a day, none missed");
+                assert_eq!(
+                    (day, streak),
+                    (first + Duration::days(at.into()), at + 1),
+                    "one claim per day, without gaps"
+                );
             }
-            assert_eq!(paid[number], i32::try_from(days.len()).expect("few"), "every one of them was acknowledged");
+            assert_eq!(paid[number], i32::try_from(days.len()).expect("few"), "every claim was acknowledged");
             let earned: i64 = (0..).zip(&days).map(|(at, _)| 50 + (10 * at).min(60)).sum();
             let user = app.login(user.id).await;
             assert_eq!(balance(&user).await, 100 + earned);
         }
         assert_clean(app).await;
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn midnight_is_utc_to_the_second() {
+async fn claim_day_changes_exactly_at_midnight_utc() {
     TestApp::run(async |app| {
         let user = app.user().await;
         app.clock.advance(Duration::hours(9) - Duration::NANOSECOND);
@@ -144,10 +148,10 @@ async fn midnight_is_utc_to_the_second() {
 async fn racing_claims_pay_once() {
     TestApp::run(async |app| {
         let user = app.user().await;
-        let answers = join_all((0..10).map(|_| claim(&user))).await;
-        let paid = answers.iter().filter(|answer| answer.status == 200).count();
+        let responses = join_all((0..10).map(|_| claim(&user))).await;
+        let paid = responses.iter().filter(|response| response.status == 200).count();
         assert_eq!(paid, 1);
-        assert!(answers.iter().all(|answer| [200, 400].contains(&answer.status.as_u16())));
+        assert!(responses.iter().all(|response| [200, 400].contains(&response.status.as_u16())));
         assert_eq!(balance(&user).await, 150);
         assert_clean(app).await;
     })
@@ -155,7 +159,7 @@ async fn racing_claims_pay_once() {
 }
 
 #[tokio::test]
-async fn claims_are_limited() {
+async fn claims_are_rate_limited() {
     TestApp::run(async |app| {
         let user = app.user().await;
         for tried in 0..10 {
@@ -164,8 +168,8 @@ async fn claims_are_limited() {
         let limited = claim(&user).await;
         assert_eq!(limited.header("retry-after"), Some("6"));
         assert_eq!(limited.expect(429)["code"], "rate_limited");
-        let somebody = app.user().await;
-        claim(&somebody).await.expect(200);
+        let other = app.user().await;
+        claim(&other).await.expect(200);
         app.clock.advance(Duration::seconds(6));
         claim(&user).await.expect(400);
         claim(&user).await.expect(429);
@@ -174,7 +178,7 @@ async fn claims_are_limited() {
 }
 
 #[tokio::test]
-async fn the_bonus_is_what_the_operator_says() {
+async fn bonus_follows_the_settings() {
     let settings =
         [("MATCHDAY_COINS__DAILY", "5"), ("MATCHDAY_COINS__STREAK_STEP", "3"), ("MATCHDAY_COINS__STREAK_MOST", "4")];
     TestApp::run_with(&settings, async |app| {

@@ -1,4 +1,4 @@
-//! What lists show of whom, and when.
+//! Tests of the lists of predictions: their content, filters and visibility.
 
 use platform::clock::Clock as _;
 use serde_json::{Value, json};
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::{far, ids, list, predict};
 use crate::testing::{TestApp, TestUser};
 
-/// Says that a match began at the moment of this user's last word, and ended 2:1: the word came too late.
-pub(super) async fn begin_at_last_word(app: &TestApp, event: i64, user: &TestUser<'_>) {
+/// Finishes a match 2:1 with a start at the time of this user's last revision, so that this revision is late.
+pub(super) async fn start_at_last_revision(app: &TestApp, event: i64, user: &TestUser<'_>) {
     sqlx::query(
         "update events set status = 'finished', home_score = 2, away_score = 1,
                 start_time = (select updated_at from predictions where event_id = $1 and user_id = $2)
@@ -20,7 +20,7 @@ pub(super) async fn begin_at_last_word(app: &TestApp, event: i64, user: &TestUse
     .expect("begun");
 }
 
-/// A room for a match with these members; no homeserver is needed to look at it.
+/// Creates a room for a match with these members. Reading it needs no homeserver.
 async fn room(app: &TestApp, event: i64, members: &[&TestUser<'_>]) {
     let now = app.clock.now();
     sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
@@ -48,26 +48,26 @@ async fn room_list(user: &TestUser<'_>, query: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_word_that_came_too_late_leaves_the_one_before_it() {
+async fn late_revision_leaves_the_previous_one() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
         let (early, late, never) = (app.user().await, app.user().await, app.user().await);
         let score = json!({"home": 2, "away": 1});
-        let say = async |user: &TestUser<'_>, pick: &str, score: Value, confidence: i32| {
+        let submit = async |user: &TestUser<'_>, pick: &str, score: Value, confidence: i32| {
             let body =
                 json!({"event_id": event, "prediction": pick, "score_prediction": score, "confidence": confidence});
-            let answer = predict(user, body).await;
-            assert!(answer.status.is_success());
+            let response = predict(user, body).await;
+            assert!(response.status.is_success());
         };
-        say(&early, "home", json!(null), 0).await;
+        submit(&early, "home", json!(null), 0).await;
         for (pick, score, confidence) in
             [("draw", json!(null), 10), ("home", score.clone(), 50), ("away", json!(null), 100)]
         {
-            say(&late, pick, score, confidence).await;
+            submit(&late, pick, score, confidence).await;
         }
-        begin_at_last_word(app, event, &late).await;
-        // As if a match had been taken back, predicted, and begun again.
+        start_at_last_revision(app, event, &late).await;
+        // Simulates a match that was reset, predicted, and started again.
         sqlx::query(
             "insert into predictions (user_id, event_id, prediction, confidence, revision, created_at, updated_at)
              select $1, id, 'home', 70, 1, start_time + interval '1 second', start_time + interval '1 second'
@@ -91,7 +91,11 @@ async fn a_word_that_came_too_late_leaves_the_one_before_it() {
             (json!(["home", null, 0, 20]), json!(["home", score, 50, 55]), json!(["home", null, 70, null]));
         let all = list(&early, event, "").await;
         assert_eq!(shown(&all), [of_early.clone(), of_late.clone(), of_never.clone()]);
-        assert_eq!(shown(&list(&early, event, "prediction=home").await).len(), 3, "the filter goes by what is shown");
+        assert_eq!(
+            shown(&list(&early, event, "prediction=home").await).len(),
+            3,
+            "the filter applies to the revision that counts"
+        );
         assert_eq!(shown(&list(&early, event, "prediction=away").await).len(), 0);
         for (user, expected) in [(&early, of_early), (&late, of_late), (&never, of_never)] {
             for query in ["", "&prediction=home"] {
@@ -105,7 +109,7 @@ async fn a_word_that_came_too_late_leaves_the_one_before_it() {
 }
 
 #[tokio::test]
-async fn one_users_prediction_is_found_as_the_whole_list_would_show_it() {
+async fn user_filter_agrees_with_the_full_list() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -119,22 +123,22 @@ async fn one_users_prediction_is_found_as_the_whole_list_would_show_it() {
         let of = |user: &TestUser<'_>| format!("user_id={}", user.id);
         assert_eq!(ids(&list(&ada, event, &of(&ben)).await), [made[1]]);
         assert_eq!(ids(&room_list(&ada, &of(&ben)).await), [made[1]]);
-        assert_eq!(ids(&room_list(&ada, &of(&cleo)).await), [0; 0], "who is not in the room");
+        assert_eq!(ids(&room_list(&ada, &of(&cleo)).await), [0; 0], "not a member of the room");
         assert_eq!(room_list(&ada, &of(&cleo)).await["meta"]["total_predictions"], 2);
-        // With the cursor of another list: before it, and past it.
+        // Uses the cursor of another list, for users before and after it.
         let first = list(&ada, event, "per_page=1").await["meta"]["next_cursor"].as_str().expect("a cursor").to_owned();
         assert_eq!(ids(&list(&ada, event, &format!("{}&cursor={first}", of(&ada))).await), [0; 0]);
         assert_eq!(ids(&list(&ada, event, &format!("{}&cursor={first}", of(&ben))).await), [made[1]]);
         ada.post(&format!("/api/auth/blocks/{}", ben.id), json!({})).await.expect(200);
-        assert_eq!(ids(&list(&ada, event, &of(&ben)).await), [0; 0], "whom she blocked");
+        assert_eq!(ids(&list(&ada, event, &of(&ben)).await), [0; 0], "blocked by the viewer");
         assert_eq!(ids(&list(&ben, event, &of(&ada)).await), [made[0]]);
-        app.told().await;
+        app.published().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_whole_match_follows_the_last_word_of_everybody() {
+async fn summary_follows_latest_predictions() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -150,16 +154,17 @@ async fn what_is_said_of_a_whole_match_follows_the_last_word_of_everybody() {
             (&ada, "away", 50, json!([2, {"home": 0, "draw": 1, "away": 1}, 37.5])),
             (&ben, "draw", 0, json!([2, {"home": 0, "draw": 1, "away": 1}, 25.0])),
         ] {
-            let answer = predict(user, json!({"event_id": event, "prediction": pick, "confidence": confidence})).await;
-            assert!(answer.status.is_success());
+            let response =
+                predict(user, json!({"event_id": event, "prediction": pick, "confidence": confidence})).await;
+            assert!(response.status.is_success());
             assert_eq!(meta().await, expected);
         }
     })
     .await;
 }
 
-/// Holds what a user who predicted, and one who did not, see of two predictions in each state of their match.
-async fn check_what_is_seen(reveal: &str, states: &[(&str, &str, [usize; 2])]) {
+/// Checks how many of two predictions their author and a stranger see in each state of the match.
+async fn check_visibility(reveal: &str, states: &[(&str, &str, [usize; 2])]) {
     TestApp::run_with(&[("MATCHDAY_PREDICTIONS__REVEAL", reveal)], async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -181,12 +186,12 @@ async fn check_what_is_seen(reveal: &str, states: &[(&str, &str, [usize; 2])]) {
             .expect("moved");
             for (user, expected) in [&ada, &stranger].into_iter().zip(expected) {
                 let (of_match, of_room) = (list(user, event, "").await, room_list(user, "").await);
-                assert_eq!(ids(&of_match).len(), expected, "{status} and to start in {start}");
+                assert_eq!(ids(&of_match).len(), expected, "{status}, start in {start}");
                 assert_eq!(ids(&of_match), ids(&of_room));
                 for list in [&of_match, &of_room] {
                     assert_eq!(list["meta"]["total_predictions"], 2);
                 }
-                // A filter shows no more than the list does.
+                // A filter never shows more than the list does.
                 let other = list(user, event, &format!("user_id={}", ben.id)).await;
                 assert_eq!(ids(&other).len(), usize::from(expected == 2));
                 let own = list(user, event, &format!("user_id={}", user.id)).await;
@@ -199,12 +204,12 @@ async fn check_what_is_seen(reveal: &str, states: &[(&str, &str, [usize; 2])]) {
 }
 
 #[tokio::test]
-async fn everybody_sees_everything_where_nothing_is_hidden() {
-    check_what_is_seen("always", &[("1 hour", "scheduled", [2, 2]), ("1 hour", "postponed", [2, 2])]).await;
+async fn all_predictions_are_visible_with_reveal_always() {
+    check_visibility("always", &[("1 hour", "scheduled", [2, 2]), ("1 hour", "postponed", [2, 2])]).await;
 }
 
 #[tokio::test]
-async fn until_the_start_only_ones_own_is_seen_where_others_are_hidden() {
+async fn only_own_predictions_are_visible_before_start() {
     let states = [
         ("1 hour", "scheduled", [1, 0]),
         ("1 hour", "postponed", [1, 0]),
@@ -214,5 +219,5 @@ async fn until_the_start_only_ones_own_is_seen_where_others_are_hidden() {
         ("-1 hour", "finished", [2, 2]),
         ("1 hour", "cancelled", [2, 2]),
     ];
-    check_what_is_seen("after_start", &states).await;
+    check_visibility("after_start", &states).await;
 }

@@ -1,9 +1,9 @@
-//! What users read of their own predictions: the list, what one would earn, why it earned that, and how sure they were.
+//! Tests of a user's own predictions: the list, the preview, the explanation and the calibration.
 
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::{FAR, far, ids, lists::begin_at_last_word, predict};
+use super::{FAR, far, ids, lists::start_at_last_revision, predict};
 use crate::testing::{Answer, TestApp, TestUser};
 
 async fn own(user: &TestUser<'_>, query: &str) -> Value {
@@ -22,16 +22,16 @@ async fn calibration(user: &TestUser<'_>) -> Value {
     user.get("/api/auth/me/calibration").await.expect(200)["data"].clone()
 }
 
-/// Predicts, and returns the prediction's id.
-async fn said(user: &TestUser<'_>, body: Value) -> i64 {
-    let answer = predict(user, body).await;
-    assert!(answer.status.is_success());
-    let status = answer.status.as_u16();
-    answer.expect(status)["data"]["id"].as_i64().expect("an id")
+/// Submits a prediction and returns its id.
+async fn submit(user: &TestUser<'_>, body: Value) -> i64 {
+    let response = predict(user, body).await;
+    assert!(response.status.is_success());
+    let status = response.status.as_u16();
+    response.expect(status)["data"]["id"].as_i64().expect("an id")
 }
 
 #[tokio::test]
-async fn ones_own_prediction_shows_its_fields_and_its_match() {
+async fn own_prediction_includes_its_match() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -68,7 +68,7 @@ async fn ones_own_prediction_shows_its_fields_and_its_match() {
 }
 
 #[tokio::test]
-async fn ones_own_predictions_are_read_newest_first_in_parts_and_by_state() {
+async fn own_predictions_are_paged_and_filtered_by_state() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let (user, other) = (app.user().await, app.user().await);
@@ -82,17 +82,17 @@ async fn ones_own_predictions_are_read_newest_first_in_parts_and_by_state() {
             ("f", "finished"),
         ] {
             let event = fixtures.a_match(key).starting_in(FAR).put().await;
-            made.push(said(&user, json!({"event_id": event, "prediction": "home"})).await);
-            said(&other, json!({"event_id": event, "prediction": "away"})).await;
+            made.push(submit(&user, json!({"event_id": event, "prediction": "home"})).await);
+            submit(&other, json!({"event_id": event, "prediction": "away"})).await;
             let built = fixtures.a_match(key).starting_in(FAR);
             match status {
                 "finished" | "awarded" => built.at(status, 1, 0).put().await,
                 _ => built.being(status).put().await,
             };
         }
-        // Scheduled, but its time has come.
+        // Scheduled, but its start time has passed.
         let begun = fixtures.a_match("g").starting_in(FAR).put().await;
-        made.push(said(&user, json!({"event_id": begun, "prediction": "home"})).await);
+        made.push(submit(&user, json!({"event_id": begun, "prediction": "home"})).await);
         sqlx::query("update events set start_time = statement_timestamp() where id = $1")
             .bind(begun)
             .execute(&app.app.core.db)
@@ -123,22 +123,22 @@ async fn ones_own_predictions_are_read_newest_first_in_parts_and_by_state() {
         ] {
             assert_eq!(user.get(&format!("/api/auth/predictions?{query}")).await.invalid_fields(), [field], "{query}");
         }
-        let answer = user.get("/api/auth/predictions?status=x&per_page=x&cursor=x").await;
-        assert_eq!(answer.invalid_fields(), ["cursor", "per_page", "status"]);
+        let response = user.get("/api/auth/predictions?status=x&per_page=x&cursor=x").await;
+        assert_eq!(response.invalid_fields(), ["cursor", "per_page", "status"]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn ones_own_list_shows_the_word_that_counts() {
+async fn own_list_shows_the_counting_revision() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
         let user = app.user().await;
-        said(&user, json!({"event_id": event, "prediction": "home", "confidence": 50})).await;
+        submit(&user, json!({"event_id": event, "prediction": "home", "confidence": 50})).await;
         let before = own(&user, "").await["data"][0].clone();
-        said(&user, json!({"event_id": event, "prediction": "away", "confidence": 100})).await;
-        begin_at_last_word(app, event, &user).await;
+        submit(&user, json!({"event_id": event, "prediction": "away", "confidence": 100})).await;
+        start_at_last_revision(app, event, &user).await;
         let after = own(&user, "status=settled").await["data"][0].clone();
         for field in ["id", "prediction", "confidence", "created_at", "updated_at"] {
             assert_eq!(after[field], before[field], "{field}");
@@ -149,7 +149,7 @@ async fn ones_own_list_shows_the_word_that_counts() {
 }
 
 #[tokio::test]
-async fn a_preview_says_what_each_way_to_hit_would_earn() {
+async fn preview_lists_points_of_each_hit() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -167,23 +167,23 @@ async fn a_preview_says_what_each_way_to_hit_would_earn() {
         ] {
             assert_eq!(preview(&user, event, query).await.expect(200), expected, "{query}");
         }
-        // It holds what it promises.
+        // The actual points equal the preview.
         let body = json!({"event_id": event, "prediction": "home", "score_prediction": {"home": 2, "away": 1}, "confidence": 75});
-        said(&user, body).await;
+        submit(&user, body).await;
         for ((home, away), field) in
             [((2, 1), "exact_score"), ((1, 0), "goal_difference"), ((4, 0), "right"), ((0, 0), "wrong")]
         {
             far(&fixtures).at("finished", home, away).put().await;
-            let promised =
+            let previewed =
                 preview(&user, event, "prediction=home&home=2&away=1&confidence=75").await.expect(200)["data"][field].clone();
-            assert_eq!(own(&user, "").await["data"][0]["points_earned"], promised, "{field}");
+            assert_eq!(own(&user, "").await["data"][0]["points_earned"], previewed, "{field}");
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_preview_is_said_by_parameter() {
+async fn invalid_preview_parameters_are_reported() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -218,14 +218,14 @@ async fn what_is_wrong_with_a_preview_is_said_by_parameter() {
 }
 
 #[tokio::test]
-async fn an_explanation_follows_the_match() {
+async fn explanation_changes_with_match_state() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
         let user = app.user().await;
         let score = json!({"home": 2, "away": 1});
         let body = json!({"event_id": event, "prediction": "home", "score_prediction": score, "confidence": 75});
-        let id = said(&user, body).await;
+        let id = submit(&user, body).await;
         let expected = |state: &str, result: Value, points: Value, parts: Value| {
             json!({"id": id, "event_id": event, "prediction": "home", "score_prediction": score, "confidence": 75,
                    "state": state, "result": result, "points_earned": points, "rules_version": 1, "parts": parts})
@@ -236,10 +236,10 @@ async fn an_explanation_follows_the_match() {
         assert_eq!(explanation(&user, id).await, nothing("open"));
         far(&fixtures).at("finished", 2, 1).put().await;
         let parts = json!([
-            {"part": "outcome", "points": 20, "reason": "The home team won, as you said."},
-            {"part": "goal_difference", "points": 10, "reason": "It was won by 1 goal, as you said."},
-            {"part": "exact_score", "points": 10, "reason": "It ended 2:1, as you said."},
-            {"part": "confidence", "points": 19, "reason": "You were 75 percent sure, and right."},
+            {"part": "outcome", "points": 20, "reason": "The home team won, as you predicted."},
+            {"part": "goal_difference", "points": 10, "reason": "The winning margin was 1 goal, as you predicted."},
+            {"part": "exact_score", "points": 10, "reason": "The score was 2–1, as you predicted."},
+            {"part": "confidence", "points": 19, "reason": "You were 75% sure, and right."},
         ]);
         assert_eq!(explanation(&user, id).await, expected("settled", score.clone(), json!(59), parts));
         far(&fixtures).at("finished", 0, 0).put().await;
@@ -256,12 +256,12 @@ async fn an_explanation_follows_the_match() {
 }
 
 #[tokio::test]
-async fn only_ones_own_prediction_is_explained() {
+async fn only_own_predictions_are_explained() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
         let (user, other) = (app.user().await, app.user().await);
-        let id = said(&user, json!({"event_id": event, "prediction": "home"})).await;
+        let id = submit(&user, json!({"event_id": event, "prediction": "home"})).await;
         explanation(&user, id).await;
         for (user, id) in [
             (&other, id.to_string()),
@@ -269,23 +269,23 @@ async fn only_ones_own_prediction_is_explained() {
             (&user, "0".to_owned()),
             (&user, "x".to_owned()),
         ] {
-            let answer = user.get(&format!("/api/auth/predictions/{id}/explanation")).await;
-            assert_eq!(answer.expect(404)["code"], "not_found", "{id}");
+            let response = user.get(&format!("/api/auth/predictions/{id}/explanation")).await;
+            assert_eq!(response.expect(404)["code"], "not_found", "{id}");
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_late_word_is_explained_by_the_one_before_it_or_as_late() {
+async fn late_revision_is_explained_by_the_previous_one() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
         let (user, late) = (app.user().await, app.user().await);
-        let id = said(&user, json!({"event_id": event, "prediction": "home", "confidence": 50})).await;
-        said(&user, json!({"event_id": event, "prediction": "away", "confidence": 100})).await;
-        let late_id = said(&late, json!({"event_id": event, "prediction": "home", "confidence": 100})).await;
-        begin_at_last_word(app, event, &user).await;
+        let id = submit(&user, json!({"event_id": event, "prediction": "home", "confidence": 50})).await;
+        submit(&user, json!({"event_id": event, "prediction": "away", "confidence": 100})).await;
+        let late_id = submit(&late, json!({"event_id": event, "prediction": "home", "confidence": 100})).await;
+        start_at_last_revision(app, event, &user).await;
         let counted = explanation(&user, id).await;
         assert_eq!(
             (&counted["state"], &counted["prediction"], &counted["confidence"], &counted["points_earned"]),
@@ -303,13 +303,13 @@ async fn a_late_word_is_explained_by_the_one_before_it_or_as_late() {
             .await
             .expect("live");
         assert_eq!(explanation(&user, id).await["state"], "open");
-        assert_eq!(explanation(&late, late_id).await["state"], "late", "it will never count");
+        assert_eq!(explanation(&late, late_id).await["state"], "late", "a late prediction never counts");
     })
     .await;
 }
 
 #[tokio::test]
-async fn calibration_holds_confidence_against_what_came_true() {
+async fn calibration_compares_confidence_with_results() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let (user, other) = (app.user().await, app.user().await);
@@ -327,29 +327,29 @@ async fn calibration_holds_confidence_against_what_came_true() {
             ("d", "home", 80, "finished"),
             ("e", "draw", 0, "finished"),
             ("f", "home", 100, "finished"),
-            // These do not count: no result, void, and not theirs.
+            // These do not count: no result, or void.
             ("g", "home", 50, "scheduled"),
             ("h", "home", 50, "live"),
             ("i", "home", 50, "awarded"),
             ("j", "home", 50, "abandoned"),
         ] {
             let event = fixtures.a_match(key).starting_in(FAR).put().await;
-            said(&user, json!({"event_id": event, "prediction": pick, "confidence": confidence})).await;
-            said(&other, json!({"event_id": event, "prediction": "home", "confidence": 1})).await;
+            submit(&user, json!({"event_id": event, "prediction": pick, "confidence": confidence})).await;
+            submit(&other, json!({"event_id": event, "prediction": "home", "confidence": 1})).await;
             let built = fixtures.a_match(key).starting_in(FAR);
             match status {
                 "finished" | "awarded" => built.at(status, 2, 1).put().await,
                 _ => built.being(status).put().await,
             };
         }
-        // Nor does one that came too late; of two words the one before the start does.
+        // A late prediction does not count either. Of two revisions, the one before the start counts.
         let event = fixtures.a_match("k").starting_in(FAR).put().await;
-        said(&user, json!({"event_id": event, "prediction": "home", "confidence": 99})).await;
-        begin_at_last_word(app, event, &user).await;
+        submit(&user, json!({"event_id": event, "prediction": "home", "confidence": 99})).await;
+        start_at_last_revision(app, event, &user).await;
         let event = fixtures.a_match("l").starting_in(FAR).put().await;
-        said(&user, json!({"event_id": event, "prediction": "away", "confidence": 1})).await;
-        said(&user, json!({"event_id": event, "prediction": "home", "confidence": 99})).await;
-        begin_at_last_word(app, event, &user).await;
+        submit(&user, json!({"event_id": event, "prediction": "away", "confidence": 1})).await;
+        submit(&user, json!({"event_id": event, "prediction": "home", "confidence": 99})).await;
+        start_at_last_revision(app, event, &user).await;
 
         let shown = calibration(&user).await;
         assert_eq!((&shown["settled"], &shown["without_stake"]), (&json!(7), &json!(1)));

@@ -1,4 +1,5 @@
-//! Points are worked out in two places: here for what is read, in the database for what is added up. They are one.
+//! Points are computed in Rust for reading predictions, and in SQL for adding up scores. These tests check that both
+//! agree.
 
 use futures_util::{StreamExt as _, stream};
 use proptest::{
@@ -14,24 +15,24 @@ use crate::testing::{as_service, with_database};
 
 const RULES: RulesVersion = RulesVersion::CURRENT;
 
-/// Numbers of goals of one side that are looked at.
+/// Goals per team that a test covers.
 #[derive(Clone, Copy)]
 struct Goals(&'static [i32]);
 
-/// All that happen.
+/// All realistic numbers of goals.
 const USUAL: Goals = Goals(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]);
 
-/// The greatest that can be predicted and that can be stored, and their neighbours.
+/// The greatest numbers of goals that can be predicted or stored, and their neighbours.
 const GREATEST: Goals = Goals(&[0, 1, 20, 21, 98, 99, 100, 998, 999]);
 
 impl Goals {
-    /// Every result with these.
+    /// All results with these numbers of goals.
     fn results(self) -> impl Iterator<Item = (i32, i32)> {
         self.0.iter().flat_map(move |&home| self.0.iter().map(move |&away| (home, away)))
     }
 
-    /// Everything that can be said with these, but for the confidence.
-    fn sayings(self) -> impl Iterator<Item = (Pick, Option<Score>)> {
+    /// All forecasts with these numbers of goals, without the confidence.
+    fn forecasts(self) -> impl Iterator<Item = (Pick, Option<Score>)> {
         let scores = self.results().filter_map(|(home, away)| Score::new(home.into(), away.into()));
         Pick::ALL.into_iter().map(|pick| (pick, None)).chain(scores.map(|score| (score.pick(), Some(score))))
     }
@@ -41,12 +42,12 @@ fn forecast(pick: Pick, score: Option<Score>, confidence: i64) -> Forecast {
     Forecast::new(pick, score, Confidence::new(confidence).expect("a confidence")).expect("no contradiction")
 }
 
-/// Holds our points of a saying, with every confidence and of every result, against those of the database; returns how many
-/// there were. Ours go over as one string of bytes, each 20 too great so that none is below zero, and the database counts
-/// where its own are the same.
+/// Compares the points from Rust and SQL for one pick and score, with every confidence and every result; returns the
+/// number of comparisons. The points from Rust are sent as one byte string, each increased by 20 so that none is
+/// negative, and the database counts the equal ones.
 async fn compare(db: &PgPool, goals: Goals, pick: Pick, score: Option<Score>) -> i64 {
     let forecasts: Vec<Forecast> = (0..=100).map(|confidence| forecast(pick, score, confidence)).collect();
-    let ours: Vec<u8> = goals
+    let from_rust: Vec<u8> = goals
         .results()
         .flat_map(|(home, away)| {
             let outcome = Outcome::Result { home, away };
@@ -66,7 +67,7 @@ async fn compare(db: &PgPool, goals: Goals, pick: Pick, score: Option<Score>) ->
     .bind(pick.name())
     .bind(score.map(|score| i32::from(score.home())))
     .bind(score.map(|score| i32::from(score.away())))
-    .bind(&ours)
+    .bind(&from_rust)
     .bind(&homes)
     .bind(&aways)
     .fetch_one(db)
@@ -76,16 +77,16 @@ async fn compare(db: &PgPool, goals: Goals, pick: Pick, score: Option<Score>) ->
     all
 }
 
-/// Every pick without a score and every score up to 20:20, with every confidence, of every result up to 20:20: 444 · 101 · 441,
-/// some 20 million. Nothing is sampled and nothing is inferred. Then the same at the edges of what can be stored; what
-/// lies between is left to chance, below.
+/// Covers every pick without a score and every score up to 20:20, with every confidence and every result up to 20:20:
+/// 444 · 101 · 441 combinations, about 20 million, without sampling. Then covers the limits of the stored values. The
+/// property test below samples the values in between.
 #[tokio::test]
-async fn the_database_gives_the_same_points_for_everything_that_can_be_said() {
+async fn sql_and_rust_agree_on_points_exhaustively() {
     with_database(async |options| {
         let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
         for (goals, expected) in [(USUAL, 444 * 101 * 441), (GREATEST, (3 + 36) * 101 * 81)] {
-            // While the database is at one, the next is prepared.
-            let compared: Vec<i64> = stream::iter(goals.sayings())
+            // Prepares the next comparison while the database runs one.
+            let compared: Vec<i64> = stream::iter(goals.forecasts())
                 .map(|(pick, score)| compare(&db, goals, pick, score))
                 .buffer_unordered(2)
                 .collect()
@@ -97,15 +98,15 @@ async fn the_database_gives_the_same_points_for_everything_that_can_be_said() {
     .await;
 }
 
-/// A match without a result is one whose goals, or those of one side, are null.
+/// In SQL, a match has no result if the goals of either team are null.
 #[tokio::test]
-async fn the_database_gives_no_points_without_a_result_or_by_rules_it_does_not_know() {
+async fn sql_gives_no_points_without_result_or_known_rules() {
     with_database(async |options| {
         let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
-        let (picks, scores): (Vec<Pick>, Vec<Option<Score>>) = USUAL.sayings().unzip();
+        let (picks, scores): (Vec<Pick>, Vec<Option<Score>>) = USUAL.forecasts().unzip();
         for outcome in [Outcome::Void, Outcome::Open] {
-            let ours = USUAL.sayings().flat_map(|(pick, score)| (0..=100).map(move |c| forecast(pick, score, c)));
-            assert!(ours.into_iter().all(|forecast| forecast.points(RULES, outcome).is_none()));
+            let from_rust = USUAL.forecasts().flat_map(|(pick, score)| (0..=100).map(move |c| forecast(pick, score, c)));
+            assert!(from_rust.into_iter().all(|forecast| forecast.points(RULES, outcome).is_none()));
         }
         let points: i64 = sqlx::query_scalar(
             "select count(prediction_points(rules::smallint, row(pick, home_goals, away_goals, confidence)::forecast, row(home, away)::final_score))
@@ -126,12 +127,12 @@ async fn the_database_gives_no_points_without_a_result_or_by_rules_it_does_not_k
 }
 
 #[tokio::test]
-async fn the_database_knows_who_wins() {
+async fn sql_and_rust_agree_on_the_winner() {
     with_database(async |options| {
         let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
         let results: Vec<(i32, i32)> = USUAL.results().chain(GREATEST.results()).collect();
         let (homes, aways): (Vec<i32>, Vec<i32>) = results.iter().copied().unzip();
-        let theirs: Vec<String> = sqlx::query_scalar(
+        let from_sql: Vec<String> = sqlx::query_scalar(
             "select pick_of(home, away)
              from unnest($1::integer[], $2::integer[]) with ordinality as r (home, away, at) order by at",
         )
@@ -140,19 +141,19 @@ async fn the_database_knows_who_wins() {
         .fetch_all(&db)
         .await
         .expect("picked");
-        let ours: Vec<&str> = results.iter().map(|&(home, away)| Pick::of(home, away).name()).collect();
-        assert_eq!(theirs, ours);
+        let from_rust: Vec<&str> = results.iter().map(|&(home, away)| Pick::of(home, away).name()).collect();
+        assert_eq!(from_sql, from_rust);
         db.close().await;
     })
     .await;
 }
 
-/// A prediction and a result, with any number of goals that each can have.
+/// Generates a forecast and a result over the whole range of goals.
 fn any_case() -> impl Strategy<Value = (Forecast, i32, i32)> {
-    let said = (0_i64..=99, 0_i64..=99, any::<bool>(), 0_i64..=100);
-    // Results that come close to what was said: by chance hardly any would.
+    let predicted = (0_i64..=99, 0_i64..=99, any::<bool>(), 0_i64..=100);
+    // Includes results close to the forecast, because random ones hardly ever match.
     let ended = prop_oneof![Just(None), (0..=2, 0..=2).prop_map(Some), (0..=900).prop_map(|more| Some((more, more))),];
-    (said, ended, 0..=999, 0..=999).prop_map(|((home, away, scored, confidence), near, any_home, any_away)| {
+    (predicted, ended, 0..=999, 0..=999).prop_map(|((home, away, scored, confidence), near, any_home, any_away)| {
         let score = Score::new(home, away).expect("a score");
         let forecast = forecast(score.pick(), scored.then_some(score), confidence);
         let (near_home, near_away) = (i32::from(score.home()), i32::from(score.away()));
@@ -163,8 +164,8 @@ fn any_case() -> impl Strategy<Value = (Forecast, i32, i32)> {
     })
 }
 
-/// The points of some cases by the database.
-async fn theirs(db: &PgPool, cases: &[(Forecast, i32, i32)]) -> Vec<Option<i32>> {
+/// Returns the points that SQL computes for these cases.
+async fn from_sql(db: &PgPool, cases: &[(Forecast, i32, i32)]) -> Vec<Option<i32>> {
     let scores: Vec<Option<Score>> = cases.iter().map(|(forecast, ..)| forecast.score()).collect();
     sqlx::query_scalar(
         "select prediction_points($1, row(pick, home_goals, away_goals, confidence)::forecast, row(home, away)::final_score)
@@ -185,17 +186,17 @@ async fn theirs(db: &PgPool, cases: &[(Forecast, i32, i32)]) -> Vec<Option<i32>>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_database_gives_the_same_points_for_anything() {
+async fn sql_and_rust_agree_on_points_of_random_cases() {
     with_database(async |options| {
         let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
         let mut runner = TestRunner::new(Config { cases: 100, failure_persistence: None, ..Config::default() });
         let outcome = runner.run(&vec(any_case(), 1..200), |cases| {
-            let theirs = block_in_place(|| Handle::current().block_on(theirs(&db, &cases)));
-            let ours: Vec<Option<i32>> = cases
+            let from_sql = block_in_place(|| Handle::current().block_on(from_sql(&db, &cases)));
+            let from_rust: Vec<Option<i32>> = cases
                 .iter()
                 .map(|&(forecast, home, away)| forecast.points(RULES, Outcome::Result { home, away }))
                 .collect();
-            prop_assert_eq!(theirs, ours);
+            prop_assert_eq!(from_sql, from_rust);
             Ok(())
         });
         if let Err(error) = outcome {

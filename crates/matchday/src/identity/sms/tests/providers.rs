@@ -76,12 +76,12 @@ fn impatient_at(base_url: &Url) -> [Box<dyn Provider>; 2] {
 }
 
 async fn failure(provider: &dyn Provider) -> SendError {
-    let error = provider.send(&MESSAGE).await.expect_err("it fails");
+    let error = provider.send(&MESSAGE).await.expect_err("a failure");
     assert_discreet(&error);
     error
 }
 
-/// Whatever is printed of an error has nothing that must not be in logs.
+/// Asserts that an error prints nothing that must not appear in logs.
 fn assert_discreet(error: &SendError) {
     let mut printed = format!("{error} {error:?}");
     let mut source = std::error::Error::source(error);
@@ -94,7 +94,7 @@ fn assert_discreet(error: &SendError) {
     }
 }
 
-/// An answer of Twilio's, in the form its documents give, with the number in the explanation as it does.
+/// An error response in Twilio's documented format, with the number in the message as Twilio includes it.
 fn twilio_refusal(status: u16, code: u32) -> String {
     json!({
         "code": code,
@@ -105,7 +105,7 @@ fn twilio_refusal(status: u16, code: u32) -> String {
     .to_string()
 }
 
-fn vonage_answer(status: &str) -> String {
+fn vonage_response(status: &str) -> String {
     let error = format!("{NUMBER} {SECRET}");
     json!({ "message-count": "1", "messages": [{ "status": status, "error-text": error }] }).to_string()
 }
@@ -117,7 +117,7 @@ pub(super) fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
 #[tokio::test]
 async fn twilio_creates_a_message() {
     let created = json!({ "sid": "SM0123456789abcdef0123456789abcdef", "status": "queued", "error_code": null });
-    let remote = Remote::answering(201, &[("content-type", "application/json")], created.to_string()).await;
+    let remote = Remote::responding(201, &[("content-type", "application/json")], created.to_string()).await;
     let accepted = twilio_at(&remote.base_url).send(&MESSAGE).await.expect("accepted");
     assert_eq!(accepted, Accepted { message_id: "SM0123456789abcdef0123456789abcdef".to_owned() });
 
@@ -129,13 +129,13 @@ async fn twilio_creates_a_message() {
 }
 
 #[tokio::test]
-async fn twilio_sends_by_a_messaging_service_and_is_told_where_to_report() {
-    let remote = Remote::answering(201, &[], r#"{"sid":"SM1"}"#).await;
+async fn twilio_request_has_messaging_service_and_callback() {
+    let remote = Remote::responding(201, &[], r#"{"sid":"SM1"}"#).await;
     let service = "MG0123456789abcdef0123456789abcdef";
     let settings = twilio::Settings {
         from: Sender::parse(service),
         status_callback: Some("https://api.example/sms/twilio?v=1".parse().expect("a URL")),
-        // A base address may have a path of its own.
+        // A base URL may contain a path.
         base_url: remote.base_url.join("proxy/").expect("a URL"),
         ..twilio_settings(remote.base_url.clone())
     };
@@ -149,39 +149,39 @@ async fn twilio_sends_by_a_messaging_service_and_is_told_where_to_report() {
 }
 
 #[test]
-fn twilio_senders_are_told_apart() {
+fn twilio_sender_kinds_are_distinguished() {
     for number in ["+14155550199", "12345", "MGapp", "MG0123456789abcdef0123456789abcdeg"] {
         assert_eq!(Sender::parse(number), Sender::Number(number.to_owned()));
     }
 }
 
 #[tokio::test]
-async fn twilio_refusals_say_whose_fault_it_was() {
+async fn twilio_error_codes_are_classified() {
     for (status, code) in [(400, 21211), (400, 21265), (400, 21610), (400, 21614), (400, 21635)] {
-        let remote = Remote::answering(status, &[], twilio_refusal(status, code)).await;
+        let remote = Remote::responding(status, &[], twilio_refusal(status, code)).await;
         let error = failure(&twilio_at(&remote.base_url)).await;
         assert!(matches!(error, SendError::Number { code: found } if found == code), "{error:?}");
         assert!(matches!(error, SendError::Number { .. }), "{error}");
         assert!(error.to_string().contains(&code.to_string()), "{error}");
     }
     for code in [21408, 21612] {
-        let remote = Remote::answering(400, &[], twilio_refusal(400, code)).await;
+        let remote = Remote::responding(400, &[], twilio_refusal(400, code)).await;
         let error = failure(&twilio_at(&remote.base_url)).await;
         assert!(matches!(error, SendError::NotServed { code: found } if found == code), "{error:?}");
         assert!(!matches!(error, SendError::Number { .. }), "{error}");
     }
     for (status, code) in [(401, 20003), (403, 20403), (404, 20404), (400, 21606), (400, 21608), (400, 99999)] {
-        let remote = Remote::answering(status, &[], twilio_refusal(status, code)).await;
+        let remote = Remote::responding(status, &[], twilio_refusal(status, code)).await;
         let error = failure(&twilio_at(&remote.base_url)).await;
         assert!(matches!(error, SendError::Misconfigured { code: found } if found == code), "{error:?}");
     }
-    let remote = Remote::answering(400, &[], twilio_refusal(400, 21611)).await;
+    let remote = Remote::responding(400, &[], twilio_refusal(400, 21611)).await;
     assert!(matches!(failure(&twilio_at(&remote.base_url)).await, SendError::Throttled { retry_after: None }));
 }
 
 #[tokio::test]
 async fn vonage_sends_a_message() {
-    let answer = json!({
+    let response = json!({
         "message-count": "1",
         "messages": [{
             "to": &NUMBER[1..],
@@ -193,7 +193,7 @@ async fn vonage_sends_a_message() {
             "client-ref": MESSAGE.reference,
         }],
     });
-    let remote = Remote::answering(200, &[("content-type", "application/json")], answer.to_string()).await;
+    let remote = Remote::responding(200, &[("content-type", "application/json")], response.to_string()).await;
     let accepted = vonage_at(&remote.base_url).send(&MESSAGE).await.expect("accepted");
     assert_eq!(accepted, Accepted { message_id: "0A0000000123ABCD1".to_owned() });
 
@@ -214,8 +214,8 @@ async fn vonage_sends_a_message() {
 }
 
 #[tokio::test]
-async fn vonage_is_told_of_other_alphabets_and_where_to_report() {
-    let remote = Remote::answering(200, &[], r#"{"messages":[{"status":"0","message-id":"A1"}]}"#).await;
+async fn vonage_request_has_unicode_type_and_callback() {
+    let remote = Remote::responding(200, &[], r#"{"messages":[{"status":"0","message-id":"A1"}]}"#).await;
     let callback = Some("https://api.example/sms/vonage".parse().expect("a URL"));
     let provider = Vonage::new(vonage::Settings { callback, ..vonage_settings(remote.base_url.clone()) });
     let long = "r".repeat(41);
@@ -224,44 +224,44 @@ async fn vonage_is_told_of_other_alphabets_and_where_to_report() {
     let form = remote.only_request().form;
     assert!(form.contains(&("type".to_owned(), "unicode".to_owned())), "{form:?}");
     assert!(form.contains(&("callback".to_owned(), "https://api.example/sms/vonage".to_owned())), "{form:?}");
-    assert!(!form.iter().any(|(name, _)| name == "client-ref"), "one that is too long would refuse the message");
+    assert!(!form.iter().any(|(name, _)| name == "client-ref"), "a reference that is too long is omitted");
 }
 
 #[tokio::test]
-async fn vonage_refusals_say_whose_fault_it_was() {
+async fn vonage_error_codes_are_classified() {
     for status in ["6", "7", "33"] {
-        let remote = Remote::answering(200, &[], vonage_answer(status)).await;
+        let remote = Remote::responding(200, &[], vonage_response(status)).await;
         let error = failure(&vonage_at(&remote.base_url)).await;
         assert!(matches!(error, SendError::Number { code } if code.to_string() == status), "{error:?}");
         assert!(matches!(error, SendError::Number { .. }), "{error}");
     }
     for status in ["1", "10"] {
-        let remote = Remote::answering(200, &[], vonage_answer(status)).await;
+        let remote = Remote::responding(200, &[], vonage_response(status)).await;
         assert!(matches!(failure(&vonage_at(&remote.base_url)).await, SendError::Throttled { retry_after: None }));
     }
     for status in ["2", "3", "4", "8", "9", "11", "12", "14", "22", "23", "29", "32", "77"] {
-        let remote = Remote::answering(200, &[], vonage_answer(status)).await;
+        let remote = Remote::responding(200, &[], vonage_response(status)).await;
         let error = failure(&vonage_at(&remote.base_url)).await;
         assert!(matches!(error, SendError::Misconfigured { code } if code.to_string() == status), "{error:?}");
     }
-    let remote = Remote::answering(200, &[], vonage_answer("5")).await;
+    let remote = Remote::responding(200, &[], vonage_response("5")).await;
     assert!(matches!(failure(&vonage_at(&remote.base_url)).await, SendError::Unavailable { code: Some(5), .. }));
-    let remote = Remote::answering(200, &[], vonage_answer("15")).await;
+    let remote = Remote::responding(200, &[], vonage_response("15")).await;
     assert!(matches!(failure(&vonage_at(&remote.base_url)).await, SendError::NotServed { code: 15 }));
 }
 
 #[tokio::test]
-async fn a_part_that_vonage_refuses_fails_the_whole() {
+async fn refused_vonage_part_fails_the_message() {
     let parts = json!({ "message-count": "2", "messages": [
         { "status": "0", "message-id": "A1" },
         { "status": "9", "error-text": "Partner quota exceeded" },
     ]});
-    let remote = Remote::answering(200, &[], parts.to_string()).await;
+    let remote = Remote::responding(200, &[], parts.to_string()).await;
     assert!(matches!(failure(&vonage_at(&remote.base_url)).await, SendError::Misconfigured { code: 9 }));
 }
 
 #[tokio::test]
-async fn what_is_not_documented_is_unreadable() {
+async fn undocumented_responses_are_unreadable() {
     let (good, padding) = (json!([{ "status": "0", "message-id": "A1" }]), "x".repeat(1_000_000));
     let huge = json!({ "sid": "SM1", "messages": good, "padding": padding }).to_string();
     let wrong_types = json!({ "sid": 7, "messages": [{ "status": null }] }).to_string();
@@ -270,7 +270,7 @@ async fn what_is_not_documented_is_unreadable() {
     let no_id = json!({ "messages": [{ "status": "0" }] }).to_string();
     for body in ["", "<html>", "{", "null", "[]", "\u{0}", &huge, &wrong_types, &phone_as_code, &no_messages, &no_id] {
         for status in [200, 201, 400, 418] {
-            let remote = Remote::answering(status, &[], body).await;
+            let remote = Remote::responding(status, &[], body).await;
             for provider in both_at(&remote.base_url) {
                 let error = failure(&*provider).await;
                 assert!(
@@ -281,14 +281,14 @@ async fn what_is_not_documented_is_unreadable() {
         }
     }
     let code_too_long = json!({ "code": 415_555_010 }).to_string();
-    let remote = Remote::answering(400, &[], code_too_long).await;
+    let remote = Remote::responding(400, &[], code_too_long).await;
     assert!(matches!(failure(&twilio_at(&remote.base_url)).await, SendError::Unreadable { status: 400 }));
 }
 
 #[tokio::test]
-async fn a_refusal_without_a_code_goes_by_its_status() {
+async fn refusal_without_code_is_classified_by_status() {
     for status in [401, 402, 403, 404] {
-        let remote = Remote::answering(status, &[], "<html>Forbidden</html>").await;
+        let remote = Remote::responding(status, &[], "<html>Forbidden</html>").await;
         for provider in both_at(&remote.base_url) {
             let error = failure(&*provider).await;
             assert!(matches!(error, SendError::Misconfigured { code } if code == u32::from(status)), "{error:?}");
@@ -297,9 +297,9 @@ async fn a_refusal_without_a_code_goes_by_its_status() {
 }
 
 #[tokio::test]
-async fn a_provider_in_trouble_is_unavailable() {
+async fn server_error_means_provider_is_unavailable() {
     for status in [500, 502, 503] {
-        let remote = Remote::answering(status, &[("content-type", "text/html")], "<html>Bad Gateway</html>").await;
+        let remote = Remote::responding(status, &[("content-type", "text/html")], "<html>Bad Gateway</html>").await;
         for provider in both_at(&remote.base_url) {
             let error = failure(&*provider).await;
             assert!(
@@ -311,19 +311,19 @@ async fn a_provider_in_trouble_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_not_there_is_unavailable() {
+async fn unreachable_provider_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let base_url = base_url(&listener);
     drop(listener);
     for provider in both_at(&base_url) {
         let error = failure(&*provider).await;
         assert!(matches!(error, SendError::Unavailable { code: None, source: Some(_) }), "{error:?}");
-        assert_eq!(error.to_string(), "the provider is unavailable (no answer)");
+        assert_eq!(error.to_string(), "the provider is unavailable (no response)");
     }
 }
 
 #[tokio::test]
-async fn throttling_says_how_long_to_wait() {
+async fn throttling_reports_time_to_wait() {
     type Headers = &'static [(&'static str, &'static str)];
     let cases: [(Headers, Option<u64>); 4] = [
         (&[("retry-after", "7")], Some(7)),
@@ -332,7 +332,7 @@ async fn throttling_says_how_long_to_wait() {
         (&[("retry-after", "18446744073709551615")], Some(3600)),
     ];
     for (headers, seconds) in cases {
-        let remote = Remote::answering(429, headers, twilio_refusal(429, 20429)).await;
+        let remote = Remote::responding(429, headers, twilio_refusal(429, 20429)).await;
         for provider in both_at(&remote.base_url) {
             let SendError::Throttled { retry_after } = failure(&*provider).await else { panic!("not throttled") };
             assert_eq!(retry_after, seconds.map(Duration::from_secs));
@@ -341,24 +341,24 @@ async fn throttling_says_how_long_to_wait() {
 }
 
 #[tokio::test]
-async fn a_provider_that_never_answers_times_out() {
+async fn silent_provider_times_out() {
     for beginning in ["", "HTTP/1.1 201 Created\r\ncontent-length: 100\r\n\r\n{\"sid\":"] {
         let base_url = Remote::stuck_after(beginning).await;
         for provider in impatient_at(&base_url) {
             let began = Instant::now();
             assert!(matches!(failure(&*provider).await, SendError::TimedOut));
-            assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
+            assert!(began.elapsed() < Duration::from_secs(10), "elapsed: {:?}", began.elapsed());
         }
     }
 }
 
 #[tokio::test]
 async fn redirects_are_not_followed() {
-    let elsewhere = Remote::answering(201, &[], r#"{"sid":"SM1"}"#).await;
+    let elsewhere = Remote::responding(201, &[], r#"{"sid":"SM1"}"#).await;
     let location: &'static str = String::leak(elsewhere.base_url.to_string());
     let headers: &'static [(&'static str, &'static str)] = Vec::leak(vec![("location", location)]);
     for status in [301, 302, 307, 308] {
-        let remote = Remote::answering(status, headers, "").await;
+        let remote = Remote::responding(status, headers, "").await;
         for provider in both_at(&remote.base_url) {
             assert!(matches!(failure(&*provider).await, SendError::Misconfigured { .. }));
         }
@@ -367,7 +367,7 @@ async fn redirects_are_not_followed() {
 }
 
 #[test]
-fn only_web_addresses_can_be_asked() {
+fn base_url_must_use_http_or_https() {
     for address in ["mailto:x@y.example", "ftp://x.example", "data:text/plain,x"] {
         let address: Url = address.parse().expect("a URL");
         assert!(matches!(Twilio::new(twilio_settings(address.clone())), Err(SetupError::BaseUrl)));
@@ -376,7 +376,7 @@ fn only_web_addresses_can_be_asked() {
 }
 
 #[test]
-fn what_is_printed_has_no_secrets() {
+fn debug_output_contains_no_secrets() {
     let base_url: Url = "https://api.twilio.example".parse().expect("a URL");
     let twilio = Twilio::new(twilio_settings(base_url)).expect("a provider");
     let base_url: Url = "https://rest.vonage.example".parse().expect("a URL");
@@ -388,7 +388,7 @@ fn what_is_printed_has_no_secrets() {
 }
 
 #[tokio::test]
-async fn the_console_tells_of_a_message_without_telling_it() {
+async fn console_logs_message_without_number_or_text() {
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
     impl Write for Lines {
@@ -416,7 +416,7 @@ async fn the_console_tells_of_a_message_without_telling_it() {
     }
 }
 
-/// As their documents say, written once more and differently.
+/// Independent implementation according to the provider's documentation.
 pub(super) fn twilio_signature(secret: &str, url: &str, form: &[(String, String)]) -> String {
     let mut sorted = form.to_vec();
     sorted.sort();
@@ -459,7 +459,7 @@ fn twilio_report(status: &str, code: Option<&str>) -> Vec<(String, String)> {
 }
 
 #[test]
-fn twilio_signs_as_in_its_own_examples() {
+fn twilio_signature_matches_documented_examples() {
     let example = pairs(&[
         ("CallSid", "CA1234567890ABCDE"),
         ("Digits", "1234"),
@@ -467,7 +467,7 @@ fn twilio_signs_as_in_its_own_examples() {
         ("To", "+18005551212"),
         ("Caller", "+14158675309"),
     ]);
-    // The last three: with a port that was not signed, and without one that was.
+    // In the last three, the URL has a port that was not signed, or lacks a port that was.
     for (url, signature) in [
         ("https://mycompany.com/myapp.php?foo=1&bar=2", "RSOYDt4T1cUTdK1PDd93/VVr8B8="),
         ("http://mycompany.com:1234/myapp.php?foo=1&bar=2", "Zmvh+3yNM1Phv2jhDCwEM3q5ebU="),
@@ -476,7 +476,7 @@ fn twilio_signs_as_in_its_own_examples() {
         ("http://mycompany.com/myapp.php?foo=1&bar=2", "0ZXoZLH/DfblKGATFgpif+LLRf4="),
     ] {
         let verdict = twilio::verify_status(&SecretString::from("12345"), url, Some(signature), &example);
-        // Believed, but about a call.
+        // The signature is valid, but the report is about a call.
         assert_eq!(verdict, Err(CallbackError::Malformed("MessageSid")), "{url}");
         let verdict = twilio::verify_status(&SecretString::from("12346"), url, Some(signature), &example);
         assert_eq!(verdict, Err(CallbackError::Forged), "{url}");
@@ -484,7 +484,7 @@ fn twilio_signs_as_in_its_own_examples() {
 }
 
 #[test]
-fn ports_are_found_in_all_kinds_of_addresses() {
+fn signature_is_checked_with_and_without_port() {
     let form = twilio_report("delivered", None);
     for (called, signed) in [
         ("https://user:word@api.example/sms", "https://user:word@api.example:443/sms"),
@@ -500,7 +500,7 @@ fn ports_are_found_in_all_kinds_of_addresses() {
 }
 
 #[test]
-fn twilio_reports_are_read() {
+fn twilio_reports_are_parsed() {
     let failed = |code: &str| Delivery::Failed { code: code.to_owned() };
     for (status, code, delivery) in [
         ("queued", None, Delivery::Underway),
@@ -526,17 +526,17 @@ fn twilio_reports_are_read() {
 }
 
 #[test]
-fn a_callback_address_brings_the_reference_back() {
+fn callback_url_round_trips_the_reference() {
     let configured: Url = "https://api.example/sms/twilio".parse().expect("a URL");
     let url = twilio::callback_url(&configured, "a b&c=d/é");
     let form = twilio_report("delivered", None);
     let signature = twilio_signature(SECRET, url.as_str(), &form);
-    let report = twilio::verify_status(&secret(), url.as_str(), Some(&signature), &form).expect("believed");
+    let report = twilio::verify_status(&secret(), url.as_str(), Some(&signature), &form).expect("accepted");
     assert_eq!(report.reference.as_deref(), Some("a b&c=d/é"));
 }
 
 #[test]
-fn twilio_reports_are_not_believed_unsigned_or_changed() {
+fn unsigned_or_altered_twilio_reports_are_rejected() {
     let form = twilio_report("delivered", None);
     let signature = twilio_signature(SECRET, CALLBACK, &form);
     let verify = |url: &str, signature: Option<&str>, form: &[(String, String)]| {
@@ -561,8 +561,8 @@ fn twilio_reports_are_not_believed_unsigned_or_changed() {
     added.push(("ErrorCode".to_owned(), "30003".to_owned()));
     assert_eq!(verify(CALLBACK, Some(&signature), &added), Err(CallbackError::Forged));
 
-    let signed_by_nobody = twilio_signature("", CALLBACK, &form);
-    let verdict = twilio::verify_status(&SecretString::from(""), CALLBACK, Some(&signed_by_nobody), &form);
+    let signed_with_empty_secret = twilio_signature("", CALLBACK, &form);
+    let verdict = twilio::verify_status(&SecretString::from(""), CALLBACK, Some(&signed_with_empty_secret), &form);
     assert_eq!(verdict, Err(CallbackError::NoSecret));
 }
 
@@ -572,7 +572,7 @@ fn now() -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(NOW).expect("a time")
 }
 
-/// With the fields of the API's description.
+/// Contains the documented fields.
 fn vonage_receipt(status: &str, code: &str, timestamp: i64) -> Vec<(String, String)> {
     let mut receipt = pairs(&[
         ("msisdn", &NUMBER[1..]),
@@ -595,7 +595,7 @@ fn vonage_receipt(status: &str, code: &str, timestamp: i64) -> Vec<(String, Stri
 }
 
 #[test]
-fn vonage_signs_as_its_own_library() {
+fn vonage_signature_matches_its_library() {
     let parameters = pairs(&[
         ("param1", "value1"),
         ("param2", "value2"),
@@ -604,12 +604,12 @@ fn vonage_signs_as_its_own_library() {
     ]);
     let then = OffsetDateTime::from_unix_timestamp(1_234_567_890).expect("a time");
     let verdict = vonage::verify_status(&SecretString::from("signature_secret"), &parameters, then);
-    // Believed, but about no message.
+    // The signature is valid, but the report has no message id.
     assert_eq!(verdict, Err(CallbackError::Malformed("messageId")));
 }
 
 #[test]
-fn vonage_receipts_are_read() {
+fn vonage_receipts_are_parsed() {
     let failed = |code: &str| Delivery::Failed { code: code.to_owned() };
     for (status, code, delivery) in [
         ("delivered", "0", Delivery::Delivered),
@@ -635,7 +635,7 @@ fn vonage_receipts_are_read() {
 }
 
 #[test]
-fn vonage_receipts_as_json_are_flat() {
+fn vonage_json_receipts_must_be_flat() {
     let body = br#"{"price":0.5,"messageId":"A1","final":true}"#;
     let mut parameters = vonage::parameters_of_json(body).expect("parameters");
     parameters.sort();
@@ -646,7 +646,7 @@ fn vonage_receipts_as_json_are_flat() {
 }
 
 #[test]
-fn vonage_receipts_are_not_believed_unsigned_or_changed() {
+fn unsigned_or_altered_vonage_receipts_are_rejected() {
     let verify = |parameters: &[(String, String)]| vonage::verify_status(&secret(), parameters, now());
     let receipt = vonage_receipt("delivered", "0", NOW);
     assert!(verify(&receipt).is_ok());
@@ -666,7 +666,7 @@ fn vonage_receipts_are_not_believed_unsigned_or_changed() {
         changed.remove(index);
         assert_eq!(verify(&changed), Err(CallbackError::Forged));
     }
-    // The same text is signed when two parameters are written as one.
+    // Merging parameters into one yields the same signed text.
     let mut merged = receipt.clone();
     merged.retain(|(name, _)| name != "err-code" && name != "message-timestamp" && name != "messageId");
     merged
@@ -676,14 +676,14 @@ fn vonage_receipts_are_not_believed_unsigned_or_changed() {
     repeated.push(("sig".to_owned(), vonage_signature(SECRET, &repeated)));
     assert_eq!(verify(&repeated), Err(CallbackError::Forged));
 
-    let mut signed_by_nobody = receipt[..last].to_vec();
-    signed_by_nobody.push(("sig".to_owned(), vonage_signature("", &receipt[..last])));
-    let verdict = vonage::verify_status(&SecretString::from(""), &signed_by_nobody, now());
+    let mut signed_with_empty_secret = receipt[..last].to_vec();
+    signed_with_empty_secret.push(("sig".to_owned(), vonage_signature("", &receipt[..last])));
+    let verdict = vonage::verify_status(&SecretString::from(""), &signed_with_empty_secret, now());
     assert_eq!(verdict, Err(CallbackError::NoSecret));
 }
 
 #[test]
-fn vonage_receipts_are_fresh() {
+fn stale_vonage_receipts_are_rejected() {
     for (offset, fresh) in [(0, true), (-300, true), (300, true), (-301, false), (301, false), (-86_400, false)] {
         let verdict = vonage::verify_status(&secret(), &vonage_receipt("delivered", "0", NOW + offset), now());
         assert_eq!(verdict.is_ok(), fresh, "{offset}");
@@ -705,7 +705,7 @@ fn vonage_receipts_are_fresh() {
 
 proptest! {
     #[test]
-    fn nothing_makes_checking_panic(
+    fn verification_never_panics(
         key in "\\PC{0,20}",
         url in "(https?://)?[\\PC:@/?#\\[\\]]{0,40}",
         signature in "\\PC{0,40}",
@@ -719,7 +719,7 @@ proptest! {
     }
 
     #[test]
-    fn what_twilio_signed_is_never_taken_for_forged(
+    fn valid_twilio_signatures_are_always_accepted(
         url in "(https?://)?[\\PC:@/?#\\[\\]]{0,40}",
         form in prop::collection::hash_map("\\PC{0,10}", "\\PC{0,20}", 0..8),
     ) {
@@ -730,7 +730,7 @@ proptest! {
     }
 
     #[test]
-    fn what_vonage_signed_is_never_taken_for_forged(
+    fn valid_vonage_signatures_are_always_accepted(
         parameters in prop::collection::hash_map("[a-z-]{1,10}", "\\PC{0,20}", 0..8),
     ) {
         let mut parameters: Vec<_> = parameters.into_iter().filter(|(name, _)| name != "sig").collect();

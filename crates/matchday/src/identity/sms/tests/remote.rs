@@ -1,4 +1,4 @@
-//! A server that stands for a provider.
+//! HTTP server that simulates a provider.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use tokio::{
 };
 use url::{Url, form_urlencoded};
 
-/// A request as a provider got it.
+/// A request as the provider received it.
 pub(super) struct Seen {
     pub(super) method: String,
     pub(super) path: String,
@@ -22,14 +22,14 @@ pub(super) struct Seen {
     pub(super) form: Vec<(String, String)>,
 }
 
-/// Stands for a provider: gives everybody the same answer and remembers what it was asked.
+/// Simulated provider that sends the same response to all requests and records them.
 pub(super) struct Remote {
     pub(super) base_url: Url,
     pub(super) seen: Arc<Mutex<Vec<Seen>>>,
 }
 
 impl Remote {
-    pub(super) async fn answering(
+    pub(super) async fn responding(
         status: u16,
         headers: &'static [(&'static str, &'static str)],
         body: impl Into<String>,
@@ -45,11 +45,11 @@ impl Remote {
                 headers: parts.headers,
                 form: form_urlencoded::parse(&received).into_owned().collect(),
             });
-            let mut answer = Response::builder().status(status);
+            let mut response = Response::builder().status(status);
             for (name, value) in headers {
-                answer = answer.header(*name, *value);
+                response = response.header(*name, *value);
             }
-            answer.body(Body::from(body)).expect("an answer")
+            response.body(Body::from(body)).expect("a response")
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let base_url = base_url(&listener);
@@ -57,7 +57,7 @@ impl Remote {
         Self { base_url, seen }
     }
 
-    /// Reads the request, writes the beginning of an answer and then nothing more.
+    /// Reads the request, writes the start of a response, and then stalls.
     pub(super) async fn stuck_after(beginning: &'static str) -> Url {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let base_url = base_url(&listener);
@@ -74,7 +74,7 @@ impl Remote {
 
     pub(super) fn only_request(&self) -> Seen {
         let mut seen = self.seen.lock().expect("not poisoned");
-        assert_eq!(seen.len(), 1, "one request, and never a second try");
+        assert_eq!(seen.len(), 1, "one request without retries");
         seen.remove(0)
     }
 }

@@ -1,4 +1,4 @@
-//! Delivery reports: every registered provider through the one route, and a provider that only this file knows.
+//! Delivery reports: all registered providers through the shared route, and a provider defined only in this file.
 
 use std::sync::Arc;
 
@@ -32,14 +32,14 @@ use super::{
 use crate::testing::TestApp;
 
 const DELIVERED_AT: &str = "2026-11-20T15:00:00Z";
-/// A response that every registered provider could send.
+/// A response in the format of every registered provider.
 const TAKEN: &str = r#"{"sid": "M1", "messages": [{"status": "0", "message-id": "M1"}]}"#;
 
 fn encoded(form: &[(String, String)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish()
 }
 
-/// The report of a provider that the message of this reference was delivered, signed with the secret if there is one.
+/// A provider's report that the message with this reference was delivered, signed if a secret is given.
 fn delivered(provider: &str, reference: i64, now: OffsetDateTime, secret: Option<&str>) -> Request<String> {
     match provider {
         "twilio" => {
@@ -61,16 +61,16 @@ fn delivered(provider: &str, reference: i64, now: OffsetDateTime, secret: Option
             let request = Request::post("/api/sms/vonage/status");
             request.header("content-type", "application/x-www-form-urlencoded").body(encoded(&form)).expect("a request")
         }
-        other => panic!("write a report of {other} here"),
+        other => panic!("add a report of {other} here"),
     }
 }
 
-/// The secret that `both` gives a provider for its reports.
+/// The secret that `both` sets for a provider's reports.
 fn secret_of(provider: &str) -> &'static str {
     match provider {
         "twilio" => "twilio secret",
         "vonage" => "signature secret",
-        other => panic!("name the secret of {other} here, and set it in `both`"),
+        other => panic!("add the secret of {other} here and in `both`"),
     }
 }
 
@@ -79,9 +79,9 @@ async fn only_reference(app: &TestApp) -> i64 {
 }
 
 #[tokio::test]
-async fn registered_providers_believe_only_signed_reports() {
+async fn registered_providers_accept_only_signed_reports() {
     for provider in registry::reaching_phones() {
-        let remote = Remote::answering(200, &[], TAKEN).await;
+        let remote = Remote::responding(200, &[], TAKEN).await;
         let mut changes = both(remote.base_url.as_str(), remote.base_url.as_str());
         changes.push(("MATCHDAY_SMS__PROVIDERS", provider));
         TestApp::run_with(&changes, async |app| {
@@ -109,7 +109,7 @@ async fn registered_providers_believe_only_signed_reports() {
 }
 
 #[tokio::test]
-async fn twilio_reports_by_post_only() {
+async fn twilio_reports_are_accepted_by_post_only() {
     TestApp::run_with(&both("http://127.0.0.1:1", "http://127.0.0.1:1"), async |app| {
         let refused = app.anonymous(Method::GET, "/api/sms/twilio/status?MessageSid=M1&MessageStatus=failed").await;
         assert_eq!(refused.header("allow"), Some("POST"));
@@ -119,7 +119,7 @@ async fn twilio_reports_by_post_only() {
 }
 
 #[tokio::test]
-async fn reports_of_providers_without_settings_for_them_are_not_found() {
+async fn reports_of_unconfigured_providers_are_not_found() {
     let mut changes = both("http://127.0.0.1:1", "http://127.0.0.1:1");
     changes.extend([("MATCHDAY_SMS__VONAGE_SIGNATURE_SECRET", ""), ("MATCHDAY_HTTP__PUBLIC_URL", "")]);
     TestApp::run_with(&changes, async |app| {
@@ -137,11 +137,11 @@ async fn reports_of_providers_without_settings_for_them_are_not_found() {
 }
 
 #[test]
-fn every_provider_is_described_by_its_name() {
+fn api_description_lists_every_provider() {
     for provider in PROVIDERS {
         assert!(
             PROVIDER_NAMES.contains(provider.name),
-            "{PROVIDER_NAMES}: the module of {} is named so",
+            "{PROVIDER_NAMES} lacks {}: name its module like the provider",
             provider.name
         );
         assert_eq!(provider.report_path(), "/api/sms/{provider}/status".replace("{provider}", provider.name));
@@ -155,7 +155,7 @@ fn every_provider_is_described_by_its_name() {
     }
 }
 
-/// A provider that is not registered: it shows that the traits are all that a provider has to implement.
+/// An unregistered provider, which shows that a provider only has to implement the traits.
 const PIGEON: Registration = Registration {
     name: "pigeon",
     reaches_phones: true,
@@ -163,9 +163,9 @@ const PIGEON: Registration = Registration {
 };
 
 setting_group! {
-    /// Settings of this provider.
+    /// Settings of the test provider.
     PigeonSettings: "sms.pigeon_" {
-        /// Signs reports.
+        /// Verifies the signature of reports.
         key: Option<Secret> = "",
     }
 }
@@ -209,7 +209,7 @@ impl Provider for Pigeon {
 }
 
 #[tokio::test]
-async fn provider_needs_nothing_but_the_traits() {
+async fn provider_only_has_to_implement_the_traits() {
     TestApp::run_with(&both("http://127.0.0.1:1", "http://127.0.0.1:1"), async |app| {
         let variables = [("MATCHDAY_SMS__PIGEON_KEY".to_owned(), "pigeon key".to_owned())];
         let unset = Accounts::read_of(&[&PIGEON], &mut Source::new([], None)).expect("defaults");

@@ -1,0 +1,51 @@
+import type { Schemas } from "@matchday/client";
+import { timeOfDay } from "../ui/time.ts";
+
+type Match = Pick<Schemas["Event"], "status" | "status_detail" | "start_time">;
+
+/** Short label for the state of a match. */
+export function stateLabel(match: Match): string {
+  switch (match.status_detail) {
+    case "scheduled":
+      return timeOfDay(match.start_time);
+    case "live":
+      return "Live";
+    case "finished":
+      return "Full time";
+    default:
+      return match.status_detail.replace(/^./, (letter) => letter.toUpperCase());
+  }
+}
+
+/** Whether the match is open for predictions by this device's clock. The service has the final say. */
+export function isOpen(match: Match, now = Date.now()): boolean {
+  return match.status_detail === "scheduled" && Date.parse(match.start_time) > now;
+}
+
+/** Points gained or lost, with a sign. */
+export function signed(points: number): string {
+  return points > 0 ? `+${points}` : points < 0 ? `−${-points}` : "0";
+}
+
+/** Number with thousands separators and a typographic minus sign. */
+export function formatNumber(number: number): string {
+  return number.toLocaleString("en").replace("-", "−");
+}
+
+/** Whole percentages that add up to 100 (largest remainder method), or all 0 if the total is 0. */
+export function percentages(counts: number[]): number[] {
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  if (total === 0) return counts.map(() => 0);
+  const exact = counts.map((count) => (count / total) * 100);
+  const whole = exact.map(Math.floor);
+  let missing = 100 - whole.reduce((sum, part) => sum + part, 0);
+  const byRemainder = exact.map((_, index) => index).sort((a, b) => rest(b) - rest(a) || a - b);
+  for (const index of byRemainder) {
+    if (missing-- > 0) whole[index] = (whole[index] ?? 0) + 1;
+  }
+  return whole;
+
+  function rest(index: number): number {
+    return (exact[index] ?? 0) - (whole[index] ?? 0);
+  }
+}

@@ -1,0 +1,165 @@
+//! A PostgreSQL server for this run, as durable as in production and with a quarter of the memory as shared buffers.
+//! Both sides of a comparison use it.
+
+use std::{
+    fs,
+    os::unix::fs::chown,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use sqlx::{
+    AssertSqlSafe, Connection as _, Executor as _, PgConnection,
+    postgres::{PgConnectOptions, PgPool, PgPoolOptions},
+};
+
+use super::{Owned, free_port, output, until};
+
+pub(crate) struct Postgres {
+    process: Owned,
+    port: u16,
+    pub(crate) version: String,
+    pub(crate) shared_buffers: String,
+}
+
+const BINARIES: &str = "/usr/lib/postgresql/15/bin";
+
+impl Postgres {
+    /// Creates an empty cluster and starts it.
+    pub(crate) async fn start(directory: &Path) -> anyhow::Result<Self> {
+        let binaries = std::env::var("MATCHDAY_DEV_PG_BIN").map_or_else(|_| PathBuf::from(BINARIES), PathBuf::from);
+        // Outside the clone, which PostgreSQL's user may not be able to access.
+        let data = PathBuf::from("/var/tmp/matchday-bench");
+        stop_leftover(&data).await?;
+        let _ = fs::remove_dir_all(&data);
+        fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;
+        let root = output(Command::new("id").arg("-u"))?.trim() == "0";
+        if root {
+            let number = |of: &str| -> anyhow::Result<u32> {
+                Ok(output(Command::new("id").args([of, "postgres"]))?.trim().parse()?)
+            };
+            chown(&data, Some(number("-u")?), Some(number("-g")?))?;
+        }
+        let run = |program: &str| {
+            let program = binaries.join(program);
+            if !root {
+                return Command::new(program);
+            }
+            // PostgreSQL refuses to run as root.
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=postgres", "--regid=postgres", "--init-groups"]).arg(program);
+            command
+        };
+        let cluster = data.join("data");
+        output(
+            run("initdb")
+                .arg("-D")
+                .arg(&cluster)
+                .args(["-U", "matchday", "--auth=trust", "--locale=C.UTF-8", "--encoding=UTF8"])
+                .current_dir("/"),
+        )?;
+        let (port, shared_buffers) = (free_port()?, format!("{}MB", memory_in_megabytes()? / 4));
+        let settings = [
+            "listen_addresses=127.0.0.1".to_owned(),
+            format!("port={port}"),
+            format!("unix_socket_directories={}", data.display()),
+            "max_connections=300".to_owned(),
+            format!("shared_buffers={shared_buffers}"),
+            // Avoids checkpoints during a round, which would add noise.
+            "max_wal_size=16GB".to_owned(),
+            "checkpoint_timeout=30min".to_owned(),
+            "fsync=on".to_owned(),
+            "synchronous_commit=on".to_owned(),
+            "timezone=UTC".to_owned(),
+        ];
+        let log = fs::File::create(directory.join("postgres.log"))?;
+        let mut command = run("postgres");
+        command.arg("-D").arg(&cluster).args(settings.iter().flat_map(|setting| ["-c", setting])).current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let mut process = Owned::start(&mut command, "-INT")?;
+        let admin = options(port, "postgres");
+        until("PostgreSQL accepts connections", Duration::from_mins(1), async || {
+            !process.runs() || PgConnection::connect_with(&admin).await.is_ok()
+        })
+        .await?;
+        ensure!(process.runs(), "PostgreSQL did not start: see {}", directory.join("postgres.log").display());
+        let mut connection = PgConnection::connect_with(&admin).await?;
+        // As in `dev/up`, the role gets its login here: migrations create it without one.
+        connection.execute("create role matchday_app login").await?;
+        let version: String = sqlx::query_scalar("show server_version").fetch_one(&mut connection).await?;
+        Ok(Self { process, port, version, shared_buffers })
+    }
+
+    /// Process id of the postmaster.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Creates an empty database, replacing one of the same name.
+    pub(crate) async fn create(&self, name: &str) -> anyhow::Result<()> {
+        let mut admin = PgConnection::connect_with(&options(self.port, "postgres")).await?;
+        admin.execute(AssertSqlSafe(format!("drop database if exists {name} with (force)"))).await?;
+        admin.execute(AssertSqlSafe(format!("create database {name}"))).await?;
+        Ok(())
+    }
+
+    /// Like `create`, with the C collation that Synapse requires.
+    pub(crate) async fn create_plain(&self, name: &str) -> anyhow::Result<()> {
+        let mut admin = PgConnection::connect_with(&options(self.port, "postgres")).await?;
+        admin.execute(AssertSqlSafe(format!("drop database if exists {name} with (force)"))).await?;
+        let create = format!("create database {name} encoding 'UTF8' lc_collate 'C' lc_ctype 'C' template template0");
+        admin.execute(AssertSqlSafe(create)).await?;
+        Ok(())
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Drops a database that is no longer needed.
+    pub(crate) async fn forget(&self, name: &str) -> anyhow::Result<()> {
+        let mut admin = PgConnection::connect_with(&options(self.port, "postgres")).await?;
+        admin.execute(AssertSqlSafe(format!("drop database {name} with (force)"))).await?;
+        Ok(())
+    }
+
+    /// Connection URL of a database for this role.
+    pub(crate) fn url(&self, role: &str, name: &str) -> String {
+        format!("postgres://{role}@127.0.0.1:{}/{name}", self.port)
+    }
+
+    /// Connection pool of the database owner.
+    pub(crate) async fn pool(&self, name: &str) -> anyhow::Result<PgPool> {
+        Ok(PgPoolOptions::new().max_connections(2).connect_with(options(self.port, name)).await?)
+    }
+}
+
+fn options(port: u16, database: &str) -> PgConnectOptions {
+    PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port).username("matchday").database(database)
+}
+
+/// Stops the server of an earlier run that was killed.
+async fn stop_leftover(data: &Path) -> anyhow::Result<()> {
+    let Ok(file) = fs::read_to_string(data.join("data/postmaster.pid")) else { return Ok(()) };
+    let process = file.lines().next().unwrap_or_default().to_owned();
+    // Check the command, because process ids are reused.
+    let command = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    if !String::from_utf8_lossy(&command).contains(&data.display().to_string()) {
+        return Ok(());
+    }
+    ensure!(
+        Command::new("kill").args(["-QUIT", &process]).status()?.success(),
+        "process {process} could not be stopped"
+    );
+    let process = PathBuf::from(format!("/proc/{process}"));
+    until("the server of an earlier run exits", Duration::from_mins(1), async || !process.exists()).await
+}
+
+fn memory_in_megabytes() -> anyhow::Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let kilobytes =
+        text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
+    Ok(kilobytes.unwrap_or(4 * 1024 * 1024_u64) / 1024)
+}
