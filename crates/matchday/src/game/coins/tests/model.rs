@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt as _, stream};
-use platform::clock::Clock as _;
+use platform::{batches::BatchError, clock::Clock as _};
 use proptest::{collection::vec, prelude::*, test_runner::Config as ProptestConfig};
 use time::{Date, Duration, OffsetDateTime};
 use web::ids::UserId;
@@ -210,6 +210,13 @@ fn operator_outcome(outcome: Result<Posted, OperatorError>) -> Result<Posted, &'
     })
 }
 
+/// Whether a deduction gave up because other movements held the wallet's lock for too long. It then wrote nothing.
+fn is_lock_timeout(error: &DeductError) -> bool {
+    const LOCK_NOT_AVAILABLE: &str = "55P03";
+    let DeductError::Failed(BatchError::Database(error)) = error else { return false };
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == LOCK_NOT_AVAILABLE)
+}
+
 /// Runs a step on the service. A movement is identified by its transaction, a claim by its day. `which` finds a user's
 /// transaction by its position in their history.
 async fn run(
@@ -238,6 +245,7 @@ async fn run(
             };
             coins.deduct(users[user], deduction).await.map_err(|error| match error {
                 DeductError::Refused(refusal) => refused(refusal),
+                error if is_lock_timeout(&error) => "wallet locked",
                 other => panic!("{other}"),
             })?
         }
