@@ -66,17 +66,24 @@ create function accepts_predictions(event events, moment timestamptz) returns bo
     return event.status = 'scheduled' and event.start_time > moment;
 
 -- Inserts a single first prediction in one statement, with the same result as the batch in `predictions/store.rs`,
--- which would need four round trips. Returns no row if the user has a prediction of the match already, or if the match
--- is not open.
+-- which would need four round trips. Returns no row if the user has a prediction of the match already, if the match
+-- is not open, or if the request's idempotency key was used before. A request without a key has nulls for its digests.
 create function insert_alone(
     gate_class integer, gate integer, slot smallint,
-    user_id bigint, event_id bigint, prediction text, home_goals smallint, away_goals smallint, confidence smallint
+    user_id bigint, event_id bigint, prediction text, home_goals smallint, away_goals smallint, confidence smallint,
+    key_digest bytea, request_digest bytea, requested_at timestamptz
 ) returns table (id bigint, created_at timestamptz)
     language plpgsql as $$
 #variable_conflict use_column
 declare
     now timestamptz;
 begin
+    if insert_alone.key_digest is not null and exists (
+        select from idempotency_keys k
+        where k.user_id = insert_alone.user_id and k.key_digest = insert_alone.key_digest
+    ) then
+        return;
+    end if;
     perform pg_advisory_xact_lock_shared(gate_class, gate);
     now := clock_timestamp();
     return query
@@ -89,6 +96,11 @@ begin
         on conflict (user_id, event_id) do nothing
         returning p.id, p.created_at;
     if found then
+        if insert_alone.key_digest is not null then
+            insert into idempotency_keys (user_id, key_digest, request_digest, status, created_at)
+            values (insert_alone.user_id, insert_alone.key_digest, insert_alone.request_digest, 201,
+                    insert_alone.requested_at);
+        end if;
         insert into event_tallies as t (event_id, slot, home, draw, away, confidence)
         values (insert_alone.event_id, insert_alone.slot, (insert_alone.prediction = 'home')::integer,
                 (insert_alone.prediction = 'draw')::integer, (insert_alone.prediction = 'away')::integer,

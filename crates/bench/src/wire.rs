@@ -126,6 +126,20 @@ pub(crate) fn write_http(into: &mut Vec<u8>, method: &str, path: &str, token: &s
     let _ = write!(into, "\r\n{body}");
 }
 
+/// Writes a POST request as our client sends it: with an `Idempotency-Key`, which must differ between requests.
+pub(crate) fn write_post(into: &mut Vec<u8>, path: &str, token: &str, key: (u64, u64), body: &str) {
+    use std::io::Write as _;
+    into.clear();
+    // The length of a UUID, like the keys of our client.
+    let (first, second) = key;
+    let _ = write!(
+        into,
+        "POST {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\n\
+         idempotency-key: {first:016x}-{second:019x}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+}
+
 /// Writes a Redis command.
 pub(crate) fn write_redis(into: &mut Vec<u8>, words: &[&[u8]]) {
     use std::io::Write as _;

@@ -79,7 +79,7 @@ use crate::{
 )]
 struct Description;
 
-/// Routes of every feature, with their descriptions, except for [`bare_features`].
+/// Routes of every feature, with their descriptions, except for [`bare_features`] and [`batched_features`].
 fn features() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .merge(codes::routes())
@@ -107,13 +107,18 @@ fn bare_features() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi()).merge(matches::cached_routes()).merge(live::routes())
 }
 
+/// Routes that store idempotency keys with their effect.
+fn batched_features() -> OpenApiRouter<App> {
+    OpenApiRouter::new().merge(predictions::batched_routes()).merge(coins::batched_routes())
+}
+
 fn health() -> (Router<App>, OpenApi) {
     health::routes().split_for_parts()
 }
 
 /// OpenAPI description of the whole API.
 pub fn description() -> OpenApi {
-    let mut api = bare_features().merge(features()).into_openapi();
+    let mut api = bare_features().merge(features()).merge(batched_features()).into_openapi();
     api.merge(health().1);
     openapi::complete(api)
 }
@@ -128,9 +133,10 @@ pub fn public(app: &App) -> Public {
     let get_description =
         move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], description.clone()));
     // One tuple instead of three layers saves two boxes for every response.
-    let around =
-        (CompressionLayer::new().quality(CompressionLevel::Fastest), IdempotencyLayer(app.clone()), LimitHeadersLayer);
-    let router = Router::from(bare_features().merge(features().layer(around)))
+    let around = |keys| (CompressionLayer::new().quality(CompressionLevel::Fastest), keys, LimitHeadersLayer);
+    let features = features().layer(around(IdempotencyLayer::storing_responses(app.clone())));
+    let batched = batched_features().layer(around(IdempotencyLayer::storing_with_effect(app.clone())));
+    let router = Router::from(bare_features().merge(features).merge(batched))
         .merge(health().0)
         .merge(openapi::reference_routes())
         .merge(Router::new().route("/api/openapi.json", get(get_description)).layer(CompressionLayer::new()))

@@ -11,7 +11,7 @@ use crate::{
     },
     load::{self, Load},
     outcome::{Goal, Outcome},
-    wire::write_http,
+    wire::write_post,
 };
 
 const CONNECTIONS: usize = 64;
@@ -57,7 +57,7 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
             let wallet = if one_wallet { 0 } else { usize::try_from(number % 64).unwrap_or_default() };
             // Every request is a separate purchase.
             let body = format!(r#"{{"amount":1,"reason":"purchase","reference_id":"order-{number}"}}"#);
-            write_http(into, "POST", "/api/auth/coins/deduct", &tokens[wallet], &body);
+            write_post(into, "/api/auth/coins/deduct", &tokens[wallet], (0, number), &body);
         });
         let pgbench = Pgbench::new(stage, name, &script(one_wallet))?;
         let (rounds, cores) = stage
@@ -74,9 +74,11 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
         }
         let wallets = if one_wallet { "one wallet" } else { "64 wallets" };
         outcomes.push(Outcome {
-            what: format!("Deductions with a reference each, {CONNECTIONS} connections, {wallets}"),
+            what: format!(
+                "Deductions with an idempotency key and a reference each, {CONNECTIONS} connections, {wallets}"
+            ),
             beside: format!("pgbench, same rows, one transaction each, {CONNECTIONS} clients"),
-            goal: (!one_wallet).then_some(Goal::AtLeast(0.8)),
+            goal: (!one_wallet).then_some(Goal::AtLeast(2.0)),
             limit: cores,
             ..outcome
         });

@@ -1,6 +1,6 @@
 //! HTTP handlers for coins.
 
-use axum::{Json, extract::State};
+use axum::{Extension, Json, extract::State};
 use http::StatusCode;
 use platform::batches::BatchError;
 use serde::Serialize;
@@ -20,7 +20,10 @@ use super::{
     rules::{self, CoinAmount, Kind, Reason, Reference},
     service::{ClaimError, Claimed, Coins, DeductError, Deduction, Overview, Transaction},
 };
-use crate::identity::{idempotency::RequestKey, sessions::CurrentUser};
+use crate::identity::{
+    idempotency::{self, KeyOutcome, KeyedRequest, RequestKey},
+    sessions::CurrentUser,
+};
 
 #[derive(ToSchema)]
 pub(super) struct DeductionBody {
@@ -246,9 +249,7 @@ impl From<Refusal> for ApiError {
                 format!("The wallet has only {balance} coins."),
             ),
             Refusal::OtherAmount => Self::invalid_field("reference_id", "was used for another amount"),
-            Refusal::OtherRequest => {
-                Self::invalid_field("idempotency_key", "was used for another request").called("idempotency_key_reused")
-            }
+            Refusal::KeyUsed => idempotency::key_used(),
             Refusal::Full => Self::new(StatusCode::BAD_REQUEST, "wallet_full", "The wallet cannot hold more coins."),
         }
     }
@@ -294,12 +295,13 @@ impl From<ClaimError> for ApiError {
 pub(super) async fn deduct_coins(
     State(coins): State<Coins>,
     user: CurrentUser,
-    request: Option<RequestKey>,
+    request: Option<KeyedRequest>,
     ValidJson(DeductionBody { amount, reason, reference_id }): ValidJson<DeductionBody>,
-) -> Result<Json<CoinsDeducted>, ApiError> {
+) -> Result<(Option<Extension<KeyOutcome>>, Json<CoinsDeducted>), ApiError> {
     let deduction = Deduction { amount, reason, reference: reference_id, request };
-    let posted = coins.deduct(user.id, deduction).await?;
-    Ok(Json(CoinsDeducted { message: "The coins were deducted.", data: posted.into() }))
+    let deducted = coins.deduct(user.id, deduction).await?;
+    let body = CoinsDeducted { message: "The coins were deducted.", data: deducted.posted.into() };
+    Ok((deducted.key_outcome.map(Extension), Json(body)))
 }
 
 /// Claim the daily coins.

@@ -102,9 +102,9 @@ pub enum Refusal {
     },
     #[error("the reference was used for another amount")]
     OtherAmount,
-    /// The idempotency key was used for another movement.
-    #[error("the idempotency key was used for another request")]
-    OtherRequest,
+    /// The idempotency key was used before, for another movement or for one that was refused.
+    #[error("the idempotency key was used before")]
+    KeyUsed,
     /// The balance would exceed [`MOST`].
     #[error("the wallet is full")]
     Full,
@@ -179,6 +179,11 @@ impl Book {
         Ok(())
     }
 
+    /// Whether a transaction has the idempotency key of this movement.
+    pub(super) fn has_request(&self, movement: &Movement) -> bool {
+        movement.request.is_some_and(|request| self.by_request.contains_key(&(movement.user, request)))
+    }
+
     pub(super) fn balance(&self, user: UserId) -> i64 {
         self.wallets.get(&user).map_or(0, |wallet| wallet.balance)
     }
@@ -193,7 +198,7 @@ impl Book {
             let is_same = prior.posted.amount == movement.amount
                 && prior.reason == movement.reason
                 && prior.reference == movement.reference;
-            return if is_same { Ok(prior.posted) } else { Err(Refusal::OtherRequest) };
+            return if is_same { Ok(prior.posted) } else { Err(Refusal::KeyUsed) };
         }
         let reference = movement.reference_key();
         if let Some(&posted) = reference.as_ref().and_then(|reference| self.by_reference.get(reference)) {
@@ -244,17 +249,4 @@ impl Moved {
                 .increment(amount.unsigned_abs());
         }
     }
-}
-
-/// Moves coins in the caller's transaction and returns the outcome of each movement.
-pub(super) async fn post(
-    connection: &mut PgConnection,
-    movements: Vec<Movement>,
-    attempt: Attempt,
-    now: OffsetDateTime,
-) -> sqlx::Result<(Vec<Result<Posted, Refusal>>, Moved)> {
-    let mut book = Book::open(connection, movements.iter().map(|movement| movement.user)).await?;
-    book.load_prior(connection, &movements, attempt, now).await?;
-    let outcomes = movements.into_iter().map(|movement| book.post(movement)).collect();
-    Ok((outcomes, book.close(connection, now).await?))
 }

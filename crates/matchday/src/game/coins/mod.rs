@@ -19,12 +19,17 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use self::service::Coins;
 use crate::identity::sessions::Authenticates;
 
+/// Routes that store idempotency keys with their effect.
+pub(crate) fn batched_routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Coins: FromRef<S>,
+{
+    OpenApiRouter::new().routes(routes!(handlers::deduct_coins))
+}
+
 pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
 where
     Coins: FromRef<S>,
 {
-    OpenApiRouter::new()
-        .routes(routes!(handlers::deduct_coins))
-        .routes(routes!(handlers::claim_daily_coins))
-        .routes(routes!(handlers::get_coins))
+    OpenApiRouter::new().routes(routes!(handlers::claim_daily_coins)).routes(routes!(handlers::get_coins))
 }

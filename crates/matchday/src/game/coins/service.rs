@@ -23,11 +23,11 @@ use super::{
     rules::{self, Bonus, CoinAmount, Kind, Reason, Reference, Remark, Streak, TransactionId},
     settings::Settings,
     store,
-    writers::Writer,
+    writers::{Entry, Writer},
 };
 use crate::identity::{
     accounts::hooks::Welcome,
-    idempotency::{KEPT_FOR, RequestKey},
+    idempotency::{KEPT_FOR, KeyOutcome, KeyedRequest, RequestKey},
     operators::{self, Operator, service::Action},
 };
 
@@ -57,8 +57,16 @@ pub struct Deduction {
     pub reason: Reason,
     /// Reference chosen by the app.
     pub reference: Option<Reference>,
-    /// Idempotency key of the request.
-    pub request: Option<RequestKey>,
+    /// The request, if it has an idempotency key.
+    pub request: Option<KeyedRequest>,
+}
+
+/// A deduction that the ledger has.
+#[derive(Clone, Copy, Debug)]
+pub struct Deducted {
+    pub posted: Posted,
+    /// Whether the ledger has it under the idempotency key of the request.
+    pub(super) key_outcome: Option<KeyOutcome>,
 }
 
 /// Reason why a deduction failed.
@@ -238,7 +246,7 @@ impl Coins {
 
     /// Deducts coins from a user's wallet. A deduction happens once per reason and reference, and once per idempotency
     /// key.
-    pub async fn deduct(&self, user: UserId, deduction: Deduction) -> Result<Posted, DeductError> {
+    pub async fn deduct(&self, user: UserId, deduction: Deduction) -> Result<Deducted, DeductError> {
         let Deduction { amount, reason, reference, request } = deduction;
         let reasons = &self.inner.reasons;
         if !reasons.is_empty() && !reasons.contains(&reason) {
@@ -248,19 +256,20 @@ impl Coins {
         let movement = Movement {
             reason: Some(reason.as_str().to_owned()),
             reference: reference.map(|reference| reference.as_str().to_owned()),
-            request,
+            request: request.map(|request| request.key),
             ..Movement::new(user, self.new_id(), Kind::Deduction, -amount.coins(), account)
         };
         let requested = movement.id;
-        let outcome = self.inner.writers.write(user.0, movement).await;
+        let outcome = self.inner.writers.write(user.0, Entry { movement, request }).await;
         let label = match &outcome {
-            Ok(Ok(posted)) if posted.id == requested => "done",
+            Ok(Ok((posted, _))) if posted.id == requested => "done",
             Ok(Ok(_)) => "repeated",
             Ok(Err(_)) => "refused",
             Err(_) => "failed",
         };
         metrics::counter!("matchday_coins_deductions_total", "outcome" => label).increment(1);
-        Ok(outcome??)
+        let (posted, key_outcome) = outcome??;
+        Ok(Deducted { posted, key_outcome })
     }
 
     /// Applies the rate limit for claims.

@@ -1,6 +1,6 @@
 //! HTTP handlers for predictions.
 
-use axum::{Json, extract::State};
+use axum::{Extension, Json, extract::State};
 use http::StatusCode;
 use scoring::{
     Bin, Calibration, Confidence, Forecast, Outcome, Pick, PointsPart, PredictionState, Preview, Score, explain,
@@ -23,7 +23,10 @@ use super::service::{Filter, Listed, Own, OwnFilter, Prediction, Predictions, Ro
 use crate::{
     catalogue::matches::rules::{PublicStatus, Status},
     chat::rooms::{ReadableRoom, RoomPath},
-    identity::sessions::CurrentUser,
+    identity::{
+        idempotency::{self, KeyOutcome, KeyedRequest},
+        sessions::CurrentUser,
+    },
 };
 
 #[derive(ToSchema)]
@@ -147,6 +150,7 @@ impl From<SaveError> for ApiError {
         match error {
             SaveError::NoSuchMatch => Self::not_found("The event"),
             SaveError::Closed(status) => closed(status),
+            SaveError::KeyUsed => idempotency::key_used(),
             SaveError::Overloaded => {
                 Self::unavailable("overloaded", "Too many predictions are arriving. Try again shortly.")
             }
@@ -293,9 +297,13 @@ pub(crate) struct Distribution {
 pub(super) async fn save_prediction(
     State(predictions): State<Predictions>,
     user: CurrentUser,
+    request: Option<KeyedRequest>,
     ValidJson(Submission { event_id, forecast }): ValidJson<Submission>,
-) -> Result<(StatusCode, Json<PredictionSaved>), ApiError> {
-    let saved = predictions.save(user.id, event_id, forecast).await?;
+) -> Result<(StatusCode, Extension<KeyOutcome>, Json<PredictionSaved>), ApiError> {
+    let (saved, key_outcome) = match request {
+        Some(request) => predictions.save_once(user.id, event_id, forecast, request).await?,
+        None => (predictions.save(user.id, event_id, forecast).await?, KeyOutcome::Stored),
+    };
     let (status, message) = if saved.is_new {
         (StatusCode::CREATED, "Prediction saved.")
     } else {
@@ -311,7 +319,7 @@ pub(super) async fn save_prediction(
         points_earned: None,
         created_at: saved.created_at,
     };
-    Ok((status, Json(PredictionSaved { message, data })))
+    Ok((status, Extension(key_outcome), Json(PredictionSaved { message, data })))
 }
 
 /// List the predictions of a match.

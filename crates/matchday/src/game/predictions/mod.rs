@@ -18,13 +18,20 @@ pub(crate) use self::handlers::Distribution;
 use self::service::Predictions;
 use crate::{chat::rooms::service::Rooms, identity::sessions::Authenticates};
 
+/// Routes that store idempotency keys with their effect.
+pub(crate) fn batched_routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Predictions: FromRef<S>,
+{
+    OpenApiRouter::new().routes(routes!(handlers::save_prediction, handlers::list_own_predictions))
+}
+
 pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
 where
     Predictions: FromRef<S>,
     Rooms: FromRef<S>,
 {
     OpenApiRouter::new()
-        .routes(routes!(handlers::save_prediction, handlers::list_own_predictions))
         .routes(routes!(handlers::explain_prediction))
         .routes(routes!(handlers::preview_points))
         .routes(routes!(handlers::get_calibration))

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     catalogue::matches::{rules::Status, service::Matches},
     game::predictions::settings::Reveal,
+    identity::idempotency::{KeyOutcome, KeyedRequest},
 };
 
 #[derive(Clone)]
@@ -54,6 +55,9 @@ pub enum SaveError {
     /// The match is closed: it has started, or its status does not allow predictions.
     #[error("predictions for this match are closed: it is {0}")]
     Closed(Status),
+    /// The idempotency key was used before, for another request or for one that was refused.
+    #[error("the idempotency key was used before")]
+    KeyUsed,
     /// The queue of the batch writer is full.
     #[error("the prediction queue is full")]
     Overloaded,
@@ -197,7 +201,7 @@ impl Predictions {
     pub fn new(core: &Core, events: &Arc<Matches>, settings: &Settings) -> Self {
         let (db, timeout, random) = (core.db.clone(), core.statement_timeout, &*core.random);
         let changes = Changes::default();
-        let writers = Writer::for_shards(events, &changes, settings.writers, random);
+        let writers = Writer::for_shards(events, &changes, settings.writers, &core.clock, random);
         let writers = Batches::start(&db, timeout, settings.queue, writers);
         Self { writers, changes, reveal: settings.reveal, db }
     }
@@ -206,16 +210,32 @@ impl Predictions {
     /// prevents the start from being recorded until it has committed, so no prediction is saved after the recorded
     /// start.
     pub async fn save(&self, user: UserId, event: MatchId, forecast: Forecast) -> Result<Saved, SaveError> {
-        let saved = self.writers.write(user.0, Entry { user, event, forecast }).await;
-        let saved = saved.unwrap_or_else(|error| Err(error.into()));
-        let label = match &saved {
-            Ok(Saved { is_new: true, .. }) => "new",
+        self.write(Entry { user, event, forecast, request: None }).await.map(|(saved, _)| saved)
+    }
+
+    /// Like [`save`](Self::save), but once per idempotency key: a repeated request changes nothing and returns the same.
+    pub(super) async fn save_once(
+        &self,
+        user: UserId,
+        event: MatchId,
+        forecast: Forecast,
+        request: KeyedRequest,
+    ) -> Result<(Saved, KeyOutcome), SaveError> {
+        self.write(Entry { user, event, forecast, request: Some(request) }).await
+    }
+
+    async fn write(&self, entry: Entry) -> Result<(Saved, KeyOutcome), SaveError> {
+        let written = self.writers.write(entry.user.0, entry).await;
+        let written = written.unwrap_or_else(|error| Err(error.into()));
+        let label = match &written {
+            Ok((_, KeyOutcome::Replayed)) => "repeated",
+            Ok((Saved { is_new: true, .. }, _)) => "new",
             Ok(_) => "replaced",
-            Err(SaveError::Closed(_) | SaveError::NoSuchMatch) => "refused",
+            Err(SaveError::Closed(_) | SaveError::NoSuchMatch | SaveError::KeyUsed) => "refused",
             Err(SaveError::Overloaded | SaveError::Database(_)) => "failed",
         };
         metrics::counter!("matchday_predictions_total", "outcome" => label).increment(1);
-        saved
+        written
     }
 
     /// Returns one page of a match's predictions, sorted by user, and the cursor of the next page.

@@ -11,9 +11,12 @@ use web::{
 };
 
 use super::service::{Listed, Own, OwnFilter, PredictedEvent, Prediction, RoomView, Saved, Summary};
-use crate::catalogue::matches::{
-    gates,
-    rules::{Status, UnknownStatus},
+use crate::{
+    catalogue::matches::{
+        gates,
+        rules::{Status, UnknownStatus},
+    },
+    identity::idempotency::KeyedRequest,
 };
 
 /// A prediction that a batch writes.
@@ -22,6 +25,8 @@ pub(super) struct Entry {
     pub(super) user: UserId,
     pub(super) event: MatchId,
     pub(super) forecast: Forecast,
+    /// Request that made the prediction, if it had an idempotency key.
+    pub(super) request: Option<KeyedRequest>,
 }
 
 impl Entry {
@@ -118,18 +123,20 @@ pub(super) async fn insert(
         .collect())
 }
 
-/// Inserts, counts and commits the first prediction of a user for a match, in one round trip. Returns `None` if the
-/// user already has a prediction or the match is not open.
+/// Inserts, counts and commits the first prediction of a user for a match, with the idempotency key of the request, in
+/// one round trip. Returns `None` if the user already has a prediction, the match is not open, or the key was used
+/// before.
 pub(super) async fn insert_alone(
     connection: &mut PgConnection,
     slot: i16,
     entry: &Entry,
+    now: OffsetDateTime,
 ) -> sqlx::Result<Option<Saved>> {
     let forecast = entry.forecast;
     sqlx::query_as!(
         Saved,
         r#"select id as "id!: PredictionId", created_at as "created_at!", true as "is_new!"
-           from insert_alone($1, $2, $3, $4, $5, $6, $7, $8, $9)"#,
+           from insert_alone($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"#,
         gates::CLASS,
         gates::gate(entry.event),
         slot,
@@ -139,9 +146,32 @@ pub(super) async fn insert_alone(
         forecast.score().map(Score::home),
         forecast.score().map(Score::away),
         forecast.confidence().percent(),
+        entry.request.as_ref().map(|request| &request.key.0[..]),
+        entry.request.as_ref().map(|request| &request.digest[..]),
+        now,
     )
     .fetch_optional(connection)
     .await
+}
+
+/// Returns the stored predictions with these users and matches.
+pub(super) async fn find_saved(
+    connection: &mut PgConnection,
+    entries: &[Entry],
+) -> sqlx::Result<HashMap<(UserId, MatchId), Saved>> {
+    let columns = Columns::of(entries);
+    let rows = sqlx::query!(
+        r#"select p.user_id as "user_id: UserId", p.event_id as "event_id: MatchId", p.id as "id: PredictionId",
+                  p.created_at
+           from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
+           join predictions p on p.user_id = n.user_id and p.event_id = n.event_id"#,
+        &columns.users,
+        &columns.events,
+    )
+    .fetch_all(connection)
+    .await?;
+    let saved = |id, created_at| Saved { id, created_at, is_new: false };
+    Ok(rows.into_iter().map(|row| ((row.user_id, row.event_id), saved(row.id, row.created_at))).collect())
 }
 
 /// Returns and locks the predictions that these entries would replace, for matches that are open.

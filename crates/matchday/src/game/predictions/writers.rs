@@ -1,10 +1,14 @@
 //! Batch writer for predictions: writes many predictions in one transaction, because most users predict in the same few
 //! minutes.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use platform::{
     batches::{Attempt, Write},
+    clock::Clock,
     random::{self, Random},
 };
 use scoring::Forecast;
@@ -16,15 +20,23 @@ use super::{
     service::{SaveError, Saved},
     store::{self, Entry, Tally},
 };
-use crate::catalogue::matches::service::Matches;
+use crate::{
+    catalogue::matches::{rules::Status, service::Matches},
+    identity::idempotency::{self, Effect, KeyOutcome, Prior, RequestKey},
+};
 
 /// Number of slots that the tally of a match is spread over.
 const SLOTS: u8 = 64;
+
+/// Statuses of the responses to a first prediction and to a replacement, stored with idempotency keys.
+const CREATED: u16 = 201;
+const REPLACED: u16 = 200;
 
 /// Writes the predictions of one shard.
 pub(super) struct Writer {
     events: Arc<Matches>,
     changes: Changes,
+    clock: Arc<dyn Clock>,
     /// Slot of the tallies that this writer updates.
     slot: i16,
 }
@@ -35,14 +47,156 @@ impl Writer {
         events: &Arc<Matches>,
         changes: &Changes,
         number: usize,
+        clock: &Arc<dyn Clock>,
         random: &dyn Random,
     ) -> Vec<Self> {
         let [first]: [u8; 1] = random::bytes(random);
         // Writers of other processes may have the same slot. They then only wait for each other's locks.
         let slot = |shard: usize| i16::from(first.wrapping_add(u8::try_from(shard % 256).unwrap_or_default()) % SLOTS);
-        (0..number)
-            .map(|shard| Self { events: Arc::clone(events), changes: changes.clone(), slot: slot(shard) })
-            .collect()
+        let writer = |shard| Self {
+            events: Arc::clone(events),
+            changes: changes.clone(),
+            clock: Arc::clone(clock),
+            slot: slot(shard),
+        };
+        (0..number).map(writer).collect()
+    }
+
+    async fn write_batch(&self, connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Vec<Outcome>> {
+        let mut events: Vec<MatchId> = entries.iter().map(|entry| entry.event).collect();
+        events.sort_unstable();
+        events.dedup();
+        let mut tx = store::begin_at_gates(connection, &events).await?;
+        let keys = UsedKeys::load(&mut tx, entries).await?;
+        let fresh: Vec<Entry> = keys.unused(entries);
+        let batch = Batch::save(&mut tx, &fresh).await?;
+        let refused = fresh.iter().any(|entry| !batch.saved.contains_key(&entry.key()));
+        // The gates are still held, so these are the statuses for which the predictions were refused.
+        let statuses = if refused { store::statuses(&mut tx, &events).await? } else { HashMap::new() };
+        idempotency::store_effects(&mut tx, &batch.effects(&fresh), self.clock.now()).await?;
+        // Last, because writers of other processes may wait for this writer's slot.
+        store::add_to_tallies(&mut tx, self.slot, &batch.tallies).await?;
+        tx.commit().await?;
+        self.changes.note(batch.tallies.keys().copied());
+        if batch.has_new {
+            // Other processes are not notified: their caches expire soon anyway.
+            self.events.mark_stale();
+        }
+        // The second entry of a batch with the same key is another request, because the same one is for the same match
+        // and waits for the next batch.
+        let mut taken = HashSet::new();
+        let outcome = |entry: &Entry| match keys.outcome(entry) {
+            Some(outcome) => outcome,
+            None if entry.request.is_some_and(|request| !taken.insert((entry.user, request.key))) => {
+                Err(SaveError::KeyUsed)
+            }
+            None => batch.outcome(entry, &statuses),
+        };
+        Ok(entries.iter().map(outcome).collect())
+    }
+}
+
+type Outcome = Result<(Saved, KeyOutcome), SaveError>;
+
+/// Entries of a batch whose idempotency keys were used before.
+struct UsedKeys {
+    prior: HashMap<(UserId, RequestKey), Prior>,
+    /// Predictions of the repeated requests.
+    saved: HashMap<(UserId, MatchId), Saved>,
+}
+
+impl UsedKeys {
+    async fn load(connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Self> {
+        let requests: Vec<_> = entries.iter().filter_map(|entry| Some((entry.user, entry.request?))).collect();
+        let prior = idempotency::find_prior(connection, &requests).await?;
+        let is_repeated = |entry: &&Entry| matches!(prior_of(&prior, entry), Some(Prior::Effect(_)));
+        let repeated: Vec<Entry> = entries.iter().filter(is_repeated).copied().collect();
+        let saved = if repeated.is_empty() { HashMap::new() } else { store::find_saved(connection, &repeated).await? };
+        Ok(Self { prior, saved })
+    }
+
+    /// Returns the entries to write: the first one with each unused key, and those without a key.
+    fn unused(&self, entries: &[Entry]) -> Vec<Entry> {
+        let mut taken = HashSet::new();
+        let is_unused = |entry: &&Entry| {
+            prior_of(&self.prior, entry).is_none()
+                && entry.request.is_none_or(|request| taken.insert((entry.user, request.key)))
+        };
+        entries.iter().filter(is_unused).copied().collect()
+    }
+
+    /// Returns the outcome of an entry whose key was used before.
+    fn outcome(&self, entry: &Entry) -> Option<Outcome> {
+        Some(match prior_of(&self.prior, entry)? {
+            Prior::Effect(status) => match self.saved.get(&entry.key()) {
+                Some(&saved) => Ok((Saved { is_new: *status == CREATED, ..saved }, KeyOutcome::Replayed)),
+                None => Err(SaveError::KeyUsed),
+            },
+            Prior::Response(_) | Prior::Reused => Err(SaveError::KeyUsed),
+        })
+    }
+}
+
+fn prior_of<'a>(prior: &'a HashMap<(UserId, RequestKey), Prior>, entry: &Entry) -> Option<&'a Prior> {
+    entry.request.and_then(|request| prior.get(&(entry.user, request.key)))
+}
+
+/// Predictions written in one transaction.
+struct Batch {
+    saved: HashMap<(UserId, MatchId), Saved>,
+    tallies: HashMap<MatchId, Tally>,
+    /// Whether some are the first of their user for a match.
+    has_new: bool,
+}
+
+impl Batch {
+    /// Writes those entries whose matches are open.
+    async fn save(connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Self> {
+        let mut saved: HashMap<(UserId, MatchId), Saved> = HashMap::new();
+        if !entries.is_empty() {
+            saved = store::insert(connection, entries).await?;
+        }
+        let has_new = !saved.is_empty();
+        let mut tallies: HashMap<MatchId, Tally> = HashMap::new();
+        for entry in entries.iter().filter(|entry| saved.contains_key(&entry.key())) {
+            tallies.entry(entry.event).or_default().add(entry.forecast);
+        }
+        let rest: Vec<Entry> = entries.iter().filter(|entry| !saved.contains_key(&entry.key())).copied().collect();
+        if !rest.is_empty() {
+            let mut earlier = store::lock_earlier(connection, &rest).await?;
+            let forecasts: HashMap<_, Forecast> = rest.iter().map(|entry| (entry.key(), entry.forecast)).collect();
+            saved.extend(earlier.iter().map(|earlier| (earlier.key(), earlier.saved)));
+            // An unchanged forecast makes no new revision.
+            earlier.retain(|earlier| forecasts.get(&earlier.key()) != Some(&earlier.forecast));
+            store::keep_earlier(connection, &earlier).await?;
+            store::replace(connection, &rest, &earlier).await?;
+            for earlier in &earlier {
+                let tally = tallies.entry(earlier.event).or_default();
+                tally.remove(earlier.forecast);
+                if let Some(&forecast) = forecasts.get(&earlier.key()) {
+                    tally.add(forecast);
+                }
+            }
+        }
+        Ok(Self { saved, tallies, has_new })
+    }
+
+    /// Returns the effects of the requests with idempotency keys.
+    fn effects(&self, entries: &[Entry]) -> Vec<Effect> {
+        let effect = |entry: &Entry| {
+            let saved = self.saved.get(&entry.key())?;
+            let status = if saved.is_new { CREATED } else { REPLACED };
+            Some(Effect { user: entry.user, request: entry.request?, status })
+        };
+        entries.iter().filter_map(effect).collect()
+    }
+
+    fn outcome(&self, entry: &Entry, statuses: &HashMap<MatchId, Status>) -> Outcome {
+        match (self.saved.get(&entry.key()), statuses.get(&entry.event)) {
+            (Some(&saved), _) => Ok((saved, KeyOutcome::Stored)),
+            (None, Some(&status)) => Err(SaveError::Closed(status)),
+            (None, None) => Err(SaveError::NoSuchMatch),
+        }
     }
 }
 
@@ -51,7 +205,7 @@ impl Write for Writer {
     /// A second prediction of a user for a match waits for the next batch, so that every revision is kept and the last
     /// one counts.
     type Key = (UserId, MatchId);
-    type Outcome = Result<Saved, SaveError>;
+    type Outcome = Outcome;
 
     const BATCHES: &'static str = "matchday_predictions_batches_total";
 
@@ -65,54 +219,23 @@ impl Write for Writer {
         connection: &mut PgConnection,
         entries: &[Entry],
         _: Attempt,
-    ) -> sqlx::Result<Vec<Result<Saved, SaveError>>> {
-        if let [entry] = entries
-            && let Some(saved) = store::insert_alone(connection, self.slot, entry).await?
-        {
-            self.events.mark_stale();
-            self.changes.note([entry.event]);
-            return Ok(vec![Ok(saved)]);
-        }
-        let mut events: Vec<MatchId> = entries.iter().map(|entry| entry.event).collect();
-        events.sort_unstable();
-        events.dedup();
-        let mut tx = store::begin_at_gates(connection, &events).await?;
-        let mut saved: HashMap<(UserId, MatchId), Saved> = store::insert(&mut tx, entries).await?;
-        let has_new = !saved.is_empty();
-        let mut tallies: HashMap<MatchId, Tally> = HashMap::new();
-        for entry in entries.iter().filter(|entry| saved.contains_key(&entry.key())) {
-            tallies.entry(entry.event).or_default().add(entry.forecast);
-        }
-        let rest: Vec<Entry> = entries.iter().filter(|entry| !saved.contains_key(&entry.key())).copied().collect();
-        if !rest.is_empty() {
-            let mut earlier = store::lock_earlier(&mut tx, &rest).await?;
-            let forecasts: HashMap<_, Forecast> = rest.iter().map(|entry| (entry.key(), entry.forecast)).collect();
-            saved.extend(earlier.iter().map(|earlier| (earlier.key(), earlier.saved)));
-            // An unchanged forecast makes no new revision.
-            earlier.retain(|earlier| forecasts.get(&earlier.key()) != Some(&earlier.forecast));
-            store::keep_earlier(&mut tx, &earlier).await?;
-            store::replace(&mut tx, &rest, &earlier).await?;
-            for earlier in &earlier {
-                let tally = tallies.entry(earlier.event).or_default();
-                tally.remove(earlier.forecast);
-                if let Some(&forecast) = forecasts.get(&earlier.key()) {
-                    tally.add(forecast);
+    ) -> sqlx::Result<Vec<Self::Outcome>> {
+        if let [entry] = entries {
+            match store::insert_alone(connection, self.slot, entry, self.clock.now()).await {
+                Ok(Some(saved)) => {
+                    self.events.mark_stale();
+                    self.changes.note([entry.event]);
+                    return Ok(vec![Ok((saved, KeyOutcome::Stored))]);
                 }
+                Ok(None) => {}
+                Err(error) if idempotency::is_key_conflict(&error) => {}
+                Err(error) => return Err(error),
             }
         }
-        let refused = rest.iter().any(|entry| !saved.contains_key(&entry.key()));
-        // The gates are still held, so these are the statuses for which the predictions were refused.
-        let known = if refused { store::statuses(&mut tx, &events).await? } else { HashMap::new() };
-        store::add_to_tallies(&mut tx, self.slot, &tallies).await?;
-        tx.commit().await?;
-        self.changes.note(tallies.into_keys());
-        if has_new {
-            // Other processes are not notified: their caches expire soon anyway.
-            self.events.mark_stale();
+        match self.write_batch(connection, entries).await {
+            // Another process stored one of the keys in the meantime. The second attempt finds it.
+            Err(error) if idempotency::is_key_conflict(&error) => self.write_batch(connection, entries).await,
+            written => written,
         }
-        let refusal =
-            |entry: &Entry| known.get(&entry.event).map_or(SaveError::NoSuchMatch, |&status| SaveError::Closed(status));
-        let outcome = |entry: &Entry| saved.get(&entry.key()).copied().ok_or_else(|| refusal(entry));
-        Ok(entries.iter().map(outcome).collect())
     }
 }

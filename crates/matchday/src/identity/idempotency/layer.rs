@@ -1,4 +1,4 @@
-//! Tower layer that applies idempotency keys to all routes.
+//! Tower layer that applies idempotency keys to routes.
 
 use std::{
     convert::Infallible,
@@ -19,11 +19,11 @@ use platform::{shutdown::Shutdown, telemetry};
 use tokio::time::{Instant, timeout_at};
 use tower::{Layer, Service};
 use tracing::Instrument as _;
-use web::{ApiError, IDEMPOTENCY_KEY, RawBody, for_this_peer, overloaded, too_late};
+use web::{ApiError, IDEMPOTENCY_KEY, RawBody, for_this_peer, ids::UserId, overloaded, too_late};
 
 use super::{
-    rules::{self, RequestKey},
-    service::{Begun, Claim, Idempotency, StoredResponse},
+    rules::{self, KeyedRequest, RequestKey},
+    service::{Begun, Claim, Idempotency, Prior, StoredResponse},
 };
 use crate::identity::sessions::{Authenticates, Counted, CurrentUser};
 
@@ -33,20 +33,54 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
 /// Processes a POST request with an idempotency key only once. The layer must be inside the compression layer, because
 /// it stores responses uncompressed.
 #[derive(Clone)]
-pub(crate) struct IdempotencyLayer<T>(pub(crate) T);
+pub(crate) struct IdempotencyLayer<T> {
+    state: T,
+    stored: Stored,
+}
+
+/// What is stored with a key.
+#[derive(Clone, Copy)]
+enum Stored {
+    Response,
+    Effect,
+}
+
+impl<T> IdempotencyLayer<T> {
+    /// For any route: a request claims its key, and its response is stored.
+    pub(crate) fn storing_responses(state: T) -> Self {
+        Self { state, stored: Stored::Response }
+    }
+
+    /// For routes whose feature stores the key with its effect, in one transaction: the handler takes
+    /// `Option<KeyedRequest>` and marks its response with a [`KeyOutcome`]. The layer stores responses without this
+    /// mark, such as the refusal of an invalid body, or replays the one that is stored already.
+    pub(crate) fn storing_with_effect(state: T) -> Self {
+        Self { state, stored: Stored::Effect }
+    }
+}
 
 impl<S, T: Clone> Layer<S> for IdempotencyLayer<T> {
     type Service = IdempotencyService<S, T>;
 
     fn layer(&self, inner: S) -> IdempotencyService<S, T> {
-        IdempotencyService { inner, state: self.0.clone() }
+        IdempotencyService { inner, state: self.state.clone(), stored: self.stored }
     }
+}
+
+/// Marks the response of a feature that stores keys with its effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyOutcome {
+    /// The key was stored with the effect of this request.
+    Stored,
+    /// The response repeats that of an earlier request with the key.
+    Replayed,
 }
 
 #[derive(Clone)]
 pub(crate) struct IdempotencyService<S, T> {
     inner: S,
     state: T,
+    stored: Stored,
 }
 
 impl<S, T> Service<Request> for IdempotencyService<S, T>
@@ -72,14 +106,22 @@ where
         }
         // Moves the service that is ready into the future and leaves a clone in its place.
         let clone = self.inner.clone();
-        let (inner, state) = (std::mem::replace(&mut self.inner, clone), self.state.clone());
+        let (inner, state, stored) = (std::mem::replace(&mut self.inner, clone), self.state.clone(), self.stored);
         Either::Right(Box::pin(async move {
-            Ok(respond(state, inner, request).await.unwrap_or_else(ApiError::into_response))
+            Ok(respond(state, inner, request, stored).await.unwrap_or_else(ApiError::into_response))
         }))
     }
 }
 
-async fn respond<S, T>(state: T, mut inner: S, request: Request) -> Result<Response, ApiError>
+/// A request with a valid key of a known user.
+struct Identified {
+    user: UserId,
+    request: KeyedRequest,
+    parts: Parts,
+    body: Bytes,
+}
+
+async fn respond<S, T>(state: T, mut inner: S, request: Request, stored: Stored) -> Result<Response, ApiError>
 where
     T: Authenticates,
     Idempotency: FromRef<T>,
@@ -91,7 +133,7 @@ where
     // Keys belong to users, so a request without a valid token goes to the handler, which refuses it or serves it
     // anonymously.
     let user = match CurrentUser::from_request_parts(&mut parts, &state).await {
-        Ok(user) => user,
+        Ok(user) => user.id,
         Err(error) if matches!(error.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             return Ok(inner.call(Request::from_parts(parts, body)).await.unwrap_or_else(|never| match never {}));
         }
@@ -105,18 +147,86 @@ where
         .ok_or_else(|| ApiError::invalid_field("idempotency_key", "must be 1 to 255 visible ASCII characters"))?;
     let RawBody(body) = RawBody::from_request(Request::new(body), &state).await?;
     let digest = rules::request_digest(key, parts.uri.query(), &body);
-    let key = RequestKey::of(parts.uri.path(), key);
+    let request = KeyedRequest { key: RequestKey::of(parts.uri.path(), key), digest };
+    let identified = Identified { user, request, parts, body };
+    match stored {
+        Stored::Response => respond_once(&state, inner, identified).await,
+        Stored::Effect => respond_with_effect(&Idempotency::from_ref(&state), inner, identified).await,
+    }
+}
+
+/// Lets the feature store the key with its effect, and stores the response if there was no effect.
+async fn respond_with_effect<S>(
+    keys: &Idempotency,
+    mut inner: S,
+    Identified { user, request, mut parts, body }: Identified,
+) -> Result<Response, ApiError>
+where
+    S: Service<Request, Response = Response, Error = Infallible>,
+{
+    parts.extensions.insert(request);
+    let response = inner.call(Request::from_parts(parts, Body::from(body))).await;
+    let mut response = response.unwrap_or_else(|never| match never {});
+    match response.extensions().get::<KeyOutcome>() {
+        Some(KeyOutcome::Stored) => {
+            count("first");
+            return Ok(response);
+        }
+        Some(KeyOutcome::Replayed) => {
+            count("replayed");
+            response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+            return Ok(response);
+        }
+        None => {}
+    }
+    let (response, stored) = match storable(response).await {
+        Ok(both) => both,
+        Err(response) => {
+            count("unkept");
+            return Ok(response);
+        }
+    };
+    match keys.store(user, request, &stored).await {
+        // The same request had an effect before and is refused now: a setting changed in between.
+        None | Some(Prior::Effect(_)) => {
+            count("first");
+            Ok(response)
+        }
+        Some(Prior::Response(stored)) => {
+            count("replayed");
+            Ok(replay(stored))
+        }
+        Some(Prior::Reused) => {
+            count("reused");
+            Err(key_used())
+        }
+    }
+}
+
+/// Claims the key, processes the request and stores its response; or replays the stored one.
+async fn respond_once<S, T>(
+    state: &T,
+    inner: S,
+    Identified { user, request: KeyedRequest { key, digest }, mut parts, body }: Identified,
+) -> Result<Response, ApiError>
+where
+    T: Authenticates,
+    Idempotency: FromRef<T>,
+    Shutdown: FromRef<T>,
+    S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
+    S::Future: Send + 'static,
+{
     parts.extensions.insert(key);
-    let keys = Idempotency::from_ref(&state);
+    let keys = Idempotency::from_ref(state);
     let permit = keys.permit().ok_or_else(overloaded)?;
     // The task starts with the claim and continues if the client disconnects: a client that lost the connection will
     // retry.
-    let tasks = Shutdown::from_ref(&state);
+    let tasks = Shutdown::from_ref(state);
     let work = async move {
         let _permit = permit;
         // Measured from before the claim, because the claim must outlast the work.
         let deadline = Instant::now() + keys.deadline();
-        match keys.begin(user.id, key, digest).await? {
+        match keys.begin(user, key, digest).await? {
             Begun::First(claim) => {
                 Ok(first(&keys, inner, Request::from_parts(parts, Body::from(body)), claim, deadline).await)
             }
@@ -126,8 +236,7 @@ where
             }
             Begun::Reused => {
                 count("reused");
-                Err(ApiError::invalid_field("idempotency_key", "was used for another request")
-                    .called("idempotency_key_reused"))
+                Err(key_used())
             }
             Begun::InProgress => {
                 count("in_progress");
@@ -162,29 +271,36 @@ where
         }
         Err(_) => too_late().into_response(),
     };
+    match storable(response).await {
+        Ok((response, stored)) => {
+            count("first");
+            keys.finish(claim, &stored).await;
+            response
+        }
+        Err(response) => {
+            release(keys, claim).await;
+            response
+        }
+    }
+}
+
+/// Returns a response with what is stored of it, or `Err` with a response that must not be stored.
+async fn storable(response: Response) -> Result<(Response, StoredResponse), Response> {
     // Treat a response of unknown size as too large.
     let small = response.body().size_hint().upper().is_some_and(|size| size <= rules::LARGEST);
     if !small || !rules::is_storable(response.status(), response.headers()) {
-        release(keys, claim).await;
-        return response;
+        return Err(response);
     }
     let (parts, body) = response.into_parts();
-    let body = match axum::body::to_bytes(body, usize::MAX).await {
-        Ok(body) => body,
-        Err(error) => {
-            release(keys, claim).await;
-            return ApiError::internal(error).into_response();
-        }
-    };
-    count("first");
+    let body =
+        axum::body::to_bytes(body, usize::MAX).await.map_err(|error| ApiError::internal(error).into_response())?;
     let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let stored = StoredResponse {
         status: parts.status.as_u16(),
         content_type: content_type.map(str::to_owned),
         body: body.to_vec(),
     };
-    keys.finish(claim, &stored).await;
-    Response::from_parts(parts, Body::from(body))
+    Ok((Response::from_parts(parts, Body::from(body)), stored))
 }
 
 async fn release(keys: &Idempotency, claim: Claim) {
@@ -192,6 +308,7 @@ async fn release(keys: &Idempotency, claim: Claim) {
     keys.release(claim).await;
 }
 
+/// Builds the response to a repeated request, marked with [`REPLAYED`].
 fn replay(stored: StoredResponse) -> Response {
     let mut response = Response::new(Body::from(Bytes::from(stored.body)));
     *response.status_mut() = StatusCode::from_u16(stored.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -203,15 +320,28 @@ fn replay(stored: StoredResponse) -> Response {
     response
 }
 
+/// Returns the error for a key that was used before. If it was used for the same request, and that was refused, the
+/// layer replaces this error with the stored refusal.
+pub(crate) fn key_used() -> ApiError {
+    ApiError::invalid_field("idempotency_key", "was used for another request").called("idempotency_key_reused")
+}
+
 fn count(outcome: &'static str) {
     metrics::counter!("matchday_idempotent_requests_total", "outcome" => outcome).increment(1);
 }
 
-/// Handlers take `Option<RequestKey>`, because most requests have no key.
-impl<S: Sync> OptionalFromRequestParts<S> for RequestKey {
-    type Rejection = Infallible;
+/// Handlers take `Option<RequestKey>` or `Option<KeyedRequest>`, because requests may have no key.
+macro_rules! optional_extractor {
+    ($type:ty) => {
+        impl<S: Sync> OptionalFromRequestParts<S> for $type {
+            type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
-        Ok(parts.extensions.get().copied())
-    }
+            async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+                Ok(parts.extensions.get().copied())
+            }
+        }
+    };
 }
+
+optional_extractor!(RequestKey);
+optional_extractor!(KeyedRequest);

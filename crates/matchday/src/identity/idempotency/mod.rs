@@ -2,6 +2,11 @@
 //! the request again and receives the stored response.
 //!
 //! A key belongs to a user and a path. A request without a valid token has no user, so the header has no effect.
+//!
+//! A feature declares with its routes how it is idempotent. Behind [`IdempotencyLayer::storing_responses`], which works
+//! for every feature, a request claims its key in one transaction and stores its response in another. A feature that
+//! writes in batches cannot afford these two: behind [`IdempotencyLayer::storing_with_effect`], it stores the key in
+//! the transaction of the effect, and finds the effect again when the request is repeated.
 
 mod layer;
 mod rules;
@@ -10,6 +15,6 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::layer::{IdempotencyLayer, REPLAYED};
-pub use self::rules::RequestKey;
-pub(crate) use self::service::KEPT_FOR;
+pub(crate) use self::layer::{IdempotencyLayer, KeyOutcome, REPLAYED, key_used};
+pub use self::rules::{KeyedRequest, RequestKey};
+pub(crate) use self::service::{Effect, KEPT_FOR, Prior, find_prior, is_key_conflict, store_effects};

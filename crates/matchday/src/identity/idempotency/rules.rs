@@ -20,6 +20,14 @@ impl RequestKey {
     }
 }
 
+/// A request with a key, as features see it that store keys with their effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyedRequest {
+    pub key: RequestKey,
+    /// Distinguishes a retry from another request with the same key.
+    pub digest: [u8; 32],
+}
+
 /// Returns the client's key if the header is present exactly once and valid.
 pub(super) fn read_key(headers: &HeaderMap) -> Option<&[u8]> {
     let mut given = headers.get_all(IDEMPOTENCY_KEY).iter();

@@ -1,6 +1,6 @@
 //! Claims keys, and stores and finds responses.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use platform::{
     Core,
@@ -8,12 +8,16 @@ use platform::{
     database,
     random::{self, Random},
 };
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
+use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 use web::{ids::UserId, settings::Http};
 
-use super::{rules::RequestKey, store};
+use super::{
+    rules::{KeyedRequest, RequestKey},
+    store,
+};
 
 /// Retention of stored responses.
 pub(crate) const KEPT_FOR: time::Duration = time::Duration::hours(24);
@@ -50,11 +54,73 @@ pub(super) struct Claim {
     pub(super) id: Uuid,
 }
 
-#[derive(Debug)]
-pub(super) struct StoredResponse {
+/// A response that is sent again when its request is repeated.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredResponse {
     pub(super) status: u16,
     pub(super) content_type: Option<String>,
     pub(super) body: Vec<u8>,
+}
+
+/// What is stored for a key that was used before.
+#[derive(Clone, Debug)]
+pub(crate) enum Prior {
+    /// The same request was answered with this response.
+    Response(StoredResponse),
+    /// The same request had an effect, which the feature finds again. The number is the status of the response.
+    Effect(u16),
+    /// The key belongs to a different request.
+    Reused,
+}
+
+/// A request that has an effect in the current transaction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effect {
+    pub(crate) user: UserId,
+    pub(crate) request: KeyedRequest,
+    /// Status of the response.
+    pub(crate) status: u16,
+}
+
+/// Returns what is stored for those of these requests whose keys were used before.
+pub(crate) async fn find_prior(
+    connection: &mut PgConnection,
+    requests: &[(UserId, KeyedRequest)],
+) -> sqlx::Result<HashMap<(UserId, RequestKey), Prior>> {
+    if requests.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let digests: HashMap<_, _> =
+        requests.iter().map(|&(user, request)| ((user, request.key), request.digest)).collect();
+    let keys: Vec<_> = digests.keys().copied().collect();
+    let finished = store::finished(connection, &keys).await?;
+    let prior = |row: store::Finished| {
+        let key = (row.user_id, RequestKey(row.key_digest.try_into().ok()?));
+        let status = row.status.unsigned_abs();
+        let prior = match row.body {
+            _ if row.request_digest != digests.get(&key)? => Prior::Reused,
+            Some(body) => Prior::Response(StoredResponse { status, content_type: row.content_type, body }),
+            None => Prior::Effect(status),
+        };
+        Some((key, prior))
+    };
+    Ok(finished.into_iter().filter_map(prior).collect())
+}
+
+/// Stores the keys of requests whose effects are written in the caller's transaction. If another transaction has stored
+/// one of them since [`find_prior`], this waits for its end and fails with an error that [`is_key_conflict`] recognises.
+pub(crate) async fn store_effects(
+    connection: &mut PgConnection,
+    effects: &[Effect],
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    if effects.is_empty() { Ok(()) } else { store::insert_effects(connection, effects, now).await }
+}
+
+/// Whether a transaction failed because another one stored the same key.
+pub(crate) fn is_key_conflict(error: &sqlx::Error) -> bool {
+    let constraint = error.as_database_error().and_then(|error| error.constraint());
+    constraint == Some("idempotency_keys_pkey")
 }
 
 /// State of a request with a key.
@@ -119,6 +185,31 @@ impl Idempotency {
             Ok(Ok(false)) => tracing::warn!("response was not stored: its idempotency key was taken over"),
             Ok(Err(error)) => tracing::warn!(%error, "response could not be stored for its idempotency key"),
             Err(_) => tracing::warn!("storing a response for its idempotency key timed out"),
+        }
+    }
+
+    /// Stores the response to a request that had no effect, and returns `None`; or returns what is stored for the key
+    /// already. If storing fails, the client still receives the response: a retry is then processed again.
+    pub(super) async fn store(&self, user: UserId, request: KeyedRequest, response: &StoredResponse) -> Option<Prior> {
+        let inner = &*self.inner;
+        let work = async {
+            if store::insert_response(&inner.db, user, request, response, inner.clock.now()).await? {
+                return Ok(None);
+            }
+            let mut connection = inner.db.acquire().await?;
+            find_prior(&mut connection, &[(user, request)]).await.map(|prior| prior.into_values().next())
+        };
+        match tokio::time::timeout(STORE_TIMEOUT, work).await {
+            Ok(Ok(prior)) => prior,
+            Ok(Err(error)) => {
+                let error: sqlx::Error = error;
+                tracing::warn!(%error, "response could not be stored for its idempotency key");
+                None
+            }
+            Err(_) => {
+                tracing::warn!("storing a response for its idempotency key timed out");
+                None
+            }
         }
     }
 

@@ -5,8 +5,8 @@ use time::OffsetDateTime;
 use web::ids::UserId;
 
 use super::{
-    rules::RequestKey,
-    service::{Claim, StoredResponse},
+    rules::{KeyedRequest, RequestKey},
+    service::{Claim, Effect, StoredResponse},
 };
 
 pub(super) struct Row {
@@ -55,6 +55,93 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId, key: Reque
     .await
 }
 
+/// A key whose request has an outcome.
+pub(super) struct Finished {
+    pub(super) user_id: UserId,
+    pub(super) key_digest: Vec<u8>,
+    pub(super) request_digest: Vec<u8>,
+    pub(super) status: i16,
+    pub(super) content_type: Option<String>,
+    pub(super) body: Option<Vec<u8>>,
+}
+
+/// Returns those of these keys whose requests have an outcome.
+pub(super) async fn finished(
+    executor: impl PgExecutor<'_>,
+    keys: &[(UserId, RequestKey)],
+) -> sqlx::Result<Vec<Finished>> {
+    let users: Vec<i64> = keys.iter().map(|(user, _)| user.0).collect();
+    let digests: Vec<&[u8]> = keys.iter().map(|(_, key)| key.0.as_slice()).collect();
+    sqlx::query_as!(
+        Finished,
+        r#"select k.user_id as "user_id: UserId", k.key_digest, k.request_digest, k.status as "status!", k.content_type,
+                  k.body
+           from unnest($1::bigint[], $2::bytea[]) as w (user_id, key_digest)
+           join idempotency_keys k on k.user_id = w.user_id and k.key_digest = w.key_digest
+           where k.status is not null"#,
+        &users,
+        &digests as &[&[u8]],
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Stores keys whose effects are written in the same transaction. Fails if one of them is stored already.
+pub(super) async fn insert_effects(
+    executor: impl PgExecutor<'_>,
+    effects: &[Effect],
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    let users: Vec<i64> = effects.iter().map(|effect| effect.user.0).collect();
+    let keys: Vec<&[u8]> = effects.iter().map(|effect| effect.request.key.0.as_slice()).collect();
+    let digests: Vec<&[u8]> = effects.iter().map(|effect| effect.request.digest.as_slice()).collect();
+    let statuses: Vec<i16> = effects.iter().map(|effect| stored_status(effect.status)).collect();
+    sqlx::query!(
+        "insert into idempotency_keys (user_id, key_digest, request_digest, status, created_at)
+         select user_id, key_digest, request_digest, status, $5
+         from unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::smallint[])
+           as n (user_id, key_digest, request_digest, status)
+         order by user_id, key_digest",
+        &users,
+        &keys as &[&[u8]],
+        &digests as &[&[u8]],
+        &statuses,
+        now,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// Stores a key with its response, unless the key is stored already. Returns whether it did.
+pub(super) async fn insert_response(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    request: KeyedRequest,
+    response: &StoredResponse,
+    now: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let inserted = sqlx::query!(
+        "insert into idempotency_keys (user_id, key_digest, request_digest, status, content_type, body, created_at)
+         values ($1, $2, $3, $4, $5, $6, $7)
+         on conflict (user_id, key_digest) do nothing",
+        user.0,
+        &request.key.0[..],
+        &request.digest[..],
+        stored_status(response.status),
+        response.content_type.as_deref(),
+        &response.body[..],
+        now,
+    )
+    .execute(executor)
+    .await?;
+    Ok(inserted.rows_affected() > 0)
+}
+
+fn stored_status(status: u16) -> i16 {
+    i16::try_from(status).unwrap_or_default()
+}
+
 /// Stores a response unless another process took over the claim. Returns whether it did.
 pub(super) async fn finish(
     executor: impl PgExecutor<'_>,
@@ -67,7 +154,7 @@ pub(super) async fn finish(
         claim.user.0,
         &claim.key.0[..],
         claim.id,
-        i16::try_from(response.status).unwrap_or_default(),
+        stored_status(response.status),
         response.content_type.as_deref(),
         &response.body[..],
     )

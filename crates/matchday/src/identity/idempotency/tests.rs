@@ -1,3 +1,7 @@
+//! Tests of idempotency keys through the router, on a real database.
+
+mod effects;
+
 use std::{
     net::{IpAddr, Ipv4Addr},
     panic::AssertUnwindSafe,
@@ -475,7 +479,7 @@ fn router<F: Future<Output = Response> + Send + 'static>(
 ) -> Router {
     let calls = Arc::new(AtomicUsize::new(0));
     let handler = move |key: Option<RequestKey>| handler(key, calls.fetch_add(1, Ordering::SeqCst));
-    Router::new().route("/here", post(handler)).layer(IdempotencyLayer(app.app.clone()))
+    Router::new().route("/here", post(handler)).layer(IdempotencyLayer::storing_responses(app.app.clone()))
 }
 
 async fn send(router: &Router, user: &TestUser<'_>, key: Option<&str>) -> (StatusCode, bool, Vec<u8>) {

@@ -15,7 +15,7 @@ use crate::{
         rules::{CoinAmount, Kind, Reason, Reference, Remark, TransactionId},
         service::{ClaimError, DeductError, Deduction, OperatorError},
     },
-    identity::idempotency::RequestKey,
+    identity::idempotency::{KeyedRequest, RequestKey},
     testing::TestApp,
 };
 
@@ -195,7 +195,7 @@ fn refused(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::Insufficient { .. } => "insufficient",
         Refusal::OtherAmount => "other amount",
-        Refusal::OtherRequest => "other request",
+        Refusal::KeyUsed => "other request",
         Refusal::Full => "full",
     }
 }
@@ -241,13 +241,14 @@ async fn run(
                 amount: amount_of(amount),
                 reason: Reason::parse(REASONS[reason]).expect("a reason"),
                 reference: reference_of(reference),
-                request: request_of(request),
+                request: request_of(request).map(|key| KeyedRequest { key, digest: [0; 32] }),
             };
-            coins.deduct(users[user], deduction).await.map_err(|error| match error {
+            let deducted = coins.deduct(users[user], deduction).await.map_err(|error| match error {
                 DeductError::Refused(refusal) => refused(refusal),
                 error if is_lock_timeout(&error) => "wallet locked",
                 other => panic!("{other}"),
-            })?
+            })?;
+            deducted.posted
         }
         Step::Claim { user, request } => {
             let claimed = coins.claim(users[user], request_of(request)).await.map_err(|error| match error {
