@@ -5,6 +5,7 @@ alter table users drop column banned_at, drop column muted_at;
 drop table mirror_marks;
 drop table chat_inbox;
 drop table seats;
+drop table room_statistics;
 drop table remote_members;
 drop table room_members;
 drop table room_activity;

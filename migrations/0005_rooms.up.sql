@@ -64,7 +64,8 @@ create table room_members (
     primary key (user_id, room_id)
 );
 comment on table room_members is 'user: memberships of rooms, synchronised from the homeserver';
-create index room_members_of_room on room_members (room_id, membership);
+-- For reading the members of a room in pages, in the order of users.
+create index room_members_of_room on room_members (room_id, membership, user_id);
 
 create table remote_members (
     room_id        bigint      not null references rooms on delete cascade,
@@ -75,6 +76,18 @@ create table remote_members (
     primary key (room_id, matrix_user_id)
 );
 comment on table remote_members is 'room: members of rooms without an account in this service';
+
+create table room_statistics (
+    -- The first stand of a match stands for all of them, because they count as one room.
+    room_id       bigint      primary key references rooms on delete cascade,
+    -- Until then, only the process that claimed the computation may store its result.
+    claimed_until timestamptz not null,
+    -- Null until the first computation has finished.
+    statistics    jsonb,
+    -- Time from which a request starts the next computation.
+    due_at        timestamptz
+);
+comment on table room_statistics is 'room: statistics of rooms with many members; swept by age';
 
 create table seats (
     user_id    bigint      not null references users,

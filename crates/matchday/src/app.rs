@@ -42,7 +42,10 @@ use crate::{
     game::{
         coins::{payouts::Payouts, service::Coins},
         predictions::service::Predictions,
-        scores::{leaderboard::Leaderboards, leaderboard_cache::LeaderboardCache, service::Scores},
+        scores::{
+            leaderboard::Leaderboards, leaderboard_cache::LeaderboardCache, room_leaderboards::RoomLeaderboards,
+            service::Scores,
+        },
     },
     identity::{
         account_deletion::service::AccountDeletion,
@@ -186,7 +189,8 @@ impl App {
         let fixtures = Fixtures::new(&core, matches.clone(), Arc::new(rooms.clone()));
         let predictions = Predictions::new(&core, &matches, &config.predictions);
         let leaderboard_cache = LeaderboardCache::new(&core, redis.clone(), &config.redis.prefix);
-        let leaderboards = Leaderboards::new(&core, leaderboard_cache.clone());
+        let room_leaderboards = RoomLeaderboards::new(&core, redis.clone(), &config.redis.prefix);
+        let leaderboards = Leaderboards::new(&core, leaderboard_cache.clone(), room_leaderboards);
         let payouts = Payouts::new(&core, config.coins.per_point);
         let scores = Scores::new(&core, streams.clone(), leaderboard_cache.clone(), payouts, &config.scores);
         let live =

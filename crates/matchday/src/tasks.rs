@@ -299,6 +299,7 @@ async fn sweep(app: &App) {
     let moves = app.phone_moves.sweep().await.map_err(|error| error.to_string());
     let messages = app.sms.sweep().await.map_err(|error| error.to_string());
     let pushes = app.membership_sync.sweep().await.map_err(|error| error.to_string());
+    let statistics = app.rooms.sweep().await.map_err(|error| error.to_string());
     let keys = app.idempotency.sweep().await.map_err(|error| error.to_string());
     let reminders = app.notifications.sweep().await.map_err(|error| error.to_string());
     let moderation = app.moderation.sweep().await.map_err(|error| error.to_string());
@@ -308,6 +309,7 @@ async fn sweep(app: &App) {
         ("phone moves", moves),
         ("messages", messages),
         ("pushes", pushes),
+        ("room statistics", statistics),
         ("idempotency keys", keys),
         ("reminders", reminders),
         ("restricted phones and reports of deleted accounts", moderation),

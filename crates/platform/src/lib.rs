@@ -17,6 +17,7 @@ pub mod redis_client;
 pub mod settings;
 pub mod shards;
 pub mod shutdown;
+pub mod single_flight;
 pub mod standard_webhooks;
 pub mod stream;
 pub mod telemetry;

@@ -7,6 +7,7 @@ mod login;
 mod points;
 mod predictions;
 mod rank;
+mod room_stats;
 mod scores;
 mod stream;
 
@@ -40,12 +41,13 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in the order of the report.
-pub(crate) const ALL: [Scenario; 10] = [
+pub(crate) const ALL: [Scenario; 11] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
     Scenario { name: "points", run: |stage| Box::pin(points::run(stage)) },
     Scenario { name: "rank", run: |stage| Box::pin(rank::run(stage)) },
+    Scenario { name: "room-stats", run: |stage| Box::pin(room_stats::run(stage)) },
     Scenario { name: "deduct", run: |stage| Box::pin(deduct::run(stage)) },
     Scenario { name: "login", run: |stage| Box::pin(login::run(stage)) },
     Scenario { name: "idle", run: |stage| Box::pin(idle::run(stage)) },

@@ -12,3 +12,8 @@ pub(crate) async fn has_blocked(executor: impl PgExecutor<'_>, user: UserId, oth
     .fetch_one(executor)
     .await
 }
+
+/// Returns the users whom this user has blocked. Their number is limited.
+pub(crate) async fn blocked_by(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!("select blocked_id from blocks where user_id = $1", user.0).fetch_all(executor).await
+}

@@ -156,6 +156,16 @@ impl TestApp {
         Self::reaching(app, self.clock.clone(), self.owner.clone())
     }
 
+    /// Like [`Self::second`], with one connection for requests, so the server's statistics of that connection count what
+    /// requests read.
+    pub async fn with_one_connection(&self) -> Self {
+        let db =
+            PgPoolOptions::new().max_connections(1).connect_lazy_with((*self.app.core.db.connect_options()).clone());
+        let (config, random) = (self.app.config.clone(), self.app.core.random.clone());
+        let app = App::assemble(config, db, self.clock.clone(), random).await.expect("a second process");
+        Self::reaching(app, self.clock.clone(), self.owner.clone())
+    }
+
     /// Pool of the role that owns the tables, for statements that the service is not allowed to run.
     pub fn owner(&self) -> &PgPool {
         &self.owner

@@ -21,7 +21,8 @@ use web::{
 
 use super::{
     rules::{RoomAddress, RoomName, Topic},
-    service::{Action, Invitee, ListedRoom, Room, RoomError, RoomFilter, RoomRequest, Rooms, TopPredictor},
+    service::{Action, Invitee, ListedRoom, Room, RoomError, RoomFilter, RoomRequest, Rooms},
+    statistics::{MemberStats, TopPredictor},
 };
 use crate::{
     chat::membership_sync::Membership,
@@ -31,7 +32,7 @@ use crate::{
     },
 };
 
-/// Chat rarely recovers sooner.
+/// Chat rarely recovers sooner, and statistics of a large room take about as long.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 #[derive(IntoParams)]
@@ -88,6 +89,10 @@ impl From<RoomError> for ApiError {
             RoomError::Busy { retry_after } => {
                 let message = "The chat room is busy. Try again in a few seconds.";
                 Self::unavailable("room_busy", message).after(retry_after)
+            }
+            RoomError::StatisticsPending => {
+                let message = "The statistics of this room are being computed. Try again in a few seconds.";
+                Self::unavailable("statistics_pending", message).after(RETRY_AFTER)
             }
             RoomError::Chat(reason) => {
                 tracing::warn!(reason, "chat is unavailable");
@@ -479,7 +484,7 @@ pub(super) async fn get_member_stats(
     State(rooms): State<Rooms>,
     readable: ReadableRoom,
 ) -> Result<Json<StatsResponse>, ApiError> {
-    let stats = rooms.member_stats(readable.user.id, &readable.room).await?;
+    let MemberStats { statistics, top_predictors } = rooms.member_stats(readable.user.id, &readable.room).await?;
     let predictor = |top: TopPredictor| PredictorItem {
         user_id: top.user_id,
         username: top.username,
@@ -487,11 +492,11 @@ pub(super) async fn get_member_stats(
         accuracy: top.accuracy,
     };
     let data = StatsItem {
-        total_members: stats.total_members,
-        active_members: stats.active_members,
-        predictions_made: stats.predictions_made,
-        team_distribution: stats.team_distribution,
-        top_predictors: stats.top_predictors.into_iter().map(predictor).collect(),
+        total_members: statistics.total_members,
+        active_members: statistics.active_members,
+        predictions_made: statistics.picks.total(),
+        team_distribution: statistics.team_distribution,
+        top_predictors: top_predictors.into_iter().map(predictor).collect(),
     };
     Ok(Json(StatsResponse { data }))
 }

@@ -1,13 +1,17 @@
 //! Chat rooms: one for every match, with additional stands when it is full, and rooms that fans create. The service's
 //! bot creates them on the homeserver; this module decides who may see and join them.
 
+mod census;
 mod handlers;
+#[cfg(test)]
+mod large_room_tests;
 mod line;
 pub mod making;
 mod rules;
 pub mod service;
 pub mod settings;
 mod stands;
+pub mod statistics;
 mod store;
 #[cfg(test)]
 mod tests;

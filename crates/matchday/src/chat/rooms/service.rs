@@ -1,7 +1,7 @@
 //! Listing, joining and leaving rooms, and inviting to them. `making.rs` creates rooms, `work.rs` handles background
-//! work.
+//! work, `statistics.rs` counts members.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use matrix_appservice::{Error as MatrixError, Homeserver, Invited, OwnedRoomId, RoomId as MatrixRoomId};
 use platform::{
@@ -9,8 +9,8 @@ use platform::{
     clock::Clock,
     random::Random,
     rate_limit::{Decision, Limit, RateLimiter},
+    single_flight::SingleFlight,
 };
-use serde::Deserialize;
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, OnceCell, Semaphore};
@@ -50,8 +50,8 @@ const JOINS_AT_ONCE: usize = 10;
 /// Number of join queues. Rooms share them by hash.
 const LINES: usize = 64;
 
-/// A member with activity within this time counts as active.
-const ACTIVE_FOR: time::Duration = time::Duration::days(7);
+/// Number of concurrent computations of statistics in this process.
+const COMPUTATIONS_AT_ONCE: usize = 2;
 
 /// Service for chat rooms.
 #[derive(Clone)]
@@ -74,6 +74,9 @@ pub(super) struct Inner {
     pub(super) outbox_written: Arc<Notify>,
     pub(super) joins: Semaphore,
     pub(super) lines: [Line; LINES],
+    /// Computations of the statistics of large rooms.
+    pub(super) computing: SingleFlight<RoomId>,
+    pub(super) computing_slots: Semaphore,
     /// Set once the bot is registered on the homeserver.
     pub(super) bot: OnceCell<()>,
 }
@@ -141,30 +144,6 @@ pub struct ListedRoom {
     pub last_activity: OffsetDateTime,
 }
 
-/// Statistics about the members of a room.
-#[derive(Clone, Debug)]
-pub struct MemberStats {
-    pub total_members: i64,
-    /// Members who wrote, predicted or joined within the last week.
-    pub active_members: i64,
-    /// Predictions of members for the room's match.
-    pub predictions_made: i64,
-    /// Members per favourite team, by slug; `neutral` for all others.
-    pub team_distribution: BTreeMap<String, i64>,
-    /// Members with the most correct predictions.
-    pub top_predictors: Vec<TopPredictor>,
-}
-
-/// A member with many correct predictions.
-#[derive(Clone, Debug, Deserialize)]
-pub struct TopPredictor {
-    pub user_id: UserId,
-    pub username: String,
-    pub correct_predictions: i64,
-    /// Share of correct predictions among the settled ones, from 0 to 1.
-    pub accuracy: f64,
-}
-
 /// Result of joining a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
@@ -218,6 +197,9 @@ pub enum RoomError {
     /// Too many users are joining the room at the same time.
     #[error("too many users are joining the room")]
     Busy { retry_after: Duration },
+    /// The statistics of a large room are being computed for the first time.
+    #[error("the statistics of the room are being computed")]
+    StatisticsPending,
     /// Chat is unavailable, for this reason.
     #[error("chat is unavailable: {0}")]
     Chat(String),
@@ -276,6 +258,8 @@ impl Rooms {
             outbox_written,
             joins: Semaphore::new(JOINS_AT_ONCE),
             lines: std::array::from_fn(|_| Line::new()),
+            computing: SingleFlight::default(),
+            computing_slots: Semaphore::new(COMPUTATIONS_AT_ONCE),
             bot: OnceCell::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -335,11 +319,6 @@ impl Rooms {
         store::list(&self.inner.db, user, filter, paging).await
     }
 
-    /// Statistics about a room's members. Members whom this user has blocked are counted but not named.
-    pub async fn member_stats(&self, user: UserId, room: &Room) -> sqlx::Result<MemberStats> {
-        store::member_stats(&self.inner.db, user, room, self.inner.clock.now() - ACTIVE_FOR).await
-    }
-
     /// Joins a room. If the requested stand of a match is full, joins another one.
     pub async fn join(&self, user: UserId, address: &RoomAddress) -> Result<Joined, RoomError> {
         let room = self.find(address).await?;
@@ -370,7 +349,7 @@ impl Rooms {
     /// Join queue of a room. The stands of a match share one, because at any time nearly all callers join the same
     /// stand.
     fn line(&self, room: &Room) -> &Line {
-        let key = room.event_id.filter(|_| room.stand.is_some()).map_or(room.id.0, |event| event.0);
+        let key = room.stand_of().map_or(room.id.0, |event| event.0);
         &self.inner.lines[usize::try_from(key.unsigned_abs()).unwrap_or_default() % LINES]
     }
 

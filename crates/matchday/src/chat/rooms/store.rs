@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 use web::{
@@ -6,7 +8,10 @@ use web::{
     paging::Paging,
 };
 
-use super::service::{ListedRoom, MemberStats, Room, RoomFilter};
+use super::{
+    service::{ListedRoom, Room, RoomFilter},
+    statistics::{Predictor, Size},
+};
 use crate::chat::membership_sync::Membership;
 
 /// A room to insert.
@@ -531,31 +536,246 @@ pub(super) async fn progress(executor: impl PgExecutor<'_>, tournament: Tourname
     Ok((row.planned, row.open))
 }
 
-/// Member statistics of a room as visible to this user, in one query. A match's stands are counted together.
-pub(super) async fn member_stats(
+/// A page of a room's members after a user, sorted by user id, with whether they wrote or joined since then.
+pub(super) async fn members_with_activity(
     executor: impl PgExecutor<'_>,
-    user: UserId,
-    room: &Room,
+    room: RoomId,
+    after: i64,
     active_since: OffsetDateTime,
-) -> sqlx::Result<MemberStats> {
-    let row = sqlx::query_file!(
-        "src/chat/rooms/member_stats.sql",
-        room.id.0,
-        room.event_id.map(|id| id.0),
-        room.stand.is_some(),
+    most: i64,
+) -> sqlx::Result<Vec<(i64, bool)>> {
+    let rows = sqlx::query!(
+        r#"select user_id, coalesce(active_at >= $3, false) as "is_active!" from room_members
+           where room_id = $1 and membership = 'join' and user_id > $2
+           order by user_id limit $4"#,
+        room.0,
+        after,
         active_since,
-        user.0,
+        most,
+    );
+    Ok(rows.fetch_all(executor).await?.into_iter().map(|row| (row.user_id, row.is_active)).collect())
+}
+
+/// Numbers of remote members of these rooms: all, and those who joined since then. Remote members have no account, so
+/// they have no team and no predictions.
+pub(super) async fn count_remote_members(
+    executor: impl PgExecutor<'_>,
+    rooms: &[RoomId],
+    active_since: OffsetDateTime,
+) -> sqlx::Result<(i64, i64)> {
+    let rooms: Vec<i64> = rooms.iter().map(|room| room.0).collect();
+    let row = sqlx::query!(
+        r#"select count(distinct matrix_user_id) as "total!",
+                  count(distinct matrix_user_id) filter (where changed_at >= $2) as "active!"
+           from remote_members where room_id = any($1) and membership = 'join'"#,
+        &rooms,
+        active_since,
     )
     .fetch_one(executor)
     .await?;
-    let json = |error: serde_json::Error| sqlx::Error::Decode(error.into());
-    Ok(MemberStats {
-        total_members: row.total_members,
-        active_members: row.active_members,
-        predictions_made: row.predictions_made,
-        team_distribution: serde_json::from_value(row.team_distribution).map_err(json)?,
-        top_predictors: serde_json::from_value(row.top_predictors).map_err(json)?,
-    })
+    Ok((row.total, row.active))
+}
+
+/// A user's prediction of a room's match.
+pub(super) struct PickRow {
+    pub(super) user_id: i64,
+    pub(super) prediction: String,
+    /// Whether it was made or replaced within the activity period.
+    pub(super) is_recent: bool,
+}
+
+/// Predictions of these users for a match.
+pub(super) async fn picks(
+    executor: impl PgExecutor<'_>,
+    event: MatchId,
+    users: &[i64],
+    active_since: OffsetDateTime,
+) -> sqlx::Result<Vec<PickRow>> {
+    sqlx::query_as!(
+        PickRow,
+        r#"select user_id, prediction, updated_at >= $3 as "is_recent!" from predictions
+           where user_id = any($1) and event_id = $2"#,
+        users,
+        event.0,
+        active_since,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Number of these users per favourite team, by slug. Only the two teams of the match count, if there is one.
+pub(super) async fn supporters(
+    executor: impl PgExecutor<'_>,
+    event: Option<MatchId>,
+    users: &[i64],
+) -> sqlx::Result<Vec<(String, i64)>> {
+    let rows = sqlx::query!(
+        r#"select t.slug, count(*) as "fans!" from user_teams f join teams t on t.id = f.team_id
+           where f.user_id = any($1) and f.rank = 0
+             and ($2::bigint is null
+                  or t.id in (select unnest(array[home_team_id, away_team_id]) from events where id = $2))
+           group by t.slug"#,
+        users,
+        event.map(|id| id.0),
+    );
+    Ok(rows.fetch_all(executor).await?.into_iter().map(|row| (row.slug, row.fans)).collect())
+}
+
+/// Slugs of the two teams of a match.
+pub(super) async fn team_slugs(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!(
+        "select t.slug from events e join teams t on t.id in (e.home_team_id, e.away_team_id) where e.id = $1",
+        event.0,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// The `most` of these users with the most correct predictions over all matches, then with the highest accuracy.
+pub(super) async fn best_predictors(
+    executor: impl PgExecutor<'_>,
+    users: &[i64],
+    most: i64,
+) -> sqlx::Result<Vec<Predictor>> {
+    sqlx::query_as!(
+        Predictor,
+        r#"select user_id as "user_id: UserId", correct, settled from user_scores
+           where user_id = any($1) and scope = 'all' and settled > 0
+           order by correct desc, correct::double precision / settled desc, user_id limit $2"#,
+        users,
+        most,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Usernames by user id, without deleted accounts.
+pub(super) async fn usernames(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx::Result<BTreeMap<i64, String>> {
+    let rows =
+        sqlx::query!("select user_id, username from users where user_id = any($1) and deleted_at is null", users);
+    Ok(rows.fetch_all(executor).await?.into_iter().map(|row| (row.user_id, row.username)).collect())
+}
+
+/// Number of members of a room, and its stored statistics.
+pub(super) async fn size(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Result<Option<Size>> {
+    sqlx::query_as!(
+        Size,
+        r#"select a.room_id as "room: RoomId", a.member_count as members, s.statistics as "statistics?", s.due_at as "due_at?"
+           from room_activity a left join room_statistics s on s.room_id = a.room_id where a.room_id = $1"#,
+        room.0,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// Like [`size`], for the first stands of a match.
+pub(super) async fn sizes_of_stands(
+    executor: impl PgExecutor<'_>,
+    event: MatchId,
+    most: i64,
+) -> sqlx::Result<Vec<Size>> {
+    sqlx::query_as!(
+        Size,
+        r#"select r.id as "room: RoomId", a.member_count as members, s.statistics as "statistics?", s.due_at as "due_at?"
+           from rooms r join room_activity a on a.room_id = r.id left join room_statistics s on s.room_id = r.id
+           where r.event_id = $1 and r.stand is not null order by r.stand limit $2"#,
+        event.0,
+        most,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Claims the computation of a room's statistics, if they are due. Returns whether the claim succeeded.
+pub(super) async fn claim_statistics(
+    executor: impl PgExecutor<'_>,
+    room: RoomId,
+    now: OffsetDateTime,
+    until: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let claimed = sqlx::query!(
+        "insert into room_statistics as s (room_id, claimed_until) values ($1, $3)
+         on conflict (room_id) do update set claimed_until = excluded.claimed_until
+           where s.claimed_until <= $2 and (s.due_at is null or s.due_at <= $2)",
+        room.0,
+        now,
+        until,
+    )
+    .execute(executor)
+    .await?;
+    Ok(claimed.rows_affected() == 1)
+}
+
+/// Whether statistics are stored and not due.
+pub(super) async fn are_statistics_fresh(
+    executor: impl PgExecutor<'_>,
+    room: RoomId,
+    now: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let fresh = sqlx::query_scalar!(
+        r#"select coalesce(due_at > $2, false) as "fresh!" from room_statistics where room_id = $1"#,
+        room.0,
+        now,
+    )
+    .fetch_optional(executor)
+    .await?;
+    Ok(fresh.unwrap_or_default())
+}
+
+/// Stores statistics under the claim that lasts until `claimed_until`. Returns whether the claim still held.
+pub(super) async fn put_statistics(
+    executor: impl PgExecutor<'_>,
+    room: RoomId,
+    claimed_until: OffsetDateTime,
+    statistics: &serde_json::Value,
+    due_at: OffsetDateTime,
+) -> sqlx::Result<bool> {
+    let put = sqlx::query!(
+        "update room_statistics set statistics = $3, due_at = $4, claimed_until = $4
+         where room_id = $1 and claimed_until = $2",
+        room.0,
+        claimed_until,
+        statistics,
+        due_at,
+    )
+    .execute(executor)
+    .await?;
+    Ok(put.rows_affected() == 1)
+}
+
+/// Ends the claim that lasts until `claimed_until` earlier. A claim of another process is kept.
+pub(super) async fn shorten_claim(
+    executor: impl PgExecutor<'_>,
+    room: RoomId,
+    claimed_until: OffsetDateTime,
+    end: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update room_statistics set claimed_until = $3 where room_id = $1 and claimed_until = $2",
+        room.0,
+        claimed_until,
+        end,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// Deletes statistics that were due before this time; returns how many.
+pub(super) async fn sweep_statistics(
+    executor: impl PgExecutor<'_>,
+    before: OffsetDateTime,
+    most: i64,
+) -> sqlx::Result<u64> {
+    let swept = sqlx::query!(
+        "delete from room_statistics where room_id in (
+             select room_id from room_statistics where coalesce(due_at, claimed_until) < $1 limit $2)",
+        before,
+        most,
+    )
+    .execute(executor)
+    .await?;
+    Ok(swept.rows_affected())
 }
 
 /// One of a match's rooms, with the number of occupied seats.

@@ -22,7 +22,7 @@ use web::{
 use super::service::{Filter, Listed, Own, OwnFilter, Prediction, Predictions, RoomView, SaveError, Summary, View};
 use crate::{
     catalogue::matches::rules::{PublicStatus, Status},
-    chat::rooms::{ReadableRoom, RoomPath},
+    chat::rooms::{ReadableRoom, RoomPath, service::Rooms},
     identity::{
         idempotency::{self, KeyOutcome, KeyedRequest},
         sessions::CurrentUser,
@@ -337,7 +337,7 @@ pub(super) async fn list_event_predictions(
     Path(event): Path<MatchId>,
     Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
 ) -> Result<Json<PredictionList>, ApiError> {
-    let summary = predictions.summary(event, None).await?.ok_or_else(|| ApiError::not_found("The event"))?;
+    let summary = predictions.summary(event).await?.ok_or_else(|| ApiError::not_found("The event"))?;
     let view = View { viewer: user.id, room: None };
     let (listed, next) = predictions.list(event, view, filter.into(), paging).await?;
     Ok(Json(PredictionList::new(listed, next, summary)))
@@ -379,25 +379,25 @@ struct RoomPredictionMeta {
     ))]
 pub(super) async fn list_room_predictions(
     State(predictions): State<Predictions>,
+    State(rooms): State<Rooms>,
     readable: ReadableRoom,
     Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
 ) -> Result<Json<RoomPredictionList>, ApiError> {
     let ReadableRoom { user, room } = readable;
-    let (listed, next, summary) = match room.event_id {
-        None => (Vec::new(), None, Summary::default()),
+    let picks = rooms.picks(&room).await?;
+    let (listed, next) = match room.event_id {
+        None => (Vec::new(), None),
         Some(event) => {
             let of = RoomView { id: room.id, with_all_stands: room.stand.is_some() };
-            let summary = predictions.summary(event, Some(of)).await?.unwrap_or_default();
             let view = View { viewer: user.id, room: Some(of) };
-            let (listed, next) = predictions.list(event, view, filter.into(), paging).await?;
-            (listed, next, summary)
+            predictions.list(event, view, filter.into(), paging).await?
         }
     };
     let meta = RoomPredictionMeta {
-        total_predictions: summary.total(),
-        home_predictions: summary.home,
-        draw_predictions: summary.draw,
-        away_predictions: summary.away,
+        total_predictions: picks.total(),
+        home_predictions: picks.home,
+        draw_predictions: picks.draw,
+        away_predictions: picks.away,
         next_cursor: next.map(|cursor| cursor.to_string()),
     };
     Ok(Json(RoomPredictionList { data: listed.into_iter().map(ListedItem::from).collect(), meta }))

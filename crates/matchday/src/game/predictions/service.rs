@@ -23,9 +23,14 @@ use super::{
 };
 use crate::{
     catalogue::matches::{rules::Status, service::Matches},
+    chat::members,
     game::predictions::settings::Reveal,
     identity::idempotency::{KeyOutcome, KeyedRequest},
 };
+
+/// Numbers of users that a page of a room's predictions examines, step by step, until the page is full. The first step
+/// suffices for a room in which every second member has a prediction.
+const CANDIDATES: [i64; 3] = [200, 800, 3_200];
 
 #[derive(Clone)]
 pub struct Predictions {
@@ -261,22 +266,54 @@ impl Predictions {
             };
             return Ok((listed.into_iter().collect(), None));
         }
+        if let Some(room) = view.room {
+            return self.list_of_room(event, room, &blocked, filter.prediction, paging).await;
+        }
         // Reads one row more than the page, to learn whether there is a next page.
         let (pick, after, limit) = (filter.prediction, paging.after, paging.limit + 1);
-        let listed = match view.room {
-            None => store::list(&self.db, event, &blocked, pick, after, limit).await?,
-            Some(room) => store::list_of_room(&self.db, event, room, &blocked, pick, after, limit).await?,
-        };
+        let listed = store::list(&self.db, event, &blocked, pick, after, limit).await?;
         Ok(part(listed, paging.limit, |listed| listed.prediction.user_id.0))
     }
 
-    /// Returns the summary of all predictions of a match, or only of a room's members; `None` if the match does not
-    /// exist.
-    pub async fn summary(&self, event: MatchId, room: Option<RoomView>) -> sqlx::Result<Option<Summary>> {
-        match room {
-            None => store::summary(&self.db, event).await,
-            Some(room) => store::summary_of_room(&self.db, event, room).await.map(Some),
+    /// Returns one page of the predictions of a room's members, and the cursor of the next page.
+    ///
+    /// Examines candidates in the order of users: the room's members, or for a stand the match's predictors, because
+    /// there are too many stands to read in order. The number of candidates per page is limited, so the cost does not
+    /// depend on the size of the room or the match. A page can thus be short, or even empty, and still have a next one.
+    async fn list_of_room(
+        &self,
+        event: MatchId,
+        room: RoomView,
+        blocked: &[i64],
+        pick: Option<Pick>,
+        paging: CursorPaging,
+    ) -> sqlx::Result<(Vec<Listed>, Option<Cursor>)> {
+        let (mut listed, mut after) = (Vec::new(), paging.after.map_or(0, Cursor::id));
+        for step in CANDIDATES {
+            let candidates = if room.with_all_stands {
+                store::predictors_after(&self.db, event, after, step).await?
+            } else {
+                members::members_after(&self.db, room.id, after, step).await?
+            };
+            let Some(&last) = candidates.last() else { return Ok((listed, None)) };
+            let is_last_step = i64::try_from(candidates.len()).is_ok_and(|found| found < step);
+            let users =
+                if room.with_all_stands { members::in_stands(&self.db, event, &candidates).await? } else { candidates };
+            // Reads one row more than the page, to learn whether there is a next page.
+            let missing = paging.limit + 1 - i64::try_from(listed.len()).unwrap_or(i64::MAX);
+            listed.extend(store::list_of_users(&self.db, event, &users, blocked, pick, missing).await?);
+            let (page, next) = part(listed, paging.limit, |listed| listed.prediction.user_id.0);
+            if next.is_some() || is_last_step {
+                return Ok((page, next));
+            }
+            (listed, after) = (page, last);
         }
+        Ok((listed, Some(Cursor::after(after))))
+    }
+
+    /// Returns the summary of all predictions of a match; `None` if the match does not exist.
+    pub async fn summary(&self, event: MatchId) -> sqlx::Result<Option<Summary>> {
+        store::summary(&self.db, event).await
     }
 
     /// Returns one page of a user's own predictions, newest first, and the cursor of the next page.

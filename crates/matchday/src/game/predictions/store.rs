@@ -452,42 +452,52 @@ pub(super) async fn list(
         .collect()
 }
 
-/// Like [`list`], for the members of a room. Starts from the members, who are few even if the match has many
-/// predictions.
-pub(super) async fn list_of_room(
+/// Like [`list`], for some users.
+pub(super) async fn list_of_users(
     executor: impl PgExecutor<'_>,
     event: MatchId,
-    room: RoomView,
+    users: &[i64],
     blocked: &[i64],
     pick: Option<Pick>,
-    after: Option<Cursor>,
     limit: i64,
 ) -> sqlx::Result<Vec<Listed>> {
     let rows = predictions!(
         ", u.username, u.name",
         "join users u on u.user_id = p.user_id
          where e.id = $1
-           and p.user_id = any(array(
-             select m.user_id from room_members m join rooms r on r.id = m.room_id
-             where m.membership = 'join' and m.user_id > $2
-               and (r.id = $6 or ($7 and r.event_id = $1 and r.stand is not null))))
+           and p.user_id = any($2)
            and ($3::text is null or p.prediction = $3)
            and p.user_id <> all($4::bigint[])
          order by p.user_id
          limit $5",
         event.0,
-        after.map_or(0, Cursor::id),
+        users,
         pick.map(Pick::name),
         blocked,
         limit,
-        room.id.0,
-        room.with_all_stands,
     )
     .fetch_all(executor)
     .await?;
     rows.into_iter()
         .map(|row| Ok(Listed { prediction: stored!(row).try_into()?, username: row.username, name: row.name }))
         .collect()
+}
+
+/// Returns at most `most` users with a prediction for the match, sorted by id, that follow `after`.
+pub(super) async fn predictors_after(
+    executor: impl PgExecutor<'_>,
+    event: MatchId,
+    after: i64,
+    most: i64,
+) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!(
+        "select user_id from predictions where event_id = $1 and user_id > $2 order by user_id limit $3",
+        event.0,
+        after,
+        most,
+    )
+    .fetch_all(executor)
+    .await
 }
 
 /// Returns one user's prediction for a match, if it passes the filter. This is separate from [`list`], because
@@ -535,30 +545,6 @@ pub(super) async fn summary(executor: impl PgExecutor<'_>, event: MatchId) -> sq
         event.0,
     )
     .fetch_optional(executor)
-    .await
-}
-
-/// Returns the summary of the predictions of a room's members for a match.
-pub(super) async fn summary_of_room(
-    executor: impl PgExecutor<'_>,
-    event: MatchId,
-    room: RoomView,
-) -> sqlx::Result<Summary> {
-    sqlx::query_as!(
-        Summary,
-        r#"select count(*) filter (where p.prediction = 'home') as "home!",
-                  count(*) filter (where p.prediction = 'draw') as "draw!",
-                  count(*) filter (where p.prediction = 'away') as "away!",
-                  coalesce(avg(p.confidence), 0)::double precision as "average_confidence!"
-           from predictions p
-           where p.event_id = $1 and p.user_id = any(array(
-             select m.user_id from room_members m join rooms r on r.id = m.room_id
-             where m.membership = 'join' and (r.id = $2 or ($3 and r.event_id = $1 and r.stand is not null))))"#,
-        event.0,
-        room.id.0,
-        room.with_all_stands,
-    )
-    .fetch_one(executor)
     .await
 }
 

@@ -212,7 +212,10 @@ pub(super) async fn get_leaderboard(
     let board = match &selection.room_id {
         None => leaderboards.global(table, user.id, top.per_page).await?,
         Some(address) => match rooms.find_readable(user.id, address).await {
-            Ok(room) => leaderboards.of_room(table, &room, user.id, top.per_page).await?,
+            Ok(room) => match rooms.large_room(&room).await? {
+                None => leaderboards.of_room(table, &room, user.id, top.per_page).await?,
+                Some(id) => leaderboards.of_large_room(table, (id, &room), user.id, top.per_page).await?,
+            },
             Err(RoomError::NotFound) => Leaderboard::default(),
             Err(error) => return Err(error.into()),
         },

@@ -1,23 +1,25 @@
-//! Leaderboards. Global leaderboards are read from Redis, room leaderboards from the database.
+//! Leaderboards. Those of all users and of large rooms are read from Redis, those of small rooms from the database.
 
 use std::{collections::HashMap, sync::Arc};
 
 use platform::{Core, clock::Clock};
 use sqlx::PgPool;
-use web::ids::{TournamentId, UserId};
+use web::ids::{RoomId, TournamentId, UserId};
 
 use super::{
-    leaderboard_cache::{LeaderboardCache, LeaderboardError, NEIGHBOURS, Place, View},
-    rules::Scope,
-    store::{self, Player, RoomLine},
+    leaderboard_cache::{LeaderboardCache, LeaderboardError, Place, View},
+    room_leaderboards::{LargeRoom, RoomLeaderboards},
+    rules::{Scope, Standing},
+    store::{self, Player, ScoreRow},
 };
-use crate::chat::rooms::service::Room;
+use crate::chat::{members, rooms::service::Room};
 
 /// Reads leaderboards for users.
 #[derive(Clone)]
 pub struct Leaderboards {
     db: PgPool,
     boards: LeaderboardCache,
+    room_boards: RoomLeaderboards,
     clock: Arc<dyn Clock>,
 }
 
@@ -71,14 +73,36 @@ pub struct Entry {
 }
 
 impl Leaderboards {
-    pub fn new(core: &Core, boards: LeaderboardCache) -> Self {
-        Self { db: core.db.clone(), boards, clock: core.clock.clone() }
+    pub fn new(core: &Core, boards: LeaderboardCache, room_boards: RoomLeaderboards) -> Self {
+        Self { db: core.db.clone(), boards, room_boards, clock: core.clock.clone() }
     }
 
     /// Returns the leaderboard of all users.
     pub async fn global(&self, table: Table, viewer: UserId, top: i64) -> Result<Leaderboard, LeaderboardError> {
         let scope = self.scope(table);
         let view = self.view(scope, viewer, top).await?;
+        self.named(view, scope, viewer).await
+    }
+
+    /// Returns the leaderboard of a large room's members, a few seconds old. `id` is the id under which the room's data
+    /// is stored.
+    pub async fn of_large_room(
+        &self,
+        table: Table,
+        (id, room): (RoomId, &Room),
+        viewer: UserId,
+        top: i64,
+    ) -> Result<Leaderboard, LeaderboardError> {
+        let scope = self.scope(table);
+        if !self.exists(scope).await? {
+            return Ok(Leaderboard::default());
+        }
+        let view = self.room_boards.view(LargeRoom { id, stand_of: room.stand_of() }, scope, viewer, top).await?;
+        self.named(view, scope, viewer).await
+    }
+
+    /// Adds names to a view, and leaves out users whom the viewer has blocked.
+    async fn named(&self, view: View, scope: Scope, viewer: UserId) -> Result<Leaderboard, LeaderboardError> {
         let mut shown: Vec<i64> = view.top.iter().chain(&view.around).map(|place| place.user.0).collect();
         shown.sort_unstable();
         shown.dedup();
@@ -103,14 +127,19 @@ impl Leaderboards {
         if let Some(view) = self.boards.look(scope, viewer, top).await? {
             return Ok(view);
         }
-        // Unknown tournament ids must not create leaderboards in Redis.
-        if let Scope::Tournament(id) = scope
-            && !store::is_tournament(&self.db, id).await?
-        {
+        if !self.exists(scope).await? {
             return Ok(View::default());
         }
         self.boards.fill(scope).await;
         self.boards.look(scope, viewer, top).await?.ok_or(LeaderboardError::Rebuilding)
+    }
+
+    /// Whether a scope exists. Unknown tournament ids must not create leaderboards in Redis.
+    async fn exists(&self, scope: Scope) -> sqlx::Result<bool> {
+        match scope {
+            Scope::Tournament(id) => store::is_tournament(&self.db, id).await,
+            Scope::All | Scope::Month { .. } | Scope::Week { .. } => Ok(true),
+        }
     }
 
     /// Returns a user's place on the all-time leaderboard, and the number of users on it.
@@ -120,25 +149,21 @@ impl Leaderboards {
         Ok(place.map(|place| (place, view.total)))
     }
 
-    /// Returns the leaderboard of a room's members. For a stand of a match, it covers the members of all its stands.
-    pub async fn of_room(&self, table: Table, room: &Room, viewer: UserId, top: i64) -> sqlx::Result<Leaderboard> {
-        let scope = self.scope(table).to_string();
-        let lines = store::room_board(&self.db, room, &scope, viewer, top, NEIGHBOURS).await?;
-        let mut board = Leaderboard { total: lines.first().map_or(0, |line| line.total), ..Leaderboard::default() };
-        for line in lines {
-            let (position, own_position) = (line.position, line.own_position);
-            let (Some(position), Some(entry)) = (position, entry_of_room(line)) else { continue };
-            if own_position == Some(position) {
-                board.own = Some(entry.clone());
-            }
-            if own_position.is_some_and(|own| (own - position).abs() <= NEIGHBOURS) {
-                board.neighbours.push(entry.clone());
-            }
-            if position <= top {
-                board.top.push(entry);
-            }
-        }
-        Ok(board)
+    /// Returns the leaderboard of a small room's members. For a stand of a match, it covers the members of all its
+    /// stands.
+    pub async fn of_room(
+        &self,
+        table: Table,
+        room: &Room,
+        viewer: UserId,
+        top: i64,
+    ) -> Result<Leaderboard, LeaderboardError> {
+        let scope = self.scope(table);
+        let users = members::all(&self.db, room.id, room.stand_of()).await?;
+        let scores = store::scores_of_users(&self.db, &scope.to_string(), &users).await?;
+        let standing = |row: &ScoreRow| Standing { points: row.points, exact: row.exact, correct: row.correct };
+        let standings = scores.iter().map(|row| (UserId(row.user_id), standing(row))).collect();
+        self.named(View::of(standings, viewer, top), scope, viewer).await
     }
 
     /// Returns a user's all-time points; 0 before their first settled prediction.
@@ -170,17 +195,4 @@ fn entry(place: &Place, player: &Player) -> Entry {
         // number of correct outcomes.
         settled: player.settled.unwrap_or_default().max(standing.correct),
     }
-}
-
-fn entry_of_room(line: RoomLine) -> Option<Entry> {
-    Some(Entry {
-        rank: line.rank?,
-        user_id: line.user_id?,
-        username: line.username?,
-        name: line.name,
-        points: line.points?,
-        exact: line.exact?,
-        correct: line.correct?,
-        settled: line.settled?,
-    })
 }

@@ -508,9 +508,9 @@ impl LeaderboardCache {
 }
 
 /// Members of a sorted set with their scores.
-type Listed = Vec<(Vec<u8>, f64)>;
+pub(super) type Listed = Vec<(Vec<u8>, f64)>;
 
-fn places(first: i64, ahead: i64, listed: &Listed) -> Vec<Place> {
+pub(super) fn places(first: i64, ahead: i64, listed: &Listed) -> Vec<Place> {
     let found: Vec<(UserId, Standing)> = listed
         .iter()
         .filter_map(|(member, key)| {
@@ -535,7 +535,7 @@ fn changes(before: &[ScoreRow], now: &[ScoreRow]) -> Vec<ScoreRow> {
         .collect()
 }
 
-fn milliseconds(time: Duration) -> u64 {
+pub(super) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

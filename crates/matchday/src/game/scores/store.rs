@@ -7,7 +7,6 @@ use super::{
     rules::Score,
     service::{Difference, Progress},
 };
-use crate::chat::rooms::service::Room;
 
 /// Forces every query plan of the transaction to walk an index in user order, so that chunks of several matches lock
 /// rows in the same order. Planner statistics are unreliable for a table that has just grown by a million rows. JIT is
@@ -537,6 +536,23 @@ pub(super) async fn scores_from(
     .await
 }
 
+/// Returns the scores of these users in one scope, without users who are not on its leaderboard.
+pub(super) async fn scores_of_users(
+    executor: impl PgExecutor<'_>,
+    scope: &str,
+    users: &[i64],
+) -> sqlx::Result<Vec<ScoreRow>> {
+    sqlx::query_as!(
+        ScoreRow,
+        r#"select 1 as "scope!", user_id, points, exact, correct, settled
+           from user_scores where user_id = any($1) and scope = $2 and settled > 0"#,
+        users,
+        scope,
+    )
+    .fetch_all(executor)
+    .await
+}
+
 /// Returns the scopes that any result of the match has counted for.
 pub(super) async fn scopes_of_match(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar!(
@@ -589,43 +605,4 @@ pub(super) async fn points(executor: impl PgExecutor<'_>, user: UserId, scope: &
     sqlx::query_scalar!("select points from user_scores where user_id = $1 and scope = $2", user.0, scope)
         .fetch_optional(executor)
         .await
-}
-
-/// A row of a room's leaderboard. If no user is shown, there is one row in which all columns except `total` are null.
-pub(super) struct RoomLine {
-    pub(super) total: i64,
-    pub(super) position: Option<i64>,
-    pub(super) own_position: Option<i64>,
-    pub(super) rank: Option<i64>,
-    pub(super) user_id: Option<UserId>,
-    pub(super) username: Option<String>,
-    pub(super) name: Option<String>,
-    pub(super) points: Option<i32>,
-    pub(super) exact: Option<i32>,
-    pub(super) correct: Option<i32>,
-    pub(super) settled: Option<i32>,
-}
-
-/// Returns the top of a leaderboard among a room's members, the viewer, and the viewer's neighbours, in one query.
-pub(super) async fn room_board(
-    executor: impl PgExecutor<'_>,
-    room: &Room,
-    scope: &str,
-    viewer: UserId,
-    top: i64,
-    neighbours: i64,
-) -> sqlx::Result<Vec<RoomLine>> {
-    sqlx::query_file_as!(
-        RoomLine,
-        "src/game/scores/room_board.sql",
-        room.id.0,
-        room.event_id.map(|id| id.0),
-        room.stand.is_some(),
-        scope,
-        viewer.0,
-        top,
-        neighbours,
-    )
-    .fetch_all(executor)
-    .await
 }

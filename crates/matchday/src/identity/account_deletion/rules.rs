@@ -159,6 +159,10 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("coin_rates", "matches"),
     ("sms_closures", "countries, blocks of ten thousand numbers, and networks (for a day)"),
     ("room_activity", "counts"),
+    (
+        "room_statistics",
+        "counts, and for an hour the ids and scores of the best predictors, which user_scores contains",
+    ),
     ("remote_members", "Matrix users without an account in this service"),
     ("mirror_marks", "times"),
     ("feeds", "providers"),
