@@ -216,17 +216,22 @@ impl Calibration<'_> {
     }
 }
 
-/// Solves `a·x + b·y = c` for two rows of `[a, b, c]`; both unknowns are at least zero.
-fn solve([a, b, c]: [f64; 3], [d, e, f]: [f64; 3]) -> [f64; 2] {
-    let determinant = a * e - b * d;
+/// Finds the costs of a request and of a look-up from two runs with both: `[requests, look-ups, seconds]`. Noise never makes a
+/// cost negative.
+fn solve(one: [f64; 3], other: [f64; 3]) -> [f64; 2] {
+    let sum = |place: usize| one[place] + other[place];
+    let minor = |left: usize, right: usize| one[left] * other[right] - one[right] * other[left];
+    let determinant = minor(0, 1);
     if determinant.abs() < f64::EPSILON {
-        return [c / a.max(1.0), 0.0];
+        return [sum(2) / sum(0).max(1.0), 0.0];
     }
-    let (one, other) = ((c * e - b * f) / determinant, (a * f - c * d) / determinant);
-    match (one < 0.0, other < 0.0) {
-        (_, true) => [(c + f) / (a + d).max(1.0), 0.0],
-        (true, _) => [0.0, (c + f) / (b + e).max(1.0)],
-        _ => [one, other],
+    let (request, look_up) = (minor(2, 1) / determinant, minor(0, 2) / determinant);
+    if look_up < 0.0 {
+        [sum(2) / sum(0).max(1.0), 0.0]
+    } else if request < 0.0 {
+        [0.0, sum(2) / sum(1).max(1.0)]
+    } else {
+        [request, look_up]
     }
 }
 

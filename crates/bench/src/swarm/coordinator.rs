@@ -108,7 +108,9 @@ pub(crate) async fn drive(
     drop(orders);
     let took = began.elapsed();
     let mut merged = Tally::default();
-    tallies.iter().for_each(|tally| merged.merge(tally));
+    for tally in &tallies {
+        merged.merge(tally);
+    }
     Ok((merged, took))
 }
 

@@ -271,13 +271,13 @@ pub(crate) fn spent_by(groups: &[Group]) -> Spent {
 
 /// Value of `sessions.cache_for` in the output of `matchday config`.
 fn cached_for(printed: &str) -> Option<Duration> {
-    let line = printed.lines().find(|line| line.trim_start().starts_with("sessions.cache_for"))?;
-    line.split_whitespace().find_map(duration)
+    let section = printed.split("\n[sessions]\n").nth(1)?.split("\n[").next()?;
+    let value = section.lines().find_map(|line| line.strip_prefix("cache_for = "))?;
+    duration(value.trim_matches('"'))
 }
 
 /// Parses a duration such as `30s`, `5m` or `1h`.
 fn duration(text: &str) -> Option<Duration> {
-    let text = text.trim_matches(['"', '`', ',']);
     let digits = text.find(|character: char| !character.is_ascii_digit())?;
     let number: u64 = text[..digits].parse().ok()?;
     let seconds = match &text[digits..] {
@@ -337,10 +337,16 @@ mod tests {
 
     #[test]
     fn reads_cache_lifetime_from_settings() {
-        for (line, seconds) in [("sessions.cache_for = 30s  (default)", 30), ("sessions.cache_for  5m  default", 300)] {
-            assert_eq!(cached_for(&format!("other = 1s\n{line}\n")), Some(Duration::from_secs(seconds)));
+        let printed = |value: &str| {
+            format!(
+                "# MATCHDAY_ENV is local\n\n# A\n[other]\ncache_for = \"9s\"\n\n# B\n[sessions]\n# C\ncache_for = {value}\n"
+            )
+        };
+        for (value, seconds) in [("\"30s\"", 30), ("\"5m\"", 300), ("\"1h\"", 3_600)] {
+            assert_eq!(cached_for(&printed(value)), Some(Duration::from_secs(seconds)));
         }
-        assert_eq!(cached_for("sessions.idle = 30s"), None);
+        assert_eq!(cached_for(&printed("\"\"")), None);
+        assert_eq!(cached_for("[other]\ncache_for = \"9s\"\n"), None);
     }
 
     #[test]

@@ -25,7 +25,9 @@ pub(crate) fn plus(one: &Spent, factor: f64, other: &Spent) -> Spent {
     for (group, seconds) in other {
         *sum.entry(group).or_default() += factor * seconds;
     }
-    sum.values_mut().for_each(|seconds| *seconds = seconds.max(0.0));
+    for seconds in sum.values_mut() {
+        *seconds = seconds.max(0.0);
+    }
     sum
 }
 

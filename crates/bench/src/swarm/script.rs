@@ -134,14 +134,14 @@ impl Course {
 /// Step between the fans of consecutive arrivals: a walk with it visits every fan before it repeats one.
 pub(crate) fn stride(fans: u64) -> u64 {
     let start = whole(float(fans) * 0.618).max(1);
-    (start..).find(|step| greatest_common_divisor(*step, fans) == 1).unwrap_or(1)
+    (start..=start + fans).find(|step| greatest_common_divisor(*step, fans) == 1).unwrap_or(1)
 }
 
 fn greatest_common_divisor(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { greatest_common_divisor(other, one % other) }
 }
 
-/// A number from 0 to 1 that looks random and is the same in each run (SplitMix64).
+/// A number from 0 to 1 that looks random and is the same in each run (`SplitMix64`).
 pub(crate) fn fraction(seed: u64) -> f64 {
     float(scatter(seed) >> 11) / float(1 << 53)
 }
