@@ -110,6 +110,12 @@ bench *ARGS: _own
     {{ load_env }} && cargo build --quiet --release --bin matchday --bin bench
     {{ load_env }} && ulimit -n "$(ulimit -Hn)" && "$CARGO_TARGET_DIR/release/bench" {{ ARGS }}
 
+# Drive a deployment like the fans of a final: `just swarm local`, or `just swarm run --url URL …` (docs/capacity.md).
+swarm *ARGS: _own
+    dev/install-test-tools haproxy
+    {{ load_env }} && cargo build --quiet --release --bin matchday --bin bench
+    {{ load_env }} && ulimit -n "$(ulimit -Hn)" && "$CARGO_TARGET_DIR/release/bench" swarm {{ ARGS }}
+
 # Check the clients: generated types, tests, and the web app in a real browser.
 clients: _own
     {{ load_env }} && cargo build --quiet --bin matchday && clients/check

@@ -17,6 +17,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use crate::wire::{Connection, Protocol};
@@ -54,8 +55,26 @@ pub(crate) struct Measured {
     pub(crate) latency: Latency,
 }
 
-#[derive(Clone)]
+/// Serialised as pairs of value and count, so that histograms of several machines can be merged.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(from = "Vec<(u64, u64)>", into = "Vec<(u64, u64)>")]
 pub(crate) struct Latency(Histogram<u64>);
+
+impl From<Vec<(u64, u64)>> for Latency {
+    fn from(recorded: Vec<(u64, u64)>) -> Self {
+        let mut latency = Self::default();
+        for (value, count) in recorded {
+            latency.0.saturating_record_n(value, count);
+        }
+        latency
+    }
+}
+
+impl From<Latency> for Vec<(u64, u64)> {
+    fn from(latency: Latency) -> Self {
+        latency.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+    }
+}
 
 impl Default for Latency {
     fn default() -> Self {

@@ -9,12 +9,13 @@ mod load;
 mod outcome;
 mod report;
 mod scenarios;
+mod swarm;
 mod wire;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use crate::{
     environment::{Stage, service::print_line},
@@ -24,7 +25,10 @@ use crate::{
 
 /// Measure Matchday against the bare engines that it uses.
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    tool: Option<Tool>,
     /// Scenarios to measure: events-list, predict-burst, predict-lone, points, rank, room-stats, deduct, login, idle,
     /// stream, scores. Default: all, or with --report only the scenarios that have no stored result.
     scenarios: Vec<String>,
@@ -42,9 +46,19 @@ struct Arguments {
     seconds: u8,
 }
 
+#[derive(Subcommand)]
+enum Tool {
+    /// Drive a deployment like the fans of a final: several agents, open loop.
+    #[command(subcommand)]
+    Swarm(swarm::Command),
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
+    if let Some(Tool::Swarm(command)) = arguments.tool {
+        return swarm::run(command).await;
+    }
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     if let Some(file) = &arguments.reliability {
         return report::reliability::write(&root, file);

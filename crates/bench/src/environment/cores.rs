@@ -78,7 +78,7 @@ fn busy_of_all() -> f64 {
 }
 
 /// Seconds that a group has spent, including its children that have exited.
-fn spent_by(group: Group) -> f64 {
+pub(crate) fn spent_by(group: Group) -> f64 {
     let of_leader =
         stat(group.leader).map_or(0.0, |stat| stat.own + if group.with_children { stat.ended } else { 0.0 });
     if !group.with_children {

@@ -1,7 +1,8 @@
-//! Environment of the scenarios. Redis and NATS come from `dev/up`; PostgreSQL, nginx, Synapse and the service are
-//! started for the run and stopped after it.
+//! Environment of the scenarios. Redis and NATS come from `dev/up`; PostgreSQL, nginx, HAProxy, Synapse and the
+//! service are started for the run and stopped after it.
 
 pub(crate) mod cores;
+pub(crate) mod haproxy;
 pub(crate) mod nginx;
 pub(crate) mod people;
 pub(crate) mod pgbench;

@@ -31,7 +31,8 @@ impl Postgres {
     pub(crate) async fn start(directory: &Path) -> anyhow::Result<Self> {
         let binaries = std::env::var("MATCHDAY_DEV_PG_BIN").map_or_else(|_| PathBuf::from(BINARIES), PathBuf::from);
         // Outside the clone, which PostgreSQL's user may not be able to access.
-        let data = PathBuf::from("/var/tmp/matchday-bench");
+        let data = std::env::var_os("MATCHDAY_BENCH_DATA").unwrap_or_else(|| "/var/tmp/matchday-bench".into());
+        let data = PathBuf::from(data);
         stop_leftover(&data).await?;
         let _ = fs::remove_dir_all(&data);
         fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;

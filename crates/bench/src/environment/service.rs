@@ -41,6 +41,7 @@ impl Service {
 pub(crate) struct Setting {
     database: String,
     variables: Vec<(String, String)>,
+    log: String,
 }
 
 impl Setting {
@@ -52,7 +53,14 @@ impl Setting {
             ("MATCHDAY_REDIS__PREFIX".to_owned(), database.to_owned()),
             ("MATCHDAY_NATS__PREFIX".to_owned(), database.to_owned()),
         ];
-        Self { database: database.to_owned(), variables }
+        Self { database: database.to_owned(), variables, log: "service.log".to_owned() }
+    }
+
+    /// Writes the log to another file, for several processes at the same time.
+    #[must_use]
+    pub(crate) fn logging_to(mut self, file: &str) -> Self {
+        file.clone_into(&mut self.log);
+        self
     }
 
     /// Sets an additional variable.
@@ -87,7 +95,7 @@ impl Stage {
 
     /// Starts the service; returns when it listens.
     pub(crate) async fn serve(&self, setting: &Setting, arguments: &[&str]) -> anyhow::Result<Service> {
-        let path = self.directory.join("service.log");
+        let path = self.directory.join(&setting.log);
         let log = File::create(&path)?;
         let mut command = self.command(setting);
         command.arg("serve").args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);

@@ -78,7 +78,7 @@ pub(super) async fn memory_of_waiting(
 }
 
 /// Proportional set size (PSS) of the processes, in kilobytes.
-pub(super) fn memory(processes: &[u32]) -> anyhow::Result<f64> {
+pub(crate) fn memory(processes: &[u32]) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     for process in processes {
         let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;

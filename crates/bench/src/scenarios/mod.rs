@@ -21,6 +21,8 @@ use std::{
 use anyhow::Context as _;
 use serde_json::json;
 
+pub(crate) use self::idle::memory;
+
 use crate::{
     environment::{
         Stage,
