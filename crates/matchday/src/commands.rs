@@ -715,5 +715,6 @@ async fn open_closure(config: Config, prefix: &str, operator: &Operator) -> anyh
 }
 
 fn counted(number: usize, thing: &str) -> String {
-    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+    let plural = if thing.ends_with("ch") { "es" } else { "s" };
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}{plural}") }
 }

@@ -73,7 +73,7 @@ pub(crate) async fn demo(config: Config) -> anyhow::Result<()> {
          -d '{{\"phone\": \"{phone}\", \"code\": \"{code}\"}}'\n\n\
          for another code: POST /api/code/request, then GET /api/logs/sms\n\
          to play its matches: matchday simulate",
-        counted(matches, "match").replace("matchs", "matches"),
+        counted(matches, "match"),
         counted(fans, "fan"),
         counted(predictions, "prediction"),
         counted(rooms, "chat room"),
@@ -100,7 +100,7 @@ pub(crate) async fn simulate(config: Config, arguments: SimulateArguments) -> an
         play::play(&app.demo(), Settings { speed, seed, matches }, print_line).await?;
     print(&format!(
         "played {}: {}, {}, {}, {}",
-        counted(matches, "match").replace("matchs", "matches"),
+        counted(matches, "match"),
         counted(goals, "goal"),
         counted(corrections, "corrected result"),
         counted(predictions, "prediction"),

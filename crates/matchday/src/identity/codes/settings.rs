@@ -11,8 +11,8 @@ section! {
     /// Login codes: lifetime, keys and attempts.
     codes: Settings {
         /// Keys that hash stored codes: `version:64 hexadecimal digits`. New codes use the first key; pending codes are
-        /// checked with the key of their version. To rotate, put a new key with another version in front; remove the
-        /// old key after five minutes. Restricted phone numbers are hashed with these keys too: keep an old key while
+        /// checked with the key of their version. To rotate, restart all processes twice: first with the new key last, then
+        /// with the new key first; remove the old key after five minutes. Restricted phone numbers are hashed with these keys too: keep an old key while
         /// `restricted_phones` has rows of its version, or those restrictions stop working.
         keys: Vec<CodeKey>,
     }
