@@ -104,7 +104,7 @@ mod tests {
         let flights = SingleFlight::default();
         flights.start((), async { panic!("for the test") }).wait(SECOND).await;
         let (ran, has_run) = tokio::sync::oneshot::channel();
-        flights.start((), async move { drop(ran.send(())) }).wait(SECOND).await;
+        flights.start((), async move { ran.send(()).expect("a receiver") }).wait(SECOND).await;
         has_run.await.expect("the second run");
     }
 }

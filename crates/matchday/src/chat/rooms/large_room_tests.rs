@@ -58,7 +58,7 @@ async fn insert_users(app: &TestApp, event: i64, count: i64) {
                select n, 0, t.id from {fans} join (select id, row_number() over (order by id) - 1 as place from teams) t
                on t.place = n % 5;
              insert into user_scores (user_id, scope, points, exact, correct, settled)
-               select n, 'all', n * 7919 % 503, n % 11, n % 23, n % 29 from {fans} where n % 29 >= n % 23;
+               select n, 'all', n::bigint * 7919 % 503, n % 11, n % 23, n % 29 + 1 from {fans} where n % 29 >= n % 23;
              insert into predictions (user_id, event_id, prediction, confidence, revision, created_at, updated_at)
                select n, {event}, (array['home', 'draw', 'away', 'home'])[1 + n % 4], 50, 1, '{old}',
                       case when n % 2 = 0 then '{now}' else '{old}' end::timestamptz
@@ -215,7 +215,7 @@ async fn one_process_at_a_time_computes_statistics() {
             !store::put_statistics(db, room, until + Duration::SECOND, &json!({}), due_at).await.expect("an outcome")
         );
         assert!(store::put_statistics(db, room, until, &json!({}), due_at).await.expect("an outcome"));
-        assert_eq!(claim(due_at - Duration::SECOND).await, [], "at most one computation per interval");
+        assert_eq!(claim(due_at - Duration::SECOND).await, Vec::<i64>::new(), "at most one computation per interval");
         assert_eq!(claim(due_at).await.len(), 1);
         // The claim of a process that crashed expires.
         assert_eq!(claim(due_at + Duration::seconds(20)).await.len(), 1);
