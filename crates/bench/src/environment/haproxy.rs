@@ -16,7 +16,8 @@ pub(crate) struct Haproxy {
 }
 
 impl Haproxy {
-    /// Distributes single requests to these processes in turn.
+    /// Distributes single requests to these processes in turn. The limit of open files limits its connections, two files
+    /// each.
     pub(crate) async fn start(directory: &Path, services: &[Service]) -> anyhow::Result<Self> {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let servers: Vec<String> = (1..)
@@ -27,11 +28,8 @@ impl Haproxy {
             })
             .collect();
         let settings = format!(
-            "global
-    maxconn 50000
-defaults
+            "defaults
     mode http
-    maxconn 50000
     timeout connect 2s
     timeout client 2m
     timeout server 30s
