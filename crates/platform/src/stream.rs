@@ -247,7 +247,11 @@ impl Streams {
 
     /// Sends an empty message to the processes that [`hear`](Self::hear) the subject now. No stream stores it.
     pub async fn broadcast(&self, subject: &str) -> Result<(), TransportError> {
-        Ok(self.client.publish(self.subject(subject), Bytes::new()).await?)
+        // Without a connection the client would keep the message, and send it when it is no longer true.
+        if self.is_connected() {
+            self.client.publish(self.subject(subject), Bytes::new()).await?;
+        }
+        Ok(())
     }
 
     /// Waits briefly until the server has processed everything sent, subscriptions included.

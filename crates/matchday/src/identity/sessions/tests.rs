@@ -252,8 +252,9 @@ async fn lookup_in_flight_survives_unrelated_evictions() {
         let requests = async { tokio::join!(one.get("/api/auth/teams"), two.get("/api/auth/teams")) };
         let evict_during_lookups = async {
             eventually("both lookups wait", async || {
-                let waiting = "select count(*) from pg_locks
-                               where relation = 'sessions'::regclass and not granted";
+                let waiting = "select count(*) from pg_locks l join pg_database d on d.oid = l.database
+                               where d.datname = current_database()
+                                 and l.relation = 'sessions'::regclass and not l.granted";
                 sqlx::query_scalar::<_, i64>(waiting).fetch_one(&app.app.core.db).await.expect("read") == 2
             })
             .await;
