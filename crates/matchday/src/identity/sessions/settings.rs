@@ -18,7 +18,7 @@ section! {
         /// Time for which a checked token is trusted while revocations may not arrive, because NATS or the outbox relay
         /// is down. A token that was revoked in another process is refused after this time at the latest.
         cache_unheard: Duration = "30s",
-        /// Maximum number of tokens in the cache; each takes about 130 bytes.
+        /// Maximum number of tokens in the cache; each takes at most about 200 bytes.
         cache_entries: usize = "500000",
     }
 }
