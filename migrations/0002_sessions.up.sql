@@ -13,15 +13,18 @@ create table sessions (
     -- Shown to the user, who ends sessions by it.
     id           bigint      generated always as identity,
     created_at   timestamptz not null,
-    -- Updated at most once every few minutes.
+    -- Updated at most once a day. No index contains this column or expires_at: an update of both then touches only the
+    -- table (a HOT update).
     last_used_at timestamptz not null,
     -- The earlier of last use plus idle time and creation plus lifetime.
     expires_at   timestamptz not null,
+    -- Time at which the sweep checks the session next. A use does not change it.
+    check_at     timestamptz not null default now(),
     user_agent   text        not null default '',
     primary key (user_id, token_hash),
     unique (user_id, id)
-);
+) with (fillfactor = 85); -- Leaves room on each page for HOT updates.
 comment on table sessions is 'user: valid tokens; an ended session is deleted';
 
--- Expired sessions are swept in small batches.
-create index sessions_expires_at on sessions (expires_at);
+-- The sweep deletes due sessions in small batches. If one was used meanwhile, the sweep sets its next check instead.
+create index sessions_check_at on sessions (check_at);

@@ -2269,7 +2269,7 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description Time of the last use, accurate to five minutes.
+             * @description Time of the last use, accurate to a day.
              * @example 2026-11-20T15:00:00Z
              */
             last_used_at: string;

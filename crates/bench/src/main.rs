@@ -29,8 +29,9 @@ use crate::{
 struct Arguments {
     #[command(subcommand)]
     tool: Option<Tool>,
-    /// Scenarios to measure: events-list, predict-burst, predict-lone, points, rank, room-stats, deduct, login, idle,
-    /// stream, scores. Default: all, or with --report only the scenarios that have no stored result.
+    /// Scenarios to measure: events-list, predict-burst, predict-lone, points, rank, room-stats, deduct, login,
+    /// session-lookups, idle, stream, scores. Default: all, or with --report only the scenarios that have no stored
+    /// result.
     scenarios: Vec<String>,
     /// Write docs/performance.md and its charts from the stored results.
     #[arg(long)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use platform::{
     lease::Lease,
-    outbox::Relay,
+    outbox::{self, Relay},
     random,
     stream::{Delivery, Failure, TransportError, WorkSpec},
     telemetry,
@@ -351,6 +351,7 @@ async fn invalidate_until_closing(app: &App, closing: &CancellationToken) -> Res
     let mut changes = app.streams.hear(matches::service::FACTS).await?;
     let mut catalogue = app.streams.hear(matches::service::CATALOGUE).await?;
     let mut restrictions = app.streams.hear(restrictions::CHANGED).await?;
+    let mut pulses = app.streams.hear(outbox::PULSE).await?;
     loop {
         tokio::select! {
             () = closing.cancelled() => return Ok(()),
@@ -363,7 +364,8 @@ async fn invalidate_until_closing(app: &App, closing: &CancellationToken) -> Res
             Some(message) = revocations.next() => app.sessions.heard(&message.payload),
             Some(_) = changes.next() => app.matches.mark_stale(),
             Some(_) = catalogue.next() => app.matches.mark_stale(),
-            Some(_) = restrictions.next() => app.moderation.heard(),
+            Some(message) = restrictions.next() => app.moderation.heard(&message.payload),
+            Some(_) = pulses.next() => app.sessions.heard_pulse(),
         }
     }
 }

@@ -113,6 +113,9 @@ pub enum TransportError {
     /// A subscription could not be created.
     #[error("not subscribed: {0}")]
     Subscribe(#[from] async_nats::SubscribeError),
+    /// A plain message was not sent.
+    #[error("not sent: {0}")]
+    Broadcast(#[from] async_nats::PublishError),
 }
 
 impl Streams {
@@ -240,6 +243,15 @@ impl Streams {
     /// Subscribes to subjects without persistence: every subscribed process receives each message sent from now on.
     pub async fn hear(&self, subject: &str) -> Result<Subscriber, TransportError> {
         Ok(self.client.subscribe(self.subject(subject)).await?)
+    }
+
+    /// Sends an empty message to the processes that [`hear`](Self::hear) the subject now. No stream stores it.
+    pub async fn broadcast(&self, subject: &str) -> Result<(), TransportError> {
+        // Without a connection the client would keep the message, and send it when it is no longer true.
+        if self.is_connected() {
+            self.client.publish(self.subject(subject), Bytes::new()).await?;
+        }
+        Ok(())
     }
 
     /// Waits briefly until the server has processed everything sent, subscriptions included.

@@ -96,7 +96,9 @@ impl Stage {
     /// Starts the service; returns when it listens.
     pub(crate) async fn serve(&self, setting: &Setting, arguments: &[&str]) -> anyhow::Result<Service> {
         let path = self.directory.join(&setting.log);
-        let log = File::create(&path)?;
+        // Several services may share the file, so each appends to it.
+        fs::write(&path, "")?;
+        let log = File::options().append(true).open(&path)?;
         let mut command = self.command(setting);
         command.arg("serve").args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let mut process = Owned::start(&mut command, "-TERM")?;

@@ -9,6 +9,7 @@ mod predictions;
 mod rank;
 mod room_stats;
 mod scores;
+mod session_lookups;
 mod stream;
 
 use std::{
@@ -43,7 +44,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in the order of the report.
-pub(crate) const ALL: [Scenario; 11] = [
+pub(crate) const ALL: [Scenario; 12] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
@@ -52,6 +53,7 @@ pub(crate) const ALL: [Scenario; 11] = [
     Scenario { name: "room-stats", run: |stage| Box::pin(room_stats::run(stage)) },
     Scenario { name: "deduct", run: |stage| Box::pin(deduct::run(stage)) },
     Scenario { name: "login", run: |stage| Box::pin(login::run(stage)) },
+    Scenario { name: "session-lookups", run: |stage| Box::pin(session_lookups::run(stage)) },
     Scenario { name: "idle", run: |stage| Box::pin(idle::run(stage)) },
     Scenario { name: "stream", run: |stage| Box::pin(stream::run(stage)) },
     Scenario { name: "scores", run: |stage| Box::pin(scores::run(stage)) },

@@ -84,6 +84,51 @@ async fn kill_under_load_loses_no_write() {
     .await;
 }
 
+/// A process trusts cached tokens for long only while revocations arrive. Paused, the server keeps its connections, so
+/// the processes can notice only that the relay's pulses are missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn revoked_token_is_refused_within_bound_without_nats() {
+    with_database(async |owner| {
+        let bound = Duration::from_secs(6);
+        let mut nats = Nats::alone().await;
+        let setting = setting_with(&nats, &owner)
+            .with("MATCHDAY_SESSIONS__CACHE_UNHEARD", "6s")
+            .with("MATCHDAY_OUTBOX__POLL", "200ms");
+        let (ends, hears) = (setting.start(&["serve"]), setting.start(&["serve", "--no-workers"]));
+        for outage in ["STOP", "KILL"] {
+            let token = setting.expect(&["sessions", "issue"], "");
+            let lookups = async || hears.counted("matchday_session_lookups_total").await;
+            let request = async || get(&hears.public, "/api/auth/teams", &token).await.0;
+            // The pulses may have just begun. Then the first lookup is trusted for only the short time.
+            within(Duration::from_secs(60), "the token is trusted for longer than the bound", async || {
+                assert_eq!(request().await, 200);
+                let before = lookups().await;
+                tokio::time::sleep(bound + Duration::from_secs(1)).await;
+                assert_eq!(request().await, 200);
+                lookups().await <= before
+            })
+            .await;
+            if outage == "KILL" {
+                nats.kill_all();
+            } else {
+                nats.signal(outage);
+            }
+            let logout = reqwest::Client::new().post(format!("{}/api/auth/logout", ends.public)).bearer_auth(&token);
+            assert_eq!(logout.send().await.expect("a response").status(), 200);
+            let ended = Instant::now();
+            within(Duration::from_secs(20), "the token is refused", async || request().await == 401).await;
+            // The last second is for a slow machine.
+            assert!(ended.elapsed() < bound + Duration::from_secs(1), "{outage}: {:?}", ended.elapsed());
+            if outage == "KILL" {
+                nats.restart().await;
+            } else {
+                nats.signal("CONT");
+            }
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "nightly: takes half a minute"]
 async fn pause_under_load_loses_no_write() {

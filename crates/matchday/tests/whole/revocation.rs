@@ -9,8 +9,8 @@ use crate::process::{Setting, get};
 #[tokio::test]
 async fn revoked_token_is_refused_elsewhere_within_a_second() {
     with_database(async |options| {
-        // The cache lifetime is long, so that only a message can cause the refusal.
-        let setting = Setting::new(&options).with("MATCHDAY_SESSIONS__CACHE_FOR", "10m");
+        // Cached tokens are trusted for long, so that only a message can cause the refusal.
+        let setting = Setting::new(&options).with("MATCHDAY_SESSIONS__CACHE_UNHEARD", "10m");
         let (one, two) = (setting.start(&["serve"]), setting.start(&["serve", "--no-workers"]));
         for round in 0..10 {
             let token = setting.expect(&["sessions", "issue"], "");

@@ -392,7 +392,7 @@ async fn ready_without_redis_and_homeserver() {
 #[tokio::test]
 async fn process_without_nats_leaves_relay_to_others() {
     with_database(async |options| {
-        let setting = Setting::new(&options).with("MATCHDAY_SESSIONS__CACHE_FOR", "10m");
+        let setting = Setting::new(&options).with("MATCHDAY_SESSIONS__CACHE_UNHEARD", "10m");
         let cut_off = setting.clone().with("MATCHDAY_NATS__URL", "nats://127.0.0.1:1").start(&["serve"]);
         let whole = setting.start(&["serve"]);
         let token = setting.expect(&["sessions", "issue"], "");

@@ -2,8 +2,8 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use async_nats::jetstream::message::PublishMessage;
@@ -22,6 +22,14 @@ use crate::{
 
 const BATCH: i64 = 500;
 
+/// Subject of the pulse: a plain message that no stream stores. The relay sends it after it has published every message
+/// that was in the outbox. NATS keeps the order of a connection, so a process that receives a pulse has also received
+/// those messages, unless its own connection was interrupted.
+pub const PULSE: &str = "pulse.outbox";
+
+/// Minimum time between two pulses.
+const PULSE_EVERY: Duration = Duration::from_secs(1);
+
 /// Publishes the outbox. Every process has a relay, but only the holder of the lease publishes.
 ///
 /// Two relays can overlap briefly, if one was paused and resumes after its lease expired. The guarantees still hold:
@@ -38,6 +46,7 @@ pub struct Relay {
     poll: Duration,
     wake: Arc<Notify>,
     clock: Arc<dyn Clock>,
+    last_pulse: Mutex<Option<Instant>>,
 }
 
 impl Relay {
@@ -50,7 +59,7 @@ impl Relay {
         wake: Arc<Notify>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { db, streams, lease, poll, wake, clock }
+        Self { db, streams, lease, poll, wake, clock, last_pulse: Mutex::default() }
     }
 
     /// Publishes until shutdown, then releases the lease.
@@ -115,15 +124,32 @@ impl Relay {
         }
         let waiting = store::oldest(&self.db, BATCH).await?;
         self.record_lag(&waiting);
-        if waiting.is_empty() {
+        let (found, is_all) = (waiting.len(), i64::try_from(waiting.len()).is_ok_and(|found| found < BATCH));
+        let (published, failure) = if found == 0 { (Vec::new(), None) } else { self.publish(waiting).await };
+        if is_all && published.len() == found {
+            self.pulse().await;
+        }
+        if found == 0 {
             return Ok(0);
         }
-        let (published, failure) = self.publish(waiting).await;
         store::delete(&self.db, &published).await?;
         metrics::counter!("matchday_outbox_published_total").increment(published.len() as u64);
         match failure {
             Some(failure) => Err(failure),
             None => Ok(published.len()),
+        }
+    }
+
+    async fn pulse(&self) {
+        {
+            let mut last = self.last_pulse.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.is_some_and(|last| last.elapsed() < PULSE_EVERY) {
+                return;
+            }
+            *last = Some(Instant::now());
+        }
+        if let Err(error) = self.streams.broadcast(PULSE).await {
+            tracing::debug!(%error, "relay pulse not sent");
         }
     }
 

@@ -1,5 +1,6 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use futures_util::StreamExt as _;
 use serde_json::json;
 use sqlx::PgPool;
 use tokio::sync::Notify;
@@ -96,6 +97,39 @@ async fn overlapping_relays_publish_in_order_and_once() {
         for key in 0..4 {
             assert_eq!(published[&format!("k{key}")], (0..60).collect::<Vec<_>>());
         }
+        streams.remove().await;
+        db.close().await;
+    })
+    .await;
+}
+
+/// Processes trust cached tokens because of this: after a pulse, no earlier message is missing.
+#[tokio::test]
+async fn pulse_follows_every_message_written_before_it() {
+    with_database(async |options| {
+        let (db, streams) =
+            (PgPool::connect_with(as_service(&options)).await.expect("connected"), streams_for_tests().await);
+        let mut heard = streams.hear(">").await.expect("subscribed");
+        streams.settled().await;
+        // More than one batch.
+        for number in 0..600 {
+            write(&db, &format!("k{}", number % 7), number).await;
+        }
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(relay(&db, &streams, "test relay").run(shutdown.clone()));
+        let mut messages = 0;
+        loop {
+            let message = tokio::time::timeout(Duration::from_secs(20), heard.next()).await.expect("in time");
+            let subject = message.expect("a message").subject;
+            match subject.as_str() {
+                subject if subject.ends_with(PULSE) => break,
+                subject if subject.ends_with("fact.test") => messages += 1,
+                _ => {}
+            }
+        }
+        assert_eq!(messages, 600);
+        shutdown.cancel();
+        running.await.expect("ended");
         streams.remove().await;
         db.close().await;
     })

@@ -191,7 +191,7 @@ impl Moderation {
         operators::service::record(&mut tx, operator, &action, now).await?;
         outbox::enqueue(&mut tx, &changes(user, &[restriction])?).await?;
         tx.commit().await?;
-        self.sessions.forget_all();
+        self.sessions.forget_user(user);
         self.outbox_written.notify_one();
         metrics::counter!("matchday_restrictions_total", "action" => restriction.name()).increment(1);
         Ok(())
@@ -221,7 +221,7 @@ impl Moderation {
             outbox::enqueue(&mut tx, &changes(user, &expired)?).await?;
             tx.commit().await?;
             lifted += 1;
-            self.sessions.forget_all();
+            self.sessions.forget_user(user);
             self.outbox_written.notify_one();
             for restriction in expired {
                 metrics::counter!("matchday_restrictions_total", "action" => restriction.name()).increment(1);
@@ -243,9 +243,14 @@ impl Moderation {
         Ok(phones + reports)
     }
 
-    /// Handles a restriction change from any process: clears the session cache, because cached checks may be outdated.
-    pub fn heard(&self) {
-        self.sessions.forget_all();
+    /// Handles a restriction change from any process: evicts the user's tokens, because cached checks contain the ban.
+    pub fn heard(&self, payload: &[u8]) {
+        if let Ok(fact) = serde_json::from_slice::<RestrictionFact>(payload) {
+            self.sessions.forget_user(fact.user_id);
+        } else {
+            tracing::warn!("restriction change is malformed; the token cache is cleared");
+            self.sessions.forget_all();
+        }
     }
 
     /// Blocks `other` for `user` and declines pending invitations from `other`.

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     game::{predictions::service::Predictions, scores::leaderboard::Leaderboards},
-    identity::sessions::service::Sessions,
+    identity::sessions::{service::Sessions, watch::SessionWatch},
 };
 
 /// Number of recent facts buffered for listeners who reconnect.
@@ -306,7 +306,7 @@ impl Live {
         Ok(Listener {
             live: self.clone(),
             user,
-            token,
+            session: inner.sessions.watch(user, token.expose_secret()),
             filter,
             updates,
             position: match (&missed, after) {
@@ -456,7 +456,7 @@ enum Waited {
 pub struct Listener {
     live: Live,
     user: UserId,
-    token: SecretString,
+    session: SessionWatch,
     filter: Filter,
     updates: broadcast::Receiver<Update>,
     /// All matching facts up to this position have been sent.
@@ -512,8 +512,12 @@ impl Listener {
     /// Waits for a fact or a heartbeat; `None` if the connection must end.
     async fn wait(&mut self) -> Option<Waited> {
         tokio::select! {
+            // A session that has ended takes precedence over facts that are already waiting.
+            biased;
             () = self.closing.cancelled() => None,
             () = &mut self.ends => None,
+            () = self.session.evicted() => self.session.is_valid().await.then_some(Waited::Heartbeat),
+            _ = self.beats.tick() => self.session.is_valid().await.then_some(Waited::Heartbeat),
             update = self.updates.recv() => match update {
                 Ok(Update::Item(item)) => Some(Waited::Item(item)),
                 // A client that reconnects gets a reset, because its position is no longer valid.
@@ -524,7 +528,6 @@ impl Listener {
                     None
                 }
             },
-            _ = self.beats.tick() => self.is_session_valid().await.then_some(Waited::Heartbeat),
         }
     }
 
@@ -542,14 +545,5 @@ impl Listener {
         };
         self.position = item.position;
         Ok(frame)
-    }
-
-    /// Checks the session. A database failure does not end the connection.
-    async fn is_session_valid(&self) -> bool {
-        match self.live.inner.sessions.check(self.token.expose_secret()).await {
-            Ok(Some(session)) => session.ban.is_none(),
-            Ok(None) => false,
-            Err(_) => true,
-        }
     }
 }

@@ -323,18 +323,99 @@ async fn slow_listener_is_disconnected_and_can_resume() {
     .await;
 }
 
+/// Deletes a user's sessions without the messages that end streams.
+async fn delete_sessions(app: &TestApp, user: &TestUser<'_>) {
+    sqlx::query("delete from sessions where user_id = $1")
+        .bind(user.id)
+        .execute(&app.app.core.db)
+        .await
+        .expect("deleted");
+}
+
+/// The heartbeats are an hour apart, so only the revocation can end the stream.
 #[tokio::test]
 async fn ended_session_ends_its_stream() {
-    let changes = [("MATCHDAY_STREAM__HEARTBEAT", "50ms"), ("MATCHDAY_SESSIONS__CACHE_FOR", "10ms")];
+    TestApp::run_with(&[("MATCHDAY_STREAM__HEARTBEAT", "1h")], async |app| {
+        let (user, other) = (app.user().await, app.user().await);
+        let again = app.login(user.id).await;
+        let _following = follow(app).await;
+        let mut client = Client::open(app, &user, "", None).await;
+        let mut client_again = Client::open(app, &again, "", None).await;
+        let mut client_of_other = Client::open(app, &other, "", None).await;
+        user.post("/api/auth/logout", json!({})).await.expect(200);
+        while client.block().await.is_some() {}
+        // The user's other stream checks its session and continues.
+        assert!(client_again.block().await.expect("a heartbeat").starts_with("id: "));
+        // The other session ends in another process.
+        let elsewhere = app.second(app.app.config.clone()).await;
+        let listed = again.get("/api/auth/sessions").await.expect(200);
+        let session = web::ids::SessionId(listed["data"][0]["id"].as_i64().expect("an id"));
+        app.published().await;
+        assert!(elsewhere.app.sessions.end(user.id, session).await.expect("ended"));
+        app.app.sessions.heard(app.published().await[0].1.to_string().as_bytes());
+        while client_again.block().await.is_some() {}
+        let quiet = tokio::time::timeout(Duration::from_millis(100), client_of_other.block()).await;
+        assert!(quiet.is_err(), "the other user's stream is open and has nothing to send");
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ban_ends_streams_of_the_user() {
+    TestApp::run_with(&[("MATCHDAY_STREAM__HEARTBEAT", "1h")], async |app| {
+        let user = app.user().await;
+        let _following = follow(app).await;
+        let mut client = Client::open(app, &user, "", None).await;
+        sqlx::query("update users set banned_at = now() where user_id = $1")
+            .bind(user.id)
+            .execute(&app.app.core.db)
+            .await
+            .expect("banned");
+        let fact = json!({"user_id": user.id, "action": "ban"});
+        app.app.moderation.heard(fact.to_string().as_bytes());
+        while client.block().await.is_some() {}
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+/// The session's row is gone, so a lookup would end the stream.
+#[tokio::test]
+async fn idle_stream_costs_no_lookups() {
+    let changes = [
+        ("MATCHDAY_STREAM__HEARTBEAT", "20ms"),
+        ("MATCHDAY_SESSIONS__CACHE_FOR", "1ms"),
+        ("MATCHDAY_SESSIONS__CACHE_UNHEARD", "1h"),
+    ];
     TestApp::run_with(&changes, async |app| {
         let user = app.user().await;
         let _following = follow(app).await;
         let mut client = Client::open(app, &user, "", None).await;
-        // Heartbeats arrive while nothing happens.
+        // The first heartbeat may look up the session, because a request is trusted for only a millisecond here.
         assert!(client.block().await.expect("a heartbeat").starts_with("id: "));
-        user.post("/api/auth/logout", json!({})).await.expect(200);
-        app.published().await;
+        delete_sessions(app, &user).await;
+        for _ in 0..20 {
+            assert!(client.block().await.expect("a heartbeat").starts_with("id: "));
+        }
+        app.app.sessions.forget_all();
         while client.block().await.is_some() {}
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn stream_checks_its_session_while_revocations_do_not_arrive() {
+    let changes = [("MATCHDAY_STREAM__HEARTBEAT", "20ms"), ("MATCHDAY_SESSIONS__CACHE_UNHEARD", "100ms")];
+    TestApp::run_with(&changes, async |app| {
+        let user = app.user().await;
+        let _following = follow(app).await;
+        let mut client = Client::open(app, &user, "", None).await;
+        delete_sessions(app, &user).await;
+        let deleted = std::time::Instant::now();
+        while client.block().await.is_some() {}
+        assert!(deleted.elapsed() < Duration::from_secs(5), "{:?}", deleted.elapsed());
         app.app.streams.remove().await;
     })
     .await;

@@ -76,7 +76,7 @@ pub const TABLES: &[Table] = &[
         ),
     )
     .hiding(&[]),
-    Table::of_user("sessions", Fate::Deleted).hiding(&["user_id", "token_hash"]),
+    Table::of_user("sessions", Fate::Deleted).hiding(&["user_id", "token_hash", "check_at"]),
     Table::of_user("username_claims", Fate::Changed("update username_claims set user_id = 0 where user_id = $1")),
     Table::of_user("phone_claims", Fate::Deleted),
     Table::of_user("codes", Fate::Deleted).whose(PHONE_OR_SUBJECT).hiding(&[

@@ -33,7 +33,7 @@ struct SessionItem {
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
     created_at: OffsetDateTime,
-    /// Time of the last use, accurate to five minutes.
+    /// Time of the last use, accurate to a day.
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:00:00Z")]
     last_used_at: OffsetDateTime,

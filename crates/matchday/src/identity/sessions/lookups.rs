@@ -33,7 +33,7 @@ pub(super) struct LookUps {
 impl Write for LookUps {
     type Entry = Token;
     type Key = ();
-    /// The session with its new expiry, or `None` if it does not exist or has ended.
+    /// The session with its last use and expiry, or `None` if it does not exist or has ended.
     type Outcome = Option<Found>;
 
     const BATCHES: &'static str = "matchday_session_lookup_batches_total";
@@ -50,22 +50,31 @@ impl Write for LookUps {
         _: Attempt,
     ) -> sqlx::Result<Vec<Option<Found>>> {
         let (mut found, now) = (store::find(connection, tokens).await?, self.clock.now());
+        let (idle, lifetime) = (self.config.idle, self.config.lifetime);
         let mut uses = Vec::new();
         for (token, place) in tokens.iter().zip(&mut found) {
             place.take_if(|session| session.expires_at <= now);
             if let Some(session) = place
-                && rules::is_worth_noting(session.last_used_at, now)
+                && rules::is_worth_noting(session.last_used_at, now, idle)
             {
-                session.expires_at = rules::expiry(session.created_at, now, self.config.idle, self.config.lifetime);
-                uses.push(Use { token: *token, expires_at: session.expires_at });
+                uses.push(Use { token: *token, expires_at: rules::expiry(session.created_at, now, idle, lifetime) });
             }
         }
-        if !uses.is_empty() {
-            match store::note_uses(connection, &uses, now).await {
-                // Another transaction is ending one of the sessions or recording its use. Requests do not wait for it:
-                // the next lookup records the other uses.
-                Err(error) if database::is_conflict(&error) => {}
-                noted => noted?,
+        if uses.is_empty() {
+            return Ok(found);
+        }
+        match store::note_uses(connection, &uses, now).await {
+            // Another transaction is ending one of the sessions or recording its use. Requests do not wait for it: a
+            // later lookup records the other uses.
+            Err(error) if database::is_conflict(&error) => {}
+            noted => {
+                noted?;
+                for session in found.iter_mut().flatten() {
+                    if rules::is_worth_noting(session.last_used_at, now, idle) {
+                        session.last_used_at = now;
+                        session.expires_at = rules::expiry(session.created_at, now, idle, lifetime);
+                    }
+                }
             }
         }
         Ok(found)

@@ -11,7 +11,9 @@ pub mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
+mod trust;
 pub mod user_limit;
+pub mod watch;
 
 use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};

@@ -107,9 +107,26 @@ pub(super) fn expiry(
     (used + idle).min(created + lifetime)
 }
 
-/// Whether to record a use. One write in five minutes is enough to extend an expiry of thirty days.
-pub(super) fn is_worth_noting(last_used: OffsetDateTime, now: OffsetDateTime) -> bool {
-    now - last_used >= time::Duration::minutes(5)
+/// Interval between recorded uses: a day, or less if sessions end after a short idle time.
+fn note_interval(idle: Duration) -> Duration {
+    Duration::from_hours(24).min(idle / 30)
+}
+
+/// Whether to record a use. Each use would be too many writes, and a day is little beside an idle time of thirty.
+pub(super) fn is_worth_noting(last_used: OffsetDateTime, now: OffsetDateTime, idle: Duration) -> bool {
+    now - last_used >= note_interval(idle)
+}
+
+/// Returns the time from which a cached session must be looked up again: when it expires, or when its next use is worth
+/// noting. A use that another transaction prevented from being noted is tried again only after a while.
+pub(super) fn look_up_again_at(
+    last_used: OffsetDateTime,
+    expires_at: OffsetDateTime,
+    now: OffsetDateTime,
+    idle: Duration,
+) -> OffsetDateTime {
+    let interval = note_interval(idle);
+    (last_used + interval).max(now + interval / 24).min(expires_at)
 }
 
 /// The ban of a session's user.
@@ -181,6 +198,27 @@ mod tests {
             let used = created + time::Duration::days(age);
             let end = expiry(created, used, day(idle), day(lifetime));
             prop_assert!(end <= created + day(lifetime) && end <= used + day(idle));
+        }
+
+        /// A session stays valid if its user pauses for less than nine tenths of the idle time.
+        #[test]
+        fn used_session_does_not_expire(
+            idle in 60_u64..10_000_000, pauses in prop::collection::vec(0.0..0.9_f64, 1..200),
+        ) {
+            let (idle, created) = (Duration::from_secs(idle), time::macros::datetime!(2026-01-01 00:00 UTC));
+            let (mut now, mut last_used, mut again) = (created, created, created);
+            for pause in pauses {
+                now += idle.mul_f64(pause);
+                prop_assert!(now < last_used + idle, "expired in use");
+                if now >= again {
+                    if is_worth_noting(last_used, now, idle) {
+                        last_used = now;
+                    }
+                    again = look_up_again_at(last_used, last_used + idle, now, idle);
+                }
+                let interval = note_interval(idle);
+                prop_assert!(now - last_used <= interval + interval / 24, "use not noted");
+            }
         }
     }
 }

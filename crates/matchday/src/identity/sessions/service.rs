@@ -1,18 +1,11 @@
 //! Issuing, checking and ending sessions.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Instant,
-};
+use std::sync::Arc;
 
 use platform::{
     Core,
     batches::{BatchError, Batches},
     clock::Clock,
-    database,
     outbox::{self, Message},
     random::{self, Random},
 };
@@ -30,7 +23,9 @@ use super::{
     lookups::{LookUps, Token},
     rules::{self, Ban, TokenHash},
     settings::Settings,
-    store::{self, Ended, Found, Row},
+    store::{self, Due, Ended, Row},
+    trust::{Mark, Trust},
+    watch::SessionWatch,
 };
 use crate::identity::accounts;
 
@@ -45,6 +40,9 @@ const USER_AGENT_LENGTH: usize = 200;
 
 /// Number of connections for token lookups.
 const SHARDS: usize = 2;
+
+/// Number of sessions that one transaction of the sweep checks.
+const SWEPT_AT_ONCE: i64 = 1_000;
 
 /// Maximum number of lookups that wait for each connection; further ones are refused.
 const LOOKUPS_WAITING: usize = 4_096;
@@ -64,10 +62,33 @@ struct Inner {
     random: Arc<dyn Random>,
     outbox_written: Arc<Notify>,
     lookups: Batches<LookUps>,
-    /// Valid tokens and the time of their lookup.
-    checked: quick_cache::sync::Cache<TokenHash, (Checked, Instant)>,
-    /// Number of evictions so far, see `look_up`.
-    evictions: AtomicU64,
+    /// Valid tokens.
+    cache: quick_cache::sync::Cache<TokenHash, Entry>,
+    trust: Trust,
+}
+
+/// Result of a lookup, kept in the cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    checked: Checked,
+    /// From then on the session must be looked up again.
+    until: OffsetDateTime,
+    mark: Mark,
+}
+
+impl Entry {
+    fn covers_request(&self, sessions: &Sessions, now: OffsetDateTime) -> bool {
+        self.until > now && sessions.trust().covers_request(self.checked.user_id, self.mark)
+    }
+
+    pub(super) fn covers_stream(&self, sessions: &Sessions, now: OffsetDateTime) -> bool {
+        self.until > now && sessions.trust().covers_stream(self.checked.user_id, self.mark)
+    }
+
+    /// A ban also ends on time for a cached token.
+    pub(super) fn ban_at(&self, now: OffsetDateTime) -> Option<Ban> {
+        self.checked.ban.filter(|ban| ban.lasts_at(now))
+    }
 }
 
 /// The session of a valid token.
@@ -77,7 +98,6 @@ pub struct Checked {
     pub id: SessionId,
     /// The ban in force, if any.
     pub ban: Option<Ban>,
-    expires_at: OffsetDateTime,
 }
 
 /// A new session. Its token is returned only once.
@@ -93,7 +113,7 @@ pub struct Issued {
 /// Sessions ended in a transaction. Their tokens must be evicted from the cache after the commit.
 #[derive(Debug, Default)]
 #[must_use = "tokens of ended sessions stay in the cache until `Sessions::forget` evicts them"]
-pub struct EndedSessions(Vec<TokenHash>);
+pub struct EndedSessions(Vec<Token>);
 
 /// Whether a chat device still belongs to its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +137,7 @@ pub struct DeviceEnded {
 pub struct Session {
     pub id: SessionId,
     pub created_at: OffsetDateTime,
-    /// Time of the last use, accurate to five minutes.
+    /// Time of the last use, accurate to a day.
     pub last_used_at: OffsetDateTime,
     /// Time at which the session expires unless it is used again.
     pub expires_at: OffsetDateTime,
@@ -149,8 +169,9 @@ impl Sessions {
         let config = settings.clone();
         let lookups = (0..SHARDS).map(|_| LookUps { config: config.clone(), clock: Arc::clone(&clock) }).collect();
         let lookups = Batches::start(&db, timeout, LOOKUPS_WAITING, lookups);
-        let (checked, evictions) = (quick_cache::sync::Cache::new(config.cache_entries), AtomicU64::new(0));
-        let inner = Inner { db, config, with_chat, clock, random, outbox_written, lookups, checked, evictions };
+        let cache = quick_cache::sync::Cache::new(config.cache_entries);
+        let trust = Trust::new(config.cache_for, config.cache_unheard);
+        let inner = Inner { db, config, with_chat, clock, random, outbox_written, lookups, cache, trust };
         Self { inner: Arc::new(inner) }
     }
 
@@ -227,33 +248,58 @@ impl Sessions {
 
     /// Returns the session of a token, or `None` if the token is not valid.
     pub async fn check(&self, token: &str) -> Result<Option<Checked>, BatchError> {
-        let (hash, now) = (TokenHash::of(token), self.inner.clock.now());
-        let checked = match self.inner.checked.get(&hash) {
-            Some((checked, since)) if since.elapsed() < self.inner.config.cache_for => {
-                (checked.expires_at > now).then_some(checked)
+        let hash = TokenHash::of(token);
+        let entry = match self.cached(hash) {
+            Some(entry) => Some(entry),
+            None => {
+                let Some(user) = rules::read_token(token) else { return Ok(None) };
+                // Boxed, so the future of a cache hit does not reserve space for the query.
+                Box::pin(self.look_up(Token { user, hash })).await?
             }
-            // Boxed, so the future of a cache hit does not reserve space for the query.
-            _ => Box::pin(self.look_up(token, hash)).await?,
         };
-        // A ban also ends on time for a cached token.
-        Ok(checked.map(|checked| Checked { ban: checked.ban.filter(|ban| ban.lasts_at(now)), ..checked }))
+        let now = self.now();
+        Ok(entry.map(|entry| Checked { ban: entry.ban_at(now), ..entry.checked }))
     }
 
-    async fn look_up(&self, token: &str, hash: TokenHash) -> Result<Option<Checked>, BatchError> {
-        let inner = &*self.inner;
-        let Some(user) = rules::read_token(token) else { return Ok(None) };
-        metrics::counter!("matchday_session_lookups_total").increment(1);
-        let (evictions, looked_up) = (inner.evictions.load(Ordering::SeqCst), Instant::now());
-        let Some(found) = inner.lookups.write(user.0, Token { user, hash }).await? else { return Ok(None) };
-        let Found { id, ban, expires_at, .. } = found;
-        let checked = Checked { user_id: user, id, ban, expires_at };
-        inner.checked.insert(hash, (checked, looked_up));
-        // The session may have ended since it was read. An eviction increments the counter before it removes the entry.
-        // So either it removes the entry inserted here, or the counter has changed and the entry is removed below.
-        if inner.evictions.load(Ordering::SeqCst) != evictions {
-            inner.checked.remove(&hash);
+    /// Watches the session of a stream, whose request was authenticated with this token of this user.
+    pub fn watch(&self, user: UserId, token: &str) -> SessionWatch {
+        SessionWatch::new(self.clone(), user, token)
+    }
+
+    pub(super) fn cached(&self, hash: TokenHash) -> Option<Entry> {
+        self.inner.cache.get(&hash).filter(|entry| entry.covers_request(self, self.now()))
+    }
+
+    /// Returns the cached or stored session of a token.
+    pub(super) async fn find(&self, token: Token) -> Result<Option<Entry>, BatchError> {
+        match self.cached(token.hash) {
+            Some(entry) => Ok(Some(entry)),
+            None => Box::pin(self.look_up(token)).await,
         }
-        Ok(Some(checked))
+    }
+
+    async fn look_up(&self, token: Token) -> Result<Option<Entry>, BatchError> {
+        let inner = &*self.inner;
+        metrics::counter!("matchday_session_lookups_total").increment(1);
+        // Marked before the read: if the session ends after it, the entry is not trusted.
+        let mark = inner.trust.mark(token.user);
+        let Some(found) = inner.lookups.write(token.user.0, token).await? else {
+            inner.cache.remove(&token.hash);
+            return Ok(None);
+        };
+        let checked = Checked { user_id: token.user, id: found.id, ban: found.ban };
+        let until = rules::look_up_again_at(found.last_used_at, found.expires_at, self.now(), inner.config.idle);
+        let entry = Entry { checked, until, mark };
+        inner.cache.insert(token.hash, entry);
+        Ok(Some(entry))
+    }
+
+    pub(super) fn trust(&self) -> &Trust {
+        &self.inner.trust
+    }
+
+    pub(super) fn now(&self) -> OffsetDateTime {
+        self.inner.clock.now()
     }
 
     /// Ends one of the user's sessions. Returns whether it existed.
@@ -321,48 +367,71 @@ impl Sessions {
 
     /// Evicts the token of a session that ended in another process.
     pub fn heard(&self, payload: &[u8]) {
-        let hash = serde_json::from_slice::<Revoked>(payload)
+        let token = serde_json::from_slice::<Revoked>(payload)
             .ok()
-            .and_then(|revoked| TokenHash::from_hex(&revoked.token_hash));
-        if let Some(hash) = hash {
-            self.evict(hash);
+            .and_then(|revoked| Some(Token { user: revoked.user_id, hash: TokenHash::from_hex(&revoked.token_hash)? }));
+        if let Some(token) = token {
+            self.evict(token);
         } else {
-            tracing::warn!("session revocation is malformed; the token stays cached until its entry expires");
+            tracing::warn!("session revocation is malformed; the token cache is cleared");
+            self.forget_all();
         }
+    }
+
+    /// Notes a pulse of the outbox relay: all earlier revocations have been received.
+    pub fn heard_pulse(&self) {
+        self.inner.trust.note_pulse();
+    }
+
+    /// Evicts all tokens of a user, because a restriction of the user has changed.
+    pub fn forget_user(&self, user: UserId) {
+        self.inner.trust.evict(user);
     }
 
     /// Clears the token cache, because revocations may have been missed.
     pub fn forget_all(&self) {
-        self.inner.evictions.fetch_add(1, Ordering::SeqCst);
-        self.inner.checked.clear();
+        self.inner.trust.evict_all();
+        self.inner.cache.clear();
     }
 
     /// Deletes expired sessions and their chat devices. Returns the number of sessions.
     pub async fn sweep(&self) -> Result<u64, SessionError> {
-        database::sweep(|most| async move {
+        let mut total = 0;
+        loop {
+            let now = self.now();
             let mut tx = self.inner.db.begin().await?;
-            let swept = store::sweep(&mut tx, self.inner.clock.now(), most).await?;
-            let devices = swept.iter().filter_map(|(user, device)| Some(device_ended(*user, device.clone()?)));
+            let due = store::lock_due(&mut tx, now, SWEPT_AT_ONCE).await?;
+            let (expired, used): (Vec<&Due>, Vec<&Due>) = due.iter().partition(|due| due.expires_at <= now);
+            store::delete_due(&mut tx, &expired).await?;
+            store::postpone_due(&mut tx, &used).await?;
+            let devices = expired.iter().filter_map(|due| Some(device_ended(due.user_id, due.device_id.clone()?)));
             outbox::enqueue(&mut tx, &devices.collect::<Result<Vec<_>, _>>()?).await?;
             tx.commit().await?;
-            Ok(swept.len() as u64)
-        })
-        .await
+            total += expired.len() as u64;
+            if due.len() < usize::try_from(SWEPT_AT_ONCE).unwrap_or(usize::MAX) {
+                return Ok(total);
+            }
+        }
     }
 
     /// Evicts the tokens of sessions that a committed transaction ended.
-    pub fn forget(&self, EndedSessions(hashes): &EndedSessions) {
-        for &hash in hashes {
-            self.evict(hash);
+    pub fn forget(&self, EndedSessions(tokens): &EndedSessions) {
+        for &token in tokens {
+            self.evict(token);
         }
-        if !hashes.is_empty() {
+        if !tokens.is_empty() {
             self.inner.outbox_written.notify_one();
         }
     }
 
-    fn evict(&self, hash: TokenHash) {
-        self.inner.evictions.fetch_add(1, Ordering::SeqCst);
-        self.inner.checked.remove(&hash);
+    #[cfg(test)]
+    pub(super) fn cached_tokens(&self) -> usize {
+        self.inner.cache.len()
+    }
+
+    fn evict(&self, token: Token) {
+        self.inner.trust.evict(token.user);
+        self.inner.cache.remove(&token.hash);
     }
 }
 
@@ -379,7 +448,7 @@ async fn announce(connection: &mut PgConnection, user: UserId, ended: &[Ended]) 
     let devices = ended.iter().filter_map(|ended| Some(device_ended(user, ended.device_id.clone()?)));
     let messages = revoked.chain(devices).collect::<Result<Vec<_>, _>>()?;
     outbox::enqueue(connection, &messages).await?;
-    Ok(EndedSessions(hashes.into_iter().map(|(_, hash)| hash).collect()))
+    Ok(EndedSessions(hashes.into_iter().map(|(_, hash)| Token { user, hash }).collect()))
 }
 
 fn device_ended(user_id: UserId, device_id: String) -> serde_json::Result<Message> {

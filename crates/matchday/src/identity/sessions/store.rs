@@ -51,8 +51,9 @@ pub(super) async fn insert(
     device_id: Option<&str>,
 ) -> sqlx::Result<SessionId> {
     sqlx::query_scalar!(
-        r#"insert into sessions (user_id, token_hash, created_at, last_used_at, expires_at, user_agent, device_id)
-           values ($1, $2, $3, $3, $4, $5, $6)
+        r#"insert into sessions
+             (user_id, token_hash, created_at, last_used_at, expires_at, check_at, user_agent, device_id)
+           values ($1, $2, $3, $3, $4, $4, $5, $6)
            returning id as "id: SessionId""#,
         user.0,
         &hash.0[..],
@@ -221,22 +222,57 @@ pub(super) async fn note_uses(connection: &mut PgConnection, uses: &[Use], now: 
     Ok(())
 }
 
-/// Deletes up to `most` expired sessions. Returns their users and devices.
-pub(super) async fn sweep(
-    connection: &mut PgConnection,
-    now: OffsetDateTime,
-    most: i64,
-) -> sqlx::Result<Vec<(UserId, Option<String>)>> {
-    let swept = sqlx::query!(
-        r#"delete from sessions where expires_at <= $1 and (user_id, token_hash) in
-             (select user_id, token_hash from sessions where expires_at <= $1 order by expires_at limit $2)
-           returning user_id as "user_id: UserId", device_id"#,
+/// A session that the sweep checks. Its row is locked.
+pub(super) struct Due {
+    pub(super) user_id: UserId,
+    pub(super) token_hash: Vec<u8>,
+    pub(super) expires_at: OffsetDateTime,
+    pub(super) device_id: Option<String>,
+}
+
+/// Locks up to `most` sessions that are due for the sweep. Skips sessions that another transaction has locked; the next
+/// sweep finds them.
+pub(super) async fn lock_due(connection: &mut PgConnection, now: OffsetDateTime, most: i64) -> sqlx::Result<Vec<Due>> {
+    sqlx::query_as!(
+        Due,
+        r#"select user_id as "user_id: UserId", token_hash, expires_at, device_id
+           from sessions where check_at <= $1 order by check_at limit $2 for update skip locked"#,
         now,
         most,
     )
     .fetch_all(connection)
+    .await
+}
+
+/// Deletes these sessions, which are locked.
+pub(super) async fn delete_due(connection: &mut PgConnection, due: &[&Due]) -> sqlx::Result<()> {
+    let users: Vec<i64> = due.iter().map(|due| due.user_id.0).collect();
+    let hashes: Vec<&[u8]> = due.iter().map(|due| &due.token_hash[..]).collect();
+    sqlx::query!(
+        "delete from sessions s using unnest($1::bigint[], $2::bytea[]) as due (user_id, token_hash)
+         where s.user_id = due.user_id and s.token_hash = due.token_hash",
+        &users,
+        &hashes as &[&[u8]],
+    )
+    .execute(connection)
     .await?;
-    Ok(swept.into_iter().map(|row| (row.user_id, row.device_id)).collect())
+    Ok(())
+}
+
+/// Sets the next check of these sessions, which are locked, to the time at which they expire.
+pub(super) async fn postpone_due(connection: &mut PgConnection, due: &[&Due]) -> sqlx::Result<()> {
+    let users: Vec<i64> = due.iter().map(|due| due.user_id.0).collect();
+    let hashes: Vec<&[u8]> = due.iter().map(|due| &due.token_hash[..]).collect();
+    sqlx::query!(
+        "update sessions s set check_at = s.expires_at
+         from unnest($1::bigint[], $2::bytea[]) as due (user_id, token_hash)
+         where s.user_id = due.user_id and s.token_hash = due.token_hash",
+        &users,
+        &hashes as &[&[u8]],
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
 }
 
 /// Replaces the device of a session. Returns the previous device, or `None` if the session does not exist.

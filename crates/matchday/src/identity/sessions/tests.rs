@@ -3,8 +3,13 @@ use http::Method;
 use serde_json::{Value, json};
 use time::Duration;
 
-use super::service::REVOKED;
-use crate::testing::TestApp;
+use super::{
+    lookups::Token,
+    rules::TokenHash,
+    service::REVOKED,
+    store::{self, Use},
+};
+use crate::testing::{TestApp, TestUser, eventually};
 
 /// Returns every operation that requires a token according to the API description, with `1` for each path parameter.
 fn guarded() -> Vec<(Method, String)> {
@@ -75,7 +80,7 @@ async fn logout_invalidates_token_in_every_process() {
 async fn session_can_end_only_sessions_of_its_user() {
     TestApp::run(async |app| {
         let first = app.user().await;
-        let list = async |user: &crate::testing::TestUser<'_>| -> Vec<Value> {
+        let list = async |user: &TestUser<'_>| -> Vec<Value> {
             user.get("/api/auth/sessions").await.expect(200)["data"].as_array().expect("a list").clone()
         };
         let old = list(&first).await[0].clone();
@@ -142,8 +147,8 @@ async fn cached_token_expires_on_time() {
 }
 
 #[tokio::test]
-async fn use_is_recorded_once_in_five_minutes() {
-    TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_FOR", "0s")], async |app| {
+async fn use_is_recorded_once_a_day() {
+    TestApp::run(async |app| {
         let user = app.user().await;
         let last_used = async || {
             user.get("/api/auth/sessions").await.expect(200)["data"][0]["last_used_at"]
@@ -151,10 +156,133 @@ async fn use_is_recorded_once_in_five_minutes() {
                 .expect("a moment")
                 .to_owned()
         };
-        app.clock.advance(Duration::minutes(4));
-        assert_eq!(last_used().await, "2026-11-20T15:00:00Z");
-        app.clock.advance(Duration::minutes(1));
-        assert_eq!(last_used().await, "2026-11-20T15:05:00Z");
+        for (hours, expected) in [(0, "20T15"), (23, "20T15"), (1, "21T15"), (23, "21T15"), (2, "22T16")] {
+            app.clock.advance(Duration::hours(hours));
+            assert_eq!(last_used().await, format!("2026-11-{expected}:00:00Z"));
+        }
+    })
+    .await;
+}
+
+/// An update of an indexed column would write to every index of the table.
+#[tokio::test]
+async fn recorded_use_is_a_hot_update() {
+    TestApp::run(async |app| {
+        let users = [app.user().await, app.user().await, app.user().await];
+        let (now, day) = (time::macros::datetime!(2026-11-21 15:00 UTC), Duration::DAY);
+        let uses: Vec<Use> = users
+            .iter()
+            .map(|user| Use { token: Token { user: user.id, hash: TokenHash::of(&user.token) }, expires_at: now + day })
+            .collect();
+        let mut tx = app.app.core.db.begin().await.expect("begun");
+        store::note_uses(&mut tx, &uses, now).await.expect("noted");
+        let updates: (i64, i64) = sqlx::query_as(
+            "select pg_stat_get_xact_tuples_updated('sessions'::regclass),
+                    pg_stat_get_xact_tuples_hot_updated('sessions'::regclass)",
+        )
+        .fetch_one(&mut *tx)
+        .await
+        .expect("read");
+        assert_eq!(updates, (3, 3));
+        tx.rollback().await.expect("rolled back");
+    })
+    .await;
+}
+
+/// Deletes a user's sessions without the messages that evict them. Requests succeed as long as the token is cached.
+async fn delete_sessions(app: &TestApp, user: &TestUser<'_>) {
+    sqlx::query("delete from sessions where user_id = $1")
+        .bind(user.id)
+        .execute(&app.app.core.db)
+        .await
+        .expect("deleted");
+}
+
+fn revocation(user: &TestUser<'_>) -> Vec<u8> {
+    let hash = TokenHash::of(&user.token).to_hex();
+    json!({"user_id": user.id, "session_id": 1, "token_hash": hash}).to_string().into_bytes()
+}
+
+#[tokio::test]
+async fn token_is_looked_up_again_within_bound_without_revocations() {
+    let changes = [("MATCHDAY_SESSIONS__CACHE_FOR", "1h"), ("MATCHDAY_SESSIONS__CACHE_UNHEARD", "100ms")];
+    TestApp::run_with(&changes, async |app| {
+        let user = app.user().await;
+        user.get("/api/auth/teams").await.expect(200);
+        delete_sessions(app, &user).await;
+        let deleted = std::time::Instant::now();
+        eventually("the token is refused", async || user.get("/api/auth/teams").await.status == 401).await;
+        assert!(deleted.elapsed() < std::time::Duration::from_secs(5), "{:?}", deleted.elapsed());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn missed_revocations_do_not_outlive_a_reconnection() {
+    TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_UNHEARD", "1h")], async |app| {
+        let user = app.user().await;
+        user.get("/api/auth/teams").await.expect(200);
+        delete_sessions(app, &user).await;
+        user.get("/api/auth/teams").await.expect(200);
+        app.app.sessions.forget_all();
+        user.get("/api/auth/teams").await.expect(401);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn malformed_revocation_clears_the_cache() {
+    TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_UNHEARD", "1h")], async |app| {
+        let user = app.user().await;
+        user.get("/api/auth/teams").await.expect(200);
+        delete_sessions(app, &user).await;
+        app.app.sessions.heard(b"{}");
+        user.get("/api/auth/teams").await.expect(401);
+    })
+    .await;
+}
+
+/// An eviction discards a lookup in flight only if it concerns the same user.
+#[tokio::test]
+async fn lookup_in_flight_survives_unrelated_evictions() {
+    TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_UNHEARD", "1h")], async |app| {
+        let (one, two, other) = (app.user().await, app.user().await, app.user().await);
+        let mut holder = app.owner().begin().await.expect("begun");
+        sqlx::query("lock table sessions in access exclusive mode").execute(&mut *holder).await.expect("locked");
+        let requests = async { tokio::join!(one.get("/api/auth/teams"), two.get("/api/auth/teams")) };
+        let evict_during_lookups = async {
+            eventually("both lookups wait", async || {
+                let waiting = "select count(*) from pg_locks l join pg_database d on d.oid = l.database
+                               where d.datname = current_database()
+                                 and l.relation = 'sessions'::regclass and not l.granted";
+                sqlx::query_scalar::<_, i64>(waiting).fetch_one(&app.app.core.db).await.expect("read") == 2
+            })
+            .await;
+            app.app.sessions.heard(&revocation(&other));
+            app.app.sessions.forget_user(other.id);
+            app.app.sessions.heard(&revocation(&two));
+            holder.rollback().await.expect("released");
+        };
+        let ((first, second), ()) = tokio::join!(requests, evict_during_lookups);
+        first.expect(200);
+        second.expect(200);
+        delete_sessions(app, &one).await;
+        delete_sessions(app, &two).await;
+        one.get("/api/auth/teams").await.expect(200);
+        two.get("/api/auth/teams").await.expect(401);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn cache_never_exceeds_its_maximum() {
+    let changes = [("MATCHDAY_SESSIONS__CACHE_ENTRIES", "20"), ("MATCHDAY_SESSIONS__CACHE_UNHEARD", "1h")];
+    TestApp::run_with(&changes, async |app| {
+        for _ in 0..60 {
+            app.user().await.get("/api/auth/teams").await.expect(200);
+        }
+        let cached = app.app.sessions.cached_tokens();
+        assert!((1..=20).contains(&cached), "{cached} tokens are cached");
     })
     .await;
 }
@@ -246,6 +374,21 @@ async fn sweep_deletes_only_expired_sessions() {
 }
 
 #[tokio::test]
+async fn sweep_finds_sessions_that_were_used_before_they_expired() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        app.clock.advance(Duration::days(20));
+        user.get("/api/auth/teams").await.expect(200);
+        for (days, swept) in [(11, 0), (18, 0), (1, 1)] {
+            app.clock.advance(Duration::days(days));
+            assert_eq!(app.app.sessions.sweep().await.expect("swept"), swept, "{days} days later");
+        }
+        user.get("/api/auth/teams").await.expect(401);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn tokens_are_stored_only_as_hashes() {
     TestApp::run(async |app| {
         let user = app.user().await;
@@ -264,32 +407,30 @@ async fn batched_lookups_do_not_wait_for_locked_sessions() {
     TestApp::run(async |app| {
         let (held, free, gone) = (app.user().await, app.user().await, app.user().await);
         app.app.sessions.end(gone.id, session_of(&gone).await).await.expect("ended");
-        app.clock.advance(Duration::minutes(10));
-        app.app.sessions.forget_all();
+        app.clock.advance(Duration::hours(25));
         let mut holder = app.app.core.db.begin().await.expect("begun");
         sqlx::query("select from sessions where user_id = $1 for update")
             .bind(held.id.0)
             .execute(&mut *holder)
             .await
             .expect("held");
-        let status = async |user: &crate::testing::TestUser<'_>| user.get("/api/auth/teams").await.status.as_u16();
+        let status = async |user: &TestUser<'_>| user.get("/api/auth/teams").await.status.as_u16();
         let began = std::time::Instant::now();
         let statuses = tokio::join!(status(&held), status(&free), status(&gone), status(&held));
         assert_eq!(statuses, (200, 200, 401, 200));
         assert!(began.elapsed() < std::time::Duration::from_secs(5), "lookups waited for a locked session");
         holder.rollback().await.expect("rolled back");
-        // The next lookup records the use.
-        app.app.sessions.forget_all();
+        // A lookup an hour later records the use.
+        app.clock.advance(Duration::hours(1));
         assert_eq!(status(&held).await, 200);
-        app.app.sessions.forget_all();
         let listed = held.get("/api/auth/sessions").await.expect(200);
-        assert_eq!(listed["data"][0]["last_used_at"], "2026-11-20T15:10:00Z");
+        assert_eq!(listed["data"][0]["last_used_at"], "2026-11-21T17:00:00Z");
         assert_eq!(app.published().await.len(), 1);
     })
     .await;
 }
 
-async fn session_of(user: &crate::testing::TestUser<'_>) -> web::ids::SessionId {
+async fn session_of(user: &TestUser<'_>) -> web::ids::SessionId {
     let listed = user.get("/api/auth/sessions").await.expect(200);
     web::ids::SessionId(listed["data"][0]["id"].as_i64().expect("an id"))
 }
