@@ -46,7 +46,8 @@ export interface paths {
          *
          *     Each event has an `id`. A client that loses the connection reconnects with the last id as `Last-Event-ID`. It misses
          *     no events, but may receive an event twice. The server ends connections from time to time, and disconnects slow
-         *     clients. Every few seconds it sends a heartbeat that contains only an `id`.
+         *     clients. The field `retry` is the pause in milliseconds before a client reconnects. Every few seconds the server
+         *     sends a heartbeat that contains only an `id`.
          */
         get: operations["listen"];
         put?: never;

@@ -1,6 +1,8 @@
-/** A block of a server-sent event stream. A block without `data` only updates the last event id. */
+/** A block of a server-sent event stream. A block without `data` only updates the last event id and the pause. */
 export interface Block {
   id?: string;
+  /** Pause before the next connection, in milliseconds. */
+  retry?: number;
   event?: string;
   data?: string;
 }
@@ -39,6 +41,7 @@ export class EventStreamParser {
     const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
     if (field === "data") this.#block.data = this.#block.data === undefined ? value : `${this.#block.data}\n${value}`;
     else if (field === "event") this.#block.event = value;
+    else if (field === "retry" && /^[0-9]+$/.test(value)) this.#block.retry = Number(value);
     else if (field === "id" && !value.includes("\0")) this.#block.id = value;
     return undefined;
   }

@@ -53,6 +53,7 @@ export async function* listen(connect: Connect, options: StreamOptions = {}): As
   const { signal, silence = 30, firstPause = 1, longestPause = 30, onConnection } = options;
   let lastId = options.lastEventId ?? "";
   let failures = 0;
+  let retry = 0;
   while (!signal?.aborted) {
     let pause: number | undefined;
     const began = Date.now();
@@ -60,6 +61,7 @@ export async function* listen(connect: Connect, options: StreamOptions = {}): As
       for await (const blocks of connection(connect, lastId, silence * 1000, signal, () => onConnection?.(true))) {
         failures = 0;
         for (const block of blocks) {
+          retry = block.retry ?? retry;
           const event = parse(block, lastId);
           // Updated after the yield: if the consumer fails while it handles an event, that event is sent again.
           if (event) yield event;
@@ -77,9 +79,13 @@ export async function* listen(connect: Connect, options: StreamOptions = {}): As
       onConnection?.(false);
     }
     if (signal?.aborted) return;
-    // The server ends connections regularly: reconnect immediately. Failures are followed by a pause.
+    // The server ends connections regularly and chooses the pause after them, which is different for each client so that
+    // they do not all reconnect at once. Failures are followed by a longer pause.
+    const chosen = Math.min(retry, longestPause * 1000);
     const milliseconds =
-      pause !== undefined ? pause * 1000 : failures && backoff(failures, firstPause * 1000, longestPause * 1000);
+      pause !== undefined
+        ? pause * 1000
+        : Math.max(chosen, failures && backoff(failures, firstPause * 1000, longestPause * 1000));
     if (milliseconds > 0) await wait(milliseconds, signal).catch(() => {});
   }
 }

@@ -31,6 +31,13 @@ test("returns a block only when it is complete", () => {
   expect(parser.push(bytes.encode("\n"))).toEqual([{ id: "1-1", data: "{}" }]);
 });
 
+test("reads the pause before the next connection", () => {
+  expect(new EventStreamParser().push(bytes.encode("id: 1-1\nretry: 250\n\nretry: soon\n\nretry: 0\n\n"))).toEqual([
+    { id: "1-1", retry: 250 },
+    { retry: 0 },
+  ]);
+});
+
 test("removes only the first space after the colon", () => {
   expect(new EventStreamParser().push(bytes.encode("data:  two\n\n"))).toEqual([{ data: " two" }]);
 });

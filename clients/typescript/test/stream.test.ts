@@ -56,6 +56,17 @@ test("reconnects with the last event id after a lost connection", async () => {
   expect(received.map(({ headers }) => headers["last-event-id"])).toEqual([undefined, "1-7", "1-8"]);
 });
 
+test("waits as long as the server asks before it reconnects", async () => {
+  const times: number[] = [];
+  const { url } = await serve((response, _, number) => {
+    times.push(Date.now());
+    open(response, `retry: 300\n\n${points(`1-${number}`, number)}`);
+    response.end();
+  });
+  await take(fan(url).stream({}, { ...quick, longestPause: 1 }), 2);
+  expect((times[1] ?? 0) - (times[0] ?? 0)).toBeGreaterThanOrEqual(290);
+});
+
 test("reconnects after a silent connection times out", async () => {
   const { url, received } = await serve((response, _, number) => {
     open(response, number === 1 ? points("1-1", 1) : points("1-2", 2));

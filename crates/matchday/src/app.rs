@@ -193,8 +193,14 @@ impl App {
         let leaderboards = Leaderboards::new(&core, leaderboard_cache.clone(), room_leaderboards);
         let payouts = Payouts::new(&core, config.coins.per_point);
         let scores = Scores::new(&core, streams.clone(), leaderboard_cache.clone(), payouts, &config.scores);
-        let live =
-            Live::new(streams.clone(), predictions.clone(), leaderboards.clone(), sessions.clone(), &config.stream);
+        let live = Live::new(
+            streams.clone(),
+            predictions.clone(),
+            leaderboards.clone(),
+            sessions.clone(),
+            core.random.clone(),
+            &config.stream,
+        );
         let announcements = Announcements {
             db: core.db.clone(),
             chat: chat.clone(),

@@ -50,6 +50,7 @@ pub fn publish_tallies(app: &App) {
         db: app.core.db.clone(),
         streams: app.streams.clone(),
         changes: app.predictions.changes().clone(),
+        live: app.live.clone(),
         clock: app.core.clock.clone(),
     };
     app.shutdown.spawn(publisher.run(app.shutdown.closing().clone()));

@@ -1,5 +1,6 @@
-//! Time from writing a goal until a thousand listeners have received it, compared with a message of the same size
-//! through NATS alone; and the memory of idle listeners.
+//! Time from writing a goal until a thousand listeners have received it, and from the goal's message in NATS until
+//! thousands of listeners have, both compared with a message of the same size through NATS alone; and the memory of idle
+//! listeners.
 
 use std::{
     net::SocketAddr,
@@ -7,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -22,6 +24,7 @@ use crate::{
 };
 
 const LISTENERS: u64 = 1_000;
+const CROWD: u64 = 10_000;
 const IDLE: u64 = 5_000;
 const GOALS: u8 = 10;
 /// Time limit until all listeners have received a goal.
@@ -32,69 +35,37 @@ const SOON: f64 = 1_000.0;
 pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     let (name, setting) = ("bench_stream", Setting::on("bench_stream"));
     prepare(stage, &setting, name, &[OPEN]).await?;
-    stage.say(format!("inserting {IDLE} users"));
-    people::make(&stage.postgres.pool(name).await?, IDLE, IDLE).await?;
+    stage.say(format!("inserting {CROWD} users"));
+    people::make(&stage.postgres.pool(name).await?, CROWD, CROWD).await?;
     let goals = goals(stage, &setting).await?;
+    let facts_of_some = facts(stage, &setting, name, LISTENERS, 50.0).await?;
+    let facts_of_crowd = facts(stage, &setting, name, CROWD, 150.0).await?;
     let idle = idle(stage, &setting).await?;
     stage.postgres.forget(name).await?;
-    Ok(vec![goals, idle])
+    Ok(vec![goals, facts_of_some, facts_of_crowd, idle])
 }
 
+/// From the start of the command that writes a goal.
 async fn goals(stage: &Stage, setting: &Setting) -> anyhow::Result<Outcome> {
     let service = stage.serve(setting, &[]).await?;
-    stage.say(format!("connecting {LISTENERS} listeners"));
-    let (report, mut arrivals) = mpsc::unbounded_channel();
-    for user in 1..=LISTENERS {
-        let stream = listen(service.public, user).await?;
-        tokio::spawn(receive(stream, b"\"home_score\":".to_vec(), report.clone()));
-    }
-    let nats = stage.variables.get("MATCHDAY_NATS__URL").context("MATCHDAY_NATS__URL")?;
-    let nats: SocketAddr = nats.rsplit(['@', '/']).next().unwrap_or_default().parse().context("the address of NATS")?;
-    let (report, mut arrivals_bare) = mpsc::unbounded_channel();
-    for _ in 0..LISTENERS {
-        let mut stream = TcpStream::connect(nats).await?;
-        stream.write_all(b"CONNECT {\"verbose\":false}\r\nSUB bench.goals 1\r\nPING\r\n").await?;
-        let mut received = Vec::new();
-        while !received.windows(4).any(|four| four == b"PONG") {
-            ensure!(stream.read_buf(&mut received).await? > 0, "NATS closed the connection");
-        }
-        tokio::spawn(receive(stream, b"\"home_score\":".to_vec(), report.clone()));
-    }
-    let mut publisher = TcpStream::connect(nats).await?;
-    publisher.write_all(b"CONNECT {\"verbose\":false}\r\n").await?;
-    // Pads the message to the size of a stream event for a goal.
-    let filler = "x".repeat(280);
-
+    let mut listeners = Arrivals::of_service(stage, service.public, LISTENERS).await?;
+    let mut nats = Bare::connect(stage, LISTENERS).await?;
     let (mut of_ours, mut of_bare) = (Latency::default(), Latency::default());
     let (rounds, cores) = stage
         .alternate(
             &stage.groups(&service),
             async |round| {
                 let mut latency = Latency::default();
-                for goal in 1..=GOALS {
-                    let score = u8::try_from(round).unwrap_or_default() * GOALS + goal;
+                for score in scores(round) {
                     let live = Match { status: "live", start: "2026-05-01T15:00:00Z", score: Some((score, 0)) };
                     let began = Instant::now();
                     stage.matchday(setting, &["fixtures", "import", "--no-wait", "-"], &document(&[live]))?;
-                    wait_for_all(&mut arrivals, score, began, &mut latency).await?;
+                    listeners.wait_for_all(score, began, &mut latency).await?;
                 }
                 of_ours.add(&latency);
                 Ok(latency.quantile(0.99))
             },
-            async |round| {
-                let mut latency = Latency::default();
-                for goal in 1..=GOALS {
-                    let score = u8::try_from(round).unwrap_or_default() * GOALS + goal;
-                    let message = format!("{{\"home_score\":{score},\"filler\":\"{filler}\"}}");
-                    let began = Instant::now();
-                    publisher
-                        .write_all(format!("PUB bench.goals {}\r\n{message}\r\n", message.len()).as_bytes())
-                        .await?;
-                    wait_for_all(&mut arrivals_bare, score, began, &mut latency).await?;
-                }
-                of_bare.add(&latency);
-                Ok(latency.quantile(0.99))
-            },
+            async |round| nats.round(round, &mut of_bare).await,
         )
         .await?;
     let ([p50, _, p999], [bare_p50, _, bare_p999]) = (quantiles(&of_ours), quantiles(&of_bare));
@@ -109,11 +80,135 @@ async fn goals(stage: &Stage, setting: &Setting) -> anyhow::Result<Outcome> {
         limit: format!(
             "the slowest round's p99 is {worst:.0} ms, {} the target of {SOON:.0} ms; over all rounds p50 is {p50:.0} ms and p99.9 \
              {p999:.0} ms, compared with {bare_p50:.0} and {bare_p999:.0} ms; this includes the start of the command and the \
-             relay's pause of up to 200 ms; {cores}",
+             time until the relay has published the goal; {cores}",
             if worst <= SOON { "within" } else { "over" }
         ),
         ..Outcome::of("stream", rounds)
     })
+}
+
+/// From the publication of a goal's message, which the service receives from NATS.
+async fn facts(stage: &Stage, setting: &Setting, prefix: &str, listeners: u64, target: f64) -> anyhow::Result<Outcome> {
+    let service = stage.serve(setting, &["--no-workers"]).await?;
+    let mut arrivals = Arrivals::of_service(stage, service.public, listeners).await?;
+    let mut nats = Bare::connect(stage, listeners).await?;
+    let mut publisher = connect_to_nats(stage).await?;
+    let subject = format!("{prefix}.fact.event.changed");
+    let (mut of_ours, mut of_bare) = (Latency::default(), Latency::default());
+    let (rounds, cores) = stage
+        .alternate(
+            &stage.groups(&service),
+            async |round| {
+                let mut latency = Latency::default();
+                for score in scores(round) {
+                    let message = publish(&subject, &fact(score));
+                    let began = Instant::now();
+                    publisher.write_all(&message).await?;
+                    arrivals.wait_for_all(score, began, &mut latency).await?;
+                }
+                of_ours.add(&latency);
+                Ok(latency.quantile(0.99))
+            },
+            async |round| nats.round(round, &mut of_bare).await,
+        )
+        .await?;
+    let ([p50, _, p999], [bare_p50, _, bare_p999]) = (quantiles(&of_ours), quantiles(&of_bare));
+    let worst = rounds.iter().map(|round| round[0]).fold(0.0, f64::max);
+    Ok(Outcome {
+        what: format!(
+            "From the publication of a goal on NATS until each of {listeners} listeners has received it, p99"
+        ),
+        beside: format!(
+            "message of the same size through NATS alone, to as many subscriptions on {} connections",
+            connections_for(listeners)
+        ),
+        unit: "ms".to_owned(),
+        size: Some(listeners),
+        limit: format!(
+            "the slowest round's p99 is {worst:.0} ms, {} the target of {target:.0} ms; over all rounds p50 is {p50:.0} ms and \
+             p99.9 {p999:.0} ms, compared with {bare_p50:.0} and {bare_p999:.0} ms; {cores}",
+            if worst <= target { "within" } else { "over" }
+        ),
+        ..Outcome::of(if listeners == CROWD { "stream-facts-10000" } else { "stream-facts" }, rounds)
+    })
+}
+
+/// Scores of the goals of a round; no two goals have the same.
+fn scores(round: usize) -> impl Iterator<Item = u8> {
+    let before = u8::try_from(round).unwrap_or_default().saturating_mul(GOALS);
+    (1..=GOALS).map(move |goal| before.saturating_add(goal))
+}
+
+/// The message that a goal causes.
+fn fact(score: u8) -> String {
+    let state = |score: u8| json!({"status": "live", "start_time": "2026-05-01T15:00:00Z", "home_score": score, "away_score": 0});
+    let mut fact = json!({
+        "event_id": 1, "tournament_id": 1, "result_revision": 0, "before": state(score - 1),
+        "home_team": {"id": 1, "name": "Rovers"}, "away_team": {"id": 2, "name": "City"},
+    });
+    if let (Some(fact), Some(state)) = (fact.as_object_mut(), state(score).as_object_mut()) {
+        fact.append(state);
+    }
+    fact.to_string()
+}
+
+fn publish(subject: &str, message: &str) -> Vec<u8> {
+    format!("PUB {subject} {}\r\n{message}\r\n", message.len()).into_bytes()
+}
+
+async fn connect_to_nats(stage: &Stage) -> anyhow::Result<TcpStream> {
+    let nats = stage.variables.get("MATCHDAY_NATS__URL").context("MATCHDAY_NATS__URL")?;
+    let nats: SocketAddr = nats.rsplit(['@', '/']).next().unwrap_or_default().parse().context("the address of NATS")?;
+    let mut stream = TcpStream::connect(nats).await?;
+    stream.set_nodelay(true)?;
+    stream.write_all(b"CONNECT {\"verbose\":false}\r\n").await?;
+    Ok(stream)
+}
+
+/// Connections to NATS alone: at most 5,000, because a process has a limited number of files. Each has enough
+/// subscriptions for all listeners.
+const fn connections_for(listeners: u64) -> u64 {
+    if listeners > 5_000 { 5_000 } else { listeners }
+}
+
+/// NATS alone, with as many subscriptions as the service has listeners.
+struct Bare {
+    publisher: TcpStream,
+    arrivals: Arrivals,
+}
+
+impl Bare {
+    async fn connect(stage: &Stage, listeners: u64) -> anyhow::Result<Self> {
+        let (report, arrivals) = mpsc::unbounded_channel();
+        let connections = connections_for(listeners);
+        for _ in 0..connections {
+            let mut stream = connect_to_nats(stage).await?;
+            for number in 1..=listeners / connections {
+                stream.write_all(format!("SUB bench.goals {number}\r\n").as_bytes()).await?;
+            }
+            stream.write_all(b"PING\r\n").await?;
+            let mut received = Vec::new();
+            while !received.windows(4).any(|four| four == b"PONG") {
+                ensure!(stream.read_buf(&mut received).await? > 0, "NATS closed the connection");
+            }
+            tokio::spawn(receive(stream, report.clone()));
+        }
+        Ok(Self { publisher: connect_to_nats(stage).await?, arrivals: Arrivals { listeners, arrivals } })
+    }
+
+    async fn round(&mut self, round: usize, all: &mut Latency) -> anyhow::Result<f64> {
+        // Pads the message to the size of a stream event for a goal.
+        let filler = "x".repeat(280);
+        let mut latency = Latency::default();
+        for score in scores(round) {
+            let message = publish("bench.goals", &format!("{{\"home_score\":{score},\"filler\":\"{filler}\"}}"));
+            let began = Instant::now();
+            self.publisher.write_all(&message).await?;
+            self.arrivals.wait_for_all(score, began, &mut latency).await?;
+        }
+        all.add(&latency);
+        Ok(latency.quantile(0.99))
+    }
 }
 
 async fn idle(stage: &Stage, setting: &Setting) -> anyhow::Result<Outcome> {
@@ -174,16 +269,17 @@ async fn listen(address: SocketAddr, user: u64) -> anyhow::Result<TcpStream> {
 }
 
 /// Reports the arrival time of each score.
-async fn receive(mut stream: TcpStream, marker: Vec<u8>, report: mpsc::UnboundedSender<(u8, Instant)>) {
+async fn receive(mut stream: TcpStream, report: mpsc::UnboundedSender<(u8, Instant)>) {
+    const MARKER: &[u8] = b"\"home_score\":";
     let mut received: Vec<u8> = Vec::with_capacity(2_048);
     while stream.read_buf(&mut received).await.is_ok_and(|read| read > 0) {
         let now = Instant::now();
-        while let Some(at) = received.windows(marker.len()).position(|some| some == marker) {
-            let digits = &received[at + marker.len()..];
+        while let Some(at) = received.windows(MARKER.len()).position(|some| some == MARKER) {
+            let digits = &received[at + MARKER.len()..];
             // The number may not have arrived completely.
             let Some(end) = digits.iter().position(|byte| !byte.is_ascii_digit()) else { break };
             let score = std::str::from_utf8(&digits[..end]).ok().and_then(|digits| digits.parse().ok());
-            received.drain(..at + marker.len() + end);
+            received.drain(..at + MARKER.len() + end);
             if score.is_some_and(|score| report.send((score, now)).is_err()) {
                 return;
             }
@@ -191,23 +287,36 @@ async fn receive(mut stream: TcpStream, marker: Vec<u8>, report: mpsc::Unbounded
     }
 }
 
-/// Waits until all listeners have received a score, and records the latency of each.
-async fn wait_for_all(
-    arrivals: &mut mpsc::UnboundedReceiver<(u8, Instant)>,
-    score: u8,
-    began: Instant,
-    latency: &mut Latency,
-) -> anyhow::Result<()> {
-    let mut missing = LISTENERS;
-    while missing > 0 {
-        let next = tokio::time::timeout(PATIENCE, arrivals.recv()).await;
-        let (of, at) = next
-            .with_context(|| format!("{missing} listeners did not receive the goal"))?
-            .context("all listeners disconnected")?;
-        if of == score {
-            latency.record(at.saturating_duration_since(began));
-            missing -= 1;
+/// Arrivals of goals at a number of listeners.
+struct Arrivals {
+    listeners: u64,
+    arrivals: mpsc::UnboundedReceiver<(u8, Instant)>,
+}
+
+impl Arrivals {
+    async fn of_service(stage: &Stage, address: SocketAddr, listeners: u64) -> anyhow::Result<Self> {
+        stage.say(format!("connecting {listeners} listeners"));
+        let (report, arrivals) = mpsc::unbounded_channel();
+        for user in 1..=listeners {
+            let stream = listen(address, user).await.context("10,000 listeners need `ulimit -n 20000`")?;
+            tokio::spawn(receive(stream, report.clone()));
         }
+        Ok(Self { listeners, arrivals })
     }
-    Ok(())
+
+    /// Waits until all listeners have received a score, and records the latency of each.
+    async fn wait_for_all(&mut self, score: u8, began: Instant, latency: &mut Latency) -> anyhow::Result<()> {
+        let mut missing = self.listeners;
+        while missing > 0 {
+            let next = tokio::time::timeout(PATIENCE, self.arrivals.recv()).await;
+            let (of, at) = next
+                .with_context(|| format!("{missing} listeners did not receive the goal"))?
+                .context("all listeners disconnected")?;
+            if of == score {
+                latency.record(at.saturating_duration_since(began));
+                missing -= 1;
+            }
+        }
+        Ok(())
+    }
 }

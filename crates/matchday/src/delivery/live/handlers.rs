@@ -13,6 +13,7 @@ use web::{
     ApiError, ErrorBody, Query,
     fields::{FromQuery as _, from_parameters},
     ids::{MatchId, TournamentId},
+    server::Endless,
 };
 
 use super::{
@@ -99,7 +100,8 @@ impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
 ///
 /// Each event has an `id`. A client that loses the connection reconnects with the last id as `Last-Event-ID`. It misses
 /// no events, but may receive an event twice. The server ends connections from time to time, and disconnects slow
-/// clients. Every few seconds it sends a heartbeat that contains only an `id`.
+/// clients. The field `retry` is the pause in milliseconds before a client reconnects. Every few seconds the server
+/// sends a heartbeat that contains only an `id`.
 #[utoipa::path(
     get,
     path = "/api/auth/stream",
@@ -134,8 +136,9 @@ pub(super) async fn listen(
     }
     let token = crate::identity::sessions::token_of(&headers).unwrap_or_default();
     let after = last_event_id.or(query.last_event_id);
-    let listener = live.listen(user.id, token.into(), filter, after, shutdown.closing().clone()).await?;
+    let listener = live.listen(user.id, token.into(), filter, after, shutdown.closing()).await?;
     let mut response = Response::new(Body::from_stream(chunks(listener)));
+    response.extensions_mut().insert(Endless);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

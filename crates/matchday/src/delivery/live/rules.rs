@@ -4,6 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     fmt,
     str::FromStr,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use web::{
     ids::{MatchId, TournamentId, UserId},
 };
 
-use super::payloads::{Data as _, ResetPayload, StreamMatch, StreamResult, StreamTally};
+use super::payloads::{Data as _, ResetPayload, StreamMatch, StreamPoints, StreamResult, StreamTally};
 use crate::{
     catalogue::matches::{facts::MatchFact, service as events},
     game::scores::service::{self as scores, ScoresFact},
@@ -25,6 +26,9 @@ pub const TALLY: &str = "fact.tally.changed";
 
 /// Subjects of the facts that listeners receive.
 pub(super) const SUBJECTS: [&str; 5] = [events::CREATED, events::CHANGED, events::RESULT, TALLY, scores::UPDATED];
+
+/// Longest pause before a client reconnects, in milliseconds.
+const LONGEST_RETRY: u32 = 3_000;
 
 /// A position in the fact stream, from which clients resume. A recreated stream counts from one again, so the position
 /// includes its creation time.
@@ -158,6 +162,21 @@ pub(super) fn reset(position: Position) -> Bytes {
     ResetPayload {}.frame_at(position).into()
 }
 
+/// Adds the pause before the client reconnects to the last event of a frame. The pause is random for each connection, so
+/// that the listeners of a process that stops do not reconnect all at once.
+pub(super) fn with_retry(frame: &[u8], random: u32) -> Bytes {
+    let milliseconds = u64::from(LONGEST_RETRY) * u64::from(random) / u64::from(u32::MAX);
+    // An empty line ends an event.
+    let fields = frame.strip_suffix(b"\n").unwrap_or(frame);
+    [fields, format!("retry: {milliseconds}\n\n").as_bytes()].concat().into()
+}
+
+/// Lifetime of one connection: up to a quarter shorter than the longest one, at random, so that listeners who connected
+/// together do not reconnect together.
+pub(super) fn lifetime(longest: Duration, random: u32) -> Duration {
+    longest - longest.mul_f64(f64::from(random) / f64::from(u32::MAX) / 4.0)
+}
+
 /// Heartbeat with the listener's position. Clients dispatch no event without data, but they store the id.
 pub(super) fn beat(position: Position) -> Bytes {
     format!("id: {position}\n\n").into()
@@ -182,6 +201,21 @@ pub(super) struct Personal {
     pub(super) predicted: HashSet<UserId>,
     /// Personal events of each user.
     pub(super) frames: HashMap<UserId, Vec<String>>,
+}
+
+impl Personal {
+    /// Effect on one user, who predicted the match and earned `points`, if `predicted` is set. Ranks are left out.
+    pub(super) fn of_user(fact: &Fact, user: UserId, predicted: Option<Option<i32>>) -> Self {
+        let mut personal = Self { known: [user].into(), ..Self::default() };
+        if let Some(points_earned) = predicted {
+            personal.predicted.insert(user);
+            if matches!(fact, Fact::Result(_)) {
+                let frame = StreamPoints { event_id: fact.event(), points_earned }.frame();
+                personal.frames.insert(user, vec![frame]);
+            }
+        }
+        personal
+    }
 }
 
 impl Item {
@@ -226,7 +260,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    use super::{super::payloads::StreamPoints, *};
+    use super::*;
 
     fn message(subject: &str, payload: &Value) -> StoredMessage {
         StoredMessage { sequence: 3, subject: subject.to_owned(), id: None, payload: payload.to_string().into() }
@@ -293,6 +327,29 @@ mod tests {
         let other = sent_to(&result, 5, Filter::default()).expect("sent");
         assert!(other.starts_with("id: 9-3\nevent: result\n") && !other.contains("points_earned"), "{other}");
         assert!(result.lacks(UserId(5), &Filter::default()) && !result.lacks(user, &Filter::default()));
+    }
+
+    #[test]
+    fn missed_result_has_points_of_those_who_predicted() {
+        let result = item(events::RESULT, &event(&Value::Null), Personal::default());
+        let text = |predicted| {
+            let personal = Personal::of_user(&result.fact, UserId(4), predicted);
+            let frame = result.frame_for(UserId(4), &Filter::default(), &personal).expect("sent");
+            String::from_utf8(frame.to_vec()).expect("UTF-8")
+        };
+        assert!(text(Some(Some(40))).ends_with("data: {\"event_id\":7,\"points_earned\":40}\n\n"));
+        assert!(text(Some(None)).ends_with("data: {\"event_id\":7,\"points_earned\":null}\n\n"));
+        assert!(!text(None).contains("points_earned"));
+    }
+
+    #[test]
+    fn lifetime_and_retry_are_spread_within_bounds() {
+        let hour = Duration::from_hours(1);
+        assert_eq!((lifetime(hour, 0), lifetime(hour, u32::MAX)), (hour, hour * 3 / 4));
+        assert_eq!(with_retry(b"", 0), "retry: 0\n\n");
+        assert_eq!(with_retry(&beat(Position { made: 9, sequence: 3 }), u32::MAX), "id: 9-3\nretry: 3000\n\n");
+        let half = lifetime(hour, u32::MAX / 2);
+        assert!(half > hour * 85 / 100 && half < hour * 90 / 100, "{half:?}");
     }
 
     proptest! {

@@ -2,26 +2,31 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, future::join_all};
-use platform::stream::{Extent, StoredMessage, Stream, Streams, TransportError};
+use platform::{
+    random::{self, Random},
+    stream::{Extent, StoredMessage, Stream, Streams, TransportError},
+};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
     sync::{Semaphore, broadcast, watch},
-    time::{Instant, Interval, MissedTickBehavior},
+    time::{Instant, Sleep},
 };
 use tokio_util::sync::CancellationToken;
 use web::ids::{MatchId, UserId};
 
 pub use super::rules::{Filter, Position};
 use super::{
+    lookups::Lookups,
     payloads::{Data as _, StreamPoints, StreamRank},
     rules::{self, Fact, Item, Personal, SUBJECTS},
     settings::Settings,
@@ -35,8 +40,11 @@ use crate::{
 const BUFFERED_FACTS: usize = 2_048;
 /// Maximum number of facts replayed to a listener who reconnects. Listeners who missed more must reload the lists.
 const MOST_MISSED: u64 = 10_000;
-/// Number of listeners that may read missed facts from NATS or the database concurrently.
+/// Number of listeners that may read missed facts from NATS concurrently, and of concurrent queries for all listeners who
+/// missed facts.
 const READERS: usize = 8;
+/// Missed events are sent together, up to about this number of bytes.
+const BYTES_AT_ONCE: usize = 16 * 1024;
 /// How long a new listener waits for this process to find its position in the stream.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Number of concurrent rank lookups.
@@ -53,13 +61,17 @@ struct Inner {
     predictions: Predictions,
     leaderboards: Leaderboards,
     sessions: Sessions,
+    random: Arc<dyn Random>,
     config: Settings,
     /// Position of this process in the stream; `None` until it is known.
     head: watch::Sender<Option<Position>>,
     shared: Mutex<Shared>,
     updates: broadcast::Sender<Update>,
     listening: AtomicUsize,
+    /// Whether a task waits for shutdown, to disconnect all listeners.
+    ends_listeners: AtomicBool,
     readers: Semaphore,
+    lookups: Lookups,
 }
 
 #[derive(Default)]
@@ -85,6 +97,8 @@ enum Update {
     Item(Arc<Item>),
     /// The stream was recreated, so earlier positions are no longer valid.
     Lost,
+    /// The process stops.
+    Closing,
 }
 
 /// Reason why a listener is refused.
@@ -107,6 +121,7 @@ impl Live {
         predictions: Predictions,
         leaderboards: Leaderboards,
         sessions: Sessions,
+        random: Arc<dyn Random>,
         config: &Settings,
     ) -> Self {
         let inner = Inner {
@@ -114,12 +129,15 @@ impl Live {
             predictions,
             leaderboards,
             sessions,
+            random,
             config: config.clone(),
             head: watch::Sender::new(None),
             shared: Mutex::default(),
             updates: broadcast::Sender::new(config.behind.max(1)),
             listening: AtomicUsize::new(0),
+            ends_listeners: AtomicBool::new(false),
             readers: Semaphore::new(READERS),
+            lookups: Lookups::new(READERS),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -274,14 +292,28 @@ impl Live {
         frames
     }
 
-    /// Starts listening after `after`, or from now on without it.
+    /// Disconnects all listeners at shutdown. They do not wait for the token themselves, because thousands of tasks that
+    /// wait for the same token contend for its lock at every event.
+    fn end_listeners_on(&self, closing: &CancellationToken) {
+        if self.inner.ends_listeners.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (updates, closing) = (self.inner.updates.clone(), closing.clone());
+        tokio::spawn(async move {
+            closing.cancelled().await;
+            // Sending fails only without listeners.
+            let _ = updates.send(Update::Closing);
+        });
+    }
+
+    /// Starts listening after `after`, or from now on without it. `closing` is the token of the process's shutdown.
     pub async fn listen(
         &self,
         user: UserId,
         token: SecretString,
         filter: Filter,
         after: Option<Position>,
-        closing: CancellationToken,
+        closing: &CancellationToken,
     ) -> Result<Listener, ListenError> {
         let inner = &*self.inner;
         let place = Place::take(self, user, filter.mine)?;
@@ -297,12 +329,22 @@ impl Live {
             let missed = after.map(|after| missed(&shared, after, position));
             (inner.updates.subscribe(), position, missed)
         };
-        let mut waiting = VecDeque::new();
-        if let Some(Missed::Recent(items)) = &mut missed {
-            waiting = std::mem::take(items);
+        self.end_listeners_on(closing);
+        // The notification may already have been sent.
+        if closing.is_cancelled() {
+            return Err(ListenError::Unavailable);
         }
-        let mut beats = tokio::time::interval_at(Instant::now() + inner.config.heartbeat, inner.config.heartbeat);
-        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut catch_up = None;
+        if let Some(Missed::Recent(items)) = &mut missed
+            && !items.is_empty()
+        {
+            catch_up = Some(CatchUp::of(std::mem::take(items)));
+        }
+        let [of_life, of_beat, of_retry] = self.random_numbers();
+        let now = Instant::now();
+        let ends = now + rules::lifetime(inner.config.lifetime, of_life);
+        // Listeners who connect together would otherwise send all their heartbeats together.
+        let first_beat = now + inner.config.heartbeat.mul_f64(0.5 + 0.5 * f64::from(of_beat) / f64::from(u32::MAX));
         Ok(Listener {
             live: self.clone(),
             user,
@@ -313,18 +355,31 @@ impl Live {
                 (Some(Missed::Recent(_) | Missed::InNats), Some(after)) => after,
                 _ => position,
             },
-            reads_until: position,
             first: match missed {
                 None | Some(Missed::Recent(_)) => First::Beat,
-                Some(Missed::InNats) => First::Read,
+                Some(Missed::InNats) => First::Read { until: position },
                 Some(Missed::Gone) => First::Reset,
             },
-            waiting,
-            beats,
-            ends: Box::pin(tokio::time::sleep(inner.config.lifetime)),
-            closing,
+            retry: Some(of_retry),
+            catch_up,
+            timer: Box::pin(tokio::time::sleep_until(first_beat.min(ends))),
+            ends,
             _place: place,
         })
+    }
+
+    fn random_numbers(&self) -> [u32; 3] {
+        let bytes: [u8; 12] = random::bytes(&*self.inner.random);
+        std::array::from_fn(|place| bytes[place * 4..][..4].iter().fold(0, |sum, &byte| sum << 8 | u32::from(byte)))
+    }
+
+    /// Returns whether a user predicted a match, and the points.
+    async fn predicted(&self, event: MatchId, user: UserId) -> Result<Option<Option<i32>>, Arc<sqlx::Error>> {
+        let read = async |users: Vec<UserId>| {
+            let predictions = self.inner.predictions.of_users(event, &users).await?;
+            Ok(predictions.into_iter().map(|prediction| (prediction.user_id, prediction.points())).collect())
+        };
+        self.inner.lookups.find(event, user, read).await
     }
 
     /// Reads the facts between two positions from NATS; `None` if they are no longer available.
@@ -362,8 +417,15 @@ fn missed(shared: &Shared, after: Position, head: Position) -> Missed {
     if after.sequence + 1 < shared.complete_from {
         return Missed::InNats;
     }
-    let items = shared.recent.iter().filter(|item| item.position.sequence > after.sequence);
-    Missed::Recent(items.cloned().collect())
+    let mut items = VecDeque::new();
+    let mut tallied = HashSet::new();
+    for item in shared.recent.iter().rev().take_while(|item| item.position.sequence > after.sequence) {
+        // A later tally of the same match replaces an earlier one.
+        if !matches!(item.fact, Fact::Tally(_)) || tallied.insert(item.fact.event()) {
+            items.push_front(Arc::clone(item));
+        }
+    }
+    Missed::Recent(items)
 }
 
 fn is_within(head: Position, extent: Extent) -> bool {
@@ -437,8 +499,8 @@ impl Drop for Place {
 enum First {
     /// A heartbeat with the current position.
     Beat,
-    /// Missed facts, which must be read from NATS.
-    Read,
+    /// Missed facts up to a position, which must be read from NATS.
+    Read { until: Position },
     /// A reset, because the missed facts are no longer available.
     Reset,
     /// Nothing; it was already sent.
@@ -452,7 +514,21 @@ enum Waited {
     Heartbeat,
 }
 
-/// One connection to the live stream.
+/// Facts that a listener missed and has not received yet.
+struct CatchUp {
+    waiting: VecDeque<Arc<Item>>,
+    /// Matches of these facts for which is known whether the listener predicted them, and the points.
+    known: HashMap<MatchId, Option<Option<i32>>>,
+}
+
+impl CatchUp {
+    fn of(waiting: VecDeque<Arc<Item>>) -> Box<Self> {
+        Box::new(Self { waiting, known: HashMap::new() })
+    }
+}
+
+/// One connection to the live stream. A process has thousands of them, so parts that few listeners need are boxed, and so
+/// are the futures of rare steps.
 pub struct Listener {
     live: Live,
     user: UserId,
@@ -461,89 +537,145 @@ pub struct Listener {
     updates: broadcast::Receiver<Update>,
     /// All matching facts up to this position have been sent.
     position: Position,
-    /// Missed facts are read up to this position.
-    reads_until: Position,
     first: First,
-    waiting: VecDeque<Arc<Item>>,
-    beats: Interval,
-    ends: std::pin::Pin<Box<tokio::time::Sleep>>,
-    closing: CancellationToken,
+    /// Random number for the pause before the client reconnects, until it has been sent.
+    retry: Option<u32>,
+    catch_up: Option<Box<CatchUp>>,
+    /// Next heartbeat, or the end of the connection.
+    timer: Pin<Box<Sleep>>,
+    ends: Instant,
     _place: Place,
 }
 
 impl Listener {
     /// Returns the next bytes, or `None` if the connection must end. The client can reconnect and resume.
     pub async fn next(&mut self) -> Option<Bytes> {
-        match std::mem::replace(&mut self.first, First::Done) {
-            First::Done => {}
-            First::Beat => return Some(rules::beat(self.position)),
-            First::Reset => return Some(rules::reset(self.position)),
-            First::Read => match self.live.read(self.position, self.reads_until).await {
-                Ok(Some(read)) => self.waiting = read,
-                Ok(None) => {
-                    self.position = self.reads_until;
-                    return Some(rules::reset(self.position));
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "missed facts could not be read; listener disconnected");
-                    return None;
-                }
-            },
+        if let Some(random) = self.retry.take() {
+            return Some(self.greeting(random));
+        }
+        if self.first != First::Done || self.catch_up.is_some() {
+            let missed = Box::pin(self.next_missed()).await?;
+            if missed.is_some() {
+                return missed;
+            }
         }
         loop {
-            let item = match self.waiting.pop_front() {
-                Some(item) => item,
-                None => match self.wait().await? {
-                    Waited::Item(item) => item,
-                    Waited::Heartbeat => return Some(rules::beat(self.position)),
-                },
-            };
-            match self.frame_for(&item).await {
-                Ok(Some(frame)) => return Some(frame),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::debug!(%error, "prediction of a listener could not be read; listener disconnected");
-                    return None;
+            match self.wait().await? {
+                Waited::Heartbeat => return Some(rules::beat(self.position)),
+                Waited::Item(item) => {
+                    if let Some(frame) = self.frame_for(&item).await? {
+                        return Some(frame);
+                    }
                 }
             }
         }
     }
 
+    /// The pause before the client reconnects, with the first thing that can be sent without reading.
+    fn greeting(&mut self, random: u32) -> Bytes {
+        let first = match self.first {
+            First::Beat => rules::beat(self.position),
+            First::Reset => rules::reset(self.position),
+            First::Read { .. } | First::Done => return rules::with_retry(b"", random),
+        };
+        self.first = First::Done;
+        rules::with_retry(&first, random)
+    }
+
+    /// Returns the next missed events, several at once; `Some(None)` if there are no more, and `None` if the connection
+    /// must end.
+    async fn next_missed(&mut self) -> Option<Option<Bytes>> {
+        if let First::Read { until } = std::mem::replace(&mut self.first, First::Done) {
+            match self.live.read(self.position, until).await {
+                Ok(Some(read)) => self.catch_up = Some(CatchUp::of(read)),
+                Ok(None) => {
+                    self.position = until;
+                    return Some(Some(rules::reset(until)));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "missed facts could not be read; listener disconnected");
+                    return None;
+                }
+            }
+        }
+        let mut frames = Vec::new();
+        while frames.len() < BYTES_AT_ONCE
+            && let Some(item) = self.catch_up.as_mut().and_then(|catch_up| catch_up.waiting.pop_front())
+        {
+            frames.extend_from_slice(&self.frame_for(&item).await?.unwrap_or_default());
+        }
+        if frames.is_empty() {
+            self.catch_up = None;
+            return Some(None);
+        }
+        Some(Some(frames.into()))
+    }
+
     /// Waits for a fact or a heartbeat; `None` if the connection must end.
     async fn wait(&mut self) -> Option<Waited> {
         tokio::select! {
-            // A session that has ended takes precedence over facts that are already waiting.
+            // A session that has ended takes precedence over facts that are already waiting. The timer comes last, so that
+            // a fact does not touch it.
             biased;
-            () = self.closing.cancelled() => None,
-            () = &mut self.ends => None,
             () = self.session.evicted() => self.session.is_valid().await.then_some(Waited::Heartbeat),
-            _ = self.beats.tick() => self.session.is_valid().await.then_some(Waited::Heartbeat),
             update = self.updates.recv() => match update {
                 Ok(Update::Item(item)) => Some(Waited::Item(item)),
-                // A client that reconnects gets a reset, because its position is no longer valid.
-                Ok(Update::Lost) | Err(broadcast::error::RecvError::Closed) => None,
+                // A client that reconnects after the stream was recreated gets a reset, because its position is no
+                // longer valid.
+                Ok(Update::Lost | Update::Closing) | Err(broadcast::error::RecvError::Closed) => None,
                 Err(broadcast::error::RecvError::Lagged(missed)) => {
                     metrics::counter!("matchday_stream_dropped_total").increment(1);
                     tracing::debug!(missed, "slow listener disconnected");
                     None
                 }
             },
+            () = &mut self.timer => {
+                let now = Instant::now();
+                if now >= self.ends {
+                    return None;
+                }
+                let next = (now + self.live.inner.config.heartbeat).min(self.ends);
+                self.timer.as_mut().reset(next);
+                Box::pin(self.session.is_valid()).await.then_some(Waited::Heartbeat)
+            }
         }
     }
 
-    /// Returns the events of an item for this listener, if there are any.
-    async fn frame_for(&mut self, item: &Item) -> sqlx::Result<Option<Bytes>> {
+    /// Returns the events of an item for this listener, if there are any; `None` if the connection must end.
+    async fn frame_for(&mut self, item: &Item) -> Option<Option<Bytes>> {
         if item.position.sequence <= self.position.sequence {
-            return Ok(None);
+            return Some(None);
         }
         let frame = if item.lacks(self.user, &self.filter) {
-            let _turn = self.live.inner.readers.acquire().await;
-            let personal = self.live.personal(&item.fact, &[self.user]).await?;
-            item.frame_for(self.user, &self.filter, &personal)
+            match Box::pin(self.personal(item)).await {
+                Ok(personal) => item.frame_for(self.user, &self.filter, &personal),
+                Err(error) => {
+                    tracing::debug!(%error, "prediction of a listener could not be read; listener disconnected");
+                    return None;
+                }
+            }
         } else {
             item.frame_for(self.user, &self.filter, &item.personal)
         };
         self.position = item.position;
-        Ok(frame)
+        Some(frame)
+    }
+
+    /// Determines the effect on this listener of a fact that was sent before it connected.
+    async fn personal(&mut self, item: &Item) -> Result<Personal, Arc<sqlx::Error>> {
+        let event = item.fact.event();
+        let known = self.catch_up.as_ref().and_then(|catch_up| catch_up.known.get(&event).copied());
+        let predicted = match known {
+            Some(predicted) => predicted,
+            None => self.live.predicted(event, self.user).await?,
+        };
+        if let Some(catch_up) = &mut self.catch_up {
+            catch_up.known.insert(event, predicted);
+        }
+        if predicted.is_some() && matches!(item.fact, Fact::Scores(_)) {
+            let _turn = self.live.inner.readers.acquire().await;
+            return Ok(self.live.personal(&item.fact, &[self.user]).await?);
+        }
+        Ok(Personal::of_user(&item.fact, self.user, predicted))
     }
 }

@@ -9,7 +9,8 @@ section! {
     stream: Settings {
         /// Interval between heartbeats on a connection.
         heartbeat: Duration = "15s",
-        /// Lifetime of a connection. Clients reconnect automatically, possibly to another process.
+        /// Longest lifetime of a connection; each one is up to a quarter shorter, at random. Clients reconnect
+        /// automatically, possibly to another process.
         lifetime: Duration = "1h",
         /// Maximum number of listeners of this process; further ones get 503. `http.max_connections` limits them too.
         max_listeners: usize = "10000",

@@ -206,6 +206,45 @@ async fn older_facts_are_read_from_nats() {
 }
 
 #[tokio::test]
+async fn only_the_latest_missed_tally_of_a_match_is_sent() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let _following = follow(app).await;
+        let mut watcher = Client::open(app, &user, "", None).await;
+        let before = watcher.last_id.clone().expect("an id");
+        for (event, home) in [(1, 10), (2, 50), (1, 20), (1, 30)] {
+            let tally = json!({"event_id": event, "tournament_id": 1, "home": home, "draw": 0, "away": 0, "average_confidence": 0.0});
+            let message = async_nats::jetstream::message::PublishMessage::build().payload(tally.to_string().into());
+            app.app.streams.send(TALLY, message).await.expect("sent").await.expect("stored");
+            assert_eq!(watcher.next().await.data["total_predictions"], home, "connected listeners receive all");
+        }
+        let mut back = Client::open(app, &user, "", Some(&before)).await;
+        for home in [50, 30] {
+            assert_eq!(back.next().await.data["total_predictions"], home);
+        }
+        assert_eq!(back.last_id, watcher.last_id);
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn shutdown_disconnects_all_listeners() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let _following = follow(app).await;
+        let mut clients = [Client::open(app, &user, "", None).await, Client::open(app, &user, "", None).await];
+        app.app.shutdown.closing().cancel();
+        for client in &mut clients {
+            assert!(client.event().await.is_none());
+        }
+        assert_eq!(user.get("/api/auth/stream").await.expect(503)["code"], "stream_unavailable");
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn invalid_position_causes_reset() {
     TestApp::run(async |app| {
         let user = app.user().await;
@@ -461,6 +500,7 @@ async fn tallies_are_published_once_a_second_and_converge() {
             db: app.app.core.db.clone(),
             streams: app.app.streams.clone(),
             changes,
+            live: app.app.live.clone(),
             clock: app.clock.clone(),
         };
         let (here, elsewhere) = (publisher(app.app.predictions.changes().clone()), publisher(Changes::default()));
@@ -473,18 +513,18 @@ async fn tallies_are_published_once_a_second_and_converge() {
             totals.collect::<Vec<_>>()
         };
         predict(&users[0], event).await;
-        here.publish().await;
+        here.publish_every(1).await;
         predict(&users[1], event).await;
         here.changes.take();
         elsewhere.changes.note([MatchId(event)]);
-        elsewhere.publish().await;
+        elsewhere.publish_every(1).await;
         assert_eq!(tallies().await, [1], "the second tally falls into the same second");
         app.clock.advance(time::Duration::SECOND);
-        elsewhere.publish().await;
-        here.publish().await;
+        elsewhere.publish_every(1).await;
+        here.publish_every(1).await;
         assert_eq!(tallies().await, [1, 2]);
         app.clock.advance(time::Duration::SECOND);
-        elsewhere.publish().await;
+        elsewhere.publish_every(1).await;
         assert_eq!(tallies().await, [1, 2], "nothing changed");
         app.app.streams.remove().await;
     })
@@ -526,6 +566,7 @@ async fn restarted_process_buffers_earlier_facts() {
             parts.predictions.clone(),
             parts.leaderboards.clone(),
             parts.sessions.clone(),
+            parts.core.random.clone(),
             &parts.config.stream,
         );
         let closing = CancellationToken::new();
@@ -534,7 +575,7 @@ async fn restarted_process_buffers_earlier_facts() {
         let until = closing.clone();
         tokio::spawn(async move { running.run(until).await });
         let mut listener = again
-            .listen(user.id, user.token.clone().into(), Filter::default(), Some(before), closing)
+            .listen(user.id, user.token.clone().into(), Filter::default(), Some(before), &closing)
             .await
             .expect("listening");
         let mut words = String::new();

@@ -17,6 +17,11 @@ impl Changes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(events);
     }
 
+    /// Number of matches that are marked as changed.
+    pub fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Returns the matches that changed since the last call, and clears the set.
     pub fn take(&self) -> Vec<MatchId> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).drain().collect()
