@@ -185,7 +185,7 @@ impl App {
         let moderation = Moderation::new(&core, chat.clone(), accounts.clone(), sessions.clone(), restricted_phones);
         let fixtures = Fixtures::new(&core, matches.clone(), Arc::new(rooms.clone()));
         let predictions = Predictions::new(&core, &matches, &config.predictions);
-        let leaderboard_cache = LeaderboardCache::new(&core, redis.clone(), &config.redis.prefix);
+        let leaderboard_cache = LeaderboardCache::new(&core, redis.clone(), &config.redis).context("redis.url")?;
         let leaderboards = Leaderboards::new(&core, leaderboard_cache.clone());
         let payouts = Payouts::new(&core, config.coins.per_point);
         let scores = Scores::new(&core, streams.clone(), leaderboard_cache.clone(), payouts, &config.scores);

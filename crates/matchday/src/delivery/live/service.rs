@@ -1,7 +1,7 @@
 //! Reads the facts and passes them to listeners.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, future::join_all};
+use futures_util::StreamExt as _;
 use platform::stream::{Extent, StoredMessage, Stream, Streams, TransportError};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
@@ -39,8 +39,8 @@ const MOST_MISSED: u64 = 10_000;
 const READERS: usize = 8;
 /// How long a new listener waits for this process to find its position in the stream.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Number of concurrent rank lookups.
-const CONCURRENT_LOOKUPS: usize = 32;
+/// Number of users whose ranks are looked up together.
+const RANKS_AT_ONCE: usize = 500;
 
 /// The live stream of this process. Cheap to clone.
 #[derive(Clone)]
@@ -83,6 +83,11 @@ struct Listening {
 #[derive(Clone)]
 enum Update {
     Item(Arc<Item>),
+    /// New ranks of some users, after the scores of a match were applied. They are looked up after the fact was sent.
+    Ranks {
+        event: MatchId,
+        frames: Arc<HashMap<UserId, Bytes>>,
+    },
     /// The stream was recreated, so earlier positions are no longer valid.
     Lost,
 }
@@ -185,6 +190,12 @@ impl Live {
             };
             let mut shared = self.lock();
             if let Some(item) = keep(&mut shared, extent.made, &message, personal) {
+                if let Fact::Scores(fact) = &item.fact {
+                    let (live, event) = (self.clone(), fact.event_id);
+                    let users = item.personal.predicted.iter().copied().collect();
+                    // Looking up thousands of ranks must not delay the facts that follow.
+                    tokio::spawn(async move { live.send_ranks(event, users).await });
+                }
                 // Sending fails only without listeners.
                 let _ = inner.updates.send(Update::Item(item));
             }
@@ -215,7 +226,7 @@ impl Live {
                 let concerned = shared.listeners.iter().filter(|(_, listening)| concerns_all || listening.mine > 0);
                 concerned.map(|(&user, _)| user).collect()
             };
-            match self.personal(fact, &users).await {
+            match self.personal_without_ranks(fact, &users).await {
                 Ok(personal) => return personal,
                 Err(error) => tracing::warn!(%error, "predictions of listeners could not be read; retrying"),
             }
@@ -225,6 +236,17 @@ impl Live {
 
     /// Determines the effect of a fact on some users.
     async fn personal(&self, fact: &Fact, users: &[UserId]) -> sqlx::Result<Personal> {
+        let mut personal = self.personal_without_ranks(fact, users).await?;
+        if let Fact::Scores(fact) = fact {
+            let users: Vec<UserId> = personal.predicted.iter().copied().collect();
+            let frames = self.ranks(fact.event_id, &users).await;
+            personal.frames.extend(frames.into_iter().map(|(user, frame)| (user, vec![frame])));
+        }
+        Ok(personal)
+    }
+
+    /// Like [`Self::personal`], without the ranks that follow from new scores.
+    async fn personal_without_ranks(&self, fact: &Fact, users: &[UserId]) -> sqlx::Result<Personal> {
         let mut personal = Personal { known: users.iter().copied().collect(), ..Personal::default() };
         if users.is_empty() {
             return Ok(personal);
@@ -239,36 +261,36 @@ impl Live {
                     personal.frames.insert(prediction.user_id, vec![frame]);
                 }
             }
-            Fact::Scores(_) => {
-                for (user, frame) in self.ranks(event, &personal.predicted).await {
-                    personal.frames.insert(user, vec![frame]);
-                }
-            }
-            Fact::Event(_) | Fact::Tally(_) => {}
+            Fact::Scores(_) | Fact::Event(_) | Fact::Tally(_) => {}
         }
         Ok(personal)
     }
 
-    /// Returns rank events for users whose rank differs from the last one sent. A rank that cannot be read is left out,
-    /// because clients can request it at any time.
-    async fn ranks(&self, event: MatchId, users: &HashSet<UserId>) -> Vec<(UserId, String)> {
-        let (users, mut frames): (Vec<UserId>, _) = (users.iter().copied().collect(), Vec::new());
-        for some in users.chunks(CONCURRENT_LOOKUPS) {
-            let places = join_all(some.iter().map(|&user| self.inner.leaderboards.place(user))).await;
-            for (&user, place) in some.iter().zip(places) {
-                match place {
-                    Ok(Some((place, total))) => {
-                        let mut shared = self.lock();
-                        let listening = shared.listeners.get_mut(&user);
-                        if listening.and_then(|listening| listening.rank.replace(place.rank)) != Some(place.rank) {
-                            let (rank, points) = (place.rank, place.standing.points);
-                            let payload = StreamRank { event_id: event, rank, of: total, points };
-                            frames.push((user, payload.frame()));
-                        }
-                    }
-                    Ok(None) => {}
-                    Err(error) => tracing::debug!(%error, "rank of a listener could not be read"),
-                }
+    /// Looks up the ranks of listeners and sends those that have changed.
+    async fn send_ranks(&self, event: MatchId, users: Vec<UserId>) {
+        for some in users.chunks(RANKS_AT_ONCE) {
+            let frames = self.ranks(event, some).await.into_iter().map(|(user, frame)| (user, frame.into())).collect();
+            let _ = self.inner.updates.send(Update::Ranks { event, frames: Arc::new(frames) });
+        }
+    }
+
+    /// Returns rank events for users whose rank differs from the last one sent. Ranks that cannot be read are left out,
+    /// because clients can request them at any time.
+    async fn ranks(&self, event: MatchId, users: &[UserId]) -> Vec<(UserId, String)> {
+        let (places, total) = match self.inner.leaderboards.places(users).await {
+            Ok(places) => places,
+            Err(error) => {
+                tracing::debug!(%error, "ranks of listeners could not be read");
+                return Vec::new();
+            }
+        };
+        let mut shared = self.lock();
+        let mut frames = Vec::new();
+        for place in places {
+            let listening = shared.listeners.get_mut(&place.user);
+            if listening.and_then(|listening| listening.rank.replace(place.rank)) != Some(place.rank) {
+                let (rank, points) = (place.rank, place.standing.points);
+                frames.push((place.user, StreamRank { event_id: event, rank, of: total, points }.frame()));
             }
         }
         frames
@@ -448,6 +470,8 @@ enum First {
 /// Result of waiting for the next fact.
 enum Waited {
     Item(Arc<Item>),
+    /// The listener's new rank, if it has changed.
+    Rank(Option<Bytes>),
     /// No fact arrived before the next heartbeat was due.
     Heartbeat,
 }
@@ -495,6 +519,8 @@ impl Listener {
                 Some(item) => item,
                 None => match self.wait().await? {
                     Waited::Item(item) => item,
+                    Waited::Rank(Some(frame)) => return Some(rules::frame_at(self.position, &frame)),
+                    Waited::Rank(None) => continue,
                     Waited::Heartbeat => return Some(rules::beat(self.position)),
                 },
             };
@@ -516,6 +542,10 @@ impl Listener {
             () = &mut self.ends => None,
             update = self.updates.recv() => match update {
                 Ok(Update::Item(item)) => Some(Waited::Item(item)),
+                Ok(Update::Ranks { event, frames }) => {
+                    let wanted = self.filter.event.is_none_or(|only| only == event);
+                    Some(Waited::Rank(frames.get(&self.user).filter(|_| wanted).cloned()))
+                }
                 // A client that reconnects gets a reset, because its position is no longer valid.
                 Ok(Update::Lost) | Err(broadcast::error::RecvError::Closed) => None,
                 Err(broadcast::error::RecvError::Lagged(missed)) => {

@@ -1,6 +1,6 @@
 //! Leaderboards. Global leaderboards are read from Redis, room leaderboards from the database.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use platform::{Core, clock::Clock};
 use sqlx::PgPool;
@@ -8,6 +8,7 @@ use web::ids::{TournamentId, UserId};
 
 use super::{
     leaderboard_cache::{LeaderboardCache, LeaderboardError, NEIGHBOURS, Place, View},
+    players::Players,
     rules::Scope,
     store::{self, Player, RoomLine},
 };
@@ -18,6 +19,7 @@ use crate::chat::rooms::service::Room;
 pub struct Leaderboards {
     db: PgPool,
     boards: LeaderboardCache,
+    players: Arc<Players>,
     clock: Arc<dyn Clock>,
 }
 
@@ -72,21 +74,18 @@ pub struct Entry {
 
 impl Leaderboards {
     pub fn new(core: &Core, boards: LeaderboardCache) -> Self {
-        Self { db: core.db.clone(), boards, clock: core.clock.clone() }
+        Self { db: core.db.clone(), boards, players: Arc::new(Players::new(core)), clock: core.clock.clone() }
     }
 
     /// Returns the leaderboard of all users.
     pub async fn global(&self, table: Table, viewer: UserId, top: i64) -> Result<Leaderboard, LeaderboardError> {
         let scope = self.scope(table);
         let view = self.view(scope, viewer, top).await?;
-        let mut shown: Vec<i64> = view.top.iter().chain(&view.around).map(|place| place.user.0).collect();
-        shown.sort_unstable();
-        shown.dedup();
-        if shown.is_empty() {
+        if view.top.is_empty() && view.around.is_empty() {
             return Ok(Leaderboard { total: view.total, ..Leaderboard::default() });
         }
-        let players = store::players(&self.db, &shown, &scope.to_string(), viewer).await?;
-        let players: HashMap<UserId, Player> = players.into_iter().map(|player| (player.user_id, player)).collect();
+        let shown = view.top.iter().chain(&view.around).map(|place| place.user);
+        let players = self.players.of(scope, view.version.as_deref(), shown, viewer).await?;
         // Blocked and deleted users are missing from `players`. They are skipped, and the ranks of the others do not
         // change.
         let entry = |place: &Place| Some(entry(place, players.get(&place.user)?));
@@ -113,11 +112,14 @@ impl Leaderboards {
         self.boards.look(scope, viewer, top).await?.ok_or(LeaderboardError::Rebuilding)
     }
 
-    /// Returns a user's place on the all-time leaderboard, and the number of users on it.
-    pub async fn place(&self, user: UserId) -> Result<Option<(Place, i64)>, LeaderboardError> {
-        let view = self.view(Scope::All, user, 1).await?;
-        let place = view.around.into_iter().find(|place| place.user == user);
-        Ok(place.map(|place| (place, view.total)))
+    /// Returns the places of these users on the all-time leaderboard, and the number of users on it. Users who are not
+    /// on it are left out.
+    pub async fn places(&self, users: &[UserId]) -> Result<(Vec<Place>, i64), LeaderboardError> {
+        if let Some(places) = self.boards.places(Scope::All, users).await? {
+            return Ok(places);
+        }
+        self.boards.fill(Scope::All).await;
+        self.boards.places(Scope::All, users).await?.ok_or(LeaderboardError::Rebuilding)
     }
 
     /// Returns the leaderboard of a room's members. For a stand of a match, it covers the members of all its stands.
