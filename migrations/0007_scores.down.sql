@@ -1,4 +1,6 @@
 drop function score_scopes;
 drop table user_scores;
 drop table score_lanes;
+drop sequence score_repairs;
+drop sequence score_writes;
 drop table event_results;

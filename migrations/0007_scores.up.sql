@@ -28,9 +28,18 @@ create table score_lanes (
     -- Revision included in the scores of these users, and revision shown on leaderboards; 0 for none.
     revision       bigint  not null,
     shown_revision bigint  not null,
+    -- Number from `score_writes` of the last transaction that changed these users' scores; 0 for none.
+    written        bigint  not null,
     primary key (event_id, lane)
 );
 comment on table score_lanes is 'reference: progress of score jobs, by chunk of users';
+-- For finding chunks that were written since another one.
+create index score_lanes_by_write on score_lanes (written);
+-- Numbers the transactions that change scores. Each takes its number after its last change of a score, so of two that
+-- change the same score, the later one has the greater number.
+create sequence score_writes;
+-- Incremented by every transaction that repairs scores.
+create sequence score_repairs;
 
 create table user_scores (
     user_id bigint  not null,
@@ -48,8 +57,8 @@ create table user_scores (
     -- no new index entries.
 ) with (fillfactor = 50);
 comment on table user_scores is 'user: scores of users, by leaderboard';
--- For rebuilding a leaderboard.
-create index user_scores_by_scope on user_scores (scope, user_id);
+-- No index by leaderboard: it would make each new row half as expensive again, and only rebuilding a leaderboard in
+-- Redis would use it. That walks the primary key instead.
 
 -- Leaderboards that a match counts for.
 create function score_scopes(tournament_id bigint, start_time timestamptz) returns text[]

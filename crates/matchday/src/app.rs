@@ -188,7 +188,7 @@ impl App {
         let moderation = Moderation::new(&core, chat.clone(), accounts.clone(), sessions.clone(), restricted_phones);
         let fixtures = Fixtures::new(&core, matches.clone(), Arc::new(rooms.clone()));
         let predictions = Predictions::new(&core, &matches, &config.predictions);
-        let leaderboard_cache = LeaderboardCache::new(&core, redis.clone(), &config.redis.prefix);
+        let leaderboard_cache = LeaderboardCache::new(&core, redis.clone(), &config.redis).context("redis.url")?;
         let room_leaderboards = RoomLeaderboards::new(&core, redis.clone(), &config.redis.prefix);
         let leaderboards = Leaderboards::new(&core, leaderboard_cache.clone(), room_leaderboards);
         let payouts = Payouts::new(&core, config.coins.per_point);

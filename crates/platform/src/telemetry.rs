@@ -301,6 +301,10 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
         "Database statements in which tokens were looked up"
     );
     metrics::describe_counter!(
+        "matchday_player_lookup_batches_total",
+        "Database statements in which users on leaderboards were looked up"
+    );
+    metrics::describe_counter!(
         "matchday_predictions_batches_total",
         "Database transactions in which predictions were written"
     );

@@ -8,7 +8,7 @@ use super::{OPEN, Side, easy_rate, http, latencies, prepare, send};
 use crate::{
     environment::{Stage, output, people, service::Setting, until},
     load::{self, Load, Requests, Target},
-    outcome::Outcome,
+    outcome::{Goal, Outcome},
     wire::{Protocol, write_http, write_redis},
 };
 
@@ -77,6 +77,7 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     Ok(vec![Outcome {
         what: format!("Top ten, own rank and neighbours among {PLAYERS} players, {CONNECTIONS} connections"),
         beside: "ZRANK and ZRANGE on the same Redis, one after another".to_owned(),
+        goal: Some(Goal::AtLeast(0.4)),
         size: Some(PLAYERS),
         limit: format!("the leaderboard uses {memory:.0} MB; {cores}"),
         ..outcome

@@ -177,6 +177,11 @@ pub(super) fn lifetime(longest: Duration, random: u32) -> Duration {
     longest - longest.mul_f64(f64::from(random) / f64::from(u32::MAX) / 4.0)
 }
 
+/// An event with the id of a position that the listener has reached.
+pub(super) fn frame_at(position: Position, frame: &[u8]) -> Bytes {
+    [format!("id: {position}\n").as_bytes(), frame].concat().into()
+}
+
 /// Heartbeat with the listener's position. Clients dispatch no event without data, but they store the id.
 pub(super) fn beat(position: Position) -> Bytes {
     format!("id: {position}\n\n").into()

@@ -47,8 +47,8 @@ const READERS: usize = 8;
 const BYTES_AT_ONCE: usize = 16 * 1024;
 /// How long a new listener waits for this process to find its position in the stream.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Number of concurrent rank lookups.
-const CONCURRENT_LOOKUPS: usize = 32;
+/// Number of users whose ranks are looked up together.
+const RANKS_AT_ONCE: usize = 500;
 
 /// The live stream of this process. Cheap to clone.
 #[derive(Clone)]
@@ -95,6 +95,11 @@ struct Listening {
 #[derive(Clone)]
 enum Update {
     Item(Arc<Item>),
+    /// New ranks of some users, after the scores of a match were applied. They are looked up after the fact was sent.
+    Ranks {
+        event: MatchId,
+        frames: Arc<HashMap<UserId, Bytes>>,
+    },
     /// The stream was recreated, so earlier positions are no longer valid.
     Lost,
     /// The process stops.
@@ -203,6 +208,12 @@ impl Live {
             };
             let mut shared = self.lock();
             if let Some(item) = keep(&mut shared, extent.made, &message, personal) {
+                if let Fact::Scores(fact) = &item.fact {
+                    let (live, event) = (self.clone(), fact.event_id);
+                    let users = item.personal.predicted.iter().copied().collect();
+                    // Looking up thousands of ranks must not delay the facts that follow.
+                    tokio::spawn(async move { live.send_ranks(event, users).await });
+                }
                 // Sending fails only without listeners.
                 let _ = inner.updates.send(Update::Item(item));
             }
@@ -233,7 +244,7 @@ impl Live {
                 let concerned = shared.listeners.iter().filter(|(_, listening)| concerns_all || listening.mine > 0);
                 concerned.map(|(&user, _)| user).collect()
             };
-            match self.personal(fact, &users).await {
+            match self.personal_without_ranks(fact, &users).await {
                 Ok(personal) => return personal,
                 Err(error) => tracing::warn!(%error, "predictions of listeners could not be read; retrying"),
             }
@@ -243,6 +254,17 @@ impl Live {
 
     /// Determines the effect of a fact on some users.
     async fn personal(&self, fact: &Fact, users: &[UserId]) -> sqlx::Result<Personal> {
+        let mut personal = self.personal_without_ranks(fact, users).await?;
+        if let Fact::Scores(fact) = fact {
+            let users: Vec<UserId> = personal.predicted.iter().copied().collect();
+            let frames = self.ranks(fact.event_id, &users).await;
+            personal.frames.extend(frames.into_iter().map(|(user, frame)| (user, vec![frame])));
+        }
+        Ok(personal)
+    }
+
+    /// Like [`Self::personal`], without the ranks that follow from new scores.
+    async fn personal_without_ranks(&self, fact: &Fact, users: &[UserId]) -> sqlx::Result<Personal> {
         let mut personal = Personal { known: users.iter().copied().collect(), ..Personal::default() };
         if users.is_empty() {
             return Ok(personal);
@@ -257,36 +279,36 @@ impl Live {
                     personal.frames.insert(prediction.user_id, vec![frame]);
                 }
             }
-            Fact::Scores(_) => {
-                for (user, frame) in self.ranks(event, &personal.predicted).await {
-                    personal.frames.insert(user, vec![frame]);
-                }
-            }
-            Fact::Event(_) | Fact::Tally(_) => {}
+            Fact::Scores(_) | Fact::Event(_) | Fact::Tally(_) => {}
         }
         Ok(personal)
     }
 
-    /// Returns rank events for users whose rank differs from the last one sent. A rank that cannot be read is left out,
-    /// because clients can request it at any time.
-    async fn ranks(&self, event: MatchId, users: &HashSet<UserId>) -> Vec<(UserId, String)> {
-        let (users, mut frames): (Vec<UserId>, _) = (users.iter().copied().collect(), Vec::new());
-        for some in users.chunks(CONCURRENT_LOOKUPS) {
-            let places = join_all(some.iter().map(|&user| self.inner.leaderboards.place(user))).await;
-            for (&user, place) in some.iter().zip(places) {
-                match place {
-                    Ok(Some((place, total))) => {
-                        let mut shared = self.lock();
-                        let listening = shared.listeners.get_mut(&user);
-                        if listening.and_then(|listening| listening.rank.replace(place.rank)) != Some(place.rank) {
-                            let (rank, points) = (place.rank, place.standing.points);
-                            let payload = StreamRank { event_id: event, rank, of: total, points };
-                            frames.push((user, payload.frame()));
-                        }
-                    }
-                    Ok(None) => {}
-                    Err(error) => tracing::debug!(%error, "rank of a listener could not be read"),
-                }
+    /// Looks up the ranks of listeners and sends those that have changed.
+    async fn send_ranks(&self, event: MatchId, users: Vec<UserId>) {
+        for some in users.chunks(RANKS_AT_ONCE) {
+            let frames = self.ranks(event, some).await.into_iter().map(|(user, frame)| (user, frame.into())).collect();
+            let _ = self.inner.updates.send(Update::Ranks { event, frames: Arc::new(frames) });
+        }
+    }
+
+    /// Returns rank events for users whose rank differs from the last one sent. Ranks that cannot be read are left out,
+    /// because clients can request them at any time.
+    async fn ranks(&self, event: MatchId, users: &[UserId]) -> Vec<(UserId, String)> {
+        let (places, total) = match self.inner.leaderboards.places(users).await {
+            Ok(places) => places,
+            Err(error) => {
+                tracing::debug!(%error, "ranks of listeners could not be read");
+                return Vec::new();
+            }
+        };
+        let mut shared = self.lock();
+        let mut frames = Vec::new();
+        for place in places {
+            let listening = shared.listeners.get_mut(&place.user);
+            if listening.and_then(|listening| listening.rank.replace(place.rank)) != Some(place.rank) {
+                let (rank, points) = (place.rank, place.standing.points);
+                frames.push((place.user, StreamRank { event_id: event, rank, of: total, points }.frame()));
             }
         }
         frames
@@ -510,6 +532,8 @@ enum First {
 /// Result of waiting for the next fact.
 enum Waited {
     Item(Arc<Item>),
+    /// The listener's new rank, if it has changed.
+    Rank(Option<Bytes>),
     /// No fact arrived before the next heartbeat was due.
     Heartbeat,
 }
@@ -562,6 +586,8 @@ impl Listener {
         loop {
             match self.wait().await? {
                 Waited::Heartbeat => return Some(rules::beat(self.position)),
+                Waited::Rank(Some(frame)) => return Some(rules::frame_at(self.position, &frame)),
+                Waited::Rank(None) => {}
                 Waited::Item(item) => {
                     if let Some(frame) = self.frame_for(&item).await? {
                         return Some(frame);
@@ -620,6 +646,10 @@ impl Listener {
             () = self.session.evicted() => self.session.is_valid().await.then_some(Waited::Heartbeat),
             update = self.updates.recv() => match update {
                 Ok(Update::Item(item)) => Some(Waited::Item(item)),
+                Ok(Update::Ranks { event, frames }) => {
+                    let wanted = self.filter.event.is_none_or(|only| only == event);
+                    Some(Waited::Rank(frames.get(&self.user).filter(|_| wanted).cloned()))
+                }
                 // A client that reconnects after the stream was recreated gets a reset, because its position is no
                 // longer valid.
                 Ok(Update::Lost | Update::Closing) | Err(broadcast::error::RecvError::Closed) => None,

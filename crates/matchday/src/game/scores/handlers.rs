@@ -31,6 +31,7 @@ impl From<LeaderboardError> for ApiError {
     fn from(error: LeaderboardError) -> Self {
         match error {
             LeaderboardError::Database(error) => error.into(),
+            LeaderboardError::Players(error) => error.into(),
             LeaderboardError::Rebuilding => Self::unavailable(
                 "leaderboard_rebuilding",
                 "The leaderboard is being rebuilt. Try again in a few seconds.",

@@ -1,6 +1,6 @@
 //! Leaderboards. Those of all users and of large rooms are read from Redis, those of small rooms from the database.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use platform::{Core, clock::Clock};
 use sqlx::PgPool;
@@ -8,6 +8,7 @@ use web::ids::{RoomId, TournamentId, UserId};
 
 use super::{
     leaderboard_cache::{LeaderboardCache, LeaderboardError, Place, View},
+    players::Players,
     room_leaderboards::{LargeRoom, RoomLeaderboards},
     rules::{Scope, Standing},
     store::{self, Player, ScoreRow},
@@ -20,6 +21,7 @@ pub struct Leaderboards {
     db: PgPool,
     boards: LeaderboardCache,
     room_boards: RoomLeaderboards,
+    players: Arc<Players>,
     clock: Arc<dyn Clock>,
 }
 
@@ -74,7 +76,8 @@ pub struct Entry {
 
 impl Leaderboards {
     pub fn new(core: &Core, boards: LeaderboardCache, room_boards: RoomLeaderboards) -> Self {
-        Self { db: core.db.clone(), boards, room_boards, clock: core.clock.clone() }
+        let players = Arc::new(Players::new(core));
+        Self { db: core.db.clone(), boards, room_boards, players, clock: core.clock.clone() }
     }
 
     /// Returns the leaderboard of all users.
@@ -103,14 +106,11 @@ impl Leaderboards {
 
     /// Adds names to a view, and leaves out users whom the viewer has blocked.
     async fn named(&self, view: View, scope: Scope, viewer: UserId) -> Result<Leaderboard, LeaderboardError> {
-        let mut shown: Vec<i64> = view.top.iter().chain(&view.around).map(|place| place.user.0).collect();
-        shown.sort_unstable();
-        shown.dedup();
-        if shown.is_empty() {
+        if view.top.is_empty() && view.around.is_empty() {
             return Ok(Leaderboard { total: view.total, ..Leaderboard::default() });
         }
-        let players = store::players(&self.db, &shown, &scope.to_string(), viewer).await?;
-        let players: HashMap<UserId, Player> = players.into_iter().map(|player| (player.user_id, player)).collect();
+        let shown = view.top.iter().chain(&view.around).map(|place| place.user);
+        let players = self.players.of(scope, view.version.as_deref(), shown, viewer).await?;
         // Blocked and deleted users are missing from `players`. They are skipped, and the ranks of the others do not
         // change.
         let entry = |place: &Place| Some(entry(place, players.get(&place.user)?));
@@ -142,11 +142,14 @@ impl Leaderboards {
         }
     }
 
-    /// Returns a user's place on the all-time leaderboard, and the number of users on it.
-    pub async fn place(&self, user: UserId) -> Result<Option<(Place, i64)>, LeaderboardError> {
-        let view = self.view(Scope::All, user, 1).await?;
-        let place = view.around.into_iter().find(|place| place.user == user);
-        Ok(place.map(|place| (place, view.total)))
+    /// Returns the places of these users on the all-time leaderboard, and the number of users on it. Users who are not
+    /// on it are left out.
+    pub async fn places(&self, users: &[UserId]) -> Result<(Vec<Place>, i64), LeaderboardError> {
+        if let Some(places) = self.boards.places(Scope::All, users).await? {
+            return Ok(places);
+        }
+        self.boards.fill(Scope::All).await;
+        self.boards.places(Scope::All, users).await?.ok_or(LeaderboardError::Rebuilding)
     }
 
     /// Returns the leaderboard of a small room's members. For a stand of a match, it covers the members of all its

@@ -28,6 +28,13 @@
 //! server may have lost data, so a leaderboard from an earlier run is rebuilt. A leaderboard without a state does not
 //! exist: publishers skip it, and a later rebuild reads the scores that they committed. Redis must use
 //! `maxmemory-policy noeviction`, because an evicted set would appear as an empty leaderboard.
+//!
+//! # Reading
+//!
+//! A request needs the user's position before it can read the neighbours, so it reads in two pipelines of plain
+//! commands, which cost Redis half as much as a script. Every write changes the version of the leaderboard. If the
+//! version differs between the pipelines, a script reads everything again in one atomic step. The run id of the server
+//! is known from the connection. The top is kept in memory until the version changes.
 
 use std::{
     collections::HashMap,
@@ -38,8 +45,10 @@ use std::{
 use breaker::Breaker;
 use platform::{
     Core,
+    batches::BatchError,
     clock::Clock,
     random::{self, Random},
+    redis_client::{self, RunConnection},
 };
 use redis::{FromRedisValue, RedisResult, aio::ConnectionManager};
 use sqlx::PgPool;
@@ -55,8 +64,10 @@ use super::{
 const BATCH: usize = 1_500;
 /// Write commands per pipeline.
 const PIPELINE: usize = 4;
-/// Scores read from the database at once during a rebuild.
+/// Approximate number of scores read from the database at once during a rebuild.
 const PAGE: i64 = 6_000;
+/// Maximum number of user ids that one query of a rebuild covers. Few of them may be on the leaderboard.
+const MOST_IDS: i64 = 200_000;
 /// Redis refuses a write that arrives later than this after it was built.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 /// Expiry of a rebuild's claim if the rebuild makes no progress.
@@ -72,10 +83,14 @@ const SET_OUTLIVES_STATE: time::Duration = time::Duration::days(1);
 /// Number of neighbours shown before and after a user.
 pub const NEIGHBOURS: i64 = 5;
 
+/// Number of leaderboards whose top is kept in memory.
+const MOST_TOPS: usize = 100;
+
 /// Lua prelude that reads the run id of the Redis server.
 const RUN: &str = "local run = redis.call('INFO', 'server'):match('run_id:(%x+)')\n";
 
-/// Reads everything that a response needs in one atomic step. In every script, `KEYS` are the set and the state.
+/// Reads everything that a response needs in one atomic step. In every script, `KEYS` are the set, the state and the
+/// version.
 const LOOK: &str = r"
 if redis.call('GET', KEYS[2]) ~= 'ready:' .. run then return { 0, 0, {}, 0, 0, {} } end
 local top = redis.call('ZRANGE', KEYS[1], 0, ARGV[2] - 1, 'WITHSCORES')
@@ -99,7 +114,11 @@ if not state or (ARGV[2] ~= '' and state ~= ARGV[2]) then return 0 end
 local values = tonumber(ARGV[5])
 if values > 0 then redis.call('ZADD', KEYS[1], unpack(ARGV, 6, 5 + values)) end
 if #ARGV > 5 + values then redis.call('ZREM', KEYS[1], unpack(ARGV, 6 + values)) end
-if ARGV[3] ~= '0' then redis.call('EXPIRE', KEYS[1], ARGV[3]) end
+redis.call('SET', KEYS[3], time[1] .. '.' .. time[2])
+if ARGV[3] ~= '0' then
+  redis.call('EXPIRE', KEYS[1], ARGV[3])
+  redis.call('EXPIRE', KEYS[3], ARGV[3])
+end
 if ARGV[2] ~= '' then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
 return 1
 ";
@@ -111,7 +130,7 @@ if state == 'ready:' .. run then return 'ready' end
 local claim = 'building:' .. run .. ':'
 if state and state:sub(1, #claim) == claim then return 'busy' end
 redis.call('SET', KEYS[2], claim .. ARGV[1], 'PX', ARGV[2])
-redis.call('UNLINK', KEYS[1])
+redis.call('UNLINK', KEYS[1], KEYS[3])
 return claim .. ARGV[1]
 ";
 
@@ -141,6 +160,8 @@ pub struct LeaderboardCache {
 
 struct Inner {
     redis: ConnectionManager,
+    /// For reading, which needs the run id of the server.
+    reader: RunConnection,
     prefix: String,
     db: PgPool,
     clock: Arc<dyn Clock>,
@@ -152,8 +173,20 @@ struct Inner {
     abandon: redis::Script,
     /// Leaderboards that this process rebuilds or waits for, with the start time. The rebuild task owns the sender.
     filling: Mutex<HashMap<Scope, (Instant, watch::Receiver<()>)>>,
+    /// Top of each leaderboard, at the version that was read last.
+    tops: Mutex<HashMap<Scope, Arc<Top>>>,
     /// Limits concurrent rebuilds, because they read many rows and requests need the database too.
     rebuild_slots: Semaphore,
+}
+
+/// Top of a leaderboard at one version.
+struct Top {
+    version: String,
+    /// Number of entries that were requested.
+    asked: i64,
+    /// Number of users on the leaderboard.
+    total: i64,
+    places: Vec<Place>,
 }
 
 /// Users whose leaderboard entries are published.
@@ -180,8 +213,10 @@ pub(super) struct Written {
     pub(super) scopes: Vec<Scope>,
     /// Scores after the transaction.
     pub(super) scores: Vec<ScoreRow>,
-    /// Transaction id, as in `xmin` of the rows.
-    pub(super) transaction: String,
+    /// Number of the transaction, see [`store::next_write`].
+    pub(super) write: i64,
+    /// Number of repairs before the transaction, see [`store::repairs`].
+    pub(super) repairs: i64,
 }
 
 /// A user's place on a leaderboard.
@@ -201,6 +236,8 @@ pub struct View {
     pub top: Vec<Place>,
     /// The user and their neighbours; empty if the user is not on the leaderboard.
     pub around: Vec<Place>,
+    /// Version of the leaderboard; `None` if it is unknown.
+    pub version: Option<String>,
 }
 
 /// Reason why a leaderboard could not be read or written.
@@ -213,6 +250,9 @@ pub enum LeaderboardError {
     Redis(#[from] redis::RedisError),
     #[error(transparent)]
     Database(#[from] sqlx::Error),
+    /// The users on a leaderboard could not be looked up.
+    #[error(transparent)]
+    Players(#[from] BatchError),
     /// A write reached Redis after its deadline.
     #[error("a leaderboard write reached Redis after its deadline")]
     Late,
@@ -225,12 +265,13 @@ pub enum LeaderboardError {
 }
 
 impl LeaderboardCache {
-    pub fn new(core: &Core, redis: ConnectionManager, prefix: &str) -> Self {
+    pub fn new(core: &Core, redis: ConnectionManager, settings: &redis_client::Settings) -> RedisResult<Self> {
         let Core { db, clock, random, .. } = core.clone();
         let with_run_id = |script: &str| redis::Script::new(&format!("{RUN}{script}"));
         let inner = Inner {
             redis,
-            prefix: prefix.to_owned(),
+            reader: RunConnection::new(settings)?,
+            prefix: settings.prefix.clone(),
             db,
             clock,
             random,
@@ -240,19 +281,163 @@ impl LeaderboardCache {
             finish: with_run_id(FINISH),
             abandon: redis::Script::new(ABANDON),
             filling: Mutex::default(),
+            tops: Mutex::default(),
             rebuild_slots: Semaphore::new(2),
         };
-        Self { inner: Arc::new(inner) }
+        Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Reads a leaderboard as seen by a user, with `top` entries at its top; `None` if it must be rebuilt first. Takes
-    /// one round trip.
+    /// Reads a leaderboard as seen by a user, with `top` entries at its top; `None` if it must be rebuilt first.
     pub async fn look(&self, scope: Scope, user: UserId, top: i64) -> Result<Option<View>, LeaderboardError> {
+        let (set, member) = (self.set(scope), rules::member(user));
+        let mut own = redis::pipe();
+        own.cmd("MGET").arg(self.state(scope)).arg(self.version(scope));
+        own.cmd("ZRANK").arg(&set).arg(&member[..]).cmd("ZSCORE").arg(&set).arg(&member[..]);
+        let (((state, version), position, key), run): ((States, Option<i64>, Option<f64>), _) =
+            self.call(self.inner.reader.query(&own)).await?;
+        if !is_ready(state.as_deref(), &run) {
+            return Ok(None);
+        }
+        let own = position.zip(key.map(standing_of));
+        let view = match version {
+            Some(version) => self.look_around(scope, own, top, version).await?,
+            None => None,
+        };
+        match view {
+            Some(view) => Ok(Some(view)),
+            None => self.look_at_once(scope, user, top).await,
+        }
+    }
+
+    /// Reads the top and the surroundings of a place; `None` if the leaderboard does not have this version any more.
+    async fn look_around(
+        &self,
+        scope: Scope,
+        own: Option<(i64, Standing)>,
+        top: i64,
+        version: String,
+    ) -> Result<Option<View>, LeaderboardError> {
+        let known = self.tops().get(&scope).filter(|known| known.version == version && known.asked >= top).cloned();
+        let (set, none) = (self.set(scope), (Listed::new(), 0));
+        let mut commands = redis::pipe();
+        commands.get(self.version(scope));
+        let first = own.map(|(position, _)| (position - NEIGHBOURS).max(0));
+        if let (Some((position, standing)), Some(first)) = (own, first) {
+            commands.cmd("ZRANGE").arg(&set).arg(first).arg(position + NEIGHBOURS).arg("WITHSCORES");
+            commands.cmd("ZCOUNT").arg(&set).arg("-inf").arg(standing.ahead());
+        }
+        if known.is_none() {
+            commands.cmd("ZRANGE").arg(&set).arg(0).arg(top - 1).arg("WITHSCORES").cmd("ZCARD").arg(&set);
+        }
+        let (after, (listed, mut ahead), read): (Option<String>, (Listed, i64), (Listed, i64)) =
+            match (own.is_some(), known.is_some()) {
+                (true, true) => {
+                    let (after, listed, ahead) = self.read_now(&commands).await?;
+                    (after, (listed, ahead), none)
+                }
+                (true, false) => {
+                    let (after, listed, ahead, top, total) = self.read_now(&commands).await?;
+                    (after, (listed, ahead), (top, total))
+                }
+                (false, true) => (Some(version.clone()), none.clone(), none),
+                (false, false) => {
+                    let (after, top, total) = self.read_now(&commands).await?;
+                    (after, none, (top, total))
+                }
+            };
+        if after.as_ref() != Some(&version) {
+            return Ok(None);
+        }
+        let leader = listed.first().map(|(_, key)| standing_of(*key));
+        if let (Some(leader), Some((_, standing))) = (leader, own)
+            && leader.points != standing.points
+        {
+            let mut commands = redis::pipe();
+            commands.get(self.version(scope)).cmd("ZCOUNT").arg(&set).arg("-inf").arg(leader.ahead());
+            let (after, counted): (Option<String>, i64) = self.read_now(&commands).await?;
+            if after.as_ref() != Some(&version) {
+                return Ok(None);
+            }
+            ahead = counted;
+        }
+        let known = known.unwrap_or_else(|| {
+            let (listed, total) = read;
+            let version = version.clone();
+            self.keep_top(scope, Top { version, asked: top, total, places: places(0, 0, &listed) })
+        });
+        Ok(Some(View {
+            total: known.total,
+            top: known.places.iter().take(usize::try_from(top).unwrap_or_default()).copied().collect(),
+            around: places(first.unwrap_or_default(), ahead, &listed),
+            version: Some(version),
+        }))
+    }
+
+    async fn read_now<T: FromRedisValue>(&self, commands: &redis::Pipeline) -> Result<T, LeaderboardError> {
+        Ok(self.call(self.inner.reader.query(commands)).await?.0)
+    }
+
+    /// Does the same as [`Self::look`] in one atomic step.
+    pub(super) async fn look_at_once(
+        &self,
+        scope: Scope,
+        user: UserId,
+        top: i64,
+    ) -> Result<Option<View>, LeaderboardError> {
         let mut look = self.inner.look.key(self.set(scope));
         look.key(self.state(scope)).arg(&rules::member(user)[..]).arg(top).arg(NEIGHBOURS);
         let (ready, total, top, first, ahead, around): (u8, i64, Listed, i64, i64, Listed) =
             self.call(look.invoke_async(&mut self.inner.redis.clone())).await?;
-        Ok((ready == 1).then(|| View { total, top: places(0, 0, &top), around: places(first, ahead, &around) }))
+        let (top, around) = (places(0, 0, &top), places(first, ahead, &around));
+        Ok((ready == 1).then_some(View { total, top, around, version: None }))
+    }
+
+    /// Reads the places of many users and the number of users on the leaderboard, in two round trips; `None` if it must
+    /// be rebuilt first. Users who are not on the leaderboard are left out.
+    pub async fn places(&self, scope: Scope, users: &[UserId]) -> Result<Option<(Vec<Place>, i64)>, LeaderboardError> {
+        let set = self.set(scope);
+        let mut commands = redis::pipe();
+        commands.get(self.state(scope)).cmd("ZCARD").arg(&set).cmd("ZMSCORE").arg(&set);
+        for &user in users {
+            commands.arg(&rules::member(user)[..]);
+        }
+        let ((state, total, keys), run): ((Option<String>, i64, Vec<Option<f64>>), _) =
+            self.call(self.inner.reader.query(&commands)).await?;
+        if !is_ready(state.as_deref(), &run) {
+            return Ok(None);
+        }
+        let found: Vec<(UserId, Standing)> =
+            users.iter().zip(keys).filter_map(|(&user, key)| Some((user, standing_of(key?)))).collect();
+        let mut points: Vec<i32> = found.iter().map(|(_, standing)| standing.points).collect();
+        points.sort_unstable();
+        points.dedup();
+        if points.is_empty() {
+            return Ok(Some((Vec::new(), total)));
+        }
+        let mut commands = redis::pipe();
+        for &points in &points {
+            commands.cmd("ZCOUNT").arg(&set).arg("-inf").arg(Standing { points, exact: 0, correct: 0 }.ahead());
+        }
+        let ahead: Vec<i64> = self.read_now(&commands).await?;
+        let ahead: HashMap<i32, i64> = points.into_iter().zip(ahead).collect();
+        let place = |(user, standing): (UserId, Standing)| {
+            Some(Place { user, rank: ahead.get(&standing.points)? + 1, standing })
+        };
+        Ok(Some((found.into_iter().filter_map(place).collect(), total)))
+    }
+
+    fn keep_top(&self, scope: Scope, top: Top) -> Arc<Top> {
+        let (mut tops, top) = (self.tops(), Arc::new(top));
+        // Leaderboards of past weeks and months must not accumulate.
+        if tops.len() >= MOST_TOPS {
+            tops.clear();
+        }
+        tops.insert(scope, Arc::clone(&top));
+        top
+    }
+
+    fn tops(&self) -> MutexGuard<'_, HashMap<Scope, Arc<Top>>> {
+        self.inner.tops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a rebuild, or joins a running one, and waits briefly for it. All requests wait until the same time after
@@ -301,8 +486,8 @@ impl LeaderboardCache {
     }
 
     /// Like [`Self::publish`], for scores that a chunk's transaction has just committed, without reading them first.
-    /// Returns false if other transactions have changed some of them since; the caller must then call
-    /// [`Self::publish`]. Rows carry the id of the transaction that wrote them, so this check is one cheap query.
+    /// Returns false if other transactions may have changed some of them since; the caller must then call
+    /// [`Self::publish`]. Chunks and repairs are numbered, so this check reads a few rows only.
     pub(super) async fn publish_written(&self, written: Written, chunk: &Chunk) -> Result<bool, LeaderboardError> {
         let kept = self.kept(&written.scopes).await?;
         if kept.is_empty() {
@@ -320,9 +505,7 @@ impl LeaderboardCache {
         let mut rows: Vec<ScoreRow> = written.scores.into_iter().filter_map(renumbered).collect();
         rows.sort_unstable_by_key(ScoreRow::place);
         self.write(&kept, &rows, None).await?;
-        let names: Vec<String> = kept.iter().map(Scope::to_string).collect();
-        let (db, transaction) = (&self.inner.db, &written.transaction);
-        Ok(!store::were_changed_after(db, transaction, &names, chunk.event, chunk.from_user, chunk.until_user).await?)
+        Ok(!store::were_changed_after(&self.inner.db, chunk, written.write, written.repairs).await?)
     }
 
     /// Returns the scopes whose leaderboards exist in Redis.
@@ -343,7 +526,7 @@ impl LeaderboardCache {
         loop {
             let token = hex::encode(random::bytes::<8>(&*self.inner.random));
             let mut begin = self.inner.begin.key(self.set(scope));
-            begin.key(self.state(scope)).arg(token).arg(milliseconds(CLAIM));
+            begin.key(self.state(scope)).key(self.version(scope)).arg(token).arg(milliseconds(CLAIM));
             let claim: String = self.call(begin.invoke_async(&mut self.inner.redis.clone())).await?;
             match claim.as_str() {
                 "ready" => return Ok(()),
@@ -368,11 +551,21 @@ impl LeaderboardCache {
 
     async fn fill_claimed(&self, scope: Scope, claim: &str) -> Result<(), LeaderboardError> {
         let name = scope.to_string();
-        let mut from = i64::MIN;
-        loop {
-            let page = store::scores_from(&self.inner.db, &name, from, i64::MAX, PAGE).await?;
-            let Some(last) = page.last() else { break };
-            let until = last.user_id.saturating_add(1);
+        let db = &self.inner.db;
+        // Reading walks all scores of all users, so it is skipped for a week, month or tournament without results.
+        let has_scores = scope == Scope::All || store::has_results(db, &name).await?;
+        let ends = if has_scores { store::users_with_scores(db).await? } else { None };
+        // Users who get their first score later are published by the transaction that adds it.
+        let (mut from, last) = ends.unwrap_or((0, -1));
+        let mut width = PAGE;
+        while from <= last {
+            let until = from.saturating_add(width);
+            let page = store::scores_between(db, &name, from, until).await?;
+            width = next_width(width, page.len());
+            if page.is_empty() {
+                // Extends the claim.
+                self.write_batches(&[(scope, &[])], Some(claim)).await?;
+            }
             self.show(&[scope], Users::Between { from, until }, page, Some(claim)).await?;
             from = until;
         }
@@ -391,7 +584,7 @@ impl LeaderboardCache {
             Users::Between { from, until } => {
                 let mut rows = Vec::new();
                 for (name, number) in names.iter().zip(1..) {
-                    let of_one = store::scores_from(&self.inner.db, name, from, until, i64::MAX).await?;
+                    let of_one = store::scores_between(&self.inner.db, name, from, until).await?;
                     rows.extend(of_one.into_iter().map(|row| ScoreRow { scope: number, ..row }));
                 }
                 rows
@@ -421,17 +614,28 @@ impl LeaderboardCache {
     }
 
     async fn write(&self, scopes: &[Scope], rows: &[ScoreRow], claim: Option<&str>) -> Result<(), LeaderboardError> {
-        let batches: Vec<&[ScoreRow]> =
-            rows.chunk_by(|one, next| one.scope == next.scope).flat_map(|of_one| of_one.chunks(BATCH)).collect();
+        let batches: Vec<(Scope, &[ScoreRow])> = rows
+            .chunk_by(|one, next| one.scope == next.scope)
+            .flat_map(|of_one| of_one.chunks(BATCH))
+            .filter_map(|batch| Some((*scopes.get(batch.first()?.scope_index())?, batch)))
+            .collect();
+        self.write_batches(&batches, claim).await?;
+        metrics::counter!("matchday_leaderboard_places_total").increment(rows.len() as u64);
+        Ok(())
+    }
+
+    async fn write_batches(
+        &self,
+        batches: &[(Scope, &[ScoreRow])],
+        claim: Option<&str>,
+    ) -> Result<(), LeaderboardError> {
         for batches in batches.chunks(PIPELINE) {
             let (seconds, micros): (u64, u64) =
                 self.call(redis::cmd("TIME").query_async(&mut self.inner.redis.clone())).await?;
             let until = seconds * 1_000 + micros / 1_000 + milliseconds(WRITE_DEADLINE);
             let mut pipeline = redis::Pipeline::with_capacity(batches.len());
-            for batch in batches {
-                if let Some(&scope) = batch.first().and_then(|row| scopes.get(row.scope_index())) {
-                    pipeline.add_command(self.written(scope, batch, until, claim));
-                }
+            for &(scope, batch) in batches {
+                pipeline.add_command(self.written(scope, batch, until, claim));
             }
             let outcomes: RedisResult<Vec<i64>> =
                 self.record(pipeline.query_async(&mut self.inner.redis.clone()).await);
@@ -453,15 +657,15 @@ impl LeaderboardCache {
                 return Err(LeaderboardError::ClaimLost);
             }
         }
-        metrics::counter!("matchday_leaderboard_places_total").increment(rows.len() as u64);
         Ok(())
     }
 
     /// Builds the command that writes entries of one leaderboard.
     fn written(&self, scope: Scope, rows: &[ScoreRow], until: u64, claim: Option<&str>) -> redis::Cmd {
         let placed = || rows.iter().filter(|row| row.settled > 0);
-        let mut command = redis::Cmd::with_capacity(10 + 2 * rows.len(), WRITE.len() + 200 + 24 * rows.len());
-        command.arg("EVAL").arg(WRITE).arg(2).arg(self.set(scope)).arg(self.state(scope));
+        let mut command = redis::Cmd::with_capacity(11 + 2 * rows.len(), WRITE.len() + 250 + 24 * rows.len());
+        command.arg("EVAL").arg(WRITE).arg(3);
+        command.arg(self.set(scope)).arg(self.state(scope)).arg(self.version(scope));
         command.arg(until).arg(claim.unwrap_or_default()).arg(self.seconds_left(scope, SET_OUTLIVES_STATE));
         command.arg(milliseconds(CLAIM)).arg(2 * placed().count());
         for row in placed() {
@@ -481,7 +685,7 @@ impl LeaderboardCache {
         left.map_or(0, |left| (left + longer).whole_seconds())
     }
 
-    /// The hash tag in braces puts both keys of a leaderboard on the same shard of a Redis cluster.
+    /// The hash tag in braces puts all keys of a leaderboard on the same shard of a Redis cluster.
     fn set(&self, scope: Scope) -> String {
         format!("{{{}:board:{scope}}}", self.inner.prefix)
     }
@@ -490,11 +694,12 @@ impl LeaderboardCache {
         format!("{{{}:board:{scope}}}:state", self.inner.prefix)
     }
 
+    fn version(&self, scope: Scope) -> String {
+        format!("{{{}:board:{scope}}}:version", self.inner.prefix)
+    }
+
     /// Runs a Redis command, unless the circuit breaker is open.
-    async fn call<T: FromRedisValue>(
-        &self,
-        operation: impl Future<Output = RedisResult<T>>,
-    ) -> Result<T, LeaderboardError> {
+    async fn call<T>(&self, operation: impl Future<Output = RedisResult<T>>) -> Result<T, LeaderboardError> {
         if self.inner.breaker.admit().is_err() {
             return Err(LeaderboardError::BreakerOpen);
         }
@@ -510,15 +715,21 @@ impl LeaderboardCache {
 /// Members of a sorted set with their scores.
 pub(super) type Listed = Vec<(Vec<u8>, f64)>;
 
+/// State and version of a leaderboard.
+type States = (Option<String>, Option<String>);
+
+fn is_ready(state: Option<&str>, run: &str) -> bool {
+    state.and_then(|state| state.strip_prefix("ready:")) == Some(run)
+}
+
+fn standing_of(key: f64) -> Standing {
+    #[expect(clippy::cast_possible_truncation, reason = "keys are whole numbers of less than 53 bits")]
+    Standing::of_key(key as i64)
+}
+
 pub(super) fn places(first: i64, ahead: i64, listed: &Listed) -> Vec<Place> {
-    let found: Vec<(UserId, Standing)> = listed
-        .iter()
-        .filter_map(|(member, key)| {
-            #[expect(clippy::cast_possible_truncation, reason = "keys are whole numbers of less than 53 bits")]
-            let key = *key as i64;
-            Some((rules::user_of(member)?, Standing::of_key(key)))
-        })
-        .collect();
+    let found: Vec<(UserId, Standing)> =
+        listed.iter().filter_map(|(member, key)| Some((rules::user_of(member)?, standing_of(*key)))).collect();
     let ranks = rules::ranks(first, ahead, found.iter().map(|(_, standing)| standing.points));
     found.into_iter().zip(ranks).map(|((user, standing), rank)| Place { user, rank, standing }).collect()
 }
@@ -535,13 +746,22 @@ fn changes(before: &[ScoreRow], now: &[ScoreRow]) -> Vec<ScoreRow> {
         .collect()
 }
 
+/// Returns the number of user ids for the next query of a rebuild, after a query over `width` ids found `found` scores.
+fn next_width(width: i64, found: usize) -> i64 {
+    match i64::try_from(found).unwrap_or(i64::MAX) {
+        found if found < PAGE / 2 => (2 * width).min(MOST_IDS),
+        found if found > PAGE => (width / 2).max(PAGE),
+        _ => width,
+    }
+}
+
 pub(super) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use platform::{Environment, clock::SystemClock, random::SystemRandom, rate_limit::RateLimiter};
+    use platform::{Environment, clock::SystemClock, random::SystemRandom, rate_limit::RateLimiter, testing::settings};
 
     use super::*;
     use crate::testing::redis_for_tests;
@@ -563,7 +783,8 @@ mod tests {
             outbox_written: Arc::default(),
             statement_timeout: Duration::from_secs(1),
         };
-        let boards = LeaderboardCache::new(&core, redis.clone(), &prefix);
+        let settings = settings(&[("MATCHDAY_REDIS__PREFIX", &prefix)], redis_client::Settings::read);
+        let boards = LeaderboardCache::new(&core, redis.clone(), &settings).expect("a valid URL");
         let (seconds, _): (u64, u64) = redis::cmd("TIME").query_async(&mut redis).await.expect("a time");
         let now = seconds * 1_000;
         let write = async |until: u64, claim: Option<&str>, points: i32| -> i64 {
@@ -585,8 +806,17 @@ mod tests {
             .await
             .expect("a place");
         assert_eq!(places(0, 0, &vec![(member.to_vec(), key)])[0].standing.points, 3);
-        let both = [boards.set(Scope::All), boards.state(Scope::All)];
-        redis::cmd("DEL").arg(&both[..]).exec_async(&mut redis.clone()).await.expect("deleted");
+        let keys = [boards.set(Scope::All), boards.state(Scope::All), boards.version(Scope::All)];
+        redis::cmd("DEL").arg(&keys[..]).exec_async(&mut redis.clone()).await.expect("deleted");
+    }
+
+    #[test]
+    fn rebuild_reads_more_ids_at_once_where_few_have_scores() {
+        assert_eq!(next_width(PAGE, 0), 2 * PAGE);
+        assert_eq!(next_width(MOST_IDS, 10), MOST_IDS);
+        assert_eq!(next_width(MOST_IDS, 100_000), MOST_IDS / 2);
+        assert_eq!(next_width(PAGE, 6_000), PAGE);
+        assert_eq!(next_width(2 * PAGE, 6_000), 2 * PAGE);
     }
 
     #[test]

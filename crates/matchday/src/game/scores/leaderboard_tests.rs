@@ -3,11 +3,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::future::join_all;
 use platform::{Core, random, redis_client};
 use serde_json::{Value, json};
-use time::Duration;
+use time::{Duration, OffsetDateTime, macros::datetime};
 use web::ids::{TournamentId, UserId};
 
 use super::{
-    leaderboard_cache::{LeaderboardCache, Users},
+    leaderboard_cache::{LeaderboardCache, Place, Users},
     rules::Scope,
 };
 use crate::testing::{TestApp, TestUser, eventually};
@@ -34,6 +34,24 @@ async fn earn(app: &TestApp, user: UserId, scope: &str, (points, exact, correct,
     .execute(&app.app.core.db)
     .await
     .expect("a score");
+}
+
+/// Records results of a match at these start times, so that their months and weeks and the match's tournament may have
+/// scores. Returns the tournament.
+async fn record_results(app: &TestApp, starts: &[OffsetDateTime]) -> TournamentId {
+    let event = app.fixtures().a_match("m").put().await;
+    sqlx::query(
+        "insert into event_results
+             (event_id, revision, home_score, away_score, start_time, recorded_at, look_again_at, applied_at)
+         select $1, 100 + row_number() over (), 1, 0, start, start, start, start from unnest($2::timestamptz[]) as start",
+    )
+    .bind(event)
+    .bind(starts)
+    .execute(&app.app.core.db)
+    .await
+    .expect("results");
+    let tournament = sqlx::query_scalar("select tournament_id from events where id = $1").bind(event);
+    TournamentId(tournament.fetch_one(&app.app.core.db).await.expect("the tournament"))
 }
 
 /// Creates one user per score and stores the score in the scope `all`.
@@ -182,9 +200,8 @@ async fn user_sees_own_rank_and_neighbours() {
 #[tokio::test]
 async fn periods_and_tournaments_have_separate_leaderboards() {
     TestApp::run(async |app| {
-        app.fixtures().import_teams().await;
-        let tournament: i64 =
-            sqlx::query_scalar("select id from tournaments").fetch_one(&app.app.core.db).await.expect("one");
+        let tournament =
+            record_results(app, &[datetime!(2026-11-17 12:00 UTC), datetime!(2026-12-01 12:00 UTC)]).await.0;
         let user = app.user().await;
         let of_tournament = format!("tournament:{tournament}");
         let scopes =
@@ -459,7 +476,7 @@ async fn change(core: &Core, boards: &LeaderboardCache, scopes: &[Scope], users:
 fn processes(app: &TestApp) -> Vec<LeaderboardCache> {
     let one = || {
         let redis = redis_client::connect(&app.app.config.redis).expect("a valid URL");
-        LeaderboardCache::new(&app.app.core, redis, &app.app.config.redis.prefix)
+        LeaderboardCache::new(&app.app.core, redis, &app.app.config.redis).expect("a valid URL")
     };
     std::iter::repeat_with(one).take(4).collect()
 }
@@ -467,7 +484,8 @@ fn processes(app: &TestApp) -> Vec<LeaderboardCache> {
 const RACERS: i64 = 300;
 
 async fn start_race(app: &TestApp) -> [Scope; 3] {
-    let scopes = [Scope::All, Scope::Tournament(TournamentId(1)), Scope::week_of(app.app.core.clock.now())];
+    let now = app.app.core.clock.now();
+    let scopes = [Scope::All, Scope::Tournament(record_results(app, &[now]).await), Scope::week_of(now)];
     for scope in scopes {
         sqlx::query("insert into user_scores select n, $2, 0, 0, 0, 1 from generate_series(1, $1) as n")
             .bind(RACERS)
@@ -477,6 +495,29 @@ async fn start_race(app: &TestApp) -> [Scope; 3] {
             .expect("scores");
     }
     scopes
+}
+
+#[tokio::test]
+async fn plain_commands_read_the_same_as_the_script() {
+    TestApp::run(async |app| {
+        let [scope, ..] = start_race(app).await;
+        let (boards, core) = (&processes(app)[0], &app.app.core);
+        boards.rebuild(scope).await.expect("filled");
+        for round in 0..4 {
+            change(core, boards, &[scope], RACERS).await;
+            let users: Vec<UserId> = (1..=RACERS + 1).map(UserId).collect();
+            let (places, total) = boards.places(scope, &users).await.expect("read").expect("it is ready");
+            for &user in users.iter().step_by(7).chain(users.last()) {
+                let seen = boards.look(scope, user, 3 + round).await.expect("read").expect("it is ready");
+                let script = boards.look_at_once(scope, user, 3 + round).await.expect("read").expect("it is ready");
+                assert!(seen.version.is_some() && script.version.is_none());
+                assert_eq!((seen.total, seen.top, &seen.around), (total, script.top, &script.around), "{user}");
+                let own = |places: &[Place]| places.iter().find(|place| place.user == user).copied();
+                assert_eq!(own(&places), own(&seen.around));
+            }
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ pub mod leaderboard;
 pub mod leaderboard_cache;
 #[cfg(test)]
 mod leaderboard_tests;
+mod players;
 pub mod room_leaderboards;
 pub mod rules;
 pub mod service;

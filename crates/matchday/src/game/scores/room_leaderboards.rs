@@ -149,6 +149,7 @@ impl View {
             total: i64::try_from(places.len()).unwrap_or(i64::MAX),
             top: places.into_iter().take(number(top)).collect(),
             around,
+            version: None,
         }
     }
 }
@@ -213,7 +214,7 @@ impl Inner {
         look.arg(&rules::member(user)[..]).arg(top).arg(NEIGHBOURS);
         let (overdue, total, top, first, ahead, around): (i64, i64, Listed, i64, i64, Listed) =
             self.call(look.invoke_async(&mut self.redis.clone())).await?;
-        let view = || View { total, top: places(0, 0, &top), around: places(first, ahead, &around) };
+        let view = || View { total, top: places(0, 0, &top), around: places(first, ahead, &around), version: None };
         Ok(u64::try_from(overdue).ok().map(|overdue| (view(), Duration::from_millis(overdue))))
     }
 

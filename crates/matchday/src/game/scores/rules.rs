@@ -95,6 +95,20 @@ pub struct Score {
     pub settled: i32,
 }
 
+/// Returns those of `users` who lack a row in at least one of the first `scopes` scopes. `found` lists the existing rows
+/// as pairs of scope (from 1) and user. Users and pairs are sorted.
+pub(super) fn users_without_rows(users: &[i64], scopes: i32, found: &[(i32, i64)]) -> Vec<i64> {
+    let mut lacks = vec![false; users.len()];
+    let mut found = found.iter().copied().peekable();
+    for scope in 1..=scopes {
+        for (&user, lacks) in users.iter().zip(&mut lacks) {
+            while found.next_if(|&place| place < (scope, user)).is_some() {}
+            *lacks |= found.peek() != Some(&(scope, user));
+        }
+    }
+    users.iter().zip(lacks).filter_map(|(&user, lacks)| lacks.then_some(user)).collect()
+}
+
 /// Sort key of a leaderboard: points, then exact scores, then correct outcomes. Users who are equal in all three are
 /// sorted by id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,6 +134,11 @@ impl Standing {
         let points = self.points.clamp(-Self::MOST_POINTS, Self::MOST_POINTS);
         let counted = |count: i32| i64::from(count.clamp(0, Self::MOST_COUNTED));
         -(i64::from(points) * Self::POINT + (counted(self.exact) << 15) + counted(self.correct))
+    }
+
+    /// Greatest [`key`](Self::key) of a user with more points.
+    pub fn ahead(self) -> i64 {
+        -(i64::from(self.points) + 1) * Self::POINT
     }
 
     /// Unpacks a number from [`key`](Self::key).
@@ -203,6 +222,14 @@ mod tests {
         assert_eq!(ranks(0, 0, []), Vec::<i64>::new());
     }
 
+    #[test]
+    fn users_without_a_row_in_any_scope_are_found() {
+        let found = [(1, 1), (1, 2), (1, 4), (2, 2), (2, 3), (2, 4), (2, 9)];
+        assert_eq!(users_without_rows(&[1, 2, 3, 4, 5], 2, &found), [1, 3, 5]);
+        assert!(users_without_rows(&[2, 4], 2, &found).is_empty());
+        assert!(users_without_rows(&[], 4, &found).is_empty());
+    }
+
     fn standings() -> impl Strategy<Value = Standing> {
         let points = prop_oneof![-60..60_i32, -Standing::MOST_POINTS..=Standing::MOST_POINTS];
         let counts = || prop_oneof![0..3_i32, 0..=Standing::MOST_COUNTED];
@@ -224,8 +251,7 @@ mod tests {
 
         #[test]
         fn key_bound_selects_users_with_more_points(a in standings(), b in standings()) {
-            let bound = -(i64::from(a.points) + 1) * Standing::POINT;
-            prop_assert_eq!(b.key() <= bound, b.points > a.points);
+            prop_assert_eq!(b.key() <= a.ahead(), b.points > a.points);
         }
 
         #[test]

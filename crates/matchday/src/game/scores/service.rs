@@ -24,9 +24,9 @@ use web::ids::{MatchId, UserId};
 
 use super::{
     leaderboard_cache::{LeaderboardCache, LeaderboardError, Users, Written},
-    rules::{Scope, Score},
+    rules::{self, Scope, Score},
     settings::Settings,
-    store::{self, Chunk, StoredResult},
+    store::{self, Chunk, ScoreRow, StoredResult},
 };
 use crate::{
     catalogue::matches::results::{PLANNED, Planned, planned},
@@ -35,6 +35,9 @@ use crate::{
 
 /// Number of users whose scores one statement of a rebuild recomputes.
 const REBUILT_AT_ONCE: i64 = 10_000;
+
+/// Maximum number of users of a chunk whose missing rows are inserted one user at a time.
+const INSERTED_ALONE: usize = 200;
 
 /// Published when a result has reached all scores and leaderboards.
 pub const UPDATED: &str = "fact.scores.updated";
@@ -46,19 +49,10 @@ pub struct Scores {
     inner: Arc<Inner>,
 }
 
-/// Whether all users of a chunk already have score rows.
-#[derive(Clone, Copy)]
-enum Rows {
-    Exist,
-    Missing,
-}
-
 /// Outcome of applying a chunk to the scores.
 enum ChunkOutcome {
     /// The chunk does not exist, or the match has no result.
     Nothing,
-    /// Nothing was written, because some users have no score row yet.
-    RowsMissing,
     /// The chunk's scores include the latest result.
     Applied { held: Chunk, latest: StoredResult, written: Option<Written> },
 }
@@ -110,6 +104,43 @@ async fn mark_applied(connection: &mut PgConnection, event: MatchId, revision: i
     let fact = ScoresFact { event_id: event, result_revision };
     outbox::enqueue(connection, &[Message::new(UPDATED, format!("event:{event}"), &fact)?]).await?;
     Ok(true)
+}
+
+/// Adds a result to the scores of a chunk's users, and returns the new scores. Existing rows are updated; then the
+/// missing ones are inserted with their final values, because inserting and updating them would write each twice.
+///
+/// Chunks of several matches do this at the same time without deadlocks. Updates lock rows in the order of users and
+/// scopes, and so do inserts. A transaction that has begun to insert holds all rows that it updates, so it waits only
+/// for others that insert.
+async fn add_result(
+    connection: &mut PgConnection,
+    chunk: &Chunk,
+    revision: i64,
+    tables: &[String],
+) -> sqlx::Result<Vec<ScoreRow>> {
+    let mut scores = store::add_result(connection, chunk, revision, tables).await?;
+    let predictions = store::count_predictions(connection, chunk).await?;
+    if scores.len() as u64 == predictions * tables.len() as u64 {
+        return Ok(scores);
+    }
+    let users = store::users_of_result(connection, chunk, revision).await?;
+    scores.sort_unstable_by_key(ScoreRow::place);
+    let found: Vec<(i32, i64)> = scores.iter().map(ScoreRow::place).collect();
+    let lacking = rules::users_without_rows(&users, i32::try_from(tables.len()).unwrap_or(i32::MAX), &found);
+    // Usually a few users of a chunk are new. Searching the whole chunk for them costs more than one statement for each.
+    if lacking.len() > INSERTED_ALONE {
+        scores.extend(store::insert_result(connection, chunk, revision, tables).await?);
+        return Ok(scores);
+    }
+    for user in lacking {
+        let only = Chunk { from_user: user, until_user: user.saturating_add(1), ..*chunk };
+        scores.extend(store::insert_result(connection, &only, revision, tables).await?);
+    }
+    Ok(scores)
+}
+
+fn is_unique_violation(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
 }
 
 /// Progress of adding a match's latest result to the scores.
@@ -229,11 +260,14 @@ impl Scores {
 
     /// Brings a chunk's scores, leaderboard entries and payouts up to the latest result.
     pub async fn apply(&self, event: MatchId, chunk: i32) -> Result<(), ScoreError> {
-        let outcome = match self.apply_to_scores(event, chunk, Rows::Exist).await? {
-            // Starts over in a new transaction. Updating existing rows and then inserting missing rows between them
-            // would break the lock order, and two workers could deadlock.
-            ChunkOutcome::RowsMissing => self.apply_to_scores(event, chunk, Rows::Missing).await?,
-            outcome => outcome,
+        let outcome = loop {
+            match self.apply_to_scores(event, chunk).await {
+                // The chunk of another match has inserted a row that this one was about to insert. It exists now.
+                Err(ScoreError::Database(error)) if is_unique_violation(&error) => {
+                    tracing::debug!(%event, chunk, "score rows were inserted concurrently; chunk is applied again");
+                }
+                outcome => break outcome?,
+            }
         };
         let ChunkOutcome::Applied { held, latest, written } = outcome else { return Ok(()) };
         // A Redis failure in the leaderboards must not delay coins, so payouts run before the publish error is
@@ -251,7 +285,7 @@ impl Scores {
         Ok(())
     }
 
-    async fn apply_to_scores(&self, event: MatchId, chunk: i32, rows: Rows) -> Result<ChunkOutcome, ScoreError> {
+    async fn apply_to_scores(&self, event: MatchId, chunk: i32) -> Result<ChunkOutcome, ScoreError> {
         let mut tx = self.inner.db.begin().await?;
         let mut held = store::lock_chunk(&mut tx, event, chunk).await?;
         if held.is_none() {
@@ -263,28 +297,23 @@ impl Scores {
         let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(ChunkOutcome::Nothing) };
         let mut written = None;
         if held.revision < latest.revision {
+            let repairs = store::repairs(&mut *tx).await?;
             let before = store::tables_of_result(&mut tx, event, held.revision).await?;
             if let Some(tables) = &before {
                 store::subtract_result(&mut tx, &held, held.revision, tables).await?;
             }
+            let mut added = None;
             if let Some(tables) = store::tables_of_result(&mut tx, event, latest.revision).await? {
-                let scores = match rows {
-                    Rows::Exist => store::add_result(&mut tx, &held, latest.revision, &tables).await?,
-                    Rows::Missing => Some(store::put_result(&mut tx, &held, latest.revision, &tables).await?),
-                };
-                let Some(scores) = scores else {
-                    tx.rollback().await?;
-                    return Ok(ChunkOutcome::RowsMissing);
-                };
+                let scores = add_result(&mut tx, &held, latest.revision, &tables).await?;
                 metrics::counter!("matchday_scores_changed_total").increment(scores.len() as u64);
-                // These are all scores that the chunk changes, unless an earlier result counted for another month or
-                // week.
-                if before.is_none_or(|before| before == tables) {
-                    let transaction = store::transaction(&mut tx).await?;
-                    written = Some(Written { scopes: read_scopes(&tables), scores, transaction });
-                }
+                added = Some((tables, scores));
             }
-            store::set_chunk(&mut tx, &held, latest.revision).await?;
+            let write = store::next_write(&mut tx).await?;
+            // These are all scores that the chunk changes, unless an earlier result counted for another month or week.
+            written = added
+                .filter(|(tables, _)| before.is_none_or(|before| before == *tables))
+                .map(|(tables, scores)| Written { scopes: read_scopes(&tables), scores, write, repairs });
+            store::set_chunk(&mut tx, &held, latest.revision, write).await?;
         }
         tx.commit().await?;
         Ok(ChunkOutcome::Applied { held, latest, written })

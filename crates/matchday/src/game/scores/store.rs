@@ -10,10 +10,10 @@ use super::{
 
 /// Forces every query plan of the transaction to walk an index in user order, so that chunks of several matches lock
 /// rows in the same order. Planner statistics are unreliable for a table that has just grown by a million rows. JIT is
-/// off because compiling takes longer than running these queries.
+/// off because compiling takes longer than running these queries, and memoizing because no user occurs twice.
 const USER_ORDER_PLANS: &str = "set local statement_timeout = '60s'; set local enable_hashjoin = off;
     set local enable_mergejoin = off; set local enable_seqscan = off; set local enable_bitmapscan = off;
-    set local max_parallel_workers_per_gather = 0; set local jit = off";
+    set local enable_memoize = off; set local work_mem = '32MB'; set local max_parallel_workers_per_gather = 0; set local jit = off";
 
 /// A range of users of a match that is scored in one transaction.
 #[derive(Clone, Copy, Debug)]
@@ -75,13 +75,15 @@ pub(super) async fn is_in_scores(connection: &mut PgConnection, event: MatchId) 
 
 /// Divides all users into chunks with `size` predictions of the match each.
 pub(super) async fn cut_chunks(connection: &mut PgConnection, event: MatchId, size: i64) -> sqlx::Result<()> {
+    // Deleted chunks may have changed scores a moment ago.
+    let write = next_write(&mut *connection).await?;
     sqlx::query!("delete from score_lanes where event_id = $1", event.0).execute(&mut *connection).await?;
     // Selects the first user of every chunk except the first chunk. The minimum and maximum `bigint` bound the outer
     // chunks, so that they also cover users who predict later.
     sqlx::query!(
-        "insert into score_lanes (event_id, lane, from_user, until_user, revision, shown_revision)
+        "insert into score_lanes (event_id, lane, from_user, until_user, revision, shown_revision, written)
          select $1, row_number() over (order by cut), cut,
-                lead(cut, 1, 9223372036854775807) over (order by cut), 0, 0
+                lead(cut, 1, 9223372036854775807) over (order by cut), 0, 0, $3
          from (select -9223372036854775808 as cut
                union all
                select user_id from (select user_id, row_number() over (order by user_id) as position
@@ -89,6 +91,7 @@ pub(super) async fn cut_chunks(connection: &mut PgConnection, event: MatchId, si
                where position % $2 = 0) c",
         event.0,
         size,
+        write,
     )
     .execute(connection)
     .await?;
@@ -159,16 +162,19 @@ pub(super) async fn subtract_result(
     Ok(())
 }
 
-/// Adds the points of a result to the scores of a chunk's users and returns the new scores; `None` if some users have
-/// no score row yet. Updating existing rows is the usual case and cheaper than an upsert.
+/// Adds the points of a result to the existing scores of a chunk's users, and returns the new scores.
 pub(super) async fn add_result(
     connection: &mut PgConnection,
     chunk: &Chunk,
     revision: i64,
     tables: &[String],
-) -> sqlx::Result<Option<Vec<ScoreRow>>> {
-    let scores = add(connection, chunk, revision, 1, tables).await?;
-    let predictions = sqlx::query_scalar!(
+) -> sqlx::Result<Vec<ScoreRow>> {
+    add(connection, chunk, revision, 1, tables).await
+}
+
+/// Number of a chunk's predictions, including those that were too late for the result.
+pub(super) async fn count_predictions(connection: &mut PgConnection, chunk: &Chunk) -> sqlx::Result<u64> {
+    let count = sqlx::query_scalar!(
         r#"select count(*) as "count!" from predictions where event_id = $1 and user_id >= $2 and user_id < $3"#,
         chunk.event.0,
         chunk.from_user,
@@ -176,19 +182,39 @@ pub(super) async fn add_result(
     )
     .fetch_one(connection)
     .await?;
-    Ok((scores.len() as u64 == predictions.unsigned_abs() * tables.len() as u64).then_some(scores))
+    Ok(count.unsigned_abs())
 }
 
-/// Like [`add_result`], but also inserts missing score rows.
-pub(super) async fn put_result(
+/// Returns a chunk's users whose predictions count for a result, sorted.
+pub(super) async fn users_of_result(
+    connection: &mut PgConnection,
+    chunk: &Chunk,
+    revision: i64,
+) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!(
+        r#"select p.user_id as "user_id!"
+           from event_results r
+           cross join lateral predictions_before($1, least(r.start_time, r.recorded_at), $2, $3) p
+           where r.event_id = $1 and r.revision = $4 order by p.user_id"#,
+        chunk.event.0,
+        chunk.from_user,
+        chunk.until_user,
+        revision,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// Inserts the missing score rows of a chunk's users with the points of a result, and returns them. Fails with a unique
+/// violation if another transaction inserts one of them at the same time.
+pub(super) async fn insert_result(
     connection: &mut PgConnection,
     chunk: &Chunk,
     revision: i64,
     tables: &[String],
 ) -> sqlx::Result<Vec<ScoreRow>> {
-    sqlx::query_file_as!(
-        ScoreRow,
-        "src/game/scores/put_result.sql",
+    let rows = sqlx::query_file!(
+        "src/game/scores/insert_result.sql",
         chunk.event.0,
         chunk.from_user,
         chunk.until_user,
@@ -196,7 +222,16 @@ pub(super) async fn put_result(
         tables,
     )
     .fetch_all(connection)
-    .await
+    .await?;
+    let number = |scope: &str| tables.iter().zip(1..).find_map(|(table, number)| (table == scope).then_some(number));
+    Ok(rows
+        .into_iter()
+        .filter_map(|row| {
+            let (scope, settled) = (number(&row.scope)?, row.settled);
+            let (points, exact, correct) = (row.points, row.exact, row.correct);
+            Some(ScoreRow { scope, user_id: row.user_id, points, exact, correct, settled })
+        })
+        .collect())
 }
 
 async fn add(
@@ -220,18 +255,32 @@ async fn add(
     .await
 }
 
-/// Returns the id of the transaction, as it appears in `xmin` of the rows it writes.
-pub(super) async fn transaction(connection: &mut PgConnection) -> sqlx::Result<String> {
-    sqlx::query_scalar!(r#"select (pg_current_xact_id()::xid)::text as "transaction!""#).fetch_one(connection).await
+/// Returns the number of this transaction among those that change scores. Must be called after its last change of a
+/// score.
+pub(super) async fn next_write(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(r#"select nextval('score_writes') as "write!""#).fetch_one(connection).await
 }
 
-/// Stores the revision of the result in a chunk's scores.
-pub(super) async fn set_chunk(connection: &mut PgConnection, chunk: &Chunk, revision: i64) -> sqlx::Result<()> {
+/// Number of repairs of scores so far.
+pub(super) async fn repairs(executor: impl PgExecutor<'_>) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(r#"select last_value + is_called::integer as "repairs!" from score_repairs"#)
+        .fetch_one(executor)
+        .await
+}
+
+/// Stores the revision of the result in a chunk's scores, and the number of the transaction.
+pub(super) async fn set_chunk(
+    connection: &mut PgConnection,
+    chunk: &Chunk,
+    revision: i64,
+    write: i64,
+) -> sqlx::Result<()> {
     sqlx::query!(
-        "update score_lanes set revision = $3 where event_id = $1 and lane = $2",
+        "update score_lanes set revision = $3, written = $4 where event_id = $1 and lane = $2",
         chunk.event.0,
         chunk.number,
         revision,
+        write,
     )
     .execute(connection)
     .await?;
@@ -415,8 +464,9 @@ pub(super) async fn repair(connection: &mut PgConnection, differences: &[Differe
         &column(&|score| score.correct),
         &column(&|score| score.settled),
     )
-    .execute(connection)
+    .execute(&mut *connection)
     .await?;
+    sqlx::query!(r#"select nextval('score_repairs') as "repair!""#).fetch_one(connection).await?;
     Ok(())
 }
 
@@ -490,47 +540,40 @@ pub(super) async fn scores_of_predictors(
     .await
 }
 
-/// Whether another transaction has changed any of these scores since `transaction` wrote all of them.
+/// Whether another transaction may have changed scores of a chunk's users after the transaction with number `write`,
+/// which ran after `repairs` repairs.
 pub(super) async fn were_changed_after(
     executor: impl PgExecutor<'_>,
-    transaction: &str,
-    scopes: &[String],
-    event: MatchId,
-    from_user: i64,
-    until_user: i64,
+    chunk: &Chunk,
+    write: i64,
+    repairs: i64,
 ) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
-        r#"select exists (
-               select from predictions p cross join lateral (
-                   select xmin from user_scores where user_id = p.user_id and scope = any($2) offset 0
-               ) s
-               where p.event_id = $3 and p.user_id >= $4 and p.user_id < $5 and s.xmin <> $1::text::xid) as "changed!""#,
-        transaction,
-        scopes,
-        event.0,
-        from_user,
-        until_user,
+        r#"select exists (select 1 from score_lanes where written > $1 and from_user < $2 and until_user > $3)
+               or (select last_value + is_called::integer from score_repairs) <> $4 as "changed!""#,
+        write,
+        chunk.until_user,
+        chunk.from_user,
+        repairs,
     )
     .fetch_one(executor)
     .await
 }
 
-/// Returns at most `most` scores of one scope, for users in an id range, sorted by user.
-pub(super) async fn scores_from(
+/// Returns the scores of one scope for users in an id range, sorted by user.
+pub(super) async fn scores_between(
     executor: impl PgExecutor<'_>,
     scope: &str,
     from_user: i64,
     until_user: i64,
-    most: i64,
 ) -> sqlx::Result<Vec<ScoreRow>> {
     sqlx::query_as!(
         ScoreRow,
         r#"select 1 as "scope!", user_id, points, exact, correct, settled
-           from user_scores where scope = $1 and user_id >= $2 and user_id < $3 order by user_id limit $4"#,
+           from user_scores where scope = $1 and user_id >= $2 and user_id < $3 order by user_id"#,
         scope,
         from_user,
         until_user,
-        most,
     )
     .fetch_all(executor)
     .await
@@ -553,6 +596,25 @@ pub(super) async fn scores_of_users(
     .await
 }
 
+/// Returns the least and the greatest id of a user with a score; `None` without scores.
+pub(super) async fn users_with_scores(executor: impl PgExecutor<'_>) -> sqlx::Result<Option<(i64, i64)>> {
+    let ends = sqlx::query!("select min(user_id) as first, max(user_id) as last from user_scores");
+    let ends = ends.fetch_one(executor).await?;
+    Ok(ends.first.zip(ends.last))
+}
+
+/// Whether any result counts for a scope.
+pub(super) async fn has_results(executor: impl PgExecutor<'_>, scope: &str) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (
+               select 1 from event_results r join events e on e.id = r.event_id
+               where r.home_score is not null and $1 = any(score_scopes(e.tournament_id, r.start_time))) as "has!""#,
+        scope,
+    )
+    .fetch_one(executor)
+    .await
+}
+
 /// Returns the scopes that any result of the match has counted for.
 pub(super) async fn scopes_of_match(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar!(
@@ -566,32 +628,60 @@ pub(super) async fn scopes_of_match(executor: impl PgExecutor<'_>, event: MatchI
 }
 
 /// A user as shown on a leaderboard.
+#[derive(Clone)]
 pub(super) struct Player {
     pub(super) user_id: UserId,
     pub(super) username: String,
     pub(super) name: Option<String>,
+    /// Number of the user's predictions that the leaderboard counts.
     pub(super) settled: Option<i32>,
 }
 
-/// Returns these users and how many of their predictions the scope counts. Excludes users whom the viewer has blocked.
-pub(super) async fn players(
-    executor: impl PgExecutor<'_>,
-    users: &[i64],
-    scope: &str,
-    viewer: UserId,
-) -> sqlx::Result<Vec<Player>> {
+/// Returns the names of these users.
+pub(super) async fn names(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx::Result<Vec<Player>> {
     sqlx::query_as!(
         Player,
-        r#"select u.user_id as "user_id: UserId", u.username, u.name, s.settled as "settled?"
-           from users u left join user_scores s on s.user_id = u.user_id and s.scope = $2
-           where u.user_id = any($1)
-             and not exists (select from blocks b where b.user_id = $3 and b.blocked_id = u.user_id)"#,
+        r#"select user_id as "user_id: UserId", username, name, null::integer as settled
+           from users where user_id = any($1)"#,
         users,
-        scope,
-        viewer.0,
     )
     .fetch_all(executor)
     .await
+}
+
+/// Number of a user's predictions that a scope counts.
+pub(super) struct Settled {
+    pub(super) user_id: UserId,
+    pub(super) scope: String,
+    pub(super) settled: i32,
+}
+
+/// Returns how many predictions of these users each scope counts.
+pub(super) async fn settled(
+    executor: impl PgExecutor<'_>,
+    users: &[i64],
+    scopes: &[String],
+) -> sqlx::Result<Vec<Settled>> {
+    sqlx::query_as!(
+        Settled,
+        r#"select user_id as "user_id: UserId", scope, settled
+           from user_scores where user_id = any($1) and scope = any($2)"#,
+        users,
+        scopes,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Returns pairs of one of these users and a user whom they have blocked.
+pub(super) async fn blocked(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx::Result<Vec<(UserId, UserId)>> {
+    let rows = sqlx::query!(
+        r#"select user_id as "user_id: UserId", blocked_id as "blocked_id: UserId" from blocks where user_id = any($1)"#,
+        users,
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.user_id, row.blocked_id)).collect())
 }
 
 pub(super) async fn is_tournament(executor: impl PgExecutor<'_>, tournament: TournamentId) -> sqlx::Result<bool> {
