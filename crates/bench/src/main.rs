@@ -25,8 +25,8 @@ use crate::{
 /// Measure Matchday against the bare engines that it uses.
 #[derive(Parser)]
 struct Arguments {
-    /// Scenarios to measure: events-list, predict-burst, predict-lone, points, rank, deduct, login, idle, stream,
-    /// scores. Default: all, or with --report only the scenarios that have no stored result.
+    /// Scenarios to measure: events-list, predict-burst, predict-lone, points, rank, deduct, login, idle,
+    /// idle-processes, stream, scores. Default: all, or with --report only the scenarios that have no stored result.
     scenarios: Vec<String>,
     /// Write docs/performance.md and its charts from the stored results.
     #[arg(long)]

@@ -5,6 +5,7 @@ use std::{
     io::Write as _,
     net::SocketAddr,
     process::{Command, Stdio},
+    sync::atomic::Ordering::Relaxed,
     time::Duration,
 };
 
@@ -87,7 +88,9 @@ impl Stage {
 
     /// Starts the service; returns when it listens.
     pub(crate) async fn serve(&self, setting: &Setting, arguments: &[&str]) -> anyhow::Result<Service> {
-        let path = self.directory.join("service.log");
+        // Several services can run at the same time.
+        let number = self.services.fetch_add(1, Relaxed);
+        let path = self.directory.join(format!("service-{number}.log"));
         let log = File::create(&path)?;
         let mut command = self.command(setting);
         command.arg("serve").args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);

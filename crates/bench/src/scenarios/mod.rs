@@ -3,6 +3,7 @@
 mod deduct;
 mod events_list;
 mod idle;
+mod idle_processes;
 mod login;
 mod points;
 mod predictions;
@@ -40,7 +41,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in the order of the report.
-pub(crate) const ALL: [Scenario; 10] = [
+pub(crate) const ALL: [Scenario; 11] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
@@ -49,6 +50,7 @@ pub(crate) const ALL: [Scenario; 10] = [
     Scenario { name: "deduct", run: |stage| Box::pin(deduct::run(stage)) },
     Scenario { name: "login", run: |stage| Box::pin(login::run(stage)) },
     Scenario { name: "idle", run: |stage| Box::pin(idle::run(stage)) },
+    Scenario { name: "idle-processes", run: |stage| Box::pin(idle_processes::run(stage)) },
     Scenario { name: "stream", run: |stage| Box::pin(stream::run(stage)) },
     Scenario { name: "scores", run: |stage| Box::pin(scores::run(stage)) },
 ];
