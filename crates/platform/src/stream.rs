@@ -98,6 +98,17 @@ impl Stream {
     }
 }
 
+/// Waits for the next wake-up; forever if there is no subscription.
+pub async fn next_wake(wakes: &mut Option<Subscriber>) {
+    // A subscription ends only with its client.
+    if let Some(wakes) = wakes.as_mut()
+        && wakes.next().await.is_some()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
 /// A failed NATS request; always worth a retry.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
@@ -240,6 +251,28 @@ impl Streams {
     /// Subscribes to subjects without persistence: every subscribed process receives each message sent from now on.
     pub async fn hear(&self, subject: &str) -> Result<Subscriber, TransportError> {
         Ok(self.client.subscribe(self.subject(subject)).await?)
+    }
+
+    /// Wakes the processes that hear this subject. The message is not stored and can be lost, so they must also poll.
+    pub async fn wake(&self, subject: &str) {
+        // Without a connection the client would keep the message, and send it when it is no longer needed.
+        if !self.is_connected() {
+            return;
+        }
+        if let Err(error) = self.client.publish(self.subject(subject), Bytes::new()).await {
+            tracing::debug!(%error, subject, "wake-up not sent");
+        }
+    }
+
+    /// Like [`Self::wake`], for a command that just started and ends soon: waits for the connection, at most half a
+    /// second, and until the message is sent.
+    pub async fn wake_before_exit(&self, subject: &str) {
+        let mut connections = self.connected.clone();
+        let connected = connections.wait_for(|&count| count > 0);
+        if tokio::time::timeout(Duration::from_millis(500), connected).await.is_ok() {
+            self.wake(subject).await;
+            self.settled().await;
+        }
     }
 
     /// Waits briefly until the server has processed everything sent, subscriptions included.
