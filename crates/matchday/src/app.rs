@@ -1,6 +1,9 @@
 //! The application: builds every service from the configuration.
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    ops::Deref,
+    sync::{Arc, OnceLock},
+};
 
 use anyhow::Context as _;
 use axum::extract::FromRef;
@@ -9,7 +12,9 @@ use platform::{
     Core,
     clock::{Clock, SystemClock},
     database,
-    random::{Random, SystemRandom},
+    lease::Leases,
+    outbox,
+    random::{self, Random, SystemRandom},
     rate_limit::RateLimiter,
     redis_client,
     shutdown::Shutdown,
@@ -20,7 +25,7 @@ use sqlx::PgPool;
 use tokio::sync::Notify;
 use web::{
     WebState,
-    health::{Checks, Dependencies},
+    health::{Checks, DatabaseProbe, Dependencies},
 };
 
 use crate::{
@@ -70,6 +75,7 @@ pub struct Services {
     pub core: Core,
     pub redis: ConnectionManager,
     pub streams: Streams,
+    leases: OnceLock<Leases>,
     pub checks: Checks,
     pub shutdown: Shutdown,
     pub user_limit: Option<UserLimit>,
@@ -214,9 +220,10 @@ impl App {
             Arc::new(membership_sync.clone()),
             homeserver,
             matrix.server_name.clone(),
+            streams.clone(),
         );
         let checks = Checks::new(Dependencies {
-            db: core.db.clone(),
+            db: DatabaseProbe::new(core.db.clone()),
             redis: redis.clone(),
             redis_address: config.redis.url.address(6379),
             streams: streams.clone(),
@@ -234,6 +241,7 @@ impl App {
             user_limit: UserLimit::new(&core, &config.http),
             teams: Teams::new(&core),
             shutdown: Shutdown::default(),
+            leases: OnceLock::new(),
             checks,
             config,
             core,
@@ -266,6 +274,19 @@ impl App {
 }
 
 impl App {
+    /// Leases of the background tasks of this process.
+    pub fn leases(&self) -> &Leases {
+        self.0.leases.get_or_init(|| {
+            let holder = random::uuid_v7(&*self.core.random, &*self.core.clock);
+            Leases::new(self.core.db.clone(), holder, Some(self.streams.clone()))
+        })
+    }
+
+    /// Wakes the outbox relay before a command ends, if the command wrote a message.
+    pub async fn wake_relay(&self) {
+        outbox::forward_before_exit(&self.core.outbox_written, &self.streams).await;
+    }
+
     /// Returns the services and settings that the console uses.
     pub(crate) fn console_state(&self) -> ConsoleState {
         ConsoleState::new(console::Services {

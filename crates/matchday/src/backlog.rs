@@ -27,8 +27,8 @@ fn count(number: impl TryInto<u32>) -> f64 {
     number.try_into().map_or(f64::INFINITY, f64::from)
 }
 
-/// Backlog metrics: messages waiting for their consumers, and results not yet in all scores. Every process with workers
-/// reports the same values. An unknown value is NaN, so a stale number is not mistaken for a current one.
+/// Backlog metrics: messages waiting for their consumers, and results not yet in all scores. One process at a time
+/// reports them. An unknown value is NaN, so a stale number is not mistaken for a current one.
 pub struct Backlog {
     streams: Streams,
     scores: Scores,
@@ -44,6 +44,13 @@ struct Consumers(Mutex<BTreeSet<String>>);
 impl Backlog {
     pub fn new(streams: &Streams, scores: &Scores, clock: &Arc<dyn Clock>) -> Self {
         Self { streams: streams.clone(), scores: scores.clone(), clock: clock.clone(), consumers: Consumers::default() }
+    }
+
+    /// Sets every value to unknown, because another process reports them from now on.
+    pub fn forget(&self) {
+        self.consumers.record(Vec::new());
+        metrics::gauge!("matchday_results_unfinished").set(f64::NAN);
+        metrics::gauge!("matchday_results_oldest_seconds").set(f64::NAN);
     }
 
     /// Samples every value once.

@@ -274,6 +274,8 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     tasks::stream(&app);
     if with_workers {
         tasks::work(&app);
+    } else {
+        tasks::wake_relay(&app);
     }
     run_until_shutdown(&app, check).await
 }
@@ -331,6 +333,7 @@ async fn run_until_shutdown(app: &App, check: DatabaseCheck) -> anyhow::Result<(
     tracing::info!("shutdown requested");
     let ending = async {
         app.shutdown.end(app.config.shutdown.notice, app.config.shutdown.drain).await;
+        app.wake_relay().await;
         // A hanging connection must not keep the process alive.
         let _ = tokio::time::timeout(Duration::from_secs(2), app.core.db.close()).await;
     };
@@ -483,6 +486,7 @@ async fn import(config: Config, file: &Path, dry_run: bool, wait: bool, operator
     let bar = progress_bar(document.matches.len(), "matches");
     let mode = if dry_run { Mode::DryRun } else { Mode::Write };
     let report = app.fixtures.import_by(operator, &document, mode, |done| bar.set_position(done as u64)).await;
+    app.wake_relay().await;
     bar.finish_and_clear();
     let report = report.map_err(|error| match error {
         ImportError::Conflict(faults) => refusal(&faults),
@@ -542,6 +546,7 @@ async fn restrict(config: Config, command: UsersCommand) -> anyhow::Result<()> {
         Err(ModerationError::Unchanged) => bail!("{named} (user {user}) is {already}"),
         outcome => outcome?,
     }
+    app.wake_relay().await;
     let time = length.map(|length| format!(" for {}", length.show())).unwrap_or_default();
     print(&format!("{named} (user {user}) is {done}{time}; workers apply it on the homeserver"))
 }

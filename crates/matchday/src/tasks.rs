@@ -2,15 +2,18 @@
 //!
 //! Every process *listens*, because every process has caches. The *workers* run in `serve` and `worker`, but not in
 //! `serve --no-workers`.
+//!
+//! Queue consumers share their work between all processes with workers. A periodic task runs in one of them, the holder
+//! of its lease; `docs/operating.md` lists these tasks.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use platform::{
     lease::Lease,
     outbox::{self, Relay},
     random,
-    stream::{Delivery, Failure, TransportError, WorkSpec},
+    stream::{Delivery, Failure, TransportError, WorkSpec, next_wake},
     telemetry,
 };
 use tokio_util::sync::CancellationToken;
@@ -21,7 +24,7 @@ use crate::{
     catalogue::{feeds, matches},
     chat::{accounts::work::ChatWork, rooms::service::Rooms},
     delivery::{announcements::service::Announcements, live::tallies::TallyPublisher, webhooks::service::Webhooks},
-    identity::{accounts::restrictions, sessions},
+    identity::{account_deletion, accounts::restrictions, sessions},
 };
 
 /// Starts cache invalidation, dependency checks and metrics upkeep.
@@ -56,9 +59,22 @@ pub fn publish_tallies(app: &App) {
     app.shutdown.spawn(publisher.run(app.shutdown.closing().clone()));
 }
 
+/// Wakes the outbox relay of another process after writes of this one, which has no relay.
+pub fn wake_relay(app: &App) {
+    let (written, streams, closing) =
+        (app.core.outbox_written.clone(), app.streams.clone(), app.shutdown.closing().clone());
+    app.shutdown.spawn(async move {
+        tokio::select! {
+            () = closing.cancelled() => {}
+            () = outbox::forward(&written, &streams) => {}
+        }
+    });
+}
+
 /// Starts the outbox relay and the queue consumers.
 pub fn queues(app: &App) {
     let closing = app.shutdown.closing().clone();
+    app.shutdown.spawn(keep_leases(app.clone(), closing.clone()));
     app.shutdown.spawn(relay(app.clone(), closing));
     consume(app, ChatWork::spec(), &app.chat_work, |chat, work| async move { chat.perform(work).await });
     consume(app, Rooms::work(), &app.rooms, |rooms, work| async move { rooms.perform(work).await });
@@ -73,61 +89,209 @@ pub fn work(app: &App) {
     queues(app);
     let closing = app.shutdown.closing().clone();
     let overdue = app.scores.clone();
-    app.shutdown.spawn(every(Duration::from_mins(1), closing.clone(), async move || {
-        match overdue.plan_overdue().await {
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic::new("overdue scores", Duration::from_mins(1)),
+        async move || match overdue.plan_overdue().await {
             Ok(0) => {}
             Ok(matches) => tracing::warn!(matches, "overdue score jobs planned again"),
             Err(error) => tracing::warn!(%error, "overdue score jobs not checked"),
-        }
-    }));
+        },
+    ));
     if app.feeds.is_configured() {
         app.shutdown.spawn(poll_feeds(app.clone(), closing.clone()));
     }
-    let backlog = Backlog::new(&app.streams, &app.scores, &app.core.clock);
-    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || backlog.sample().await));
+    app.shutdown.spawn(sample_backlog(app.clone(), closing.clone()));
     membership_sync(app, &closing);
     webhooks(app, &closing);
     reminders(app, &closing);
     account_deletion(app, &closing);
     let moderation = app.moderation.clone();
-    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
-        match moderation.lift_ended().await {
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic::new("expired restrictions", Duration::from_secs(5)),
+        async move || match moderation.lift_ended().await {
             Ok(0) => {}
             Ok(users) => tracing::info!(users, "expired restrictions lifted"),
             Err(error) => tracing::warn!(%error, "expired restrictions not lifted"),
-        }
-    }));
+        },
+    ));
     let phones = app.phone_moves.clone();
-    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
-        if let Err(error) = phones.send_move_notices().await {
-            tracing::warn!(%error, "phone move notices not checked");
-        }
-    }));
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic::new("phone move notices", Duration::from_secs(5)),
+        async move || {
+            if let Err(error) = phones.send_move_notices().await {
+                tracing::warn!(%error, "phone move notices not checked");
+            }
+        },
+    ));
     let codes = app.codes.clone();
-    app.shutdown.spawn(every(Duration::from_secs(30), closing.clone(), async move || {
-        if let Err(error) = codes.judge_conversions().await {
-            tracing::warn!(%error, "code conversion check failed");
-        }
-    }));
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic { gauges: &["matchday_sms_closed"], ..Periodic::new("code conversions", Duration::from_secs(30)) },
+        async move || {
+            if let Err(error) = codes.judge_conversions().await {
+                tracing::warn!(%error, "code conversion check failed");
+            }
+        },
+    ));
     let swept = app.clone();
-    app.shutdown.spawn(every(Duration::from_hours(1), closing, async move || sweep(&swept).await));
+    app.shutdown.spawn(singleton(app.clone(), Periodic::new("sweep", Duration::from_hours(1)), async move || {
+        sweep(&swept).await
+    }));
+}
+
+/// Time after which another process takes over the periodic tasks of a process that was killed or paused.
+const TASK_LEASE: Duration = Duration::from_secs(5);
+
+/// Pause after a failed query of a lease.
+const LEASE_RETRY: Duration = Duration::from_secs(1);
+
+/// Hears of leases that other processes release, and releases those of this process at shutdown.
+async fn keep_leases(app: App, closing: CancellationToken) {
+    app.leases().listen(closing.clone()).await;
+    closing.cancelled().await;
+    let closed = tokio::time::timeout(Duration::from_secs(2), app.leases().close()).await;
+    if !matches!(closed, Ok(Ok(()))) {
+        tracing::debug!("leases not released; they expire");
+    }
+}
+
+/// Waits until this process holds the lease. Returns false at shutdown.
+async fn acquire(lease: &Lease, closing: &CancellationToken) -> bool {
+    let acquired = async {
+        while !is_held(lease).await {
+            lease.wait(Duration::MAX).await;
+        }
+    };
+    tokio::select! {
+        () = closing.cancelled() => false,
+        () = acquired => !closing.is_cancelled(),
+    }
+}
+
+/// Whether this process holds the lease. Pauses if that cannot be found out.
+async fn is_held(lease: &Lease) -> bool {
+    match lease.hold().await {
+        Ok(is_held) => is_held,
+        Err(error) => {
+            // The dependency checks log an unavailable database.
+            tracing::debug!(%error, "lease not acquired; retrying");
+            tokio::time::sleep(LEASE_RETRY).await;
+            false
+        }
+    }
+}
+
+/// A periodic task that runs in one process at a time.
+struct Periodic {
+    /// Name of its lease.
+    name: &'static str,
+    every: Duration,
+    /// Metrics that the task sets. A process that loses the lease sets them to NaN, so that its last values are not
+    /// mistaken for current ones.
+    gauges: &'static [&'static str],
+}
+
+impl Periodic {
+    fn new(name: &'static str, every: Duration) -> Self {
+        Self { name, every, gauges: &[] }
+    }
+}
+
+/// Runs a task periodically, in one process at a time. After a takeover it runs at once. The task must tolerate a
+/// second one: a process that was paused can resume while another one has taken over.
+async fn singleton(app: App, Periodic { name, every, gauges }: Periodic, task: impl AsyncFn()) {
+    let (lease, closing) = (app.leases().lease(name, TASK_LEASE), app.shutdown.closing().clone());
+    let mut last = None::<Instant>;
+    loop {
+        if last.is_some() && matches!(lease.hold().await, Ok(false)) {
+            last = None;
+            for &gauge in gauges {
+                metrics::gauge!(gauge).set(f64::NAN);
+            }
+        }
+        if !acquire(&lease, &closing).await {
+            return;
+        }
+        if last.is_none_or(|last| last.elapsed() >= every) {
+            lease.keep(task()).await;
+            last = Some(Instant::now());
+        }
+        let left = every.saturating_sub(last.map_or(Duration::ZERO, |last| last.elapsed()));
+        tokio::select! {
+            () = closing.cancelled() => return,
+            () = tokio::time::sleep(left.min(lease.renew_every())) => {}
+        }
+    }
+}
+
+/// Samples the backlog metrics. A process that loses the lease forgets its values.
+async fn sample_backlog(app: App, closing: CancellationToken) {
+    let backlog = Backlog::new(&app.streams, &app.scores, &app.core.clock);
+    let lease = app.leases().lease("backlog", TASK_LEASE);
+    while acquire(&lease, &closing).await {
+        let sampling = async {
+            while !closing.is_cancelled() {
+                backlog.sample().await;
+                tokio::select! {
+                    () = closing.cancelled() => {}
+                    () = tokio::time::sleep(Duration::from_secs(5)) => {}
+                }
+            }
+        };
+        lease.run_while_held(sampling).await;
+        backlog.forget();
+    }
 }
 
 /// Removes deleted accounts from chat. Devices have a separate task: redactions take minutes, and a chat token must not
 /// outlive its account that long.
 fn account_deletion(app: &App, closing: &CancellationToken) {
+    app.shutdown.spawn(end_devices(app.clone(), closing.clone()));
     let deletion = app.account_deletion.clone();
-    app.shutdown.spawn(every(Duration::from_millis(500), closing.clone(), async move || {
-        if let Err(error) = deletion.end_due_devices().await {
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic {
+            gauges: &["matchday_departures_unfinished", "matchday_departures_oldest_seconds"],
+            ..Periodic::new("account deletion", Duration::from_secs(5))
+        },
+        async move || {
+            if let Err(error) = deletion.finish_due().await {
+                tracing::warn!(%error, "chat accounts of deleted users not checked");
+            }
+        },
+    ));
+}
+
+/// Ends the chat devices of deleted accounts, in one process at a time. For a while after each deletion all processes do
+/// it: the process that holds the lease may be the one that died during the deletion, and a chat token must not work
+/// until the lease expires.
+async fn end_devices(app: App, closing: CancellationToken) {
+    const POLL: Duration = Duration::from_millis(500);
+    let lease = app.leases().lease("chat devices", TASK_LEASE);
+    let mut deletions = None;
+    let mut urgent_until = None::<Instant>;
+    while !closing.is_cancelled() {
+        if deletions.is_none() {
+            deletions = app.streams.hear(account_deletion::service::DEVICES_DUE).await.ok();
+        }
+        let is_ours = is_held(&lease).await;
+        let is_urgent = urgent_until.is_some_and(|until| Instant::now() < until);
+        if (is_ours || is_urgent)
+            && let Err(error) = app.account_deletion.end_due_devices().await
+        {
             tracing::warn!(%error, "chat devices of deleted accounts not checked");
         }
-    }));
-    let deletion = app.account_deletion.clone();
-    app.shutdown.spawn(every(Duration::from_secs(5), closing.clone(), async move || {
-        if let Err(error) = deletion.finish_due().await {
-            tracing::warn!(%error, "chat accounts of deleted users not checked");
+        let pause =
+            async { if is_ours || is_urgent { tokio::time::sleep(POLL).await } else { lease.wait(TASK_LEASE).await } };
+        tokio::select! {
+            () = closing.cancelled() => return,
+            () = next_wake(&mut deletions) => urgent_until = Some(Instant::now() + 2 * TASK_LEASE),
+            () = pause => {}
         }
-    }));
+    }
 }
 
 /// Processes deliveries of a work queue until shutdown. Each delivery runs in its own task and needs its own handle to
@@ -146,8 +310,7 @@ where
 
 /// Polls feeds that are due. A lease limits this to one process at a time.
 async fn poll_feeds(app: App, closing: CancellationToken) {
-    let (length, holder) = (app.config.feeds.lease, random::uuid_v7(&*app.core.random, &*app.core.clock));
-    app.feeds.run(Lease::new(feeds::LEASE, holder, length), length / 3, closing, |_| {}).await;
+    app.feeds.run(app.leases().lease(feeds::LEASE, app.config.feeds.lease), closing, |_| {}).await;
 }
 
 /// Delivers webhooks to app backends.
@@ -159,11 +322,15 @@ fn webhooks(app: &App, closing: &CancellationToken) {
         delivered.webhooks.deliver(closing_delivery).await;
     });
     let tidied = app.webhooks.clone();
-    app.shutdown.spawn(every(Duration::from_hours(1), closing.clone(), async move || {
-        if let Err(error) = tidied.tidy().await {
-            tracing::debug!(%error, "webhooks of removed endpoints not deleted");
-        }
-    }));
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic::new("webhook queues", Duration::from_hours(1)),
+        async move || {
+            if let Err(error) = tidied.tidy().await {
+                tracing::debug!(%error, "webhooks of removed endpoints not deleted");
+            }
+        },
+    ));
 }
 
 /// Reminds fans of matches that start soon.
@@ -175,17 +342,12 @@ fn reminders(app: &App, closing: &CancellationToken) {
     app.shutdown.spawn(plan_reminders(app.clone(), closing.clone()));
 }
 
-/// Plans reminders while this process holds the lease, and releases the lease at shutdown.
+/// Plans reminders while this process holds the lease.
 async fn plan_reminders(app: App, closing: CancellationToken) {
     app.streams.made(&closing).await;
-    let lease = Lease::new("reminders", random::uuid_v7(&*app.core.random, &*app.core.clock), Duration::from_secs(30));
-    while !closing.is_cancelled() {
-        let planned = match lease.hold(&app.core.db).await {
-            Ok(true) => app.notifications.plan().await,
-            Ok(false) => Ok(0),
-            Err(error) => Err(error.into()),
-        };
-        let pause = match planned {
+    let lease = app.leases().lease("reminders", Duration::from_secs(30));
+    while acquire(&lease, &closing).await {
+        let pause = match app.notifications.plan().await {
             Ok(0) => Duration::from_secs(5),
             Ok(batches) => {
                 tracing::info!(batches, "reminders planned");
@@ -201,9 +363,6 @@ async fn plan_reminders(app: App, closing: CancellationToken) {
             () = tokio::time::sleep(pause) => {}
         }
     }
-    if let Err(error) = lease.release(&app.core.db).await {
-        tracing::debug!(%error, "lease not released; it expires");
-    }
 }
 
 /// Keeps the membership table equal to the homeserver's, and removes abandoned rooms.
@@ -211,18 +370,38 @@ fn membership_sync(app: &App, closing: &CancellationToken) {
     if app.config.matrix.homeserver_url.is_none() {
         return;
     }
-    let (watching, closing_watch) = (app.membership_sync.clone(), closing.clone());
-    app.shutdown.spawn(async move { watching.watch(closing_watch).await });
+    app.shutdown.spawn(watch_homeserver(app.clone(), closing.clone()));
     app.shutdown.spawn(apply_pushes(app.clone(), closing.clone()));
     app.shutdown.spawn(compare_rooms(app.clone(), closing.clone()));
     let tidied = app.clone();
-    app.shutdown.spawn(every(Duration::from_mins(1), closing.clone(), async move || {
-        if let Err(error) = tidied.rooms.remove_abandoned().await {
-            tracing::warn!(%error, "abandoned rooms not removed");
-        }
-    }));
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic::new("abandoned rooms", Duration::from_mins(1)),
+        async move || {
+            if let Err(error) = tidied.rooms.remove_abandoned().await {
+                tracing::warn!(%error, "abandoned rooms not removed");
+            }
+        },
+    ));
     let planned = app.clone();
-    app.shutdown.spawn(every(Duration::from_hours(1), closing.clone(), async move || plan_rooms(&planned).await));
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic::new("missing rooms", Duration::from_hours(1)),
+        async move || plan_rooms(&planned).await,
+    ));
+}
+
+/// Checks the homeserver continuously while this process holds the lease.
+async fn watch_homeserver(app: App, closing: CancellationToken) {
+    let lease = app.leases().lease("homeserver checks", TASK_LEASE);
+    // The checks begin with this request. A process that replaces a killed one does not wait for the lease with it: the
+    // homeserver has events for it, and may not retry to push them soon.
+    if matches!(lease.hold().await, Ok(false)) {
+        app.membership_sync.request_pushes().await;
+    }
+    while acquire(&lease, &closing).await {
+        lease.run_while_held(app.membership_sync.watch(closing.clone())).await;
+    }
 }
 
 /// Plans rooms for matches without one, and replans rooms whose work was lost or given up.
@@ -243,45 +422,45 @@ async fn plan_rooms(app: &App) {
     }
 }
 
-/// Applies events that the homeserver pushed: immediately if this process received them, after at most half a second if
-/// a process without workers did.
+/// Applies events that the homeserver pushed: immediately if this process received them. The holder of the lease also
+/// polls twice a second, for events that a process without workers received.
 async fn apply_pushes(app: App, closing: CancellationToken) {
-    loop {
-        let pause = match app.membership_sync.apply_waiting().await {
-            Ok(_) => Duration::from_millis(500),
-            Err(error) => {
-                tracing::warn!(%error, "homeserver events not applied; retrying");
-                Duration::from_secs(2)
-            }
-        };
-        tokio::select! {
-            () = closing.cancelled() => return,
-            () = app.membership_sync.arrived() => {}
-            () = tokio::time::sleep(pause) => {}
+    let lease = app.leases().lease("membership sync", TASK_LEASE);
+    let mut has_arrived = false;
+    while !closing.is_cancelled() {
+        let is_ours = is_held(&lease).await;
+        let mut pause = Duration::from_millis(500);
+        if (has_arrived || is_ours)
+            && let Err(error) = app.membership_sync.apply_waiting().await
+        {
+            tracing::warn!(%error, "homeserver events not applied; retrying");
+            pause = Duration::from_secs(2);
         }
+        has_arrived = tokio::select! {
+            () = closing.cancelled() => return,
+            () = app.membership_sync.arrived() => true,
+            () = tokio::time::sleep(pause), if is_ours => false,
+            () = lease.wait(TASK_LEASE), if !is_ours => false,
+        };
     }
 }
 
-/// Compares rooms while this process holds the lease, and releases the lease at shutdown.
+/// Compares rooms while this process holds the lease.
 async fn compare_rooms(app: App, closing: CancellationToken) {
-    let lease =
-        Lease::new("mirror comparison", random::uuid_v7(&*app.core.random, &*app.core.clock), Duration::from_secs(30));
-    while !closing.is_cancelled() {
+    let lease = app.leases().lease("mirror comparison", Duration::from_secs(30));
+    while acquire(&lease, &closing).await {
         compare(&app, &lease).await;
         tokio::select! {
             () = closing.cancelled() => {}
             () = tokio::time::sleep(Duration::from_secs(2)) => {}
         }
     }
-    if let Err(error) = lease.release(&app.core.db).await {
-        tracing::debug!(%error, "lease not released; it expires");
-    }
 }
 
 /// Compares rooms that are due until none is left or another process holds the lease.
 async fn compare(app: &App, lease: &Lease) {
     loop {
-        let compared = match lease.hold(&app.core.db).await {
+        let compared = match lease.hold().await {
             Ok(true) => app.membership_sync.compare_some().await,
             Ok(false) => return,
             Err(error) => Err(error),
@@ -326,11 +505,10 @@ async fn sweep(app: &App) {
 
 async fn relay(app: App, closing: CancellationToken) {
     app.streams.made(&closing).await;
-    let holder = random::uuid_v7(&*app.core.random, &*app.core.clock);
-    let lease = Lease::new("outbox relay", holder, app.config.outbox.lease);
-    let (db, streams, wake, clock) =
+    let lease = app.leases().lease("outbox relay", app.config.outbox.lease);
+    let (db, streams, written, clock) =
         (app.core.db.clone(), app.streams.clone(), app.core.outbox_written.clone(), app.core.clock.clone());
-    Relay::new(db, streams, lease, app.config.outbox.poll, wake, clock).run(closing).await;
+    Relay::new(db, streams, lease, app.config.outbox.poll, written, clock).run(closing).await;
 }
 
 /// Keeps caches consistent with other processes: each message evicts the entries that it names. A lost connection

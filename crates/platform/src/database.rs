@@ -22,7 +22,7 @@ section! {
         /// Connection URL with the role that owns the tables, used by migrations only. Empty: `database.url`.
         owner_url: Option<SecretUrl> = "",
         /// Maximum number of connections of this process, in addition to one for each batch writer of predictions and
-        /// coins, and two for token checks.
+        /// coins, two for token checks, and one for readiness.
         max_connections: u32 = "16",
         /// Time that a request waits for a free connection before it responds 503.
         acquire_timeout: Duration = "3s",

@@ -98,6 +98,17 @@ impl Stream {
     }
 }
 
+/// Waits for the next wake-up; forever if there is no subscription.
+pub async fn next_wake(wakes: &mut Option<Subscriber>) {
+    // A subscription ends only with its client.
+    if let Some(wakes) = wakes.as_mut()
+        && wakes.next().await.is_some()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
 /// A failed NATS request; always worth a retry.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
@@ -252,6 +263,24 @@ impl Streams {
             self.client.publish(self.subject(subject), Bytes::new()).await?;
         }
         Ok(())
+    }
+
+    /// Wakes the processes that hear this subject. The message is not stored and can be lost, so they must also poll.
+    pub async fn wake(&self, subject: &str) {
+        if let Err(error) = self.broadcast(subject).await {
+            tracing::debug!(%error, subject, "wake-up not sent");
+        }
+    }
+
+    /// Like [`Self::wake`], for a command that just started and ends soon: waits for the connection, at most half a
+    /// second, and until the message is sent.
+    pub async fn wake_before_exit(&self, subject: &str) {
+        let mut connections = self.connected.clone();
+        let connected = connections.wait_for(|&count| count > 0);
+        if tokio::time::timeout(Duration::from_millis(500), connected).await.is_ok() {
+            self.wake(subject).await;
+            self.settled().await;
+        }
     }
 
     /// Waits briefly until the server has processed everything sent, subscriptions included.

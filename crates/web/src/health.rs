@@ -15,7 +15,7 @@ use http::StatusCode;
 use platform::{shutdown::Shutdown, stream::Streams};
 use redis::aio::ConnectionManager;
 use serde::Serialize;
-use sqlx::{Connection as _, PgPool};
+use sqlx::{Connection as _, PgConnection, PgPool};
 use url::Url;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -157,7 +157,7 @@ impl Checked {
 
 /// Connections used to check the dependencies.
 pub struct Dependencies {
-    pub db: PgPool,
+    pub db: DatabaseProbe,
     pub redis: ConnectionManager,
     /// Address of Redis without credentials.
     pub redis_address: String,
@@ -172,14 +172,8 @@ pub struct Dependencies {
 
 impl Dependencies {
     async fn check(&self) -> Vec<Checked> {
-        let database = self.db.connect_options();
         let (postgres, redis, nats, homeserver) = tokio::join!(
-            // Uses a separate connection, because a busy pool does not mean that the database is unavailable.
-            within(async {
-                let connection =
-                    sqlx::PgConnection::connect_with(&database).await.map_err(|error| error.to_string())?;
-                connection.close().await.map_err(|error| error.to_string())
-            }),
+            within(self.db.check()),
             within(async {
                 let answer = redis::cmd("PING").query_async::<String>(&mut self.redis.clone()).await;
                 answer.map(|_| ()).map_err(|error| error.to_string())
@@ -188,7 +182,7 @@ impl Dependencies {
             within(self.check_homeserver()),
         );
         let mut checked = vec![
-            ("postgres", format!("{}:{}", database.get_host(), database.get_port()), postgres),
+            ("postgres", self.db.address(), postgres),
             ("redis", self.redis_address.clone(), redis),
             ("nats", self.nats_address.clone(), nats),
         ];
@@ -210,9 +204,146 @@ impl Dependencies {
     }
 }
 
+/// A connection that is kept to check PostgreSQL. It is separate, because a busy pool does not mean that the database is
+/// unavailable.
+pub struct DatabaseProbe {
+    db: PgPool,
+    kept: tokio::sync::Mutex<Option<Kept>>,
+}
+
+struct Kept {
+    connection: PgConnection,
+    /// Time of the last check that the server accepts writes.
+    writable_at: Instant,
+}
+
+/// Interval at which the server is asked whether it accepts writes. A server does not stop accepting them on an open
+/// connection, unless an operator changes its settings: a primary is restarted to become a standby.
+const WRITABLE_EVERY: Duration = Duration::from_secs(10);
+
+impl DatabaseProbe {
+    /// Creates a probe of the pool's database. It connects at the first check.
+    pub fn new(db: PgPool) -> Self {
+        Self { db, kept: tokio::sync::Mutex::new(None) }
+    }
+
+    fn address(&self) -> String {
+        let options = self.db.connect_options();
+        format!("{}:{}", options.get_host(), options.get_port())
+    }
+
+    /// Exchanges one message with the server, without a transaction. A connection that fails, or whose check the caller
+    /// abandons, is replaced by a new one.
+    async fn check(&self) -> Result<(), String> {
+        let mut place = self.kept.lock().await;
+        if let Some(mut kept) = place.take() {
+            match kept.check().await {
+                Ok(()) => {
+                    *place = Some(kept);
+                    return Ok(());
+                }
+                // Not yet an outage: the server or a load balancer may have closed an idle connection.
+                Err(error) => tracing::debug!(error, "connection of the readiness check replaced"),
+            }
+        }
+        *place = Some(Kept::connect(&self.db).await?);
+        Ok(())
+    }
+}
+
+impl Kept {
+    async fn connect(db: &PgPool) -> Result<Self, String> {
+        let connection = PgConnection::connect_with(&db.connect_options()).await.map_err(|error| error.to_string())?;
+        let mut kept = Self { connection, writable_at: Instant::now() };
+        kept.check_writable().await?;
+        Ok(kept)
+    }
+
+    async fn check(&mut self) -> Result<(), String> {
+        if self.writable_at.elapsed() < WRITABLE_EVERY {
+            return self.connection.ping().await.map_err(|error| error.to_string());
+        }
+        self.check_writable().await
+    }
+
+    /// A standby is read-only, and so is a server that an operator or a provider has protected from a full disk.
+    async fn check_writable(&mut self) -> Result<(), String> {
+        let query = sqlx::query_scalar("select current_setting('transaction_read_only') = 'on'").persistent(false);
+        match query.fetch_one(&mut self.connection).await {
+            Ok(true) => return Err("the server is read-only".to_owned()),
+            Ok(false) => self.writable_at = Instant::now(),
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(())
+    }
+}
+
 /// Limits a check to two seconds.
 async fn within(check: impl Future<Output = Result<(), String>>) -> Result<(), String> {
     tokio::time::timeout(Duration::from_secs(2), check)
         .await
         .unwrap_or_else(|_| Err("no response within 2s".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use platform::testing::with_pools;
+    use sqlx::Executor as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn readiness_keeps_one_connection_and_replaces_a_broken_one() {
+        with_pools(async |db, owner| {
+            let probe = DatabaseProbe::new(db);
+            let connections = async || {
+                let query = "select pid from pg_stat_activity
+                             where datname = current_database() and usename = 'matchday_app' order by pid";
+                sqlx::query_scalar::<_, i32>(query).fetch_all(&owner).await.expect("read")
+            };
+            probe.check().await.expect("up");
+            let first = connections().await;
+            for _ in 0..5 {
+                probe.check().await.expect("up");
+            }
+            assert_eq!((first.len(), connections().await), (1, first.clone()));
+            let end = "select pg_terminate_backend(pid, 5000) from pg_stat_activity
+                       where datname = current_database() and usename = 'matchday_app'";
+            owner.execute(end).await.expect("ended");
+            probe.check().await.expect("up on another connection");
+            let second = connections().await;
+            assert_eq!(second.len(), 1);
+            assert_ne!(first, second);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn read_only_server_is_down() {
+        with_pools(async |db, owner| {
+            let name: String = sqlx::query_scalar("select current_database()").fetch_one(&owner).await.expect("read");
+            let set = async |value: &str| {
+                let set = format!("alter database {name} set default_transaction_read_only = {value}");
+                owner.execute(sqlx::AssertSqlSafe(set)).await.expect("set");
+            };
+            let probe = DatabaseProbe::new(db);
+            set("on").await;
+            assert_eq!(probe.check().await, Err("the server is read-only".to_owned()));
+            sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+                "set default_transaction_read_only = off; alter database {name} reset default_transaction_read_only"
+            )))
+            .execute(&owner)
+            .await
+            .expect("reset");
+            probe.check().await.expect("up");
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn unreachable_server_is_down() {
+        let options = sqlx::postgres::PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(1);
+        let db = sqlx::postgres::PgPoolOptions::new().connect_lazy_with(options);
+        assert!(DatabaseProbe::new(db).check().await.is_err());
+    }
 }

@@ -15,6 +15,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::PathBuf,
     process::{Child, Command},
+    sync::atomic::AtomicUsize,
     time::{Duration, Instant},
 };
 
@@ -38,6 +39,8 @@ pub(crate) struct Stage {
     pub(crate) binary: PathBuf,
     /// Directory for files of the run.
     pub(crate) directory: PathBuf,
+    /// Number of services started so far.
+    services: AtomicUsize,
     bar: ProgressBar,
 }
 
@@ -61,7 +64,7 @@ impl Stage {
         bar.set_prefix("setting up");
         bar.set_message("starting PostgreSQL");
         let postgres = Postgres::start(&directory).await?;
-        Ok(Self { rounds, length, postgres, variables, binary, directory, bar })
+        Ok(Self { rounds, length, postgres, variables, binary, directory, services: AtomicUsize::new(0), bar })
     }
 
     /// Shows the name of the current scenario.

@@ -5,6 +5,7 @@ use std::{
     io::Write as _,
     net::SocketAddr,
     process::{Command, Stdio},
+    sync::atomic::Ordering::Relaxed,
     time::Duration,
 };
 

@@ -3,6 +3,7 @@
 mod deduct;
 mod events_list;
 mod idle;
+mod idle_processes;
 mod login;
 mod points;
 mod predictions;
@@ -44,7 +45,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in the order of the report.
-pub(crate) const ALL: [Scenario; 12] = [
+pub(crate) const ALL: [Scenario; 13] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
@@ -55,6 +56,7 @@ pub(crate) const ALL: [Scenario; 12] = [
     Scenario { name: "login", run: |stage| Box::pin(login::run(stage)) },
     Scenario { name: "session-lookups", run: |stage| Box::pin(session_lookups::run(stage)) },
     Scenario { name: "idle", run: |stage| Box::pin(idle::run(stage)) },
+    Scenario { name: "idle-processes", run: |stage| Box::pin(idle_processes::run(stage)) },
     Scenario { name: "stream", run: |stage| Box::pin(stream::run(stage)) },
     Scenario { name: "scores", run: |stage| Box::pin(scores::run(stage)) },
 ];

@@ -79,8 +79,8 @@ async fn goals(stage: &Stage, setting: &Setting) -> anyhow::Result<Outcome> {
         size: Some(LISTENERS),
         limit: format!(
             "the slowest round's p99 is {worst:.0} ms, {} the target of {SOON:.0} ms; over all rounds p50 is {p50:.0} ms and p99.9 \
-             {p999:.0} ms, compared with {bare_p50:.0} and {bare_p999:.0} ms; this includes the start of the command and the \
-             time until the relay has published the goal; {cores}",
+             {p999:.0} ms, compared with {bare_p50:.0} and {bare_p999:.0} ms; this includes the start of the \
+             command; {cores}",
             if worst <= SOON { "within" } else { "over" }
         ),
         ..Outcome::of("stream", rounds)

@@ -92,6 +92,7 @@ pub(crate) async fn simulate(config: Config, arguments: SimulateArguments) -> an
         }
     });
     tasks::publish_tallies(&app);
+    tasks::wake_relay(&app);
     let SimulateArguments { speed, seed, matches } = arguments;
     let print_line = |clock: &str, what: &str| {
         let _ = print(&format!("{clock:>5}  {what}"));

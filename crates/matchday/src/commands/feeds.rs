@@ -10,8 +10,9 @@ use matchday::{
     },
     config::Config,
     identity::operators::{Operator, service::Action},
+    tasks,
 };
-use platform::{lease::Lease, random, shutdown};
+use platform::shutdown;
 use serde_json::json;
 
 use super::{By, check_schema, counted, plain, print};
@@ -57,6 +58,7 @@ async fn once(app: &App, operator: &Operator) -> anyhow::Result<()> {
         print_poll(polled);
     });
     app.operators.record_around(operator, Action::new("feeds.poll", "feeds"), polling, |()| json!({})).await?;
+    app.wake_relay().await;
     if failed > 0 {
         bail!("{failed} of {} failed", counted(all, "feed"));
     }
@@ -64,10 +66,12 @@ async fn once(app: &App, operator: &Operator) -> anyhow::Result<()> {
 }
 
 async fn run(app: &App) -> anyhow::Result<()> {
-    let (length, holder) = (app.config.feeds.lease, random::uuid_v7(&*app.core.random, &*app.core.clock));
+    tasks::wake_relay(app);
     let (feeds, closing) = (app.feeds.clone(), app.shutdown.closing().clone());
-    let lease = Lease::new(LEASE, holder, length);
-    app.shutdown.spawn(async move { feeds.run(lease, length / 3, closing, print_poll).await });
+    let (lease, leases) = (app.leases().lease(LEASE, app.config.feeds.lease), app.leases().clone());
+    let listening = closing.clone();
+    app.shutdown.spawn(async move { leases.listen(listening).await });
+    app.shutdown.spawn(async move { feeds.run(lease, closing, print_poll).await });
     tracing::info!("feed polling started");
     shutdown::signalled().await?;
     tracing::info!("shutdown requested");

@@ -10,6 +10,7 @@ mod catalogue;
 mod coins;
 mod commands;
 mod feeds;
+mod leases;
 mod limits;
 mod login;
 mod membership_sync;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use sqlx::PgConnection;
 
 pub use self::settings::Settings;
-pub use relay::{PULSE, Relay, time_of};
+pub use relay::{PULSE, Relay, forward, forward_before_exit, time_of};
 pub use store::take_all;
 
 /// A message to be published. Lock the row that `key` identifies before writing one. Message ids, and so the order of

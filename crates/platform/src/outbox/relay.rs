@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_nats::jetstream::message::PublishMessage;
-use futures_util::future::join_all;
+use async_nats::{Subscriber, jetstream::message::PublishMessage};
+use futures_util::{FutureExt as _, StreamExt as _, future::join_all};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use tokio::sync::Notify;
@@ -17,7 +17,7 @@ use super::store::{self, Waiting};
 use crate::{
     clock::Clock,
     lease::Lease,
-    stream::{Streams, TransportError},
+    stream::{Streams, TransportError, next_wake},
 };
 
 const BATCH: i64 = 500;
@@ -30,7 +30,19 @@ pub const PULSE: &str = "pulse.outbox";
 /// Minimum time between two pulses.
 const PULSE_EVERY: Duration = Duration::from_secs(1);
 
+/// Subject of the message that wakes the relay of another process.
+const WRITTEN: &str = "wake.outbox";
+
+/// Minimum interval between two such messages of a process. The first is sent at once, so this limits the rate under
+/// load, not the delay.
+const WAKE_PAUSE: Duration = Duration::from_millis(5);
+
 /// Publishes the outbox. Every process has a relay, but only the holder of the lease publishes.
+///
+/// A process that wrote a message wakes the relay after the commit: in the same process directly, in another one with a
+/// core NATS message. `LISTEN` and `NOTIFY` of PostgreSQL would do the same, but committing a transaction with a
+/// `NOTIFY` takes a lock of the whole database server, one transaction at a time, and the wake-up is only useful while
+/// NATS is available. A wake-up can be lost, with its process or its connection, so the relay also polls.
 ///
 /// Two relays can overlap briefly, if one was paused and resumes after its lease expired. The guarantees still hold:
 ///
@@ -44,38 +56,63 @@ pub struct Relay {
     streams: Streams,
     lease: Lease,
     poll: Duration,
-    wake: Arc<Notify>,
+    written: Arc<Notify>,
     clock: Arc<dyn Clock>,
     last_pulse: Mutex<Option<Instant>>,
 }
 
+/// Result of one turn.
+enum Turn {
+    /// A whole batch was published; more messages may be waiting.
+    Full,
+    /// All messages were published.
+    Done,
+    /// Another process holds the lease.
+    Standby,
+    /// NATS is unavailable.
+    Disconnected,
+}
+
 impl Relay {
-    /// Creates a relay that polls every `poll`, and immediately when `wake` is notified.
+    /// Creates a relay that polls every `poll`, and immediately when `written` is notified.
     pub fn new(
         db: PgPool,
         streams: Streams,
         lease: Lease,
         poll: Duration,
-        wake: Arc<Notify>,
+        written: Arc<Notify>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { db, streams, lease, poll, wake, clock, last_pulse: Mutex::default() }
+        // The holder must renew its lease in time.
+        let poll = poll.min(lease.renew_every());
+        Self { db, streams, lease, poll, written, clock, last_pulse: Mutex::default() }
     }
 
     /// Publishes until shutdown, then releases the lease.
     pub async fn run(self, shutdown: CancellationToken) {
-        let mut pause = self.poll;
-        while !shutdown.is_cancelled() {
+        tokio::select! {
             // The next relay repeats a turn that shutdown interrupted.
-            let turn = tokio::select! {
-                () = shutdown.cancelled() => break,
-                turn = self.turn() => turn,
-            };
-            match turn {
-                Ok(published) => {
+            () = shutdown.cancelled() => {}
+            () = self.publish_forever() => {}
+        }
+        self.release().await;
+    }
+
+    async fn publish_forever(&self) {
+        let mut wakes = None;
+        let mut pause = self.poll;
+        loop {
+            match self.turn(&mut wakes).await {
+                Ok(turn) => {
                     pause = self.poll;
-                    if published == usize::try_from(BATCH).unwrap_or(usize::MAX) {
-                        continue;
+                    match turn {
+                        Turn::Full => {}
+                        Turn::Done => self.wait(&mut wakes).await,
+                        Turn::Standby => {
+                            wakes = None;
+                            self.stand_by().await;
+                        }
+                        Turn::Disconnected => self.wait_for_connection().await,
                     }
                 }
                 Err(error) => {
@@ -83,15 +120,41 @@ impl Relay {
                     metrics::counter!("matchday_outbox_failures_total").increment(1);
                     pause = (pause * 2).min(Duration::from_secs(5));
                     self.step_back().await;
+                    tokio::time::sleep(pause).await;
                 }
             }
-            tokio::select! {
-                () = shutdown.cancelled() => {}
-                () = self.wake.notified() => {}
-                () = tokio::time::sleep(pause) => {}
-            }
         }
-        self.release().await;
+    }
+
+    /// Waits for a wake-up of this or another process, and no longer than until the next poll.
+    async fn wait(&self, wakes: &mut Option<Subscriber>) {
+        tokio::select! {
+            () = self.written.notified() => {}
+            () = next_wake(wakes) => {}
+            () = tokio::time::sleep(self.poll) => {}
+        }
+        // The next turn publishes everything that was written before it.
+        while let Some(Some(_)) = wakes.as_mut().and_then(|wakes| wakes.next().now_or_never()) {}
+    }
+
+    /// Waits until the connection to NATS is established, and no longer than until the next poll.
+    async fn wait_for_connection(&self) {
+        let mut connections = self.streams.connections();
+        if self.streams.is_connected() {
+            return;
+        }
+        tokio::select! {
+            _ = connections.changed() => {}
+            () = tokio::time::sleep(self.poll) => {}
+        }
+    }
+
+    /// Wakes the relay of the holder while another process holds the lease.
+    async fn stand_by(&self) {
+        tokio::select! {
+            () = forward(&self.written, &self.streams) => {}
+            () = self.lease.wait(Duration::MAX) => {}
+        }
     }
 
     /// Leaves the lease to a relay that may have a working connection, and recreates missing streams.
@@ -105,22 +168,28 @@ impl Relay {
     }
 
     async fn release(&self) {
-        let released = tokio::time::timeout(Duration::from_secs(2), self.lease.release(&self.db)).await;
+        let released = tokio::time::timeout(Duration::from_secs(2), self.lease.release()).await;
         if !matches!(released, Ok(Ok(()))) {
             tracing::debug!("relay lease not released; it expires");
         }
     }
 
-    /// Publishes one batch; returns its size.
-    async fn turn(&self) -> Result<usize, RelayError> {
+    /// Publishes one batch. `wakes` are the wake-ups of other processes, subscribed to while this process holds the
+    /// lease.
+    async fn turn(&self, wakes: &mut Option<Subscriber>) -> Result<Turn, RelayError> {
         // Without NATS, leave the lease to other processes and only report the lag.
         if !self.streams.is_connected() {
             self.record_lag(&store::oldest(&self.db, 1).await?);
-            return Ok(0);
+            return Ok(Turn::Disconnected);
         }
-        if !self.lease.hold(&self.db).await? {
+        if !self.lease.hold().await? {
             self.record_lag(&[]);
-            return Ok(0);
+            return Ok(Turn::Standby);
+        }
+        if wakes.is_none() {
+            *wakes = Some(self.streams.hear(WRITTEN).await?);
+            // Messages that are written from now on wake this relay; earlier ones are read below.
+            self.streams.settled().await;
         }
         let waiting = store::oldest(&self.db, BATCH).await?;
         self.record_lag(&waiting);
@@ -130,13 +199,14 @@ impl Relay {
             self.pulse().await;
         }
         if found == 0 {
-            return Ok(0);
+            return Ok(Turn::Done);
         }
         store::delete(&self.db, &published).await?;
         metrics::counter!("matchday_outbox_published_total").increment(published.len() as u64);
         match failure {
             Some(failure) => Err(failure),
-            None => Ok(published.len()),
+            None if published.len() == usize::try_from(BATCH).unwrap_or(usize::MAX) => Ok(Turn::Full),
+            None => Ok(Turn::Done),
         }
     }
 
@@ -188,6 +258,22 @@ impl Relay {
             queues.retain(|_, queue| !queue.is_empty());
         }
         (published, failure)
+    }
+}
+
+/// Wakes the relay of another process whenever this process has written a message. For processes without a relay.
+pub async fn forward(written: &Notify, streams: &Streams) {
+    loop {
+        written.notified().await;
+        streams.wake(WRITTEN).await;
+        tokio::time::sleep(WAKE_PAUSE).await;
+    }
+}
+
+/// Wakes the relay before a command ends, if the command wrote a message.
+pub async fn forward_before_exit(written: &Notify, streams: &Streams) {
+    if written.notified().now_or_never().is_some() {
+        streams.wake_before_exit(WRITTEN).await;
     }
 }
 

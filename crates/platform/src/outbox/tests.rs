@@ -10,10 +10,13 @@ use uuid::Uuid;
 use super::*;
 use crate::{
     clock::SystemClock,
-    lease::Lease,
+    lease::Leases,
     stream::{Stream, Streams},
     testing::{as_service, eventually, streams_for_tests, with_database},
 };
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_hours(1);
 
 async fn write(db: &PgPool, key: &str, number: usize) {
     let mut tx = db.begin().await.expect("begun");
@@ -23,7 +26,7 @@ async fn write(db: &PgPool, key: &str, number: usize) {
 }
 
 fn relay(db: &PgPool, streams: &Streams, lease: &'static str) -> Relay {
-    let lease = Lease::new(lease, Uuid::from_u128(1), Duration::from_secs(10));
+    let lease = Leases::new(db.clone(), Uuid::from_u128(1), None).lease(lease, Duration::from_secs(10));
     let (poll, wake) = (Duration::from_millis(20), Arc::new(Notify::new()));
     Relay::new(db.clone(), streams.clone(), lease, poll, wake, Arc::new(SystemClock))
 }
@@ -136,22 +139,40 @@ async fn pulse_follows_every_message_written_before_it() {
     .await;
 }
 
+/// The relay's poll is longer than the test, so only a wake-up can make it publish.
 #[tokio::test]
-async fn lease_has_one_holder_until_it_expires() {
+async fn relay_is_woken_by_its_own_and_other_processes() {
     with_database(async |options| {
-        let db = PgPool::connect_with(as_service(&options)).await.expect("connected");
-        let lease = |holder: u128, length| Lease::new("one", Uuid::from_u128(holder), length);
-        let (first, second) = (lease(1, Duration::from_secs(2)), lease(2, Duration::from_secs(10)));
-        assert!(first.hold(&db).await.expect("queried"));
-        assert!(!second.hold(&db).await.expect("queried"));
-        assert!(first.is_fresh() && !second.is_fresh());
-        eventually("the first lease expires", async || second.hold(&db).await.expect("queried")).await;
-        assert!(!first.is_fresh());
-        assert!(!first.hold(&db).await.expect("queried"));
-        first.release(&db).await.expect("queried");
-        assert!(second.hold(&db).await.expect("queried"), "only the holder can release a lease");
-        second.release(&db).await.expect("queried");
-        assert!(first.hold(&db).await.expect("queried"));
+        let (db, streams) =
+            (PgPool::connect_with(as_service(&options)).await.expect("connected"), streams_for_tests().await);
+        let (here, there, shutdown) = (Arc::new(Notify::new()), Arc::new(Notify::new()), CancellationToken::new());
+        let lease = |holder| Leases::new(db.clone(), Uuid::from_u128(holder), None).lease("relay", LONG);
+        let relay = |holder, written: &Arc<Notify>| {
+            let (db, streams, clock) = (db.clone(), streams.clone(), Arc::new(SystemClock));
+            Relay::new(db, streams, lease(holder), LONG, Arc::clone(written), clock)
+        };
+        write(&db, "k", 0).await;
+        let mut relays = vec![tokio::spawn(relay(1, &here).run(shutdown.clone()))];
+        eventually("the first relay publishes", async || is_empty(&db).await).await;
+        relays.push(tokio::spawn(relay(2, &there).run(shutdown.clone())));
+        // The relay of the same process, the relay of another process, and a command.
+        write(&db, "k", 1).await;
+        here.notify_one();
+        eventually("woken directly", async || is_empty(&db).await).await;
+        write(&db, "k", 2).await;
+        there.notify_one();
+        eventually("woken by a process that stands by", async || is_empty(&db).await).await;
+        write(&db, "k", 3).await;
+        let command = Notify::new();
+        command.notify_one();
+        forward_before_exit(&command, &streams).await;
+        eventually("woken by a command", async || is_empty(&db).await).await;
+        shutdown.cancel();
+        for relay in relays {
+            relay.await.expect("ended");
+        }
+        assert_eq!(published(&streams).await["k"], [0, 1, 2, 3]);
+        streams.remove().await;
         db.close().await;
     })
     .await;

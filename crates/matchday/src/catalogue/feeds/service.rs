@@ -232,15 +232,8 @@ impl Feeds {
         Ok(())
     }
 
-    /// Polls feeds when they are due, until shutdown, while this process holds the lease. `standby` is the longest
-    /// pause between two checks of the lease; it must be shorter than the lease.
-    pub async fn run(
-        &self,
-        lease: Lease,
-        standby: Duration,
-        closing: CancellationToken,
-        report: impl Fn(&Polled) + Send + Sync,
-    ) {
+    /// Polls feeds when they are due, until shutdown, while this process holds the lease.
+    pub async fn run(&self, lease: Lease, closing: CancellationToken, report: impl Fn(&Polled) + Send + Sync) {
         for source in &self.0.sources {
             // Start the counters at zero. Otherwise the first failure would not show as an increase.
             metrics::counter!("matchday_feed_failures_total", "feed" => source.name.clone()).increment(0);
@@ -253,20 +246,22 @@ impl Feeds {
                 () = closing.cancelled() => break,
                 turn = self.turn(&lease, &mut is_ours, &report) => turn,
             };
-            let pause = match turn {
-                Ok(None) => standby,
-                Ok(Some(pause)) => pause.min(standby),
-                Err(error) => {
-                    tracing::warn!(%error, "feed lease or states could not be accessed; retrying");
-                    DATABASE_PAUSE.min(standby)
+            let pause = async {
+                match turn {
+                    Ok(None) => lease.wait(Duration::MAX).await,
+                    Ok(Some(pause)) => tokio::time::sleep(pause.min(lease.renew_every())).await,
+                    Err(error) => {
+                        tracing::warn!(%error, "feed lease or states could not be accessed; retrying");
+                        tokio::time::sleep(DATABASE_PAUSE.min(lease.renew_every())).await;
+                    }
                 }
             };
             tokio::select! {
                 () = closing.cancelled() => {}
-                () = tokio::time::sleep(pause) => {}
+                () = pause => {}
             }
         }
-        let released = tokio::time::timeout(Duration::from_secs(2), lease.release(&self.0.db)).await;
+        let released = tokio::time::timeout(Duration::from_secs(2), lease.release()).await;
         if !matches!(released, Ok(Ok(()))) {
             tracing::debug!("feed lease was not released and will expire");
         }
@@ -280,7 +275,7 @@ impl Feeds {
         is_ours: &mut bool,
         report: &(impl Fn(&Polled) + Send + Sync),
     ) -> sqlx::Result<Option<Duration>> {
-        let was_ours = std::mem::replace(is_ours, lease.hold(&self.0.db).await?);
+        let was_ours = std::mem::replace(is_ours, lease.hold().await?);
         if !*is_ours {
             return Ok(None);
         }

@@ -25,6 +25,7 @@ use super::{
     rules::{self, Kind},
     settings::Settings,
     store,
+    work::CHANGED,
 };
 use crate::identity::operators::{
     Operator,
@@ -149,6 +150,7 @@ impl Webhooks {
         let types: Vec<String> = types.iter().map(ToString::to_string).collect();
         let id = store::insert(&inner.db, url.as_str(), &sealed, &types, inner.clock.now()).await?;
         tracing::info!(endpoint = id.0, host = url.host_str(), "webhook endpoint added");
+        inner.streams.wake_before_exit(CHANGED).await;
         Ok((id, secret))
     }
 
@@ -185,6 +187,7 @@ impl Webhooks {
             return Err(WebhookError::NoSuchEndpoint(id));
         }
         tracing::info!(endpoint = id.0, "webhook endpoint removed");
+        self.inner.streams.wake_before_exit(CHANGED).await;
         if let Err(error) = self.tidy().await {
             tracing::warn!(%error, "messages of the removed endpoint were not discarded; the next cleanup retries");
         }
@@ -193,8 +196,11 @@ impl Webhooks {
 
     /// Enables an endpoint that a 410 response disabled.
     pub async fn enable(&self, id: EndpointId) -> Result<(), WebhookError> {
-        let found = store::set_disabled(&self.inner.db, id, None).await?;
-        if found { Ok(()) } else { Err(WebhookError::NoSuchEndpoint(id)) }
+        if !store::set_disabled(&self.inner.db, id, None).await? {
+            return Err(WebhookError::NoSuchEndpoint(id));
+        }
+        self.inner.streams.wake_before_exit(CHANGED).await;
+        Ok(())
     }
 
     /// Encrypts all secrets with the first key. Returns how many used another key.

@@ -9,7 +9,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use platform::{
-    lease::Lease,
+    lease::Leases,
     outbound_http::AddressFault,
     outbox::{self, Message, Relay},
     standard_webhooks::SigningSecret,
@@ -50,7 +50,8 @@ async fn with_streams(changes: &[(&str, &str)], test: impl AsyncFnOnce(&TestApp)
 async fn working(app: &TestApp, meanwhile: impl AsyncFnOnce()) {
     let (closing, tasks) = (CancellationToken::new(), TaskTracker::new());
     let (db, streams, clock) = (app.app.core.db.clone(), app.app.streams.clone(), app.app.core.clock.clone());
-    let lease = Lease::new("outbox relay", Uuid::from_u128(1), Duration::from_secs(10));
+    let leases = Leases::new(db.clone(), Uuid::from_u128(1), None);
+    let lease = leases.lease("outbox relay", Duration::from_secs(10));
     let relay = Relay::new(db, streams.clone(), lease, Duration::from_millis(20), Arc::new(Notify::new()), clock);
     tasks.spawn(relay.run(closing.clone()));
     let (webhooks, stop) = (app.app.webhooks.clone(), closing.clone());

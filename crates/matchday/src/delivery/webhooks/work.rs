@@ -7,7 +7,7 @@ use std::{collections::HashMap, time::Duration};
 use async_nats::jetstream::message::PublishMessage;
 use platform::{
     outbox,
-    stream::{Delivery, Failure, Stream, TransportError, WorkSpec},
+    stream::{Delivery, Failure, Stream, TransportError, WorkSpec, next_wake},
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -19,8 +19,10 @@ use super::{
     store,
 };
 
-/// Interval at which the list of endpoints is read.
-const REFRESH: Duration = Duration::from_secs(2);
+/// Interval at which the list of endpoints is read, if no message said that it changed.
+const REFRESH: Duration = Duration::from_secs(10);
+/// Subject of the message after an endpoint was added, enabled or removed.
+pub(super) const CHANGED: &str = "wake.webhooks";
 /// Maximum number of messages to one endpoint that wait for a retry. Beyond it, new messages wait for the old ones.
 const MOST_WAITING: i64 = 100_000;
 
@@ -75,7 +77,11 @@ impl Webhooks {
     pub async fn deliver(&self, shutdown: CancellationToken) {
         let (mut served, tasks) = (HashMap::new(), TaskTracker::new());
         let mut unreadable = Vec::new();
+        let mut changes = None;
         while !shutdown.is_cancelled() {
+            if changes.is_none() {
+                changes = self.inner.streams.hear(CHANGED).await.ok();
+            }
             match self.endpoints().await {
                 Ok(endpoints) => self.serve(endpoints, &mut served, &mut unreadable, &tasks, &shutdown),
                 // The consumers of known endpoints keep running.
@@ -83,6 +89,7 @@ impl Webhooks {
             }
             tokio::select! {
                 () = shutdown.cancelled() => {}
+                () = next_wake(&mut changes) => {}
                 () = tokio::time::sleep(REFRESH) => {}
             }
         }

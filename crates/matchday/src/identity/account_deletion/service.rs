@@ -8,6 +8,7 @@ use platform::{
     clock::Clock,
     outbox::{self, Message},
     rate_limit::{Decision, Limit, RateLimiter},
+    stream::Streams,
     telemetry,
 };
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,8 @@ use crate::identity::{
 
 /// Subject for deleted accounts.
 pub const DELETED: &str = "fact.user.deleted";
+/// Subject that wakes the workers after a deletion, because the chat devices must end soon.
+pub const DEVICES_DUE: &str = "wake.devices";
 
 /// Limited because an export reads all rows of a user.
 const EXPORTS: Limit = Limit { name: "export", burst: 3, every: Duration::from_mins(10) };
@@ -88,6 +91,7 @@ struct Inner {
     server_name: Option<String>,
     clock: Arc<dyn Clock>,
     outbox_written: Arc<Notify>,
+    streams: Streams,
     exports: Semaphore,
 }
 
@@ -151,12 +155,24 @@ impl AccountDeletion {
         memberships: Arc<dyn Memberships>,
         homeserver: Option<Homeserver>,
         server_name: Option<String>,
+        streams: Streams,
     ) -> Self {
         let Core { limits: limiter, clock, outbox_written, .. } = core.clone();
         let exports = Semaphore::new(EXPORTS_AT_ONCE);
-        let inner =
-            Inner { login, phones, memberships, homeserver, limiter, server_name, clock, outbox_written, exports };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(Inner {
+                login,
+                phones,
+                memberships,
+                homeserver,
+                limiter,
+                server_name,
+                clock,
+                outbox_written,
+                streams,
+                exports,
+            }),
+        }
     }
 
     /// Counts an export against the user's rate limit.
@@ -222,6 +238,7 @@ impl AccountDeletion {
         tx.commit().await?;
         inner.login.sessions.forget(&ended);
         inner.outbox_written.notify_one();
+        inner.streams.wake(DEVICES_DUE).await;
         metrics::counter!("matchday_accounts_deleted_total").increment(1);
         // Removes the devices immediately, even if this process runs no workers, and without making the caller wait for
         // the homeserver. A worker also removes them, in case this process is killed now.

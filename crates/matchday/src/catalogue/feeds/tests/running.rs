@@ -2,7 +2,7 @@
 
 use std::time::Duration as Wait;
 
-use platform::lease::Lease;
+use platform::lease::{Lease, Leases};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -28,7 +28,8 @@ impl Process {
     /// Creates a process with other settings.
     fn with(app: &TestApp, number: u128, settings: &Settings) -> Self {
         let feeds = Feeds::new(&app.app.core, settings, app.app.fixtures.clone()).expect("feeds");
-        Self { feeds, lease: Lease::new("feeds", Uuid::from_u128(number), Wait::from_secs(1)), is_ours: false }
+        let leases = Leases::new(app.app.core.db.clone(), Uuid::from_u128(number), None);
+        Self { feeds, lease: leases.lease("feeds", Wait::from_secs(1)), is_ours: false }
     }
 
     /// Polls all feeds that are due. Returns the number of polls, and the seconds until the next one; `None` if another
@@ -98,7 +99,7 @@ async fn standby_process_takes_over_polling() {
         // The first process dies without releasing the lease. The second one finds in the database which feeds are due,
         // and when they were polled.
         drop(first);
-        eventually("the lease expires", async || second.lease.hold(&app.app.core.db).await.expect("checked")).await;
+        eventually("the lease expires", async || second.lease.hold().await.expect("checked")).await;
         assert_eq!(second.work().await, Some((0, 60)));
         app.clock.advance(Duration::minutes(1));
         assert_eq!(second.work().await, Some((1, 60)));
@@ -114,9 +115,10 @@ async fn shutdown_releases_the_lease() {
     provider.says(Answer::ok(&document(&[])));
     run_with(&settings(&provider), async |app| {
         let (feeds, closing) = (app.app.feeds.clone(), CancellationToken::new());
-        let lease = Lease::new("feeds", Uuid::from_u128(1), Wait::from_mins(1));
+        let leases = Leases::new(app.app.core.db.clone(), Uuid::from_u128(1), None);
+        let lease = leases.lease("feeds", Wait::from_millis(500));
         let until = closing.clone();
-        let task = tokio::spawn(async move { feeds.run(lease, Wait::from_millis(20), until, |_| {}).await });
+        let task = tokio::spawn(async move { feeds.run(lease, until, |_| {}).await });
         eventually("the feed is polled", async || provider.seen().len() == 1).await;
         app.clock.advance(Duration::hours(1));
         eventually("the feed is polled again", async || provider.seen().len() == 2).await;
@@ -164,7 +166,7 @@ async fn limit_survives_process_change() {
             assert_eq!(turn.expect("the database is available"), Some(Wait::ZERO));
             app.clock.advance(Duration::seconds(1));
         }
-        first.lease.release(&app.app.core.db).await.expect("released");
+        first.lease.release().await.expect("released");
         let mut second = Process::new(app, 2);
         assert_eq!(second.work().await, Some((0, 59)));
         app.clock.advance(Duration::seconds(59));
