@@ -12,7 +12,6 @@ use futures_util::StreamExt as _;
 use platform::{
     lease::Lease,
     outbox::{self, Relay},
-    random,
     stream::{Delivery, Failure, TransportError, WorkSpec, next_wake},
     telemetry,
 };

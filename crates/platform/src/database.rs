@@ -6,7 +6,7 @@ use std::{
 };
 
 use sqlx::{
-    Connection as _, Executor as _, PgConnection, PgPool,
+    Connection as _, Executor as _, PgConnection, PgPool, Postgres, SqlSafeStr, SqlStr, Transaction,
     migrate::{MigrateError, Migrator},
     postgres::{PgConnectOptions, PgPoolOptions},
 };
@@ -214,6 +214,26 @@ async fn is_done(connection: &mut PgConnection) -> sqlx::Result<bool> {
     }
 }
 
+/// Begins a transaction. If the caller is cancelled in the meantime, the transaction is rolled back.
+///
+/// `PgPool::begin` does not do that: sqlx rolls back only transactions that it knows to have begun. The connection of a
+/// request that reached its deadline while it waited for `begin` would return to the pool inside a transaction, and
+/// later requests would write in it. Here a task completes `begin`, and drops the transaction if no caller is left.
+pub async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+    begin_by(pool, None).await
+}
+
+/// Like [`begin`], with a custom `begin` statement.
+pub async fn begin_with(pool: &PgPool, statement: impl SqlSafeStr) -> sqlx::Result<Transaction<'static, Postgres>> {
+    begin_by(pool, Some(statement.into_sql_str())).await
+}
+
+async fn begin_by(pool: &PgPool, statement: Option<SqlStr>) -> sqlx::Result<Transaction<'static, Postgres>> {
+    let connection = pool.acquire().await?;
+    // The task only fails if the runtime stops.
+    tokio::spawn(Transaction::begin(connection, statement)).await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
+}
+
 fn connection(url: &SecretUrl) -> Result<PgConnectOptions, sqlx::Error> {
     Ok(url.expose().parse::<PgConnectOptions>()?.application_name("matchday"))
 }
@@ -335,6 +355,7 @@ where
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use sqlx::ConnectOptions as _;
 
     use super::*;
@@ -357,6 +378,24 @@ mod tests {
         let refused =
             |error: sqlx::Error| error.as_database_error().and_then(|error| error.code().map(|c| c == "42501"));
         run(pool, statement).await.err().and_then(refused).unwrap_or_default()
+    }
+
+    /// A request can be cancelled at any moment, also while it waits for `begin`.
+    #[tokio::test]
+    async fn cancelled_begin_leaves_no_transaction_open() {
+        with_pools(async |db, owner| {
+            run(&owner, "create table notes (note int); grant all on notes to matchday_app").await.expect("a table");
+            let one = || PgPoolOptions::new().max_connections(1).connect_with((*db.connect_options()).clone());
+            let pool = one().await.expect("connected");
+            for note in 0..20 {
+                assert!(begin(&pool).now_or_never().is_none(), "begin takes longer than one poll");
+                sqlx::query("insert into notes values ($1)").bind(note).execute(&pool).await.expect("written");
+            }
+            let written: i64 = sqlx::query_scalar("select count(*) from notes").fetch_one(&db).await.expect("read");
+            assert_eq!(written, 20, "another connection sees every note, so none waits in a transaction");
+            pool.close().await;
+        })
+        .await;
     }
 
     #[tokio::test]

@@ -179,7 +179,7 @@ fn phone(number: usize) -> anyhow::Result<Phone> {
 
 async fn register(demo: &Demo, number: usize, username: &str, name: &str) -> anyhow::Result<UserId> {
     let username = Username::parse(username).context("a username")?;
-    let mut tx = demo.core.db.begin().await?;
+    let mut tx = platform::database::begin(&demo.core.db).await?;
     let (account, _) = demo.accounts.find_or_make_in(&mut tx, &phone(number)?, Some(&username)).await?;
     tx.commit().await?;
     let named = ProfileChange {

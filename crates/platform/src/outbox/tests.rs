@@ -19,7 +19,7 @@ use crate::{
 const LONG: Duration = Duration::from_hours(1);
 
 async fn write(db: &PgPool, key: &str, number: usize) {
-    let mut tx = db.begin().await.expect("begun");
+    let mut tx = crate::database::begin(&db).await.expect("begun");
     let message = Message::new("fact.test", key, &json!({"key": key, "number": number})).expect("JSON");
     enqueue(&mut tx, &[message]).await.expect("written");
     tx.commit().await.expect("committed");
@@ -52,7 +52,7 @@ async fn message_is_published_only_after_commit() {
     with_database(async |options| {
         let (db, streams) =
             (PgPool::connect_with(as_service(&options)).await.expect("connected"), streams_for_tests().await);
-        let mut tx = db.begin().await.expect("begun");
+        let mut tx = crate::database::begin(&db).await.expect("begun");
         enqueue(&mut tx, &[Message::new("fact.test", "k", &json!({"key": "k", "number": 0})).expect("JSON")])
             .await
             .expect("written");

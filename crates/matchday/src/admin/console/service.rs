@@ -289,7 +289,7 @@ impl Console {
 
     /// Returns a user's full phone number and records the operator and the reason.
     pub async fn reveal_phone(&self, user: UserId, operator: &Operator) -> sqlx::Result<Option<Phone>> {
-        let mut tx = self.db.begin().await?;
+        let mut tx = platform::database::begin(&self.db).await?;
         let phone = store::users_by_id(&mut tx, user).await?.pop().and_then(|row| row.phone);
         let action = Action::new("user.phone", format!("user:{user}"));
         operators::service::record(&mut tx, operator, &action, self.clock.now()).await?;

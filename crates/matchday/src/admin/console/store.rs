@@ -16,14 +16,19 @@ const NAMED: i64 = 5;
 
 /// Begins a short read-only transaction that sees one snapshot.
 pub(super) async fn begin_read(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
-    db.begin_with("begin isolation level repeatable read read only; set local statement_timeout = '3s'").await
+    platform::database::begin_with(
+        &db,
+        "begin isolation level repeatable read read only; set local statement_timeout = '3s'",
+    )
+    .await
 }
 
 /// Begins a read-only transaction for queries over all predictions of a match; a million take two seconds. Sorting them
 /// would take longer, and the planner overestimates the number of different forecasts, so sorts are disabled. JIT
 /// compilation would take longer than it saves.
 pub(super) async fn begin_effect(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
-    db.begin_with(
+    platform::database::begin_with(
+        &db,
         "begin isolation level repeatable read read only; set local statement_timeout = '5s'; set local jit = off;
          set local enable_sort = off; set local enable_mergejoin = off",
     )
@@ -33,7 +38,8 @@ pub(super) async fn begin_effect(db: &PgPool) -> sqlx::Result<Transaction<'stati
 /// Begins a read-only transaction for queries that also read every wallet. They take longer, and the preview works
 /// without them.
 pub(super) async fn begin_coins_effect(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
-    db.begin_with(
+    platform::database::begin_with(
+        &db,
         "begin isolation level repeatable read read only; set local statement_timeout = '2500ms'; set local jit = off",
     )
     .await

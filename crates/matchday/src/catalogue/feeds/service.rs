@@ -435,7 +435,7 @@ impl Feeds {
     /// Replaces the slugs of the provider's teams with the stored ones, and saves new slugs. This commits before the
     /// import: a slug without a team is harmless, but a team without its slug could be created twice.
     async fn name_teams(&self, reading: &mut Reading) -> sqlx::Result<()> {
-        let mut tx = self.0.db.begin().await?;
+        let mut tx = platform::database::begin(&self.0.db).await?;
         store::lock_teams(&mut tx, FOOTBALL_DATA).await?;
         let given = store::slugs(&mut tx, FOOTBALL_DATA).await?;
         let wanted: Vec<&str> = reading.teams.iter().map(|team| team.slug.as_str()).collect();

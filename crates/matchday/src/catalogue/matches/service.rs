@@ -94,7 +94,7 @@ impl Matches {
         self.pages
             .get((filter.clone(), paging), async || {
                 let runs = rules::runs(self.clock.now(), filter.status, filter.date);
-                let mut snapshot = self.db.begin_with(store::SNAPSHOT).await?;
+                let mut snapshot = platform::database::begin_with(&self.db, store::SNAPSHOT).await?;
                 let events = store::list(&mut *snapshot, &filter, &runs, paging).await?;
                 let total = store::count(&mut *snapshot, &filter).await?;
                 snapshot.commit().await?;

@@ -100,7 +100,7 @@ impl Teams {
     /// Replaces the favourites ranked `first` to `last` if every team exists. Returns the teams that exist.
     async fn save(&self, user: UserId, first: i16, last: i16, teams: &[TeamId]) -> Result<Vec<Favourite>, SaveError> {
         let ids: Vec<i64> = teams.iter().map(|team| team.0).collect();
-        let mut tx = self.db.begin().await?;
+        let mut tx = platform::database::begin(&self.db).await?;
         let known = store::known(&mut *tx, &ids).await?;
         let found: Vec<Favourite> = teams
             .iter()

@@ -121,7 +121,7 @@ impl ChatWork {
     /// Applies a user's restrictions to their chat account. It reads the current restrictions, so the result is correct
     /// for any order of messages.
     async fn restrict(&self, homeserver: &Homeserver, user: UserId) -> Result<(), Failure> {
-        let mut tx = self.db.begin().await.map_err(Failure::retry)?;
+        let mut tx = platform::database::begin(&self.db).await.map_err(Failure::retry)?;
         store::lock_user(&mut tx, user).await.map_err(Failure::retry)?;
         let Some(account) = self.account(user).await?.filter(|account| account.has_chat_account) else { return Ok(()) };
         // Suspend first; otherwise the user could rejoin a room during the removal. If suspending fails, for example
@@ -154,7 +154,7 @@ impl ChatWork {
     /// Adds a user to another user's ignore list or removes them from it. The stored block decides, not the message, so
     /// the order of messages does not matter.
     async fn ignore(&self, homeserver: &Homeserver, ignored: &Ignored) -> Result<(), Failure> {
-        let mut tx = self.db.begin().await.map_err(Failure::retry)?;
+        let mut tx = platform::database::begin(&self.db).await.map_err(Failure::retry)?;
         store::lock_user(&mut tx, ignored.user_id).await.map_err(Failure::retry)?;
         let is_ignored =
             blocks::has_blocked(&mut *tx, ignored.user_id, ignored.other_id).await.map_err(Failure::retry)?;

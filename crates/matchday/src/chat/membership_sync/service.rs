@@ -244,7 +244,7 @@ impl MembershipSync {
 
     /// Applies the next event or sets it aside. Returns whether there was one.
     async fn apply_next(&self) -> sqlx::Result<bool> {
-        let mut tx = self.inner.db.begin().await?;
+        let mut tx = platform::database::begin(&self.inner.db).await?;
         store::lock(&mut tx).await?;
         let waiting = store::waiting(&mut tx, 1).await?;
         let Some(event) = waiting.first() else { return Ok(false) };
@@ -269,7 +269,7 @@ impl MembershipSync {
 
     async fn apply(&self, most: i64) -> sqlx::Result<usize> {
         let inner = &*self.inner;
-        let mut tx = inner.db.begin().await?;
+        let mut tx = platform::database::begin(&inner.db).await?;
         store::lock(&mut tx).await?;
         let waiting = store::waiting(&mut tx, most).await?;
         if waiting.is_empty() {
@@ -447,7 +447,7 @@ impl MembershipSync {
     /// Records a membership that the homeserver confirmed in a response, so that it is visible before its push arrives.
     /// Until that push arrives, pushes of earlier events are ignored.
     pub async fn note(&self, confirmed: ConfirmedMembership<'_>) -> sqlx::Result<()> {
-        let mut tx = self.inner.db.begin().await?;
+        let mut tx = platform::database::begin(&self.inner.db).await?;
         store::lock_room(&mut tx, confirmed.room).await?;
         let outcome = match confirmed.event_id {
             Some(event_id) => store::outcome(&mut tx, event_id).await?,
@@ -468,7 +468,7 @@ impl MembershipSync {
     /// Deletes the memberships of a user whose account was deleted, one room per transaction.
     async fn forget_user(&self, user: UserId) -> sqlx::Result<()> {
         for room in store::rooms_of(&self.inner.db, user).await? {
-            let mut tx = self.inner.db.begin().await?;
+            let mut tx = platform::database::begin(&self.inner.db).await?;
             store::lock_room(&mut tx, room).await?;
             let known = store::member(&mut tx, room, user).await?;
             if known.is_some_and(|known| known.membership == Membership::Join) {
@@ -488,7 +488,7 @@ impl MembershipSync {
     /// Like [`Self::request_comparison`], and records the operator's action.
     pub async fn request_comparison_by(&self, operator: &Operator) -> sqlx::Result<()> {
         let now = self.inner.clock.now();
-        let mut tx = self.inner.db.begin().await?;
+        let mut tx = platform::database::begin(&self.inner.db).await?;
         store::set_mark(&mut *tx, COMPARE, now).await?;
         operators::service::record(&mut tx, operator, &Action::new("memberships.compare", "rooms"), now).await?;
         tx.commit().await
@@ -560,7 +560,7 @@ impl MembershipSync {
         // The service sets the name and topic of a stand.
         let (name, topic) =
             if is_stand { (None, None) } else { (homeserver.room_name(&id).await?, homeserver.room_topic(&id).await?) };
-        let mut tx = inner.db.begin().await?;
+        let mut tx = platform::database::begin(&inner.db).await?;
         if !store::lock_room(&mut tx, room).await? {
             return Ok(true);
         }

@@ -164,7 +164,7 @@ impl Moderation {
             None => None,
         };
         let term = Some(Term { since: now, until });
-        let mut tx = self.db.begin().await?;
+        let mut tx = platform::database::begin(&self.db).await?;
         if !accounts::lock(&mut tx, user).await? {
             return Err(ModerationError::NoSuchUser);
         }
@@ -203,7 +203,7 @@ impl Moderation {
         let mut lifted = 0;
         for user in store::ended(&self.db, self.clock.now(), LIFTED_AT_ONCE).await? {
             let now = self.clock.now();
-            let mut tx = self.db.begin().await?;
+            let mut tx = platform::database::begin(&self.db).await?;
             accounts::lock(&mut tx, user).await?;
             // Another worker or an operator may have lifted it already.
             let (ban, mute) = store::lift_ended(&mut tx, user, now).await?;
@@ -261,7 +261,7 @@ impl Moderation {
         if self.accounts.find(other).await?.is_none() {
             return Err(ModerationError::NoSuchUser);
         }
-        let mut tx = self.db.begin().await?;
+        let mut tx = platform::database::begin(&self.db).await?;
         accounts::lock(&mut tx, user).await?;
         if store::block(&mut tx, user, other, self.clock.now()).await? {
             if store::count_blocks(&mut tx, user).await? > MOST_BLOCKS {
@@ -281,7 +281,7 @@ impl Moderation {
     }
 
     pub async fn unblock(&self, user: UserId, other: UserId) -> Result<(), ModerationError> {
-        let mut tx = self.db.begin().await?;
+        let mut tx = platform::database::begin(&self.db).await?;
         accounts::lock(&mut tx, user).await?;
         if store::unblock(&mut tx, user, other).await? {
             outbox::enqueue(&mut tx, &[ignored(user, other)?]).await?;
@@ -364,7 +364,7 @@ impl Moderation {
     /// Closes a report and stores the operator's reason as its resolution. Returns whether it was open.
     pub async fn close_report(&self, id: i64, operator: &Operator) -> sqlx::Result<bool> {
         let now = self.clock.now();
-        let mut tx = self.db.begin().await?;
+        let mut tx = platform::database::begin(&self.db).await?;
         if !store::close_report(&mut *tx, id, &operator.reason, now).await? {
             return Ok(false);
         }

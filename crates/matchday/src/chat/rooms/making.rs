@@ -93,7 +93,7 @@ impl Rooms {
             is_private: wish.is_private,
         };
         let now = inner.clock.now();
-        let mut tx = inner.db.begin().await?;
+        let mut tx = platform::database::begin(&inner.db).await?;
         // Requests of one user run one after the other, so that the second of two identical requests finds the first.
         accounts::lock(&mut tx, user).await?;
         let room = if let Some(begun) = store::same_wish(&mut tx, &row, now - SAME_WISH_FOR).await? {
@@ -153,7 +153,7 @@ impl Rooms {
             }
             self.enter_patiently(creator, room, &matrix_id).await?;
         }
-        let mut tx = inner.db.begin().await?;
+        let mut tx = platform::database::begin(&inner.db).await?;
         let opened = store::open(&mut tx, room.id, inner.clock.now()).await?;
         // A match shows only its first room.
         if let (true, Some(event_id), Some(1)) = (opened, room.event_id, room.stand) {
@@ -226,7 +226,7 @@ impl Rooms {
         if inner.chat.homeserver().is_none() {
             return Ok(0);
         }
-        let mut tx = inner.db.begin().await?;
+        let mut tx = platform::database::begin(&inner.db).await?;
         let planned = self.plan_missing_in(&mut tx, None).await?;
         tx.commit().await?;
         inner.outbox_written.notify_one();
@@ -238,7 +238,7 @@ impl Rooms {
     pub async fn plan_unmade(&self) -> Result<usize, RoomError> {
         let inner = &*self.inner;
         let now = inner.clock.now();
-        let mut tx = inner.db.begin().await?;
+        let mut tx = platform::database::begin(&inner.db).await?;
         let unmade = store::unmade_stands(&mut tx, now - ON_ITS_WAY, now).await?;
         let messages = unmade.iter().map(|&room| room_message(PLANNED, room)).collect::<Result<Vec<_>, _>>()?;
         outbox::enqueue(&mut tx, &messages).await?;
@@ -343,7 +343,7 @@ impl Rooms {
         let Some(room) = store::discard(&inner.db, room, inner.clock.now()).await? else { return Ok(false) };
         let matrix_id = room.matrix_id.as_deref().map(address_of).transpose()?;
         homeserver.discard_room(&room.alias, matrix_id.as_deref()).await?;
-        let mut tx = inner.db.begin().await?;
+        let mut tx = platform::database::begin(&inner.db).await?;
         store::delete_discarded(&mut tx, room.id).await?;
         tx.commit().await?;
         Ok(true)

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, future::join_all};
+use futures_util::StreamExt as _;
 use platform::{
     random::{self, Random},
     stream::{Extent, StoredMessage, Stream, Streams, TransportError},

@@ -148,7 +148,7 @@ impl Notifications {
 
     /// Applies a change of preferences.
     pub async fn change(&self, user: UserId, change: SettingsChange) -> sqlx::Result<()> {
-        let mut tx = self.inner.db.begin().await?;
+        let mut tx = platform::database::begin(&self.inner.db).await?;
         accounts::lock(&mut tx, user).await?;
         let before = store::settings(&mut *tx, user).await?;
         let quiet_before =
@@ -175,7 +175,7 @@ impl Notifications {
             return Err(SubscribeError::Service);
         }
         let created_at = inner.clock.now();
-        let mut tx = inner.db.begin().await?;
+        let mut tx = platform::database::begin(&inner.db).await?;
         accounts::lock(&mut tx, user).await?;
         let id = store::save_subscription(&mut tx, user, endpoint.as_str(), &keys, created_at).await?;
         store::keep_latest(&mut tx, user, i64::try_from(MOST_SUBSCRIPTIONS).unwrap_or(i64::MAX)).await?;

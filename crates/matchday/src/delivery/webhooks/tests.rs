@@ -76,7 +76,7 @@ async fn add(app: &TestApp, receiver: &Receiver, types: &[Kind]) -> (EndpointId,
 
 /// Publishes the fact that scoring of a match is complete.
 async fn publish_scores(app: &TestApp, event_id: i64) {
-    let mut tx = app.app.core.db.begin().await.expect("begun");
+    let mut tx = platform::database::begin(&app.app.core.db).await.expect("begun");
     let fact = json!({"event_id": event_id, "result_revision": 1});
     let message = Message::new(UPDATED, format!("event:{event_id}"), &fact).expect("JSON");
     outbox::enqueue(&mut tx, &[message]).await.expect("written");

@@ -281,7 +281,7 @@ impl Coins {
     pub async fn claim(&self, user: UserId, request: Option<RequestKey>) -> Result<Claimed, ClaimError> {
         let now = self.inner.clock.now();
         let today = now.to_offset(time::UtcOffset::UTC).date();
-        let mut tx = self.inner.db.begin().await?;
+        let mut tx = platform::database::begin(&self.inner.db).await?;
         let mut book = Book::open(&mut tx, [user]).await?;
         if let Some(request) = request
             && let Some(claimed) = store::claim_by_request(&mut tx, user, request, now - KEPT_FOR).await?
@@ -308,7 +308,8 @@ impl Coins {
     /// Returns a user's balance and streak with one page of the history.
     pub async fn overview(&self, user: UserId, paging: CursorPaging) -> sqlx::Result<Overview> {
         // Reads one snapshot, so that the history explains the balance.
-        let mut tx = self.inner.db.begin_with("begin isolation level repeatable read read only").await?;
+        let mut tx =
+            platform::database::begin_with(&self.inner.db, "begin isolation level repeatable read read only").await?;
         let balance = store::balance(&mut *tx, user).await?;
         let streak: Option<Streak> = store::streak(&mut *tx, user).await?;
         let history = store::history(&mut *tx, user, paging.after, paging.limit + 1).await?;
@@ -347,7 +348,7 @@ impl Coins {
             ..Movement::new(user, self.new_id(), Kind::Grant, amount.coins(), "granted")
         };
         let (now, id) = (self.inner.clock.now(), movement.id);
-        let mut tx = self.inner.db.begin().await?;
+        let mut tx = platform::database::begin(&self.inner.db).await?;
         let mut book = Book::open(&mut tx, [user]).await?;
         book.load_prior(&mut tx, std::slice::from_ref(&movement), Attempt::First, now).await?;
         let posted = book.post(movement)?;
@@ -373,7 +374,7 @@ impl Coins {
         operator: &str,
     ) -> Result<(TransactionId, Posted), OperatorError> {
         const SHOWN: i64 = 10;
-        let mut tx = self.inner.db.begin().await?;
+        let mut tx = platform::database::begin(&self.inner.db).await?;
         let mut book = Book::open(&mut tx, [user]).await?;
         let mut found = store::reversible(&mut tx, user, id, amount.coins(), SHOWN).await?;
         if found.len() > 1 {

@@ -284,7 +284,7 @@ async fn prediction_waits_for_a_start_being_written() {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
         let user = app.user().await;
-        let mut tx = app.app.core.db.begin().await.expect("begun");
+        let mut tx = platform::database::begin(&app.app.core.db).await.expect("begun");
         gates::close(&mut tx, [MatchId(event)].into_iter()).await.expect("closed");
         sqlx::query("update events set status = 'live' where id = $1")
             .bind(event)
@@ -423,7 +423,7 @@ async fn full_queue_refuses_predictions_immediately() {
             users.push(app.user().await);
         }
         // No prediction is written while the gate is closed.
-        let mut tx = app.app.core.db.begin().await.expect("begun");
+        let mut tx = platform::database::begin(&app.app.core.db).await.expect("begun");
         gates::close(&mut tx, [MatchId(event)].into_iter()).await.expect("closed");
         let all = join_all(users.iter().map(|user| predict(user, json!({"event_id": event, "prediction": "home"}))));
         let open = async {
@@ -469,7 +469,7 @@ async fn writer_recovers_after_a_failure() {
         let submit = async |pick: &str| predict(&user, json!({"event_id": event, "prediction": pick})).await;
         submit("home").await.expect(201);
         for round in 0..3 {
-            let mut tx = app.app.core.db.begin().await.expect("begun");
+            let mut tx = platform::database::begin(&app.app.core.db).await.expect("begun");
             gates::close(&mut tx, [MatchId(event)].into_iter()).await.expect("closed");
             assert_eq!(submit("away").await.status, 503, "round {round}");
             tx.rollback().await.expect("opened");

@@ -242,7 +242,7 @@ impl Scores {
     /// Divides a match's users into chunks, unless a score already includes the match. Returns the chunks that do not
     /// have the latest result yet.
     pub async fn plan(&self, event: MatchId) -> Result<Vec<Chunk>, ScoreError> {
-        let mut tx = self.inner.db.begin().await?;
+        let mut tx = platform::database::begin(&self.inner.db).await?;
         store::lock_plan(&mut tx, event).await?;
         let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(Vec::new()) };
         // Until a score includes the match, its chunks can be recreated: many users may have predicted since they were
@@ -276,7 +276,7 @@ impl Scores {
         self.pay(&held, &latest).await?;
         published?;
         store::set_shown(&self.inner.db, &held, latest.revision).await?;
-        let mut tx = self.inner.db.begin().await?;
+        let mut tx = platform::database::begin(&self.inner.db).await?;
         let was_last = mark_applied(&mut tx, event, latest.revision).await?;
         tx.commit().await?;
         if was_last {
@@ -286,7 +286,7 @@ impl Scores {
     }
 
     async fn apply_to_scores(&self, event: MatchId, chunk: i32) -> Result<ChunkOutcome, ScoreError> {
-        let mut tx = self.inner.db.begin().await?;
+        let mut tx = platform::database::begin(&self.inner.db).await?;
         let mut held = store::lock_chunk(&mut tx, event, chunk).await?;
         if held.is_none() {
             // If the chunk was deleted and inserted again while the query waited for its lock, the query finds nothing.
@@ -327,7 +327,7 @@ impl Scores {
         let mut left =
             Some(Slice { event: chunk.event, revision, from_user: chunk.from_user, until_user: chunk.until_user });
         while let Some(slice) = left {
-            let mut tx = db.begin().await?;
+            let mut tx = platform::database::begin(&db).await?;
             // While this transaction holds the chunk, no other worker can pay its users or add a later result to their
             // scores.
             if !store::lock_to_pay(&mut tx, chunk, revision).await? {
@@ -365,7 +365,7 @@ impl Scores {
         if !self.inner.streams.is_connected() {
             return Ok(0);
         }
-        let mut tx = self.inner.db.begin().await?;
+        let mut tx = platform::database::begin(&self.inner.db).await?;
         let overdue = store::overdue(&mut tx).await?;
         let messages = overdue.iter().map(|&event| planned(event)).collect::<Result<Vec<_>, _>>()?;
         outbox::enqueue(&mut tx, &messages).await?;

@@ -397,7 +397,7 @@ pub(super) async fn last_user(executor: impl PgExecutor<'_>) -> sqlx::Result<i64
 /// Begins a transaction with a single snapshot (repeatable read). A write fails with a conflict if another transaction
 /// changed the row since the snapshot.
 pub(super) async fn begin_snapshot(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
-    db.begin_with("begin isolation level repeatable read; set local statement_timeout = 0").await
+    platform::database::begin_with(&db, "begin isolation level repeatable read; set local statement_timeout = 0").await
 }
 
 /// Returns the stored scores of these users that differ from the computed ones.

@@ -252,7 +252,7 @@ async fn concurrent_results_do_not_deadlock() {
             (put("of the first", &users[..1]).await, put("of both", &users).await, put("also of both", &users).await);
         // The first worker sees only the second user's score row and waits for it. The second worker sees both rows,
         // and holds the first one while it waits.
-        let mut holder = app.app.core.db.begin().await.expect("begun");
+        let mut holder = platform::database::begin(&app.app.core.db).await.expect("begun");
         sqlx::query("select from user_scores where user_id = $1 for update")
             .bind(users[1].0)
             .execute(&mut *holder)

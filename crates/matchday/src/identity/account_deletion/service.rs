@@ -186,7 +186,8 @@ impl AccountDeletion {
         let turn = tokio::time::timeout(PATIENCE, inner.exports.acquire()).await;
         let _turn = turn.ok().and_then(Result::ok).ok_or(DeletionError::Busy)?;
         let account = inner.login.accounts.find(user).await?.ok_or(DeletionError::NoSuchAccount)?;
-        let mut tx = inner.login.db.begin_with("begin isolation level repeatable read read only").await?;
+        let mut tx =
+            platform::database::begin_with(&inner.login.db, "begin isolation level repeatable read read only").await?;
         let person = self.person(&mut tx, user, account.phone.as_ref()).await?;
         let mut export = Vec::with_capacity(TABLES.len());
         for table in TABLES {
@@ -217,7 +218,7 @@ impl AccountDeletion {
         let (phone, subject) = (self.phone(user).await?, Subject::Departure(user));
         let right = inner.login.codes.check(&subject, &phone, code, permit).await?;
         let now = inner.clock.now();
-        let mut tx = inner.login.db.begin().await?;
+        let mut tx = platform::database::begin(&inner.login.db).await?;
         if inner.login.codes.consume_in(&mut tx, right, &subject).await?.is_none() {
             return Err(CheckError::InvalidCode.into());
         }
@@ -352,7 +353,7 @@ impl AccountDeletion {
         };
         // Runs even if the homeserver failed, because rows that requests wrote during the deletion must not remain.
         inner.memberships.forget(due.user_id).await?;
-        let mut tx = inner.login.db.begin().await?;
+        let mut tx = platform::database::begin(&inner.login.db).await?;
         let matrix_ids = self.matrix_ids(&due.chat_names);
         let subjects = [Subject::Verification(due.user_id), Subject::Departure(due.user_id)];
         let subjects = subjects.iter().map(Subject::key).collect();

@@ -296,7 +296,7 @@ impl Accounts {
 
     /// Creates an account without a phone, for development and tests. Publishes no registration.
     pub async fn make_without_phone(&self) -> Result<UserId, CreateError> {
-        let mut tx = self.db.begin().await?;
+        let mut tx = platform::database::begin(&self.db).await?;
         let account = self.make_in(&mut tx, None, None).await?;
         tx.commit().await?;
         Ok(account.id)
@@ -319,7 +319,7 @@ impl Accounts {
         {
             return Err(ChangeError::UsernameTaken);
         }
-        let mut tx = self.db.begin().await?;
+        let mut tx = platform::database::begin(&self.db).await?;
         // Claim the name before locking the account, in the same order as a login. A claim waits for concurrent claims
         // of the same name, so the opposite order could deadlock.
         if let Some(username) = &wanted

@@ -448,7 +448,7 @@ impl Codes {
     /// Ends a closure early and records the operator's action. Returns whether the prefix was closed.
     pub async fn open(&self, prefix: &str, operator: &Operator) -> sqlx::Result<bool> {
         let now = self.inner.clock.now();
-        let mut tx = self.inner.db.begin().await?;
+        let mut tx = platform::database::begin(&self.inner.db).await?;
         if !store::open(&mut *tx, prefix, now).await? {
             return Ok(false);
         }
@@ -462,7 +462,7 @@ impl Codes {
     pub async fn sweep(&self) -> sqlx::Result<u64> {
         let (db, now) = (&self.inner.db, self.inner.clock.now());
         let codes = database::sweep(|most| async move {
-            let mut tx = db.begin().await?;
+            let mut tx = platform::database::begin(&db).await?;
             let (ids, attempts) = store::old(&mut tx, now - time::Duration::DAY, most).await?;
             sms::keep_attempts(&mut tx, &ids, &attempts).await?;
             store::delete_all(&mut tx, &ids).await?;

@@ -120,7 +120,7 @@ impl Login {
         is_foreign: bool,
         client: &str,
     ) -> Result<(Account, bool, Issued, EndedSessions), EnterError> {
-        let mut tx = self.db.begin().await?;
+        let mut tx = platform::database::begin(&self.db).await?;
         let Some(verified) = self.codes.consume_in(&mut tx, right, subject).await? else {
             return Err(LoginError::from(CheckError::InvalidCode).into());
         };

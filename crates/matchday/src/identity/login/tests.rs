@@ -84,7 +84,7 @@ async fn wrong_code_does_not_reveal_taken_username() {
 async fn concurrent_first_logins_create_one_account() {
     let changes = [("MATCHDAY_LIMITS__PHONE_BURST", "100"), ("MATCHDAY_LIMITS__PHONE_DAILY", "1000")];
     TestApp::run_with(&changes, async |app| {
-        let mut held = app.app.core.db.begin().await.expect("a transaction");
+        let mut held = platform::database::begin(&app.app.core.db).await.expect("a transaction");
         sqlx::query("lock table phone_claims in exclusive mode").execute(&mut *held).await.expect("held");
         let waiting = async || -> i64 {
             sqlx::query_scalar(
@@ -129,7 +129,7 @@ async fn phone_moved_during_login_gets_a_new_account() {
     TestApp::run(async |app| {
         let (owner, _) = app.log_in(PHONE).await;
         let code = app.code(PHONE).await;
-        let mut moving = app.app.core.db.begin().await.expect("a transaction");
+        let mut moving = platform::database::begin(&app.app.core.db).await.expect("a transaction");
         sqlx::query("select from users where user_id = $1 for update")
             .bind(owner.id)
             .execute(&mut *moving)

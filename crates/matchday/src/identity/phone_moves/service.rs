@@ -149,7 +149,7 @@ impl PhoneMoves {
         }
         let right = self.codes.check(&subject, phone, code, permit).await?;
         let now = self.core.clock.now();
-        let mut tx = self.core.db.begin().await?;
+        let mut tx = platform::database::begin(&self.core.db).await?;
         let Some(verified) = self.codes.consume_in(&mut tx, right, &subject).await? else {
             return Err(CheckError::InvalidCode.into());
         };
@@ -241,7 +241,7 @@ impl PhoneMoves {
     /// Moves an account back to its old phone and ends all its sessions.
     pub async fn undo(&self, code: &UndoCode) -> Result<Phone, UndoError> {
         let (user, now) = (code.user(), self.core.clock.now());
-        let mut tx = self.core.db.begin().await?;
+        let mut tx = platform::database::begin(&self.core.db).await?;
         accounts::lock(&mut tx, user).await?;
         let undoable = store::undoable(&mut tx, user, code.hash(), now).await?.ok_or(UndoError::InvalidCode)?;
         let account = accounts::find(&mut *tx, user, now).await?.ok_or(UndoError::InvalidCode)?;

@@ -178,7 +178,7 @@ impl Sessions {
     /// Starts a session. If the user then has too many, the oldest ends.
     pub async fn issue(&self, user: UserId, user_agent: &str) -> Result<Issued, SessionError> {
         let inner = &*self.inner;
-        let mut tx = inner.db.begin().await?;
+        let mut tx = platform::database::begin(&inner.db).await?;
         let (issued, ended) = self.issue_in(&mut tx, user, user_agent).await?;
         tx.commit().await?;
         self.forget(&ended);
@@ -226,7 +226,7 @@ impl Sessions {
     pub async fn renew_device(&self, user: UserId, id: SessionId) -> Result<Option<String>, SessionError> {
         let inner = &*self.inner;
         let device_id = rules::make_device(random::bytes(&*inner.random));
-        let mut tx = inner.db.begin().await?;
+        let mut tx = platform::database::begin(&inner.db).await?;
         accounts::lock(&mut tx, user).await?;
         let Some(before) = store::replace_device(&mut tx, user, id, &device_id).await? else { return Ok(None) };
         if let Some(before) = before {
@@ -305,7 +305,7 @@ impl Sessions {
     /// Ends one of the user's sessions. Returns whether it existed.
     pub async fn end(&self, user: UserId, id: SessionId) -> Result<bool, SessionError> {
         let inner = &*self.inner;
-        let mut tx = inner.db.begin().await?;
+        let mut tx = platform::database::begin(&inner.db).await?;
         // Lock the account before the first write, to keep messages about one user in the order of the changes.
         accounts::lock(&mut tx, user).await?;
         let ended: Vec<Ended> = store::delete(&mut tx, user, id).await?.into_iter().collect();
@@ -399,7 +399,7 @@ impl Sessions {
         let mut total = 0;
         loop {
             let now = self.now();
-            let mut tx = self.inner.db.begin().await?;
+            let mut tx = platform::database::begin(&self.inner.db).await?;
             let due = store::lock_due(&mut tx, now, SWEPT_AT_ONCE).await?;
             let (expired, used): (Vec<&Due>, Vec<&Due>) = due.iter().partition(|due| due.expires_at <= now);
             store::delete_due(&mut tx, &expired).await?;

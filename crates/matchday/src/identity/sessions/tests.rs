@@ -174,7 +174,7 @@ async fn recorded_use_is_a_hot_update() {
             .iter()
             .map(|user| Use { token: Token { user: user.id, hash: TokenHash::of(&user.token) }, expires_at: now + day })
             .collect();
-        let mut tx = app.app.core.db.begin().await.expect("begun");
+        let mut tx = platform::database::begin(&app.app.core.db).await.expect("begun");
         store::note_uses(&mut tx, &uses, now).await.expect("noted");
         let updates: (i64, i64) = sqlx::query_as(
             "select pg_stat_get_xact_tuples_updated('sessions'::regclass),
@@ -247,7 +247,7 @@ async fn malformed_revocation_clears_the_cache() {
 async fn lookup_in_flight_survives_unrelated_evictions() {
     TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_UNHEARD", "1h")], async |app| {
         let (one, two, other) = (app.user().await, app.user().await, app.user().await);
-        let mut holder = app.owner().begin().await.expect("begun");
+        let mut holder = platform::database::begin(&app.owner()).await.expect("begun");
         sqlx::query("lock table sessions in access exclusive mode").execute(&mut *holder).await.expect("locked");
         let requests = async { tokio::join!(one.get("/api/auth/teams"), two.get("/api/auth/teams")) };
         let evict_during_lookups = async {
@@ -408,7 +408,7 @@ async fn batched_lookups_do_not_wait_for_locked_sessions() {
         let (held, free, gone) = (app.user().await, app.user().await, app.user().await);
         app.app.sessions.end(gone.id, session_of(&gone).await).await.expect("ended");
         app.clock.advance(Duration::hours(25));
-        let mut holder = app.app.core.db.begin().await.expect("begun");
+        let mut holder = platform::database::begin(&app.app.core.db).await.expect("begun");
         sqlx::query("select from sessions where user_id = $1 for update")
             .bind(held.id.0)
             .execute(&mut *holder)

@@ -272,7 +272,7 @@ async fn second_attempt_finds_transactions_of_the_first() {
             Movement::new(user.id, TransactionId(uuid::Uuid::from_u128(id)), Kind::Deduction, amount, "spent:purchase")
         };
         let post = async |movements: Vec<Movement>, attempt| {
-            let mut tx = app.app.core.db.begin().await.expect("begun");
+            let mut tx = platform::database::begin(&app.app.core.db).await.expect("begun");
             let mut book = Book::open(&mut tx, [user.id]).await.expect("opened");
             book.load_prior(&mut tx, &movements, attempt, app.clock.now()).await.expect("loaded");
             let outcomes: Vec<_> = movements.into_iter().map(|movement| book.post(movement)).collect();
@@ -295,7 +295,7 @@ async fn second_attempt_finds_transactions_of_the_first() {
 async fn locked_wallet_delays_only_its_user() {
     TestApp::run_with(&[("MATCHDAY_COINS__WRITERS", "1")], async |app| {
         let (stuck, other) = (app.user().await, app.user().await);
-        let mut holder = app.owner().begin().await.expect("begun");
+        let mut holder = platform::database::begin(&app.owner()).await.expect("begun");
         sqlx::query("select from wallets where user_id = $1 for update")
             .bind(stuck.id)
             .execute(&mut *holder)
