@@ -29,7 +29,7 @@ use crate::chat::blocks;
 /// Rooms with more members are large.
 pub(super) const SMALL: i64 = 200;
 /// Number of stands whose members are counted to find out whether a match's room is large. With more stands, it is.
-const STANDS_COUNTED: i64 = 16;
+const STANDS_COUNTED: i64 = 4;
 /// A member with activity within this time counts as active.
 const ACTIVE_FOR: time::Duration = time::Duration::days(7);
 /// Number of top predictors in a response.
