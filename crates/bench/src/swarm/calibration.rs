@@ -16,9 +16,10 @@ use super::{
 };
 
 /// Lowest rate of a calibration, which needs enough requests for the clock ticks of processor time.
-const LOWEST_RATE: f64 = 100.0;
-/// Lowest rate of actions that need the homeserver.
-const LOWEST_CHAT_RATE: f64 = 4.0;
+const LOWEST_RATE: f64 = 200.0;
+/// Lowest rate of log-ins, which cost a hundred times as much as other requests, and of joins.
+const LOWEST_LOG_IN_RATE: f64 = 10.0;
+const LOWEST_JOIN_RATE: f64 = 4.0;
 /// Most listeners of the calibration; their cost is proportional to their number.
 const MOST_LISTENERS: u64 = 2_000;
 const GOALS: u8 = 5;
@@ -68,7 +69,7 @@ impl Calibration<'_> {
         for action in AFTER_RESULT {
             self.action(action, &mut constants).await?;
         }
-        Ok(constants)
+        Ok(constants.without_negative())
     }
 
     fn course(&self, action: Action) -> Option<&Course> {
@@ -79,7 +80,8 @@ impl Calibration<'_> {
     fn steady(&self, action: Action, distinct: bool) -> Option<(Course, Duration, usize)> {
         let felt = self.course(action)?.felt_rate();
         let lowest = match action {
-            Action::LogIn | Action::Join if !self.deployment.rooms.is_empty() => LOWEST_CHAT_RATE,
+            Action::LogIn => LOWEST_LOG_IN_RATE,
+            Action::Join => LOWEST_JOIN_RATE,
             _ => LOWEST_RATE,
         };
         let per_fan = FINAL_EVENING.iter().find(|line| line.action == action).map_or(1.0, |line| line.per_fan.max(1.0));

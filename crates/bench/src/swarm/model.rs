@@ -19,14 +19,11 @@ use super::{
 /// Seconds of processor time by program.
 pub(crate) type Spent = BTreeMap<&'static str, f64>;
 
-/// Sum of `one` and `factor` times `other`, not below zero.
+/// Sum of `one` and `factor` times `other`.
 pub(crate) fn plus(one: &Spent, factor: f64, other: &Spent) -> Spent {
     let mut sum = one.clone();
     for (group, seconds) in other {
         *sum.entry(group).or_default() += factor * seconds;
-    }
-    for seconds in sum.values_mut() {
-        *seconds = seconds.max(0.0);
     }
     sum
 }
@@ -135,6 +132,15 @@ impl Comparison {
 }
 
 impl Constants {
+    /// Replaces costs below zero, which noise can cause for small ones.
+    pub(crate) fn without_negative(mut self) -> Self {
+        let all = [&mut self.idle, &mut self.look_up, &mut self.listener, &mut self.delivery, &mut self.scored];
+        for seconds in all.into_iter().chain(self.actions.values_mut()).flat_map(BTreeMap::values_mut) {
+            *seconds = seconds.max(0.0);
+        }
+        self
+    }
+
     /// Table in Markdown: microseconds of processor time.
     pub(crate) fn table(&self) -> String {
         let groups: Vec<&str> = self.idle.keys().copied().collect();
