@@ -172,7 +172,8 @@ async fn reconnecting_listener_resumes_without_gap_or_repeat() {
 
 #[tokio::test]
 async fn older_facts_are_read_from_nats() {
-    TestApp::run(async |app| {
+    // On a busy machine, 2,500 messages at once take longer to store than one.
+    TestApp::run_with(&[("MATCHDAY_NATS__TIMEOUT", "20s")], async |app| {
         let (fixtures, user) = (app.fixtures(), app.user().await);
         fixtures.a_match("m").put().await;
         let _following = follow(app).await;
