@@ -315,7 +315,7 @@ impl AsyncWrite for Watched {
         self.stream.is_write_vectored()
     }
 
-    /// hyper flushes the stream once it has written all of its own buffer.
+    /// hyper flushes the stream once its buffer is written.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.watch.flushed.store(true, Relaxed);
         Pin::new(&mut self.stream).poll_flush(context)

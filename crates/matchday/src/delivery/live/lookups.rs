@@ -11,10 +11,17 @@ use std::{
 use tokio::sync::{OnceCell, Semaphore};
 use web::ids::{MatchId, UserId};
 
-/// Points of the prediction of each user who predicted the match; `None` as long as it has none.
-pub(super) type Predicted = HashMap<UserId, Option<i32>>;
+/// A prediction of a match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Predicted {
+    /// `None` as long as the match does not count.
+    pub(super) points: Option<i32>,
+}
 
-type Found = Result<Arc<Predicted>, Arc<sqlx::Error>>;
+/// Predictions by user; users without a prediction are missing.
+pub(super) type ByUser = HashMap<UserId, Predicted>;
+
+type Found = Result<Arc<ByUser>, Arc<sqlx::Error>>;
 
 /// Open look-ups by match.
 pub(super) struct Lookups {
@@ -34,14 +41,14 @@ impl Lookups {
         Self { open: Mutex::default(), turns: Semaphore::new(concurrent) }
     }
 
-    /// Returns whether the user predicted the match, and the points. `read` reads the predictions of several users; only
-    /// one of the callers that are answered together runs it. If that caller is dropped, another one takes over.
+    /// Returns the user's prediction of the match. `read` reads the predictions of several users; only one of the callers
+    /// that are answered together runs it. If that caller is dropped, another one takes over.
     pub(super) async fn find(
         &self,
         event: MatchId,
         user: UserId,
-        read: impl AsyncFnOnce(Vec<UserId>) -> sqlx::Result<Predicted>,
-    ) -> Result<Option<Option<i32>>, Arc<sqlx::Error>> {
+        read: impl AsyncFnOnce(Vec<UserId>) -> sqlx::Result<ByUser>,
+    ) -> Result<Option<Predicted>, Arc<sqlx::Error>> {
         let lookup = {
             let mut open = self.lock();
             let lookup = open.entry(event).or_default();
@@ -85,9 +92,9 @@ mod tests {
     const EVENT: MatchId = MatchId(7);
 
     /// Every user with an even id predicted, and earned as many points.
-    fn predicted(users: &[UserId]) -> Predicted {
+    fn predicted(users: &[UserId]) -> ByUser {
         let even = users.iter().filter(|user| user.0 % 2 == 0);
-        even.map(|&user| (user, i32::try_from(user.0).ok())).collect()
+        even.map(|&user| (user, Predicted { points: i32::try_from(user.0).ok() })).collect()
     }
 
     #[tokio::test]
@@ -102,10 +109,10 @@ mod tests {
         let waiting = join_all((1..=1_000).map(|user| find(EVENT, user)));
         let (found, ()) = tokio::join!(waiting, async { drop(turn) });
         for (user, found) in (1..=1_000).zip(found) {
-            assert_eq!(found, (user % 2 == 0).then_some(Some(user)), "{user}");
+            assert_eq!(found, (user % 2 == 0).then_some(Predicted { points: Some(user) }), "{user}");
         }
         assert_eq!(queries.load(Ordering::Relaxed), 1);
-        assert_eq!(find(EVENT, 2).await, Some(Some(2)));
+        assert_eq!(find(EVENT, 2).await, Some(Predicted { points: Some(2) }));
         assert_eq!(queries.load(Ordering::Relaxed), 2, "a later look-up reads again");
         assert!(lookups.lock().is_empty());
     }
@@ -118,7 +125,7 @@ mod tests {
         assert!(futures_util::poll!(&mut first).is_pending());
         assert!(futures_util::poll!(&mut second).is_pending());
         drop(first);
-        assert_eq!(second.await.expect("found"), Some(Some(4)));
+        assert_eq!(second.await.expect("found"), Some(Predicted { points: Some(4) }));
     }
 
     #[tokio::test]

@@ -15,7 +15,10 @@ use web::{
     ids::{MatchId, TournamentId, UserId},
 };
 
-use super::payloads::{Data as _, ResetPayload, StreamMatch, StreamPoints, StreamResult, StreamTally};
+use super::{
+    lookups::Predicted,
+    payloads::{Data as _, ResetPayload, StreamMatch, StreamPoints, StreamResult, StreamTally},
+};
 use crate::{
     catalogue::matches::{facts::MatchFact, service as events},
     game::scores::service::{self as scores, ScoresFact},
@@ -209,10 +212,10 @@ pub(super) struct Personal {
 }
 
 impl Personal {
-    /// Effect on one user, who predicted the match and earned `points`, if `predicted` is set. Ranks are left out.
-    pub(super) fn of_user(fact: &Fact, user: UserId, predicted: Option<Option<i32>>) -> Self {
+    /// Effect on one user with this prediction of the match, if there is one. Ranks are left out.
+    pub(super) fn of_user(fact: &Fact, user: UserId, predicted: Option<Predicted>) -> Self {
         let mut personal = Self { known: [user].into(), ..Self::default() };
-        if let Some(points_earned) = predicted {
+        if let Some(Predicted { points: points_earned }) = predicted {
             personal.predicted.insert(user);
             if matches!(fact, Fact::Result(_)) {
                 let frame = StreamPoints { event_id: fact.event(), points_earned }.frame();
@@ -337,13 +340,15 @@ mod tests {
     #[test]
     fn missed_result_has_points_of_those_who_predicted() {
         let result = item(events::RESULT, &event(&Value::Null), Personal::default());
-        let text = |predicted| {
+        let text = |predicted: Option<Predicted>| {
             let personal = Personal::of_user(&result.fact, UserId(4), predicted);
             let frame = result.frame_for(UserId(4), &Filter::default(), &personal).expect("sent");
             String::from_utf8(frame.to_vec()).expect("UTF-8")
         };
-        assert!(text(Some(Some(40))).ends_with("data: {\"event_id\":7,\"points_earned\":40}\n\n"));
-        assert!(text(Some(None)).ends_with("data: {\"event_id\":7,\"points_earned\":null}\n\n"));
+        assert!(
+            text(Some(Predicted { points: Some(40) })).ends_with("data: {\"event_id\":7,\"points_earned\":40}\n\n")
+        );
+        assert!(text(Some(Predicted { points: None })).ends_with("data: {\"event_id\":7,\"points_earned\":null}\n\n"));
         assert!(!text(None).contains("points_earned"));
     }
 

@@ -26,13 +26,16 @@ use web::ids::{MatchId, UserId};
 
 pub use super::rules::{Filter, Position};
 use super::{
-    lookups::Lookups,
+    lookups::{Lookups, Predicted},
     payloads::{Data as _, StreamPoints, StreamRank},
     rules::{self, Fact, Item, Personal, SUBJECTS},
     settings::Settings,
 };
 use crate::{
-    game::{predictions::service::Predictions, scores::leaderboard::Leaderboards},
+    game::{
+        predictions::service::{Prediction, Predictions},
+        scores::leaderboard::Leaderboards,
+    },
     identity::sessions::{service::Sessions, watch::SessionWatch},
 };
 
@@ -391,15 +394,15 @@ impl Live {
     }
 
     fn random_numbers(&self) -> [u32; 3] {
-        let bytes: [u8; 12] = random::bytes(&*self.inner.random);
-        std::array::from_fn(|place| bytes[place * 4..][..4].iter().fold(0, |sum, &byte| sum << 8 | u32::from(byte)))
+        std::array::from_fn(|_| u32::from_ne_bytes(random::bytes(&*self.inner.random)))
     }
 
-    /// Returns whether a user predicted a match, and the points.
-    async fn predicted(&self, event: MatchId, user: UserId) -> Result<Option<Option<i32>>, Arc<sqlx::Error>> {
+    /// Returns a user's prediction of a match.
+    async fn predicted(&self, event: MatchId, user: UserId) -> Result<Option<Predicted>, Arc<sqlx::Error>> {
         let read = async |users: Vec<UserId>| {
             let predictions = self.inner.predictions.of_users(event, &users).await?;
-            Ok(predictions.into_iter().map(|prediction| (prediction.user_id, prediction.points())).collect())
+            let predicted = |prediction: Prediction| (prediction.user_id, Predicted { points: prediction.points() });
+            Ok(predictions.into_iter().map(predicted).collect())
         };
         self.inner.lookups.find(event, user, read).await
     }
@@ -538,11 +541,14 @@ enum Waited {
     Heartbeat,
 }
 
+/// The connection of a listener must end. The client can reconnect and resume.
+struct MustEnd;
+
 /// Facts that a listener missed and has not received yet.
 struct CatchUp {
     waiting: VecDeque<Arc<Item>>,
-    /// Matches of these facts for which is known whether the listener predicted them, and the points.
-    known: HashMap<MatchId, Option<Option<i32>>>,
+    /// Predictions of the listener that were already looked up; `None` for a match without one.
+    known: HashMap<MatchId, Option<Predicted>>,
 }
 
 impl CatchUp {
@@ -578,9 +584,10 @@ impl Listener {
             return Some(self.greeting(random));
         }
         if self.first != First::Done || self.catch_up.is_some() {
-            let missed = Box::pin(self.next_missed()).await?;
-            if missed.is_some() {
-                return missed;
+            match Box::pin(self.next_missed()).await {
+                Ok(None) => {}
+                Ok(missed) => return missed,
+                Err(MustEnd) => return None,
             }
         }
         loop {
@@ -588,11 +595,11 @@ impl Listener {
                 Waited::Heartbeat => return Some(rules::beat(self.position)),
                 Waited::Rank(Some(frame)) => return Some(rules::frame_at(self.position, &frame)),
                 Waited::Rank(None) => {}
-                Waited::Item(item) => {
-                    if let Some(frame) = self.frame_for(&item).await? {
-                        return Some(frame);
-                    }
-                }
+                Waited::Item(item) => match self.frame_for(&item).await {
+                    Ok(None) => {}
+                    Ok(frame) => return frame,
+                    Err(MustEnd) => return None,
+                },
             }
         }
     }
@@ -608,19 +615,18 @@ impl Listener {
         rules::with_retry(&first, random)
     }
 
-    /// Returns the next missed events, several at once; `Some(None)` if there are no more, and `None` if the connection
-    /// must end.
-    async fn next_missed(&mut self) -> Option<Option<Bytes>> {
+    /// Returns the next missed events, several at once; `None` if there are no more.
+    async fn next_missed(&mut self) -> Result<Option<Bytes>, MustEnd> {
         if let First::Read { until } = std::mem::replace(&mut self.first, First::Done) {
             match self.live.read(self.position, until).await {
                 Ok(Some(read)) => self.catch_up = Some(CatchUp::of(read)),
                 Ok(None) => {
                     self.position = until;
-                    return Some(Some(rules::reset(until)));
+                    return Ok(Some(rules::reset(until)));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "missed facts could not be read; listener disconnected");
-                    return None;
+                    return Err(MustEnd);
                 }
             }
         }
@@ -632,9 +638,9 @@ impl Listener {
         }
         if frames.is_empty() {
             self.catch_up = None;
-            return Some(None);
+            return Ok(None);
         }
-        Some(Some(frames.into()))
+        Ok(Some(frames.into()))
     }
 
     /// Waits for a fact or a heartbeat; `None` if the connection must end.
@@ -671,24 +677,24 @@ impl Listener {
         }
     }
 
-    /// Returns the events of an item for this listener, if there are any; `None` if the connection must end.
-    async fn frame_for(&mut self, item: &Item) -> Option<Option<Bytes>> {
+    /// Returns the events of an item for this listener, if there are any.
+    async fn frame_for(&mut self, item: &Item) -> Result<Option<Bytes>, MustEnd> {
         if item.position.sequence <= self.position.sequence {
-            return Some(None);
+            return Ok(None);
         }
         let frame = if item.lacks(self.user, &self.filter) {
             match Box::pin(self.personal(item)).await {
                 Ok(personal) => item.frame_for(self.user, &self.filter, &personal),
                 Err(error) => {
                     tracing::debug!(%error, "prediction of a listener could not be read; listener disconnected");
-                    return None;
+                    return Err(MustEnd);
                 }
             }
         } else {
             item.frame_for(self.user, &self.filter, &item.personal)
         };
         self.position = item.position;
-        Some(frame)
+        Ok(frame)
     }
 
     /// Determines the effect on this listener of a fact that was sent before it connected.
