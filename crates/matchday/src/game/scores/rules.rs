@@ -95,18 +95,31 @@ pub struct Score {
     pub settled: i32,
 }
 
-/// Returns those of `users` who lack a row in at least one of the first `scopes` scopes. `found` lists the existing rows
-/// as pairs of scope (from 1) and user. Users and pairs are sorted.
-pub(super) fn users_without_rows(users: &[i64], scopes: i32, found: &[(i32, i64)]) -> Vec<i64> {
-    let mut lacks = vec![false; users.len()];
+/// Score rows that do not exist yet.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct MissingRows {
+    /// Users who lack a row in at least one scope.
+    pub(super) users: Vec<i64>,
+    /// Number of missing rows.
+    pub(super) rows: usize,
+}
+
+/// Returns the rows that `users` lack in the first `scopes` scopes. `found` lists the existing rows as pairs of scope
+/// (from 1) and user. Users and pairs are sorted.
+pub(super) fn missing_rows(users: &[i64], scopes: i32, found: &[(i32, i64)]) -> MissingRows {
+    let (mut lacks, mut rows) = (vec![false; users.len()], 0);
     let mut found = found.iter().copied().peekable();
     for scope in 1..=scopes {
         for (&user, lacks) in users.iter().zip(&mut lacks) {
             while found.next_if(|&place| place < (scope, user)).is_some() {}
-            *lacks |= found.peek() != Some(&(scope, user));
+            if found.peek() != Some(&(scope, user)) {
+                *lacks = true;
+                rows += 1;
+            }
         }
     }
-    users.iter().zip(lacks).filter_map(|(&user, lacks)| lacks.then_some(user)).collect()
+    let users = users.iter().zip(lacks).filter_map(|(&user, lacks)| lacks.then_some(user)).collect();
+    MissingRows { users, rows }
 }
 
 /// Sort key of a leaderboard: points, then exact scores, then correct outcomes. Users who are equal in all three are
@@ -223,11 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn users_without_a_row_in_any_scope_are_found() {
+    fn missing_rows_are_those_not_found() {
         let found = [(1, 1), (1, 2), (1, 4), (2, 2), (2, 3), (2, 4), (2, 9)];
-        assert_eq!(users_without_rows(&[1, 2, 3, 4, 5], 2, &found), [1, 3, 5]);
-        assert!(users_without_rows(&[2, 4], 2, &found).is_empty());
-        assert!(users_without_rows(&[], 4, &found).is_empty());
+        let missing = |users: &[i64], of_each: &[i64], rows: usize| {
+            assert_eq!(missing_rows(users, 2, &found), MissingRows { users: of_each.to_vec(), rows });
+        };
+        missing(&[1, 2, 3, 4, 5], &[1, 3, 5], 4);
+        missing(&[2, 4], &[], 0);
+        missing(&[], &[], 0);
     }
 
     fn standings() -> impl Strategy<Value = Standing> {

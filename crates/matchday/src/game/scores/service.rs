@@ -53,6 +53,8 @@ pub struct Scores {
 enum ChunkOutcome {
     /// The chunk does not exist, or the match has no result.
     Nothing,
+    /// Nothing was written, because the chunk of another match has inserted a row that this one was about to insert.
+    Raced,
     /// The chunk's scores include the latest result.
     Applied { held: Chunk, latest: StoredResult, written: Option<Written> },
 }
@@ -108,6 +110,7 @@ async fn mark_applied(connection: &mut PgConnection, event: MatchId, revision: i
 
 /// Adds a result to the scores of a chunk's users, and returns the new scores. Existing rows are updated; then the
 /// missing ones are inserted with their final values, because inserting and updating them would write each twice.
+/// Returns `None` if another transaction inserted one of the missing rows in between: the caller must start over.
 ///
 /// Chunks of several matches do this at the same time without deadlocks. Updates lock rows in the order of users and
 /// scopes, and so do inserts. A transaction that has begun to insert holds all rows that it updates, so it waits only
@@ -117,26 +120,26 @@ async fn add_result(
     chunk: &Chunk,
     revision: i64,
     tables: &[String],
-) -> sqlx::Result<Vec<ScoreRow>> {
+) -> sqlx::Result<Option<Vec<ScoreRow>>> {
     let mut scores = store::add_result(connection, chunk, revision, tables).await?;
     let predictions = store::count_predictions(connection, chunk).await?;
     if scores.len() as u64 == predictions * tables.len() as u64 {
-        return Ok(scores);
+        return Ok(Some(scores));
     }
     let users = store::users_of_result(connection, chunk, revision).await?;
     scores.sort_unstable_by_key(ScoreRow::place);
     let found: Vec<(i32, i64)> = scores.iter().map(ScoreRow::place).collect();
-    let lacking = rules::users_without_rows(&users, i32::try_from(tables.len()).unwrap_or(i32::MAX), &found);
+    let missing = rules::missing_rows(&users, i32::try_from(tables.len()).unwrap_or(i32::MAX), &found);
     // Usually a few users of a chunk are new. Searching the whole chunk for them costs more than one statement for each.
-    if lacking.len() > INSERTED_ALONE {
+    if missing.users.len() > INSERTED_ALONE {
         scores.extend(store::insert_result(connection, chunk, revision, tables).await?);
-        return Ok(scores);
+    } else {
+        for user in missing.users {
+            let only = Chunk { from_user: user, until_user: user.saturating_add(1), ..*chunk };
+            scores.extend(store::insert_result(connection, &only, revision, tables).await?);
+        }
     }
-    for user in lacking {
-        let only = Chunk { from_user: user, until_user: user.saturating_add(1), ..*chunk };
-        scores.extend(store::insert_result(connection, &only, revision, tables).await?);
-    }
-    Ok(scores)
+    Ok((scores.len() == found.len() + missing.rows).then_some(scores))
 }
 
 fn is_unique_violation(error: &sqlx::Error) -> bool {
@@ -262,10 +265,9 @@ impl Scores {
     pub async fn apply(&self, event: MatchId, chunk: i32) -> Result<(), ScoreError> {
         let outcome = loop {
             match self.apply_to_scores(event, chunk).await {
-                // The chunk of another match has inserted a row that this one was about to insert. It exists now.
-                Err(ScoreError::Database(error)) if is_unique_violation(&error) => {
-                    tracing::debug!(%event, chunk, "score rows were inserted concurrently; chunk is applied again");
-                }
+                // The other transaction has committed the row, so it is found next time.
+                Ok(ChunkOutcome::Raced) => {}
+                Err(ScoreError::Database(error)) if is_unique_violation(&error) => {}
                 outcome => break outcome?,
             }
         };
@@ -304,7 +306,10 @@ impl Scores {
             }
             let mut added = None;
             if let Some(tables) = store::tables_of_result(&mut tx, event, latest.revision).await? {
-                let scores = add_result(&mut tx, &held, latest.revision, &tables).await?;
+                let Some(scores) = add_result(&mut tx, &held, latest.revision, &tables).await? else {
+                    tx.rollback().await?;
+                    return Ok(ChunkOutcome::Raced);
+                };
                 metrics::counter!("matchday_scores_changed_total").increment(scores.len() as u64);
                 added = Some((tables, scores));
             }
