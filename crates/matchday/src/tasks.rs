@@ -137,7 +137,7 @@ pub fn work(app: &App) {
     ));
     let swept = app.clone();
     app.shutdown.spawn(singleton(app.clone(), Periodic::new("sweep", Duration::from_hours(1)), async move || {
-        sweep(&swept).await
+        sweep(&swept).await;
     }));
 }
 

@@ -416,13 +416,13 @@ mod tests {
     #[tokio::test]
     async fn one_statement_renews_the_leases_of_all_tasks_that_ask() {
         with_pool(async |db| {
-            let (leases, length) = (process(&db, 1), Duration::from_secs(60));
+            let (leases, length) = (process(&db, 1), Duration::from_mins(1));
             let [asking, other, silent] = ["asking", "other", "silent"].map(|name| leases.lease(name, length));
             assert!(held(&asking).await && held(&other).await && held(&silent).await);
             for (name, claim) in leases.0.claims().iter_mut() {
-                claim.granted = claim.granted.map(|granted| granted - length / 2);
+                claim.granted = claim.granted.and_then(|granted| granted.checked_sub(length / 2));
                 if *name == "silent" {
-                    claim.asked = claim.asked.map(|asked| asked - length);
+                    claim.asked = claim.asked.and_then(|asked| asked.checked_sub(length));
                 }
             }
             assert!(held(&asking).await);

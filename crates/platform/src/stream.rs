@@ -106,7 +106,7 @@ pub async fn next_wake(wakes: &mut Option<Subscriber>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// A failed NATS request; always worth a retry.

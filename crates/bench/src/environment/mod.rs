@@ -15,7 +15,6 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::PathBuf,
     process::{Child, Command},
-    sync::atomic::AtomicUsize,
     time::{Duration, Instant},
 };
 
@@ -39,8 +38,6 @@ pub(crate) struct Stage {
     pub(crate) binary: PathBuf,
     /// Directory for files of the run.
     pub(crate) directory: PathBuf,
-    /// Number of services started so far.
-    services: AtomicUsize,
     bar: ProgressBar,
 }
 
@@ -64,7 +61,7 @@ impl Stage {
         bar.set_prefix("setting up");
         bar.set_message("starting PostgreSQL");
         let postgres = Postgres::start(&directory).await?;
-        Ok(Self { rounds, length, postgres, variables, binary, directory, services: AtomicUsize::new(0), bar })
+        Ok(Self { rounds, length, postgres, variables, binary, directory, bar })
     }
 
     /// Shows the name of the current scenario.

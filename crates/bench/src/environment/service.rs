@@ -5,7 +5,6 @@ use std::{
     io::Write as _,
     net::SocketAddr,
     process::{Command, Stdio},
-    sync::atomic::Ordering::Relaxed,
     time::Duration,
 };
 

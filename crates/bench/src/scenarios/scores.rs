@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::{AssertSqlSafe, Executor as _, PgPool};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgPool};
 
 use super::{Match, document, prepare, send};
 use crate::{
@@ -87,7 +87,8 @@ async fn of_size(stage: &Stage, size: u64) -> anyhow::Result<[Outcome; 2]> {
             },
             async |round| {
                 pool.execute("vacuum analyze user_scores").await?;
-                let (mut transaction, began) = (pool.begin().await?, Instant::now());
+                let mut connection = pool.acquire().await?;
+                let (mut transaction, began) = (connection.begin().await?, Instant::now());
                 transaction.execute(AssertSqlSafe(bare_update(round + 2))).await?;
                 let took = began.elapsed().as_secs_f64();
                 // The scores must stay correct.

@@ -29,7 +29,7 @@ const USERS: u32 = 20_000;
 /// Requests of a user during `sessions.cache_for`: 0.03 a second, as docs/capacity.md assumes, for two hours.
 const REQUESTS_OF_USER: u32 = 216;
 /// `sessions.cache_for` in this scenario: a thirtieth of the default.
-const CACHE_FOR: Duration = Duration::from_secs(240);
+const CACHE_FOR: Duration = Duration::from_mins(4);
 const CONNECTIONS_PER_PROCESS: usize = 4;
 const PATH: &str = "/api/auth/events?per_page=20";
 

@@ -53,13 +53,13 @@ pub(crate) async fn places(
 
 /// Returns all members of a small room, or of all stands of the match for a stand, sorted by id.
 pub(crate) async fn all(db: &PgPool, room: RoomId, stand_of: Option<MatchId>) -> sqlx::Result<Vec<i64>> {
-    const PAGE: usize = 1_000;
+    const PAGE: u16 = 1_000;
     let mut members = Vec::new();
     for place in places(db, room, stand_of).await? {
         let mut after = 0;
         loop {
-            let page = members_after(db, place, after, PAGE as i64).await?;
-            let is_last = page.len() < PAGE;
+            let page = members_after(db, place, after, PAGE.into()).await?;
+            let is_last = page.len() < PAGE.into();
             after = page.last().copied().unwrap_or_default();
             members.extend(page);
             if is_last {

@@ -19,7 +19,7 @@ use crate::{
 const LONG: Duration = Duration::from_hours(1);
 
 async fn write(db: &PgPool, key: &str, number: usize) {
-    let mut tx = crate::database::begin(&db).await.expect("begun");
+    let mut tx = crate::database::begin(db).await.expect("begun");
     let message = Message::new("fact.test", key, &json!({"key": key, "number": number})).expect("JSON");
     enqueue(&mut tx, &[message]).await.expect("written");
     tx.commit().await.expect("committed");

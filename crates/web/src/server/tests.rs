@@ -17,7 +17,7 @@ use super::*;
 /// Upper bound for everything that must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Longer than a connection keeps its buffers after a request.
-const IDLE: Duration = Duration::from_millis(1_000);
+const IDLE: Duration = Duration::from_secs(1);
 
 /// Responds to `/stream` with the chunks of a channel, and to everything else with the path.
 #[derive(Clone)]

@@ -17,7 +17,7 @@ const NAMED: i64 = 5;
 /// Begins a short read-only transaction that sees one snapshot.
 pub(super) async fn begin_read(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     platform::database::begin_with(
-        &db,
+        db,
         "begin isolation level repeatable read read only; set local statement_timeout = '3s'",
     )
     .await
@@ -28,7 +28,7 @@ pub(super) async fn begin_read(db: &PgPool) -> sqlx::Result<Transaction<'static,
 /// compilation would take longer than it saves.
 pub(super) async fn begin_effect(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     platform::database::begin_with(
-        &db,
+        db,
         "begin isolation level repeatable read read only; set local statement_timeout = '5s'; set local jit = off;
          set local enable_sort = off; set local enable_mergejoin = off",
     )
@@ -39,7 +39,7 @@ pub(super) async fn begin_effect(db: &PgPool) -> sqlx::Result<Transaction<'stati
 /// without them.
 pub(super) async fn begin_coins_effect(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     platform::database::begin_with(
-        &db,
+        db,
         "begin isolation level repeatable read read only; set local statement_timeout = '2500ms'; set local jit = off",
     )
     .await

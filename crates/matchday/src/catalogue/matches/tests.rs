@@ -211,7 +211,7 @@ async fn many_matches(owner: &PgPool) {
 async fn plan(db: &PgPool, now: OffsetDateTime, tournament: Option<i64>, limit: i64, offset: i64) -> Value {
     let runs = rules::runs(now, None, None);
     let statement = format!("explain (analyze, format json) {}", include_str!("list.sql"));
-    let mut snapshot = platform::database::begin_with(&db, store::SNAPSHOT).await.expect("a transaction");
+    let mut snapshot = platform::database::begin_with(db, store::SNAPSHOT).await.expect("a transaction");
     let plan: Value = sqlx::query_scalar(AssertSqlSafe(statement))
         .bind(runs.iter().map(|run| run.section.rank()).collect::<Vec<_>>())
         .bind(runs.iter().map(|run| run.section.is_ascending()).collect::<Vec<_>>())

@@ -44,7 +44,7 @@ impl Rooms {
     /// Reserves a seat in one of a match's stands, opening another stand if all are full.
     async fn take_seat(&self, user: UserId, event: MatchId, requested: RoomId) -> Result<(RoomId, i32), RoomError> {
         let (db, now) = (&self.inner.db, self.inner.clock.now());
-        let mut tx = platform::database::begin(&db).await?;
+        let mut tx = platform::database::begin(db).await?;
         store::lock_stands(&mut tx, event).await?;
         if store::is_in_a_stand(&mut tx, user, event).await? {
             return Err(RoomError::AlreadyMember);

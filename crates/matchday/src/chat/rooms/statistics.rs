@@ -167,11 +167,11 @@ impl Rooms {
         let top = statistics.top.iter().filter(|predictor| !blocked.contains(&predictor.user_id.0));
         let top: Vec<Predictor> = top.take(TOP).copied().collect();
         let users: Vec<i64> = top.iter().map(|predictor| predictor.user_id.0).collect();
-        let names = store::usernames(&inner.db, &users).await?;
+        let usernames = store::usernames(&inner.db, &users).await?;
         let named = |predictor: Predictor| {
             Some(TopPredictor {
                 user_id: predictor.user_id,
-                username: names.get(&predictor.user_id.0)?.clone(),
+                username: usernames.get(&predictor.user_id.0)?.clone(),
                 correct_predictions: predictor.correct.into(),
                 accuracy: predictor.accuracy(),
             })

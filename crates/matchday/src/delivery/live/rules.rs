@@ -177,7 +177,7 @@ pub(super) fn with_retry(frame: &[u8], random: u32) -> Bytes {
 /// Lifetime of one connection: up to a quarter shorter than the longest one, at random, so that listeners who connected
 /// together do not reconnect together.
 pub(super) fn lifetime(longest: Duration, random: u32) -> Duration {
-    longest - longest.mul_f64(f64::from(random) / f64::from(u32::MAX) / 4.0)
+    longest.mul_f64(1.0 - f64::from(random) / f64::from(u32::MAX) / 4.0)
 }
 
 /// An event with the id of a position that the listener has reached.

@@ -363,7 +363,7 @@ impl Live {
         if let Some(Missed::Recent(items)) = &mut missed
             && !items.is_empty()
         {
-            catch_up = Some(CatchUp::of(std::mem::take(items)));
+            catch_up = Some(Box::new(CatchUp::of(std::mem::take(items))));
         }
         let [of_life, of_beat, of_retry] = self.random_numbers();
         let now = Instant::now();
@@ -552,8 +552,8 @@ struct CatchUp {
 }
 
 impl CatchUp {
-    fn of(waiting: VecDeque<Arc<Item>>) -> Box<Self> {
-        Box::new(Self { waiting, known: HashMap::new() })
+    fn of(waiting: VecDeque<Arc<Item>>) -> Self {
+        Self { waiting, known: HashMap::new() }
     }
 }
 
@@ -619,7 +619,7 @@ impl Listener {
     async fn next_missed(&mut self) -> Result<Option<Bytes>, MustEnd> {
         if let First::Read { until } = std::mem::replace(&mut self.first, First::Done) {
             match self.live.read(self.position, until).await {
-                Ok(Some(read)) => self.catch_up = Some(CatchUp::of(read)),
+                Ok(Some(read)) => self.catch_up = Some(Box::new(CatchUp::of(read))),
                 Ok(None) => {
                     self.position = until;
                     return Ok(Some(rules::reset(until)));

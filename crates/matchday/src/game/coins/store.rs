@@ -494,7 +494,7 @@ pub(super) async fn next_user(executor: impl PgExecutor<'_>, from: i64) -> sqlx:
 /// Begins a read-only transaction with a single snapshot (repeatable read) and without a statement timeout.
 pub(super) async fn begin_snapshot(db: &PgPool) -> sqlx::Result<SqlTransaction<'static, Postgres>> {
     platform::database::begin_with(
-        &db,
+        db,
         "begin isolation level repeatable read read only; set local statement_timeout = 0;
          set local work_mem = '64MB'",
     )

@@ -401,8 +401,7 @@ impl LeaderboardCache {
         for &user in users {
             commands.arg(&rules::member(user)[..]);
         }
-        let ((state, total, keys), run): ((Option<String>, i64, Vec<Option<f64>>), _) =
-            self.call(self.inner.reader.query(&commands)).await?;
+        let ((state, total, keys), run): (PlacesRead, _) = self.call(self.inner.reader.query(&commands)).await?;
         if !is_ready(state.as_deref(), &run) {
             return Ok(None);
         }
@@ -714,6 +713,9 @@ impl LeaderboardCache {
 
 /// Members of a sorted set with their scores.
 pub(super) type Listed = Vec<(Vec<u8>, f64)>;
+
+/// State of a leaderboard, number of users, and the keys of some of them.
+type PlacesRead = (Option<String>, i64, Vec<Option<f64>>);
 
 /// State and version of a leaderboard.
 type States = (Option<String>, Option<String>);

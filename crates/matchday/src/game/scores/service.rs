@@ -332,7 +332,7 @@ impl Scores {
         let mut left =
             Some(Slice { event: chunk.event, revision, from_user: chunk.from_user, until_user: chunk.until_user });
         while let Some(slice) = left {
-            let mut tx = platform::database::begin(&db).await?;
+            let mut tx = platform::database::begin(db).await?;
             // While this transaction holds the chunk, no other worker can pay its users or add a later result to their
             // scores.
             if !store::lock_to_pay(&mut tx, chunk, revision).await? {

@@ -397,7 +397,7 @@ pub(super) async fn last_user(executor: impl PgExecutor<'_>) -> sqlx::Result<i64
 /// Begins a transaction with a single snapshot (repeatable read). A write fails with a conflict if another transaction
 /// changed the row since the snapshot.
 pub(super) async fn begin_snapshot(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
-    platform::database::begin_with(&db, "begin isolation level repeatable read; set local statement_timeout = 0").await
+    platform::database::begin_with(db, "begin isolation level repeatable read; set local statement_timeout = 0").await
 }
 
 /// Returns the stored scores of these users that differ from the computed ones.
@@ -650,7 +650,7 @@ pub(super) async fn names(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx:
 }
 
 /// Number of a user's predictions that a scope counts.
-pub(super) struct Settled {
+pub(super) struct CountedPredictions {
     pub(super) user_id: UserId,
     pub(super) scope: String,
     pub(super) settled: i32,
@@ -661,9 +661,9 @@ pub(super) async fn settled(
     executor: impl PgExecutor<'_>,
     users: &[i64],
     scopes: &[String],
-) -> sqlx::Result<Vec<Settled>> {
+) -> sqlx::Result<Vec<CountedPredictions>> {
     sqlx::query_as!(
-        Settled,
+        CountedPredictions,
         r#"select user_id as "user_id: UserId", scope, settled
            from user_scores where user_id = any($1) and scope = any($2)"#,
         users,

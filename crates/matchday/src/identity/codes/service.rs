@@ -462,7 +462,7 @@ impl Codes {
     pub async fn sweep(&self) -> sqlx::Result<u64> {
         let (db, now) = (&self.inner.db, self.inner.clock.now());
         let codes = database::sweep(|most| async move {
-            let mut tx = platform::database::begin(&db).await?;
+            let mut tx = platform::database::begin(db).await?;
             let (ids, attempts) = store::old(&mut tx, now - time::Duration::DAY, most).await?;
             sms::keep_attempts(&mut tx, &ids, &attempts).await?;
             store::delete_all(&mut tx, &ids).await?;

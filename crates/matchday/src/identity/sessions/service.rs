@@ -249,13 +249,12 @@ impl Sessions {
     /// Returns the session of a token, or `None` if the token is not valid.
     pub async fn check(&self, token: &str) -> Result<Option<Checked>, BatchError> {
         let hash = TokenHash::of(token);
-        let entry = match self.cached(hash) {
-            Some(entry) => Some(entry),
-            None => {
-                let Some(user) = rules::read_token(token) else { return Ok(None) };
-                // Boxed, so the future of a cache hit does not reserve space for the query.
-                Box::pin(self.look_up(Token { user, hash })).await?
-            }
+        let entry = if let Some(entry) = self.cached(hash) {
+            Some(entry)
+        } else {
+            let Some(user) = rules::read_token(token) else { return Ok(None) };
+            // Boxed, so the future of a cache hit does not reserve space for the query.
+            Box::pin(self.look_up(Token { user, hash })).await?
         };
         let now = self.now();
         Ok(entry.map(|entry| Checked { ban: entry.ban_at(now), ..entry.checked }))

@@ -170,12 +170,12 @@ async fn recorded_use_is_a_hot_update() {
     TestApp::run(async |app| {
         let users = [app.user().await, app.user().await, app.user().await];
         let (now, day) = (time::macros::datetime!(2026-11-21 15:00 UTC), Duration::DAY);
-        let uses: Vec<Use> = users
+        let noted: Vec<Use> = users
             .iter()
             .map(|user| Use { token: Token { user: user.id, hash: TokenHash::of(&user.token) }, expires_at: now + day })
             .collect();
         let mut tx = platform::database::begin(&app.app.core.db).await.expect("begun");
-        store::note_uses(&mut tx, &uses, now).await.expect("noted");
+        store::note_uses(&mut tx, &noted, now).await.expect("noted");
         let updates: (i64, i64) = sqlx::query_as(
             "select pg_stat_get_xact_tuples_updated('sessions'::regclass),
                     pg_stat_get_xact_tuples_hot_updated('sessions'::regclass)",
@@ -247,7 +247,7 @@ async fn malformed_revocation_clears_the_cache() {
 async fn lookup_in_flight_survives_unrelated_evictions() {
     TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_UNHEARD", "1h")], async |app| {
         let (one, two, other) = (app.user().await, app.user().await, app.user().await);
-        let mut holder = platform::database::begin(&app.owner()).await.expect("begun");
+        let mut holder = platform::database::begin(app.owner()).await.expect("begun");
         sqlx::query("lock table sessions in access exclusive mode").execute(&mut *holder).await.expect("locked");
         let requests = async { tokio::join!(one.get("/api/auth/teams"), two.get("/api/auth/teams")) };
         let evict_during_lookups = async {

@@ -51,15 +51,12 @@ impl SessionWatch {
             return entry.ban_at(now).is_none();
         }
         self.evictions = self.sessions.trust().evictions(self.token.user);
-        match self.sessions.find(self.token).await {
-            Ok(entry) => {
-                self.entry = entry;
-                self.entry.as_ref().is_some_and(|entry| entry.ban_at(now).is_none())
-            }
-            Err(_) => {
-                self.entry = None;
-                true
-            }
+        if let Ok(entry) = self.sessions.find(self.token).await {
+            self.entry = entry;
+            self.entry.as_ref().is_some_and(|entry| entry.ban_at(now).is_none())
+        } else {
+            self.entry = None;
+            true
         }
     }
 }

@@ -295,7 +295,7 @@ async fn second_attempt_finds_transactions_of_the_first() {
 async fn locked_wallet_delays_only_its_user() {
     TestApp::run_with(&[("MATCHDAY_COINS__WRITERS", "1")], async |app| {
         let (stuck, other) = (app.user().await, app.user().await);
-        let mut holder = platform::database::begin(&app.owner()).await.expect("begun");
+        let mut holder = platform::database::begin(app.owner()).await.expect("begun");
         sqlx::query("select from wallets where user_id = $1 for update")
             .bind(stuck.id)
             .execute(&mut *holder)

@@ -214,7 +214,7 @@ fn operator_outcome(outcome: Result<Posted, OperatorError>) -> Result<Posted, &'
 fn is_lock_timeout(error: &DeductError) -> bool {
     const LOCK_NOT_AVAILABLE: &str = "55P03";
     let DeductError::Failed(BatchError::Database(error)) = error else { return false };
-    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == LOCK_NOT_AVAILABLE)
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == LOCK_NOT_AVAILABLE)
 }
 
 /// Runs a step on the service. A movement is identified by its transaction, a claim by its day. `which` finds a user's
