@@ -230,13 +230,13 @@ pub(super) struct Due {
     pub(super) device_id: Option<String>,
 }
 
-/// Locks up to `most` sessions that are due for the sweep. Skips sessions that another transaction has locked; the next
-/// sweep finds them.
+/// Locks up to `most` sessions that are due for the sweep. Never waits for a lock, so it cannot deadlock with requests:
+/// it fails if another transaction holds one of the rows, and the next sweep tries again.
 pub(super) async fn lock_due(connection: &mut PgConnection, now: OffsetDateTime, most: i64) -> sqlx::Result<Vec<Due>> {
     sqlx::query_as!(
         Due,
         r#"select user_id as "user_id: UserId", token_hash, expires_at, device_id
-           from sessions where check_at <= $1 order by check_at limit $2 for update skip locked"#,
+           from sessions where check_at <= $1 order by check_at limit $2 for update nowait"#,
         now,
         most,
     )
