@@ -463,28 +463,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/auth/predictions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the caller's predictions, newest first */
-        get: operations["list_own_predictions"];
-        put?: never;
-        /**
-         * Predict a match, or replace the caller's earlier prediction
-         * @description Predictions are accepted until the match starts. A replaced prediction keeps its id; optional fields that are
-         *     missing in the new prediction are cleared.
-         */
-        post: operations["save_prediction"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/auth/predictions/{id}/explanation": {
         parameters: {
             query?: never;
@@ -595,23 +573,6 @@ export interface paths {
         get: operations["get_leaderboard"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/auth/coins/deduct": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Spend coins on a purchase or a wager */
-        post: operations["deduct_coins"];
         delete?: never;
         options?: never;
         head?: never;
@@ -981,6 +942,45 @@ export interface paths {
          * @description The body is a form or JSON, as documented by the provider. The provider must sign its reports.
          */
         post: operations["take_sms_report"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/predictions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the caller's predictions, newest first */
+        get: operations["list_own_predictions"];
+        put?: never;
+        /**
+         * Predict a match, or replace the caller's earlier prediction
+         * @description Predictions are accepted until the match starts. A replaced prediction keeps its id; optional fields that are
+         *     missing in the new prediction are cleared.
+         */
+        post: operations["save_prediction"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/coins/deduct": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Spend coins on a purchase or a wager */
+        post: operations["deduct_coins"];
         delete?: never;
         options?: never;
         head?: never;
@@ -3943,109 +3943,6 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    list_own_predictions: {
-        parameters: {
-            query?: {
-                /** @description Only predictions of matches that still accept predictions (`open`) or have a result (`settled`). */
-                status?: "open" | "settled";
-                /**
-                 * @description Number of items to return. Values above 100 are treated as 100.
-                 * @example 100
-                 */
-                per_page?: number;
-                /**
-                 * @description Value of `next_cursor` in the previous response.
-                 * @example AAAAAAAAAGQ
-                 */
-                cursor?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["OwnPredictionList"];
-                };
-            };
-            401: components["responses"]["Unauthenticated"];
-            403: components["responses"]["Suspended"];
-            422: components["responses"]["Invalid"];
-            429: components["responses"]["RateLimited"];
-            500: components["responses"]["Internal"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    save_prediction: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
-                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["PredictionBody"];
-            };
-        };
-        responses: {
-            /** @description The prediction replaced an earlier one */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PredictionSaved"];
-                };
-            };
-            /** @description The prediction is the caller's first for this match */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PredictionSaved"];
-                };
-            };
-            /** @description Predictions for the match are closed (`event_started`, `event_postponed`, `event_cancelled` or `event_finished`), or the body is not JSON */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            401: components["responses"]["Unauthenticated"];
-            403: components["responses"]["Suspended"];
-            /** @description The match does not exist */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            409: components["responses"]["InProgress"];
-            413: components["responses"]["TooLarge"];
-            422: components["responses"]["Invalid"];
-            429: components["responses"]["RateLimited"];
-            500: components["responses"]["Internal"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
     explain_prediction: {
         parameters: {
             query?: never;
@@ -4330,52 +4227,6 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-        };
-    };
-    deduct_coins: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
-                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["DeductionBody"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CoinsDeducted"];
-                };
-            };
-            /** @description The body is not JSON, or the wallet has too few coins (`insufficient_balance`) */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            401: components["responses"]["Unauthenticated"];
-            403: components["responses"]["Suspended"];
-            409: components["responses"]["InProgress"];
-            413: components["responses"]["TooLarge"];
-            422: components["responses"]["Invalid"];
-            429: components["responses"]["RateLimited"];
-            500: components["responses"]["Internal"];
-            503: components["responses"]["Unavailable"];
         };
     };
     claim_daily_coins: {
@@ -5490,6 +5341,155 @@ export interface operations {
                 };
             };
             413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    list_own_predictions: {
+        parameters: {
+            query?: {
+                /** @description Only predictions of matches that still accept predictions (`open`) or have a result (`settled`). */
+                status?: "open" | "settled";
+                /**
+                 * @description Number of items to return. Values above 100 are treated as 100.
+                 * @example 100
+                 */
+                per_page?: number;
+                /**
+                 * @description Value of `next_cursor` in the previous response.
+                 * @example AAAAAAAAAGQ
+                 */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OwnPredictionList"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    save_prediction: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
+                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PredictionBody"];
+            };
+        };
+        responses: {
+            /** @description The prediction replaced an earlier one */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PredictionSaved"];
+                };
+            };
+            /** @description The prediction is the caller's first for this match */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PredictionSaved"];
+                };
+            };
+            /** @description Predictions for the match are closed (`event_started`, `event_postponed`, `event_cancelled` or `event_finished`), or the body is not JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The match does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            409: components["responses"]["InProgress"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    deduct_coins: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
+                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeductionBody"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CoinsDeducted"];
+                };
+            };
+            /** @description The body is not JSON, or the wallet has too few coins (`insufficient_balance`) */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            409: components["responses"]["InProgress"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
