@@ -3,9 +3,9 @@
 //!
 //! A key belongs to a user and a path. A request without a valid token has no user, so the header has no effect.
 //!
-//! A feature declares with its routes how it is idempotent. Behind [`IdempotencyLayer::storing_responses`], which works
+//! A feature declares with its routes how it is idempotent. Behind `IdempotencyLayer::storing_responses`, which works
 //! for every feature, a request claims its key in one transaction and stores its response in another. A feature that
-//! writes in batches cannot afford these two: behind [`IdempotencyLayer::storing_with_effect`], it stores the key in
+//! writes in batches cannot afford these two: behind `IdempotencyLayer::storing_with_effect`, it stores the key in
 //! the transaction of the effect, and finds the effect again when the request is repeated.
 
 mod layer;
