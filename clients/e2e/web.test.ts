@@ -98,6 +98,8 @@ async function importMatches(): Promise<void> {
     founded: 1900,
   }));
   const at = (days: number, minutes = 0) => new Date(Date.now() + days * 86_400_000 + minutes * 60_000).toISOString();
+  // Just after midnight, a match that started 50 minutes ago would be one of yesterday.
+  const liveSince = new Date(Math.max(Date.now() - 50 * 60_000, new Date().setHours(0, 0, 0, 0))).toISOString();
   const entry = (key: string, pair: number, start_time: string, status: string, scores?: [number, number]) => ({
     key,
     home: teams[pair % 4]?.slug,
@@ -110,7 +112,7 @@ async function importMatches(): Promise<void> {
   });
   const numbers = (count: number) => Array.from({ length: count }, (_, number) => number);
   const matches = [
-    { ...entry("live", 0, at(0, -50), "live", [101, 99]), home: teams[1]?.slug, away: teams[2]?.slug },
+    { ...entry("live", 0, liveSince, "live", [101, 99]), home: teams[1]?.slug, away: teams[2]?.slug },
     ...numbers(upcomingCount).map((number) => entry(`next-${number}`, number, at(40 + number / 4), "scheduled")),
     ...numbers(resultCount).map((number) =>
       entry(`past-${number}`, number, at(-40 - number / 4), "finished", [112, 104]),
