@@ -44,9 +44,10 @@ export function useMatchList(status: Schemas["EventStatus"], filter: Filter): Ma
   const query = { ...filter, status };
   const key = JSON.stringify(query);
   const shownPages = useRef(1);
-  const [isLoadingMore, setLoadingMore] = useState(false);
+  const [loadingKey, setLoadingKey] = useState<string>();
   const [failure, setFailure] = useState<{ key: string; error: unknown }>();
-  // A request for another filter may fail after the fan has changed the filter.
+  // A request for another filter may still be in progress, or fail, after the fan has changed the filter.
+  const isLoadingMore = loadingKey === key;
   const moreError = failure?.key === key ? failure.error : undefined;
   const resource = useResource<Pages>(
     async (signal, before) => {
@@ -67,7 +68,7 @@ export function useMatchList(status: Schemas["EventStatus"], filter: Filter): Ma
   }, [data]);
   async function more() {
     if (!data || isLoadingMore) return;
-    setLoadingMore(true);
+    setLoadingKey(key);
     setFailure(undefined);
     const loaded = data.loaded + 1;
     try {
@@ -82,7 +83,7 @@ export function useMatchList(status: Schemas["EventStatus"], filter: Filter): Ma
     } catch (error) {
       setFailure({ key, error });
     }
-    setLoadingMore(false);
+    setLoadingKey((current) => (current === key ? undefined : current));
   }
   return { resource, hasMore: data !== undefined && data.loaded < data.last, isLoadingMore, moreError, more };
 }
