@@ -89,20 +89,28 @@ const MOST_TOPS: usize = 100;
 /// Lua prelude that reads the run id of the Redis server.
 const RUN: &str = "local run = redis.call('INFO', 'server'):match('run_id:(%x+)')\n";
 
+/// Lua function that reads the top of a set, and the neighbours of a member. It returns the given state, the size of
+/// the set, its top, the position of the first neighbour, the number of members with more points, and the neighbours.
+pub(super) const READ: &str = r"
+local function read(state)
+  local top = redis.call('ZRANGE', KEYS[1], 0, ARGV[2] - 1, 'WITHSCORES')
+  local place = redis.call('ZRANK', KEYS[1], ARGV[1])
+  local first, ahead, around = 0, 0, {}
+  if place then
+    first = math.max(place - ARGV[3], 0)
+    around = redis.call('ZRANGE', KEYS[1], first, place + ARGV[3], 'WITHSCORES')
+    local points = math.floor(-tonumber(around[2]) / 1073741824)
+    ahead = redis.call('ZCOUNT', KEYS[1], '-inf', string.format('%.0f', -(points + 1) * 1073741824))
+  end
+  return { state, redis.call('ZCARD', KEYS[1]), top, first, ahead, around }
+end
+";
+
 /// Reads everything that a response needs in one atomic step. In every script, `KEYS` are the set, the state and the
 /// version.
 const LOOK: &str = r"
 if redis.call('GET', KEYS[2]) ~= 'ready:' .. run then return { 0, 0, {}, 0, 0, {} } end
-local top = redis.call('ZRANGE', KEYS[1], 0, ARGV[2] - 1, 'WITHSCORES')
-local place = redis.call('ZRANK', KEYS[1], ARGV[1])
-local first, ahead, around = 0, 0, {}
-if place then
-  first = math.max(place - ARGV[3], 0)
-  around = redis.call('ZRANGE', KEYS[1], first, place + ARGV[3], 'WITHSCORES')
-  local points = math.floor(-tonumber(around[2]) / 1073741824)
-  ahead = redis.call('ZCOUNT', KEYS[1], '-inf', string.format('%.0f', -(points + 1) * 1073741824))
-end
-return { 1, redis.call('ZCARD', KEYS[1]), top, first, ahead, around }
+return read(1)
 ";
 
 /// Writes entries: `ARGV[5]` values for `ZADD`, then the members to remove.
@@ -276,7 +284,7 @@ impl LeaderboardCache {
             clock,
             random,
             breaker: Breaker::new(2, Duration::from_secs(1)),
-            look: with_run_id(LOOK),
+            look: with_run_id(&format!("{READ}{LOOK}")),
             begin: with_run_id(BEGIN),
             finish: with_run_id(FINISH),
             abandon: redis::Script::new(ABANDON),

@@ -29,7 +29,7 @@ use tokio::sync::Semaphore;
 use web::ids::{MatchId, RoomId, UserId};
 
 use super::{
-    leaderboard_cache::{LeaderboardError, Listed, NEIGHBOURS, Place, View, milliseconds, places},
+    leaderboard_cache::{LeaderboardError, Listed, NEIGHBOURS, Place, READ, View, milliseconds, places},
     rules::{self, Scope, Standing},
     store,
 };
@@ -60,16 +60,7 @@ const NOW: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000 +
 const LOOK: &str = r"
 local due = tonumber(redis.call('GET', KEYS[2]) or '')
 if not due then return { -1, 0, {}, 0, 0, {} } end
-local top = redis.call('ZRANGE', KEYS[1], 0, ARGV[2] - 1, 'WITHSCORES')
-local place = redis.call('ZRANK', KEYS[1], ARGV[1])
-local first, ahead, around = 0, 0, {}
-if place then
-  first = math.max(place - ARGV[3], 0)
-  around = redis.call('ZRANGE', KEYS[1], first, place + ARGV[3], 'WITHSCORES')
-  local points = math.floor(-tonumber(around[2]) / 1073741824)
-  ahead = redis.call('ZCOUNT', KEYS[1], '-inf', string.format('%.0f', -(points + 1) * 1073741824))
-end
-return { math.max(now - due, 0), redis.call('ZCARD', KEYS[1]), top, first, ahead, around }
+return read(math.max(now - due, 0))
 ";
 
 /// Claims the next copy, unless the set is not due or another process holds the claim.
@@ -163,7 +154,7 @@ impl RoomLeaderboards {
             db: core.db.clone(),
             random: core.random.clone(),
             breaker: Breaker::new(2, Duration::from_secs(1)),
-            look: with_time(LOOK),
+            look: with_time(&format!("{READ}{LOOK}")),
             begin: with_time(BEGIN),
             finish: with_time(FINISH),
             abandon: redis::Script::new(ABANDON),
