@@ -36,6 +36,7 @@ impl Haproxy {
     timeout check 2s
     retries 0
     option forwardfor
+    option http-no-delay
     default-server inter 200ms fall 2 rise 1
 listen apps
     bind {address}

@@ -71,7 +71,7 @@ impl Balancer {
             .collect();
         let servers = servers.join("\n");
         let mode = match mode {
-            Mode::Http => "mode http\n    option forwardfor",
+            Mode::Http => "mode http\n    option forwardfor\n    option http-no-delay",
             Mode::Tcp => "mode tcp",
         };
         // No retries, not even of undelivered requests, so that every failure reaches the client.
