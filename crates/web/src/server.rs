@@ -185,7 +185,7 @@ async fn serve_requests<A: Answers>(stream: Watched, served: &Arc<Served<A>>) ->
             return Poll::Pending;
         }
         let Some(parts) = connection.take().map(http1::Connection::into_parts) else { return Poll::Pending };
-        let stream = parts.io.into_inner().with_unread(parts.read_buf);
+        let stream = parts.io.into_inner().with_unread(&parts.read_buf);
         Poll::Ready(match endless {
             Some(body) => Outcome::Endless(stream, body),
             None => Outcome::Idle(stream),

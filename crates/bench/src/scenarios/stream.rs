@@ -245,7 +245,7 @@ async fn idle(stage: &Stage, setting: &Setting) -> anyhow::Result<Outcome> {
         beside: "idle connection to the same service after one response".to_owned(),
         unit: "KB per listener".to_owned(),
         size: Some(IDLE),
-        limit: format!("the whole process uses {largest:.0} MB"),
+        limit: format!("the goal is at most 16 KB; the whole process uses {largest:.0} MB"),
         ..Outcome::of("stream-idle", rounds)
     })
 }

@@ -248,9 +248,10 @@ impl Watched {
         Self { stream, watch, unread: Bytes::new() }
     }
 
-    /// Puts bytes back that were read but not processed.
-    pub(super) fn with_unread(self, unread: Bytes) -> Self {
-        Self { unread, ..self }
+    /// Puts bytes back that were read but not processed. They are copied, because even an empty part of hyper's buffer
+    /// keeps all of it in memory.
+    pub(super) fn with_unread(self, unread: &[u8]) -> Self {
+        Self { unread: Bytes::copy_from_slice(unread), ..self }
     }
 
     /// Waits until the client has sent bytes or closed the connection.
