@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
+
 use axum::{
     Router,
     body::Body,
@@ -22,7 +24,8 @@ use tower_http::{
 use utoipa::{OpenApi as _, openapi::OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use web::{
-    ApiError, Edge, EdgeSettings, ErrorBody, LimitHeadersLayer, health, openapi, server, unknown_route, wrong_method,
+    ApiError, Edge, EdgeSettings, ErrorBody, LimitHeadersLayer, Shortcut, health, openapi, server, unknown_route,
+    wrong_method,
 };
 
 use crate::{
@@ -143,7 +146,7 @@ pub fn public(app: &App) -> Public {
         .merge(demo::routes(app.config.env))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method);
-    let edge = edge(app, router.with_state(app.clone()), paths);
+    let edge = edge(app, router.with_state(app.clone()), paths, matches::shortcuts(app));
     let origins = &app.config.http.cors_origins;
     // CORS wraps the edge, so a browser can also read a refusal and its `Retry-After`.
     let cors = (!origins.is_empty()).then(|| cors(origins).layer(edge.clone()));
@@ -151,7 +154,7 @@ pub fn public(app: &App) -> Public {
 }
 
 /// Health endpoints are exempt from load shedding: an overloaded process is busy, not broken.
-fn edge(app: &App, router: Router, paths: Vec<String>) -> Edge {
+fn edge(app: &App, router: Router, paths: Vec<String>, shortcuts: HashMap<&str, Shortcut>) -> Edge {
     let seed = u64::from_ne_bytes(random::bytes(&*app.core.random));
     let config = &app.config;
     let settings = EdgeSettings {
@@ -160,7 +163,7 @@ fn edge(app: &App, router: Router, paths: Vec<String>) -> Edge {
         log: config.log.requests,
         traced: config.traces.endpoint.is_some(),
     };
-    Edge::new(router, settings, seed, paths, &["/healthz", "/readyz"])
+    Edge::new(router, settings, seed, paths, &["/healthz", "/readyz"], shortcuts)
 }
 
 /// The API that apps reach, with CORS if origins are configured.
@@ -191,13 +194,13 @@ pub fn private(app: &App) -> Edge {
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method);
     let paths = ["/healthz", "/readyz", "/metrics"].into_iter().chain(membership_sync::PRIVATE_PATHS);
-    edge(app, router.with_state(app.clone()), paths.map(str::to_owned).collect())
+    edge(app, router.with_state(app.clone()), paths.map(str::to_owned).collect(), HashMap::new())
 }
 
 /// Builds the console for operators, unless the settings turn it off.
 pub fn console(app: &App) -> Option<Edge> {
     let paths = console::paths().into_iter().map(str::to_owned).collect();
-    app.config.has_console().then(|| edge(app, console::routes(app.console_state()), paths))
+    app.config.has_console().then(|| edge(app, console::routes(app.console_state()), paths, HashMap::new()))
 }
 
 fn cors(origins: &[String]) -> CorsLayer {

@@ -112,6 +112,13 @@ impl<K: Hash + Eq + Clone, E> PageCache<K, E> {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Returns the page for this query if it is current.
+    pub fn ready(&self, key: &K) -> Option<Arc<Page>> {
+        let slot = self.slots.get(key)?;
+        let wanted = self.generation.load(Ordering::Acquire);
+        self.current(&slot).filter(|page| page.generation >= wanted)
+    }
+
     /// Returns the page for this query, building it if necessary. Concurrent requests wait for the same build and share
     /// its failure too: otherwise each of them in turn would wait for an unavailable database.
     pub async fn get(&self, key: K, build: impl AsyncFnOnce() -> Result<Bytes, E>) -> Result<Arc<Page>, Arc<E>> {

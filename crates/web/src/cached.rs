@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use axum::{body::Body, extract::FromRequestParts, response::Response};
-use http::{HeaderValue, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
 use platform::page_cache::Page;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -20,14 +20,20 @@ pub struct Wanted {
     gzip: bool,
 }
 
+impl Wanted {
+    pub fn of(headers: &HeaderMap) -> Self {
+        Self {
+            unless: headers.get(header::IF_NONE_MATCH).cloned(),
+            gzip: headers.get(header::ACCEPT_ENCODING).is_some_and(takes_gzip),
+        }
+    }
+}
+
 impl<S: Sync> FromRequestParts<S> for Wanted {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Self {
-            unless: parts.headers.get(header::IF_NONE_MATCH).cloned(),
-            gzip: parts.headers.get(header::ACCEPT_ENCODING).is_some_and(takes_gzip),
-        })
+        Ok(Self::of(&parts.headers))
     }
 }
 

@@ -6,7 +6,9 @@
 
 use std::{
     any::Any,
+    collections::HashMap,
     convert::Infallible,
+    future::ready,
     panic::AssertUnwindSafe,
     pin::{Pin, pin},
     sync::{
@@ -49,6 +51,9 @@ pub struct EdgeSettings {
     pub traced: bool,
 }
 
+/// Answers a request from memory, without waiting. Returns `None` to leave the request to the router.
+pub type Shortcut = Box<dyn Fn(&Request<Body>) -> Option<Response> + Send + Sync>;
+
 /// A router with the common processing.
 #[derive(Clone)]
 pub struct Edge {
@@ -68,8 +73,16 @@ struct Shared {
 
 impl Edge {
     /// Wraps a router with the routes `paths`. The routes in `unbounded` are exempt from the limit of concurrent
-    /// requests. `seed` makes the request ids of this process unique.
-    pub fn new(router: Router, settings: EdgeSettings, seed: u64, paths: Vec<String>, unbounded: &[&str]) -> Self {
+    /// requests. `seed` makes the request ids of this process unique. The `shortcuts` of some routes are asked before
+    /// the router, whose extractors and boxed futures cost more than serving a cached page.
+    pub fn new(
+        router: Router,
+        settings: EdgeSettings,
+        seed: u64,
+        paths: Vec<String>,
+        unbounded: &[&str],
+        shortcuts: HashMap<&str, Shortcut>,
+    ) -> Self {
         let shared = Shared {
             under_way: AtomicUsize::new(0),
             max_in_flight: settings.max_in_flight,
@@ -77,24 +90,37 @@ impl Edge {
             log: settings.log,
             traced: settings.traced,
             ids: RequestIds { seed, next: AtomicU64::new(0) },
-            routes: Routes::new(paths, unbounded),
+            routes: Routes::new(paths, unbounded, shortcuts),
         };
         Self { router, shared: Arc::new(shared) }
     }
 }
 
 impl Answers for Edge {
-    // hyper moves the future of every request, so its size matters: work is done before the future is created where
-    // possible, and nothing is stored in it twice.
+    // hyper moves the future of every request, so its size matters: the future of a routed request is boxed.
     fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send {
         let began = Instant::now();
         let shared = &*self.shared;
         let route = shared.routes.find(request.uri().path());
-        let current = CurrentRequest {
-            id: shared.ids.choose(request.headers().get(REQUEST_ID)),
-            method: request.method().clone(),
-            route: Arc::clone(&route.name),
-        };
+        let id = shared.ids.choose(request.headers().get(REQUEST_ID));
+        if let Some(response) = shared.shortcut(route, &request) {
+            route.record(request.method(), response.status(), began.elapsed());
+            return Either::Left(ready(with_id(response, id.to_header())));
+        }
+        Either::Right(self.route(request, route, id, began))
+    }
+}
+
+impl Edge {
+    fn route<'a>(
+        &'a self,
+        request: Request<Body>,
+        route: &'a Route,
+        id: RequestId,
+        began: Instant,
+    ) -> Pin<Box<dyn Future<Output = Response> + Send + 'a>> {
+        let shared = &*self.shared;
+        let current = CurrentRequest { id, method: request.method().clone(), route: Arc::clone(&route.name) };
         let span = if shared.traced { span(&current, request.headers()) } else { tracing::Span::none() };
         let place = Place::take(shared).filter(|_| !route.unbounded);
         let answer = (route.unbounded || place.is_some()).then(|| self.router.clone().call(request));
@@ -112,7 +138,16 @@ impl Answers for Edge {
             });
             with_id(response, id)
         });
-        if span.is_none() { Either::Left(work) } else { Either::Right(Box::pin(work.instrument(span))) }
+        if span.is_none() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
+    }
+}
+
+impl Shared {
+    /// Response of the route's shortcut. Requests that are traced or logged have none, and neither has one that
+    /// panicked: the router then answers.
+    fn shortcut(&self, route: &Route, request: &Request<Body>) -> Option<Response> {
+        let shortcut = route.shortcut.as_ref().filter(|_| !self.traced && self.log != RequestLog::All)?;
+        std::panic::catch_unwind(AssertUnwindSafe(|| shortcut(request))).ok().flatten()
     }
 }
 
@@ -238,10 +273,13 @@ struct Routes {
 }
 
 impl Routes {
-    fn new(paths: Vec<String>, unbounded: &[&str]) -> Self {
+    fn new(paths: Vec<String>, unbounded: &[&str], mut shortcuts: HashMap<&str, Shortcut>) -> Self {
         let mut by_path = matchit::Router::new();
         for path in paths {
-            let route = Route::new(&path, unbounded.contains(&path.as_str()));
+            let route = Route {
+                shortcut: shortcuts.remove(path.as_str()),
+                ..Route::new(&path, unbounded.contains(&path.as_str()))
+            };
             if let Err(error) = by_path.insert(path, route) {
                 tracing::warn!(%error, "invalid route; its requests are counted as unmatched");
             }
@@ -262,13 +300,14 @@ const STATUSES: usize = 500;
 struct Route {
     name: Arc<str>,
     unbounded: bool,
+    shortcut: Option<Shortcut>,
     times: Vec<OnceLock<Histogram>>,
 }
 
 impl Route {
     fn new(name: &str, unbounded: bool) -> Self {
         let times = std::iter::repeat_with(OnceLock::new).take(METHODS.len() * STATUSES).collect();
-        Self { name: name.into(), unbounded, times }
+        Self { name: name.into(), unbounded, shortcut: None, times }
     }
 
     fn record(&self, method: &Method, status: StatusCode, took: Duration) {
@@ -314,7 +353,7 @@ mod tests {
             log: RequestLog::Problems,
             traced: false,
         };
-        let edge = Edge::new(router, settings, 7, vec!["/panics".to_owned()], &[]);
+        let edge = Edge::new(router, settings, 7, vec!["/panics".to_owned()], &[], HashMap::new());
         let fetch = async |path: &str| edge.answer(Request::get(path).body(Body::empty()).expect("a request")).await;
         for _ in 0..3 {
             let answer = fetch("/panics").await;
@@ -324,5 +363,33 @@ mod tests {
             assert!(!String::from_utf8_lossy(&body).contains("secret"));
         }
         assert_eq!(fetch("/fine").await.status(), StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn shortcut_answers_unless_it_declines_or_panics() {
+        let router = Router::new().route("/page", get(async || "routed"));
+        let edge = |log| {
+            let shortcut: Shortcut = Box::new(|request| match request.uri().query() {
+                Some("decline") => None,
+                Some("panic") => panic!("a fault"),
+                _ => Some("direct".into_response()),
+            });
+            let deadline = Duration::from_secs(10);
+            let settings = EdgeSettings { max_in_flight: 1, deadline, log, traced: false };
+            let shortcuts = HashMap::from([("/page", shortcut)]);
+            Edge::new(router.clone(), settings, 7, vec!["/page".to_owned()], &[], shortcuts)
+        };
+        let (usual, logging) = (edge(RequestLog::Problems), edge(RequestLog::All));
+        for (edge, path, expected) in [
+            (&usual, "/page", "direct"),
+            (&usual, "/page?decline", "routed"),
+            (&usual, "/page?panic", "routed"),
+            (&logging, "/page", "routed"),
+        ] {
+            let response = edge.answer(Request::get(path).body(Body::empty()).expect("a request")).await;
+            assert!(response.headers().contains_key("x-request-id"), "{path}");
+            let body = response.into_body().collect().await.expect("a body").to_bytes();
+            assert_eq!(body, expected, "{path}");
+        }
     }
 }

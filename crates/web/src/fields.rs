@@ -1,6 +1,6 @@
 //! Parses the fields of a body or query into types, and collects all faults for the 422 response.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use platform::settings::Phrase;
 use serde_json::{Map, Value};
@@ -119,30 +119,30 @@ impl<T> Change<T> {
 /// Query parameters that are parsed one by one.
 pub trait FromParameters: Sized {
     /// Reads every parameter. Faults are collected in `parameters`.
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self>;
+    fn from_parameters(parameters: &mut Parameters<'_>) -> Option<Self>;
 }
 
 /// A query parameter: `T` is required, `Option<T>` may be absent. `Result<_, Faulty>` continues after a fault, for
 /// checks that compare parameters.
 pub trait Parameter: Sized {
     /// Reads the parameter, or records its fault in `parameters` and returns `None`.
-    fn read(parameters: &mut Parameters, name: &str) -> Option<Self>;
+    fn read(parameters: &mut Parameters<'_>, name: &str) -> Option<Self>;
 }
 
 impl<T: FromQuery> Parameter for T {
-    fn read(parameters: &mut Parameters, name: &str) -> Option<Self> {
+    fn read(parameters: &mut Parameters<'_>, name: &str) -> Option<Self> {
         parameters.required(name)
     }
 }
 
 impl<T: FromQuery> Parameter for Option<T> {
-    fn read(parameters: &mut Parameters, name: &str) -> Option<Self> {
+    fn read(parameters: &mut Parameters<'_>, name: &str) -> Option<Self> {
         parameters.optional(name)
     }
 }
 
 impl<T: Parameter> Parameter for Result<T, Faulty> {
-    fn read(parameters: &mut Parameters, name: &str) -> Option<Self> {
+    fn read(parameters: &mut Parameters<'_>, name: &str) -> Option<Self> {
         Some(T::read(parameters, name).ok_or(Faulty))
     }
 }
@@ -153,7 +153,7 @@ impl<T: Parameter> Parameter for Result<T, Faulty> {
 macro_rules! from_parameters {
     ($parameters:ident { $($field:ident),+ $(,)? }) => {
         impl $crate::fields::FromParameters for $parameters {
-            fn from_parameters(parameters: &mut $crate::fields::Parameters) -> Option<Self> {
+            fn from_parameters(parameters: &mut $crate::fields::Parameters<'_>) -> Option<Self> {
                 // All parameters are read before the first `?`, so the response reports every fault.
                 $(let $field = $crate::fields::Parameter::read(parameters, stringify!($field));)+
                 Some(Self { $($field: $field?),+ })
@@ -165,7 +165,7 @@ pub use from_parameters;
 
 /// Combines two groups of parameters, as in a filter and a page.
 impl<A: FromParameters, B: FromParameters> FromParameters for (A, B) {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+    fn from_parameters(parameters: &mut Parameters<'_>) -> Option<Self> {
         let (first, second) = (A::from_parameters(parameters), B::from_parameters(parameters));
         Some((first?, second?))
     }
@@ -230,15 +230,15 @@ impl Body {
 
 /// The parameters of a query string.
 #[derive(Debug)]
-pub struct Parameters {
-    given: BTreeMap<String, String>,
+pub struct Parameters<'a> {
+    given: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     faults: Faults,
 }
 
-impl Parameters {
+impl<'a> Parameters<'a> {
     /// Parses a query string into `T`, or returns all of its faults.
-    pub fn parse<T: FromParameters>(query: &str) -> Result<T, ApiError> {
-        let given = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    pub fn parse<T: FromParameters>(query: &'a str) -> Result<T, ApiError> {
+        let given = url::form_urlencoded::parse(query.as_bytes()).collect();
         let mut parameters = Self { given, faults: Faults::new() };
         let parsed = T::from_parameters(&mut parameters);
         match parsed {
@@ -249,7 +249,8 @@ impl Parameters {
 
     /// Reads an optional parameter. Returns `None` only for a fault.
     pub fn optional<T: FromQuery>(&mut self, name: &str) -> Option<Option<T>> {
-        let Some(text) = self.given.get(name) else { return Some(None) };
+        // Of a repeated parameter, the last counts.
+        let Some((_, text)) = self.given.iter().rfind(|(given, _)| given == name) else { return Some(None) };
         let parsed = T::from_query(text);
         if parsed.is_some() { parsed.map(Some) } else { self.fault(name, T::EXPECTED) }
     }

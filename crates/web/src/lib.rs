@@ -23,7 +23,7 @@ use ipnet::IpNet;
 pub use cached::{Wanted, page_response};
 pub use client::for_this_peer;
 pub use client::{ClientNetwork, PEER};
-pub use edge::{Edge, EdgeSettings};
+pub use edge::{Edge, EdgeSettings, Shortcut};
 pub use edge::{overloaded, too_late};
 pub use error::{ApiError, ErrorBody, retry_after};
 pub use extract::{Path, Query, RawBody, ValidJson};

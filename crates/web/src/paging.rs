@@ -52,7 +52,7 @@ impl Paging {
 }
 
 impl FromParameters for Paging {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+    fn from_parameters(parameters: &mut Parameters<'_>) -> Option<Self> {
         read(parameters, 20).map(|(page, per_page)| Self { page, per_page })
     }
 }
@@ -70,7 +70,7 @@ pub struct LongPaging {
 }
 
 impl FromParameters for LongPaging {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+    fn from_parameters(parameters: &mut Parameters<'_>) -> Option<Self> {
         read(parameters, 50).map(|(page, per_page)| Self { page, per_page })
     }
 }
@@ -81,7 +81,7 @@ impl From<LongPaging> for Paging {
     }
 }
 
-fn read(parameters: &mut Parameters, usual: i64) -> Option<(i64, i64)> {
+fn read(parameters: &mut Parameters<'_>, usual: i64) -> Option<(i64, i64)> {
     let page = parameters.optional::<Ordinal>("page");
     let per_page = parameters.optional::<Ordinal>("per_page");
     Some((page?.map_or(1, |Ordinal(page)| page), per_page?.map_or(usual, |Ordinal(size)| size.min(MOST_PER_PAGE))))
@@ -107,7 +107,7 @@ pub struct Top {
 }
 
 impl FromParameters for Top {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+    fn from_parameters(parameters: &mut Parameters<'_>) -> Option<Self> {
         let per_page = parameters.optional::<Ordinal>("per_page")?;
         Some(Self { per_page: per_page.map_or(20, |Ordinal(size)| size.min(MOST_PER_PAGE)) })
     }
@@ -173,7 +173,7 @@ pub struct CursorPaging {
 }
 
 impl FromParameters for CursorPaging {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+    fn from_parameters(parameters: &mut Parameters<'_>) -> Option<Self> {
         let per_page = parameters.optional::<Ordinal>("per_page");
         let after = parameters.optional("cursor");
         Some(Self { after: after?, limit: per_page?.map_or(MOST_PER_PAGE, |Ordinal(size)| size.min(MOST_PER_PAGE)) })

@@ -172,7 +172,11 @@ async fn user_who_sends_too_many_requests_gets_429() {
         assert_eq!((refused.header("retry-after"), refused.header("x-ratelimit-limit")), (Some("1"), Some("5")));
         assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
         assert_eq!(refused.expect(429)["code"], "rate_limited");
-        other.get("/api/auth/me").await.expect(200);
+        // Lists from memory count too.
+        for _ in 0..5 {
+            other.get("/api/auth/events").await.expect(200);
+        }
+        other.get("/api/auth/events").await.expect(429);
         app.anonymous(Method::GET, "/healthz").await.expect(200);
         app.clock.advance(time::Duration::SECOND);
         user.get("/api/auth/me").await.expect(200);

@@ -19,7 +19,7 @@ use super::watch::Watch;
 /// and whether its body is complete.
 pub(super) async fn receive(request: Request<Incoming>, limit: usize, watch: &Watch) -> (Request<Body>, bool) {
     if request.body().is_end_stream() {
-        return (request.map(Body::new), true);
+        return (request.map(|_| Body::empty()), true);
     }
     watch.receiving_body();
     let (parts, mut body) = request.into_parts();

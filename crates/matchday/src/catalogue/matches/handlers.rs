@@ -2,14 +2,20 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State, response::Response};
+use axum::{
+    Json,
+    body::Body,
+    extract::{FromRef, State},
+    response::{IntoResponse as _, Response},
+};
 use bytes::Bytes;
+use http::{Method, Request};
 use serde::Serialize;
 use time::{Date, OffsetDateTime};
 use utoipa::{IntoParams, ToSchema};
 use web::{
     ApiError, ErrorBody, Path, Query, Wanted,
-    fields::{FromQuery, from_parameters},
+    fields::{FromQuery, Parameters, from_parameters},
     ids::{MatchId, SportId, TeamId, TournamentId},
     page_response,
     paging::{PageMeta, Paging},
@@ -19,7 +25,7 @@ use super::{
     rules::{PublicStatus, Status},
     service::{Match, MatchFilter, Matches, PageError, Sport, Tournament},
 };
-use crate::identity::sessions::CurrentUser;
+use crate::identity::sessions::{Authenticates, CurrentUser};
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -184,6 +190,23 @@ pub(super) async fn list_events(
     };
     let page = events.page(filter.into(), paging, render).await.map_err(page_failed)?;
     Ok(page_response(&page, &wanted))
+}
+
+/// Does the same as [`list_events`] for a request whose token and page are cached, which are most of all requests.
+pub(super) fn list_events_from_memory<S: Authenticates>(state: &S, request: &Request<Body>) -> Option<Response>
+where
+    Arc<Matches>: FromRef<S>,
+{
+    if request.method() != Method::GET {
+        return None;
+    }
+    let query = request.uri().query().unwrap_or_default();
+    let (filter, paging) = Parameters::parse::<(EventParameters, Paging)>(query).ok()?;
+    let page = Arc::<Matches>::from_ref(state).ready_page(filter.into(), paging)?;
+    Some(match CurrentUser::from_memory(request.headers(), state)? {
+        Ok(_) => page_response(&page, &Wanted::of(request.headers())),
+        Err(refusal) => refusal.into_response(),
+    })
 }
 
 /// Show a single match.

@@ -11,10 +11,11 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
+use web::Shortcut;
 
 use self::service::Matches;
 use crate::identity::sessions::Authenticates;
@@ -34,4 +35,14 @@ where
     Arc<Matches>: FromRef<S>,
 {
     OpenApiRouter::new().routes(routes!(handlers::list_events))
+}
+
+/// Answers from memory for some of the [`cached_routes`], by path.
+pub(crate) fn shortcuts<S: Authenticates>(state: &S) -> HashMap<&'static str, Shortcut>
+where
+    Arc<Matches>: FromRef<S>,
+{
+    let state = state.clone();
+    let list: Shortcut = Box::new(move |request| handlers::list_events_from_memory(&state, request));
+    HashMap::from([("/api/auth/events", list)])
 }

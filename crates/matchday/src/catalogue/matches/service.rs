@@ -103,6 +103,11 @@ impl Matches {
             .await
     }
 
+    /// Returns a page of the match list if it is cached and current.
+    pub fn ready_page(&self, filter: MatchFilter, paging: Paging) -> Option<Arc<Page>> {
+        self.pages.ready(&(filter, paging))
+    }
+
     pub async fn find(&self, id: MatchId) -> sqlx::Result<Option<Match>> {
         store::find(&self.db, id).await
     }

@@ -1,4 +1,6 @@
-use http::Method;
+use axum::body::Body;
+use http::{Method, Request};
+use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgPool};
 use time::{Duration, OffsetDateTime, macros::datetime};
@@ -488,6 +490,62 @@ async fn tournaments_and_sports_are_listed() {
         for path in ["tournaments", "sports"] {
             assert_eq!(user.get(&format!("/api/auth/{path}?page=0")).await.invalid_fields(), ["page"]);
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn list_from_memory_equals_list_from_the_router() {
+    let changes = [("MATCHDAY_PAGES__KEEP", "1h"), ("MATCHDAY_LOG__REQUESTS", "all")];
+    // Where all requests are logged, the router answers all of them.
+    TestApp::run_with(&changes, async |app| {
+        app.fixtures().a_match("m").put().await;
+        let (user, other) = (app.user().await, app.user().await);
+        let shortcut = &super::shortcuts(&app.app)["/api/auth/events"];
+        let ask = |method: Method, query: &str, token: &str, header: (&str, &str)| {
+            Request::builder()
+                .method(method)
+                .uri(format!("/api/auth/events{query}"))
+                .header("authorization", format!("Bearer {token}"))
+                .header(header.0, header.1)
+                .body(Body::empty())
+                .expect("a request")
+        };
+        let compare = async |query: &str, token: &str, header| {
+            let routed = app.open(ask(Method::GET, query, token, header)).await;
+            let (mut routed, routed_body) = routed.into_parts();
+            routed.headers.remove("x-request-id");
+            // hyper adds it to the other response too.
+            routed.headers.remove("content-length");
+            let direct = shortcut(&ask(Method::GET, query, token, header)).expect("an answer from memory");
+            let (direct, direct_body) = direct.into_parts();
+            assert_eq!((direct.status, &direct.headers), (routed.status, &routed.headers), "{query} {header:?}");
+            let bytes = async |body: Body| body.collect().await.expect("a body").to_bytes();
+            assert_eq!(bytes(direct_body).await, bytes(routed_body).await, "{query} {header:?}");
+            direct
+        };
+        let none = ("accept", "*/*");
+        let plain = compare("", &user.token, none).await;
+        let etag = plain.headers["etag"].to_str().expect("text");
+        compare("?per_page=1&per_page=2&status=scheduled&date=2026-11-20", &user.token, none).await;
+        compare("", &user.token, ("accept-encoding", "gzip")).await;
+        assert_eq!(compare("", &user.token, ("if-none-match", etag)).await.status, 304);
+        compare("", &user.token, ("if-none-match", "W/\"other\"")).await;
+
+        // Everything else is left to the router.
+        let refused = |request| shortcut(&request).is_none();
+        assert!(refused(ask(Method::POST, "", &user.token, none)));
+        assert!(refused(ask(Method::HEAD, "", &user.token, none)));
+        assert!(refused(ask(Method::GET, "?page=0", &user.token, none)));
+        assert!(refused(ask(Method::GET, "?page=7", &user.token, none)), "not built yet");
+        assert!(refused(ask(Method::GET, "", "unknown", none)));
+        assert!(refused(ask(Method::GET, "", &other.token, none)), "not looked up yet");
+        app.app.matches.mark_stale();
+        assert!(refused(ask(Method::GET, "", &user.token, none)), "stale");
+        compare("", &user.token, none).await;
+        user.post("/api/auth/logout", json!({})).await.expect(200);
+        assert!(refused(ask(Method::GET, "", &user.token, none)), "ended");
+        app.published().await;
     })
     .await;
 }

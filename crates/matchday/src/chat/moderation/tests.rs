@@ -296,8 +296,11 @@ async fn timed_ban_ends_on_time_in_every_cache() {
     // A long cache time, so that no session is read again because of its age.
     TestApp::run_with(&[("MATCHDAY_SESSIONS__CACHE_UNHEARD", "1h")], async |app| {
         let (user, _) = app.log_in(&phone(1)).await;
+        user.get("/api/auth/events").await.expect(200);
         restrict_for(app, user.id, Ban, 60).await;
         let refused = user.get("/api/auth/me").await.expect(403);
+        // The session is cached again, with the ban, and so is the page.
+        expect_banned(user.get("/api/auth/events").await);
         let expected = json!({
             "message": "This account is suspended until 2026-11-20T16:00:00Z.", "code": "account_suspended",
             "suspended_until": "2026-11-20T16:00:00Z",

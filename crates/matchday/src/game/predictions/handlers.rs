@@ -629,7 +629,7 @@ impl FromQuery for Goals {
 }
 
 impl FromParameters for Parsed<Forecast> {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+    fn from_parameters(parameters: &mut Parameters<'_>) -> Option<Self> {
         let given = PreviewParameters::from_parameters(parameters)?;
         let score = match (given.home.ok()?, given.away.ok()?) {
             (Some(Goals(home)), Some(Goals(away))) => Score::new(home, away),

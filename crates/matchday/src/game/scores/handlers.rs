@@ -66,7 +66,7 @@ pub(super) struct BoardQuery {
 }
 
 impl FromParameters for BoardQuery {
-    fn from_parameters(parameters: &mut Parameters) -> Option<Self> {
+    fn from_parameters(parameters: &mut Parameters<'_>) -> Option<Self> {
         let period = parameters.optional::<PeriodName>("period");
         let tournament_id = parameters.optional("tournament_id");
         let room_id = parameters.optional("room_id");

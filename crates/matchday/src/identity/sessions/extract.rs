@@ -7,7 +7,10 @@ use web::{
     ids::{SessionId, UserId},
 };
 
-use super::{service::Sessions, user_limit::UserLimit};
+use super::{
+    service::{Checked, Sessions},
+    user_limit::UserLimit,
+};
 
 /// Router state that can authenticate callers by their tokens.
 pub trait Authenticates: WebState {
@@ -27,11 +30,29 @@ pub struct CurrentUser {
 impl CurrentUser {
     async fn identify(parts: &Parts, state: &impl Authenticates) -> Result<Self, ApiError> {
         let token = token_of(&parts.headers).ok_or_else(ApiError::unauthenticated)?;
-        let session = state.sessions().check(token).await?.ok_or_else(ApiError::unauthenticated)?;
-        if let Some(ban) = session.ban {
-            return Err(ApiError::suspended(ban.until));
+        Self::of(state.sessions().check(token).await?.ok_or_else(ApiError::unauthenticated)?)
+    }
+
+    fn of(session: Checked) -> Result<Self, ApiError> {
+        match session.ban {
+            Some(ban) => Err(ApiError::suspended(ban.until)),
+            None => Ok(Self { id: session.user_id, session: session.id }),
         }
-        Ok(Self { id: session.user_id, session: session.id })
+    }
+
+    /// Authenticates and counts a request whose token is cached. Returns `None` if the token must be looked up.
+    pub(crate) fn from_memory(headers: &HeaderMap, state: &impl Authenticates) -> Option<Result<Self, ApiError>> {
+        let session = state.sessions().check_cached(token_of(headers)?)?;
+        Some(Self::of(session).and_then(|user| user.counted(state)))
+    }
+
+    /// Counts a request against the user's rate limit. Responses do not carry this limit in their headers. Clients see
+    /// it only when it refuses a request.
+    fn counted(self, state: &impl Authenticates) -> Result<Self, ApiError> {
+        match state.user_limit().map(|limit| limit.take(self.id)) {
+            Some(decision) if !decision.allowed => Err(ApiError::rate_limited(decision)),
+            _ => Ok(self),
+        }
     }
 }
 
@@ -45,16 +66,7 @@ impl<S: Authenticates> FromRequestParts<S> for CurrentUser {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let user = Self::identify(parts, state).await?;
-        if let Some(limit) = state.user_limit()
-            && parts.extensions.get::<Counted>().is_none()
-        {
-            // Responses do not carry this limit in their headers. Clients see it only when it refuses a request.
-            let decision = limit.take(user.id);
-            if !decision.allowed {
-                return Err(ApiError::rate_limited(decision));
-            }
-        }
-        Ok(user)
+        if parts.extensions.get::<Counted>().is_some() { Ok(user) } else { user.counted(state) }
     }
 }
 

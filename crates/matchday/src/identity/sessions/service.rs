@@ -256,8 +256,16 @@ impl Sessions {
             // Boxed, so the future of a cache hit does not reserve space for the query.
             Box::pin(self.look_up(Token { user, hash })).await?
         };
-        let now = self.now();
-        Ok(entry.map(|entry| Checked { ban: entry.ban_at(now), ..entry.checked }))
+        Ok(entry.map(|entry| self.checked(entry)))
+    }
+
+    /// Returns the session of a token if it is cached.
+    pub fn check_cached(&self, token: &str) -> Option<Checked> {
+        self.cached(TokenHash::of(token)).map(|entry| self.checked(entry))
+    }
+
+    fn checked(&self, entry: Entry) -> Checked {
+        Checked { ban: entry.ban_at(self.now()), ..entry.checked }
     }
 
     /// Watches the session of a stream, whose request was authenticated with this token of this user.
