@@ -283,7 +283,7 @@ async fn settle(sampler: &Sampler, process: &Process) -> Result<(), String> {
     }
 }
 
-/// Makes the swept rows look old, and starts a worker, which sweeps immediately.
+/// Makes the swept rows look old, and starts a worker, which sweeps immediately, because nobody holds the lease.
 async fn sweep(setting: &Setting, db: &PgPool) -> Result<(), String> {
     for statement in [
         "update codes set created_at = created_at - interval '40 days', expires_at = expires_at - interval '40 days'",
@@ -291,6 +291,7 @@ async fn sweep(setting: &Setting, db: &PgPool) -> Result<(), String> {
         "update sms_log set created_at = created_at - interval '40 days', expires_at = expires_at - interval '40 days'",
         "update chat_inbox set received_at = received_at - interval '40 days'",
         "update idempotency_keys set created_at = created_at - interval '40 days', claimed_until = claimed_until - interval '40 days'",
+        "delete from leases where name = 'sweep'",
     ] {
         sqlx::query(statement).execute(db).await.map_err(|error| error.to_string())?;
     }
