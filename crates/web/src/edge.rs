@@ -143,8 +143,8 @@ impl Edge {
 }
 
 impl Shared {
-    /// Response of the route's shortcut. Requests that are traced or logged have none, and neither has one that
-    /// panicked: the router then answers.
+    /// Response of the route's shortcut. The router answers requests that are traced or logged, and those whose
+    /// shortcut panics.
     fn shortcut(&self, route: &Route, request: &Request<Body>) -> Option<Response> {
         let shortcut = route.shortcut.as_ref().filter(|_| !self.traced && self.log != RequestLog::All)?;
         std::panic::catch_unwind(AssertUnwindSafe(|| shortcut(request))).ok().flatten()

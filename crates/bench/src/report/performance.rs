@@ -176,26 +176,27 @@ Use of the cores while Matchday ran, and other observations:
     page
 }
 
-/// What limits the scenarios that miss their goals, found with profiles, and what was tried.
+/// What limits the scenarios that miss their goals, computed from the use of the cores, and what was tried.
 const REASONS: [(&str, &str); 5] = [
     (
         "rank",
         "A response needs two pipelines to Redis and one query for the viewer's blocks, which concurrent requests share, \
-         and 21 entries of JSON. The service spends about 100 µs of CPU time on it, spread over HTTP, three round trips \
-         and JSON, with no function above 5 %. Tried: one Lua script for everything (0.12, because the script cost Redis \
-         59 µs instead of 34 µs), then plain pipelines with cached tops and names.",
+         and 21 entries of JSON. The service spends about 100 µs of CPU time on it (its share of the cores, divided by \
+         the rate); there is no clean profile yet. Tried: one Lua script for everything (0.12), then plain pipelines with \
+         cached tops and names. Redis spent 59 µs on the script and spends 34 µs on the pipelines.",
     ),
     (
         "scores-",
-        "PostgreSQL spends about 6.5 µs of CPU time per score, compared with 3.1 µs in the bare statement: it computes \
-         points from predictions and results, numbers each chunk, and returns the new scores for the leaderboards. \
-         Redis and the service take another 3 µs on the same cores. Tried: inserting missing rows before the update \
+        "PostgreSQL spends about 6.5 µs of CPU time per score (its share of the cores, divided by the rate). The bare \
+         statement takes 3.1 µs, if it keeps one core busy. PostgreSQL also computes points from predictions and results, \
+         numbers each chunk, and returns the new scores for the leaderboards; the statements were not profiled. Redis and \
+         the service take another 3 µs on the same cores. Tried: inserting missing rows before the update \
          (slower), and updating first and inserting only the missing rows.",
     ),
     (
         "first-scores-",
-        "A new row also needs an entry in the index, while an update of an existing row needs none. Tried: rows inserted \
-         empty and then updated (4.3), and rows inserted with their final values.",
+        "A new row also needs an entry in the index, while an update of an existing row needs none; not profiled. Tried: rows \
+         inserted empty and then updated (4.3), and rows inserted with their final values.",
     ),
     ("predict-lone", "The request also stores its idempotency key and a tally; the bare statement writes one row."),
     ("login", "Nearly all of the time is spent in Synapse."),
