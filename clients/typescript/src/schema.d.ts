@@ -2704,7 +2704,7 @@ export interface components {
         };
     };
     responses: {
-        /** @description The same request is still in progress; `Retry-After` says when to try again */
+        /** @description A request with the same idempotency key is still in progress; `Retry-After` says when to try again */
         InProgress: {
             headers: {
                 [name: string]: unknown;
@@ -2713,7 +2713,7 @@ export interface components {
                 /**
                  * @example {
                  *       "code": "idempotency_in_progress",
-                 *       "message": "The same request is still in progress. Try again shortly."
+                 *       "message": "A request with this idempotency key is still in progress. Try again shortly."
                  *     }
                  */
                 "application/json": components["schemas"]["ErrorBody"];

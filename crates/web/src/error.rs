@@ -180,6 +180,10 @@ impl From<BatchError> for ApiError {
     }
 }
 
+/// Code of an error response, in its extensions, for layers that depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorCode(pub &'static str);
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         if let Some(cause) = &self.more.cause {
@@ -196,6 +200,7 @@ impl IntoResponse for ApiError {
             suspended_until: self.more.suspended_until,
         };
         let mut response = (self.status, Json(body)).into_response();
+        response.extensions_mut().insert(ErrorCode(self.code));
         let headers = response.headers_mut();
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -25,7 +25,7 @@ pub use client::for_this_peer;
 pub use client::{ClientNetwork, PEER};
 pub use edge::{Edge, EdgeSettings, Shortcut};
 pub use edge::{overloaded, too_late};
-pub use error::{ApiError, ErrorBody, retry_after};
+pub use error::{ApiError, ErrorBody, ErrorCode, retry_after};
 pub use extract::{Path, Query, RawBody, ValidJson};
 pub use limits::{LimitHeadersLayer, permitted, state_limit};
 

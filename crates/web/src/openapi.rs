@@ -106,9 +106,9 @@ const COMMON: [Common; 9] = [
     Common {
         name: "InProgress",
         status: "409",
-        description: "The same request is still in progress; `Retry-After` says when to try again",
+        description: "A request with the same idempotency key is still in progress; `Retry-After` says when to try again",
         example: r#"{
-            "message": "The same request is still in progress. Try again shortly.",
+            "message": "A request with this idempotency key is still in progress. Try again shortly.",
             "code": "idempotency_in_progress"
         }"#,
         applies: takes_key,

@@ -55,12 +55,11 @@ impl Write for Writer {
         let mut book = Book::open(&mut tx, movements.iter().map(|movement| movement.user)).await?;
         book.load_prior(&mut tx, &movements, attempt, now).await?;
         // Requests that were refused before. The ledger has those that were not.
-        let refused = idempotency::find_prior(&mut tx, &requests).await?;
+        let refused = idempotency::find_used_keys(&mut tx, &requests).await?;
         let decide = |movement: Movement| {
             let requested = movement.id;
-            let key = movement.request.map(|key| (movement.user, key));
             let is_repeated = book.has_request(&movement);
-            if !is_repeated && key.is_some_and(|key| refused.contains_key(&key)) {
+            if !is_repeated && movement.request.is_some_and(|key| refused.contains(movement.user, key)) {
                 return Err(Refusal::KeyUsed);
             }
             let posted = book.post(movement)?;

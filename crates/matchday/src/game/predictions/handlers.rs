@@ -151,6 +151,7 @@ impl From<SaveError> for ApiError {
             SaveError::NoSuchMatch => Self::not_found("The event"),
             SaveError::Closed(status) => closed(status),
             SaveError::KeyUsed => idempotency::key_used(),
+            SaveError::KeyBusy => idempotency::in_progress(),
             SaveError::Overloaded => {
                 Self::unavailable("overloaded", "Too many predictions are arriving. Try again shortly.")
             }

@@ -63,6 +63,9 @@ pub enum SaveError {
     /// The idempotency key was used before, for another request or for one that was refused.
     #[error("the idempotency key was used before")]
     KeyUsed,
+    /// Another request with the idempotency key is in progress.
+    #[error("the idempotency key is in use")]
+    KeyBusy,
     /// The queue of the batch writer is full.
     #[error("the prediction queue is full")]
     Overloaded,
@@ -236,7 +239,7 @@ impl Predictions {
             Ok((_, KeyOutcome::Replayed)) => "repeated",
             Ok((Saved { is_new: true, .. }, _)) => "new",
             Ok(_) => "replaced",
-            Err(SaveError::Closed(_) | SaveError::NoSuchMatch | SaveError::KeyUsed) => "refused",
+            Err(SaveError::Closed(_) | SaveError::NoSuchMatch | SaveError::KeyUsed | SaveError::KeyBusy) => "refused",
             Err(SaveError::Overloaded | SaveError::Database(_)) => "failed",
         };
         metrics::counter!("matchday_predictions_total", "outcome" => label).increment(1);

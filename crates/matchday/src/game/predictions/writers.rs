@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     catalogue::matches::{rules::Status, service::Matches},
-    identity::idempotency::{self, Effect, KeyOutcome, Prior, RequestKey},
+    identity::idempotency::{self, Effect, KeyOutcome, Prior, UsedKeys},
 };
 
 /// Number of slots that the tally of a match is spread over.
@@ -67,7 +67,7 @@ impl Writer {
         events.sort_unstable();
         events.dedup();
         let mut tx = store::begin_at_gates(connection, &events).await?;
-        let keys = UsedKeys::load(&mut tx, entries).await?;
+        let keys = Repeated::load(&mut tx, entries).await?;
         let fresh: Vec<Entry> = keys.unused(entries);
         let batch = Batch::save(&mut tx, &fresh).await?;
         let refused = fresh.iter().any(|entry| !batch.saved.contains_key(&entry.key()));
@@ -83,12 +83,12 @@ impl Writer {
             self.events.mark_stale();
         }
         // The second entry of a batch with the same key is another request, because the same one is for the same match
-        // and waits for the next batch.
+        // and waits for the next batch. The outcome of the first one is not known here: a refusal is stored later.
         let mut taken = HashSet::new();
         let outcome = |entry: &Entry| match keys.outcome(entry) {
             Some(outcome) => outcome,
             None if entry.request.is_some_and(|request| !taken.insert((entry.user, request.key))) => {
-                Err(SaveError::KeyUsed)
+                Err(SaveError::KeyBusy)
             }
             None => batch.outcome(entry, &statuses),
         };
@@ -99,27 +99,27 @@ impl Writer {
 type Outcome = Result<(Saved, KeyOutcome), SaveError>;
 
 /// Entries of a batch whose idempotency keys were used before.
-struct UsedKeys {
-    prior: HashMap<(UserId, RequestKey), Prior>,
+struct Repeated {
+    used: UsedKeys,
     /// Predictions of the repeated requests.
     saved: HashMap<(UserId, MatchId), Saved>,
 }
 
-impl UsedKeys {
+impl Repeated {
     async fn load(connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Self> {
         let requests: Vec<_> = entries.iter().filter_map(|entry| Some((entry.user, entry.request?))).collect();
-        let prior = idempotency::find_prior(connection, &requests).await?;
-        let is_repeated = |entry: &&Entry| matches!(prior_of(&prior, entry), Some(Prior::Effect(_)));
+        let used = idempotency::find_used_keys(connection, &requests).await?;
+        let is_repeated = |entry: &&Entry| matches!(prior_of(&used, entry), Some(Prior::Effect(_)));
         let repeated: Vec<Entry> = entries.iter().filter(is_repeated).copied().collect();
         let saved = if repeated.is_empty() { HashMap::new() } else { store::find_saved(connection, &repeated).await? };
-        Ok(Self { prior, saved })
+        Ok(Self { used, saved })
     }
 
     /// Returns the entries to write: the first one with each unused key, and those without a key.
     fn unused(&self, entries: &[Entry]) -> Vec<Entry> {
         let mut taken = HashSet::new();
         let is_unused = |entry: &&Entry| {
-            prior_of(&self.prior, entry).is_none()
+            prior_of(&self.used, entry).is_none()
                 && entry.request.is_none_or(|request| taken.insert((entry.user, request.key)))
         };
         entries.iter().filter(is_unused).copied().collect()
@@ -127,9 +127,9 @@ impl UsedKeys {
 
     /// Returns the outcome of an entry whose key was used before.
     fn outcome(&self, entry: &Entry) -> Option<Outcome> {
-        Some(match prior_of(&self.prior, entry)? {
+        Some(match prior_of(&self.used, entry)? {
             Prior::Effect(status) => match self.saved.get(&entry.key()) {
-                Some(&saved) => Ok((Saved { is_new: *status == CREATED, ..saved }, KeyOutcome::Replayed)),
+                Some(&saved) => Ok((Saved { is_new: status == CREATED, ..saved }, KeyOutcome::Replayed)),
                 None => Err(SaveError::KeyUsed),
             },
             Prior::Response(_) | Prior::Reused => Err(SaveError::KeyUsed),
@@ -137,8 +137,8 @@ impl UsedKeys {
     }
 }
 
-fn prior_of<'a>(prior: &'a HashMap<(UserId, RequestKey), Prior>, entry: &Entry) -> Option<&'a Prior> {
-    entry.request.and_then(|request| prior.get(&(entry.user, request.key)))
+fn prior_of(used: &UsedKeys, entry: &Entry) -> Option<Prior> {
+    entry.request.and_then(|request| used.prior(entry.user, request))
 }
 
 /// Predictions written in one transaction.

@@ -19,7 +19,7 @@ use platform::{shutdown::Shutdown, telemetry};
 use tokio::time::{Instant, timeout_at};
 use tower::{Layer, Service};
 use tracing::Instrument as _;
-use web::{ApiError, IDEMPOTENCY_KEY, RawBody, for_this_peer, ids::UserId, overloaded, too_late};
+use web::{ApiError, ErrorCode, IDEMPOTENCY_KEY, RawBody, for_this_peer, ids::UserId, overloaded, too_late};
 
 use super::{
     rules::{self, KeyedRequest, RequestKey},
@@ -179,6 +179,14 @@ where
         }
         None => {}
     }
+    match response.extensions().get() {
+        Some(&ErrorCode(KEY_USED)) => return respond_to_used_key(keys, user, request).await,
+        Some(&ErrorCode(IN_PROGRESS)) => {
+            count("in_progress");
+            return Ok(response);
+        }
+        _ => {}
+    }
     let (response, stored) = match storable(response).await {
         Ok(both) => both,
         Err(response) => {
@@ -197,6 +205,21 @@ where
             Ok(replay(stored))
         }
         Some(Prior::Reused) => {
+            count("reused");
+            Err(key_used())
+        }
+    }
+}
+
+/// Responds to a request whose key the feature found in use: with the response that is stored for it, if there is one.
+/// The refusal itself is not stored, because the key belongs to another request.
+async fn respond_to_used_key(keys: &Idempotency, user: UserId, request: KeyedRequest) -> Result<Response, ApiError> {
+    match keys.find(user, request).await? {
+        Some(Prior::Response(stored)) => {
+            count("replayed");
+            Ok(replay(stored))
+        }
+        Some(Prior::Reused | Prior::Effect(_)) | None => {
             count("reused");
             Err(key_used())
         }
@@ -240,9 +263,7 @@ where
             }
             Begun::InProgress => {
                 count("in_progress");
-                let message = "The same request is still in progress. Try again shortly.";
-                Err(ApiError::new(StatusCode::CONFLICT, "idempotency_in_progress", message)
-                    .after(Duration::from_secs(1)))
+                Err(in_progress())
             }
         }
     };
@@ -320,10 +341,20 @@ fn replay(stored: StoredResponse) -> Response {
     response
 }
 
+const KEY_USED: &str = "idempotency_key_reused";
+
 /// Returns the error for a key that was used before. If it was used for the same request, and that was refused, the
 /// layer replaces this error with the stored refusal.
 pub(crate) fn key_used() -> ApiError {
-    ApiError::invalid_field("idempotency_key", "was used for another request").called("idempotency_key_reused")
+    ApiError::invalid_field("idempotency_key", "was used for another request").called(KEY_USED)
+}
+
+const IN_PROGRESS: &str = "idempotency_in_progress";
+
+/// Returns the error for a key whose first request has no stored outcome yet.
+pub(crate) fn in_progress() -> ApiError {
+    let message = "A request with this idempotency key is still in progress. Try again shortly.";
+    ApiError::new(StatusCode::CONFLICT, IN_PROGRESS, message).after(Duration::from_secs(1))
 }
 
 fn count(outcome: &'static str) {

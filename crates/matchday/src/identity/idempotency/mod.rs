@@ -15,6 +15,6 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::layer::{IdempotencyLayer, KeyOutcome, REPLAYED, key_used};
+pub(crate) use self::layer::{IdempotencyLayer, KeyOutcome, REPLAYED, in_progress, key_used};
 pub use self::rules::{KeyedRequest, RequestKey};
-pub(crate) use self::service::{Effect, KEPT_FOR, Prior, find_prior, is_key_conflict, store_effects};
+pub(crate) use self::service::{Effect, KEPT_FOR, Prior, UsedKeys, find_used_keys, is_key_conflict, store_effects};

@@ -1,6 +1,10 @@
 //! Claims keys, and stores and finds responses.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use platform::{
     Core,
@@ -82,33 +86,49 @@ pub(crate) struct Effect {
     pub(crate) status: u16,
 }
 
-/// Returns what is stored for those of these requests whose keys were used before.
-pub(crate) async fn find_prior(
+/// Keys that were used before, with their outcomes.
+#[derive(Debug, Default)]
+pub(crate) struct UsedKeys(HashMap<(UserId, RequestKey), store::Finished>);
+
+impl UsedKeys {
+    pub(crate) fn contains(&self, user: UserId, key: RequestKey) -> bool {
+        self.0.contains_key(&(user, key))
+    }
+
+    /// Returns what is stored for a request. Several requests may have the same key.
+    pub(crate) fn prior(&self, user: UserId, request: KeyedRequest) -> Option<Prior> {
+        let row = self.0.get(&(user, request.key))?;
+        let status = row.status.unsigned_abs();
+        Some(match &row.body {
+            _ if row.request_digest != request.digest => Prior::Reused,
+            Some(body) => {
+                Prior::Response(StoredResponse { status, content_type: row.content_type.clone(), body: body.clone() })
+            }
+            None => Prior::Effect(status),
+        })
+    }
+}
+
+/// Finds those of the requests' keys that were used before.
+pub(crate) async fn find_used_keys(
     connection: &mut PgConnection,
     requests: &[(UserId, KeyedRequest)],
-) -> sqlx::Result<HashMap<(UserId, RequestKey), Prior>> {
+) -> sqlx::Result<UsedKeys> {
     if requests.is_empty() {
-        return Ok(HashMap::new());
+        return Ok(UsedKeys::default());
     }
-    let digests: HashMap<_, _> =
-        requests.iter().map(|&(user, request)| ((user, request.key), request.digest)).collect();
-    let keys: Vec<_> = digests.keys().copied().collect();
+    let keys: HashSet<_> = requests.iter().map(|&(user, request)| (user, request.key)).collect();
+    let keys: Vec<_> = keys.into_iter().collect();
     let finished = store::finished(connection, &keys).await?;
-    let prior = |row: store::Finished| {
-        let key = (row.user_id, RequestKey(row.key_digest.try_into().ok()?));
-        let status = row.status.unsigned_abs();
-        let prior = match row.body {
-            _ if row.request_digest != digests.get(&key)? => Prior::Reused,
-            Some(body) => Prior::Response(StoredResponse { status, content_type: row.content_type, body }),
-            None => Prior::Effect(status),
-        };
-        Some((key, prior))
+    let with_key = |row: store::Finished| {
+        let digest = row.key_digest.as_slice().try_into().ok()?;
+        Some(((row.user_id, RequestKey(digest)), row))
     };
-    Ok(finished.into_iter().filter_map(prior).collect())
+    Ok(UsedKeys(finished.into_iter().filter_map(with_key).collect()))
 }
 
 /// Stores the keys of requests whose effects are written in the caller's transaction. If another transaction has stored
-/// one of them since [`find_prior`], this waits for its end and fails with an error that [`is_key_conflict`] recognises.
+/// one of them since [`find_used_keys`], this waits for its end and fails with an error that [`is_key_conflict`] recognises.
 pub(crate) async fn store_effects(
     connection: &mut PgConnection,
     effects: &[Effect],
@@ -196,13 +216,11 @@ impl Idempotency {
             if store::insert_response(&inner.db, user, request, response, inner.clock.now()).await? {
                 return Ok(None);
             }
-            let mut connection = inner.db.acquire().await?;
-            find_prior(&mut connection, &[(user, request)]).await.map(|prior| prior.into_values().next())
+            self.find(user, request).await
         };
         match tokio::time::timeout(STORE_TIMEOUT, work).await {
             Ok(Ok(prior)) => prior,
             Ok(Err(error)) => {
-                let error: sqlx::Error = error;
                 tracing::warn!(%error, "response could not be stored for its idempotency key");
                 None
             }
@@ -211,6 +229,13 @@ impl Idempotency {
                 None
             }
         }
+    }
+
+    /// Returns what is stored for the request's key.
+    pub(super) async fn find(&self, user: UserId, request: KeyedRequest) -> sqlx::Result<Option<Prior>> {
+        let mut connection = self.inner.db.acquire().await?;
+        let used = find_used_keys(&mut connection, &[(user, request)]).await?;
+        Ok(used.prior(user, request))
     }
 
     /// Releases the claim. A retry then processes the request again.

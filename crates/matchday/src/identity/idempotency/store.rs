@@ -56,6 +56,7 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId, key: Reque
 }
 
 /// A key whose request has an outcome.
+#[derive(Debug)]
 pub(super) struct Finished {
     pub(super) user_id: UserId,
     pub(super) key_digest: Vec<u8>,
