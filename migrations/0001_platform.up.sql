@@ -8,6 +8,9 @@
 --   tally:      counts that many writers change; split into slots, so writers do not block each other
 --   timed:      rows that expire; partitioned by time, or swept by an index on it
 --   queue:      rows that wait; taken in the order of an identity
+--
+-- A partition needs no comment: it has the kind of its parent. Tables that many transactions update, or that are swept,
+-- have autovacuum settings: by default, a table of a hundred million rows is vacuumed after 20 million changes.
 
 -- The service does not own its tables. One role migrates, and the service connects as a member of matchday_app, from
 -- which a migration can revoke privileges on a table. In development one role may do both; it then has more privileges
@@ -47,7 +50,8 @@ create table outbox (
     subject    text        not null,
     payload    jsonb       not null,
     created_at timestamptz not null default now()
-);
+    -- Nearly every row is deleted within a second, so a share of the table's size says nothing about its dead rows.
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 comment on table outbox is 'queue: messages of committed changes; the relay publishes and deletes them by id';
 
 create table leases (

@@ -23,7 +23,8 @@ create table sessions (
     user_agent   text        not null default '',
     primary key (user_id, token_hash),
     unique (user_id, id)
-) with (fillfactor = 85); -- Leaves room on each page for HOT updates.
+    -- Leaves room on each page for HOT updates.
+) with (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05);
 comment on table sessions is 'user: valid tokens; an ended session is deleted';
 
 -- The sweep deletes due sessions in small batches. If one was used meanwhile, the sweep sets its next check instead.

@@ -115,7 +115,8 @@ create table chat_inbox (
     -- Null until the event is processed.
     outcome     text        check (outcome in ('applied', 'ignored', 'set_aside')),
     fault       text
-);
+    -- Every row is updated once and deleted soon.
+) with (autovacuum_vacuum_scale_factor = 0.05);
 comment on table chat_inbox is 'timed: events that the homeserver pushed; swept by age';
 create index chat_inbox_waiting on chat_inbox (id) where outcome is null;
 create index chat_inbox_set_aside on chat_inbox (received_at) where outcome = 'set_aside';

@@ -7,5 +7,8 @@ drop function pick_of;
 drop function insert_alone;
 drop function accepts_predictions;
 drop table event_tallies;
+drop function add_event_partitions;
+drop function missing_event_partitions;
+drop function event_partitions;
 drop table prediction_revisions;
 drop table predictions;

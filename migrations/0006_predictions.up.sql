@@ -4,6 +4,10 @@
 -- same row, and each would rewrite its user's row. The writing statement looks up the match under its gate (see
 -- `predictions/store.rs`), and matches are not deleted. The user was just found by the token, and users are not deleted
 -- either.
+--
+-- Partitioned by ranges of match ids: the predictions of a match are stored together, and those of past seasons can be
+-- archived. `add_event_partitions` creates the partitions. There is no default partition, because adding a partition
+-- would then scan and lock it.
 create table predictions (
     user_id    bigint      not null,
     event_id   bigint      not null,
@@ -28,7 +32,7 @@ create table predictions (
     constraint predictions_agree check (home_goals is null or prediction =
         case when home_goals > away_goals then 'home' when home_goals < away_goals then 'away' else 'draw' end),
     constraint predictions_confidence check (confidence between 0 and 100)
-) with (fillfactor = 90);
+) partition by range (event_id);
 comment on table predictions is 'user: predictions, at most one per user and match';
 -- For reading the predictions of a match, in pages for lists and in chunks for scores.
 create index predictions_by_event on predictions (event_id, user_id);
@@ -43,8 +47,72 @@ create table prediction_revisions (
     confidence smallint    not null,
     made_at    timestamptz not null,
     primary key (user_id, event_id, revision)
-);
+) partition by range (event_id);
 comment on table prediction_revisions is 'user: earlier revisions of replaced predictions';
+
+-- First match ids of the attached partitions. A partition has 1,000 ids and is named after the first one:
+-- `predictions_2000` has the predictions of matches 2000 to 2999.
+create function event_partitions() returns setof bigint
+    language sql stable
+begin atomic
+    select substring(c.relname from '[0-9]+$')::bigint
+    from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'predictions'::regclass;
+end;
+
+-- Partitions that are needed and do not exist: those of matches, that of the next match, and a spare one. A gap in the
+-- ids of matches needs no partitions. Neither do the ids before the last partition: theirs exist or were archived.
+create function missing_event_partitions() returns setof bigint
+    language plpgsql stable as $$
+declare
+    existing bigint[] := array(select event_partitions());
+    last_partition bigint := (select coalesce(max(first_id), 0) from unnest(existing) p (first_id));
+    next_event bigint := (select coalesce(max(id), 0) + 1 from events);
+    needed bigint[] := array(select distinct id - id % 1000 from events where id >= last_partition);
+begin
+    needed := needed || array[next_event - next_event % 1000, next_event - next_event % 1000 + 1000];
+    return query select unnest(needed) except select unnest(existing) order by 1;
+end
+$$;
+
+-- Creates the missing partitions, and returns how many. It runs with the rights of the owner, because the role of the
+-- service cannot create tables. A table that is created and then attached does not wait for statements that read or
+-- write predictions, and they do not wait for it.
+create function add_event_partitions() returns integer
+    language plpgsql security definer
+    set search_path = public, pg_temp
+    set lock_timeout = '5s'
+as $$
+declare
+    first_id bigint;
+    parent text;
+    added integer := 0;
+begin
+    if not exists (select 1 from missing_event_partitions()) then
+        return 0;
+    end if;
+    -- Only one transaction adds partitions at a time; the next one finds those of the first.
+    lock table predictions in share update exclusive mode;
+    foreach first_id in array array(select missing_event_partitions()) loop
+        foreach parent in array array['predictions', 'prediction_revisions'] loop
+            -- The fill factor leaves room for replaced predictions. The other settings let autovacuum follow a burst, so
+            -- that counting the predictions of a match reads only the index.
+            execute format(
+                'create table %I (like %I including defaults including constraints) with (fillfactor = 90,'
+                ' autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05)',
+                parent || '_' || first_id, parent);
+            execute format(
+                'alter table %I attach partition %I for values from (%s) to (%s)',
+                parent, parent || '_' || first_id, first_id, first_id + 1000);
+        end loop;
+        added := added + 1;
+    end loop;
+    return added;
+end
+$$;
+revoke execute on function add_event_partitions from public;
+grant execute on function add_event_partitions to matchday_app;
+select add_event_partitions();
 
 create table event_tallies (
     event_id   bigint   not null references events,
@@ -57,7 +125,8 @@ create table event_tallies (
     -- Sum of their confidence, in percent.
     confidence bigint   not null,
     primary key (event_id, slot)
-);
+    -- Every batch of predictions updates a row.
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 comment on table event_tallies is 'tally: number of predictions of a match, by outcome';
 
 -- Whether a match accepts predictions at the given time.

@@ -1,4 +1,5 @@
 drop function score_scopes;
+drop table score_retention;
 drop table user_scores;
 drop table score_lanes;
 drop sequence score_repairs;

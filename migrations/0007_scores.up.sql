@@ -55,10 +55,20 @@ create table user_scores (
     primary key (user_id, scope)
     -- Leaves room for a second version of every row on its page: a result updates many rows, and heap-only updates need
     -- no new index entries.
-) with (fillfactor = 50);
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 comment on table user_scores is 'user: scores of users, by leaderboard';
 -- No index by leaderboard: it would make each new row half as expensive again, and only rebuilding a leaderboard in
 -- Redis would use it. That walks the primary key instead.
+
+create table score_retention (
+    -- `week`: scopes that start with `week:`.
+    period         text   primary key,
+    -- Scopes of the period before this one, as in week:2026-38, have no scores any more. Results no longer change them.
+    dropped_before text   not null collate "C",
+    -- Users from this id on may still have such scores. Null when all are deleted.
+    next_user      bigint
+);
+comment on table score_retention is 'reference: past weeks whose scores were deleted';
 
 -- Leaderboards that a match counts for.
 create function score_scopes(tournament_id bigint, start_time timestamptz) returns text[]

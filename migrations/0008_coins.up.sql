@@ -4,6 +4,10 @@
 -- zero. A house account has no row, because every transaction would have to lock it: its balance is the sum of its
 -- entries. The tables of the ledger are append-only: the role of the service can only insert and read. Mistakes are
 -- corrected by further transactions.
+--
+-- The append-only tables are partitioned by a hash of the user, so that each partition is small enough to be vacuumed
+-- and reindexed on its own. Every request names its users, so it reads one partition for each. Nothing of them is ever
+-- dropped. To split a partition later, replace it with two of twice the modulus.
 
 create table wallets (
     user_id      bigint not null primary key references users,
@@ -13,7 +17,7 @@ create table wallets (
     -- Largest integer that every client can represent exactly (2^53 - 1).
     constraint wallets_balance check (balance between 0 and 9007199254740991)
     -- Leaves room on each page: every transaction updates the row, and heap-only updates need no new index entries.
-) with (fillfactor = 50);
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 comment on table wallets is 'user: balances; always the sum of the entries of the wallet';
 -- Existing users get an empty wallet.
 insert into wallets (user_id, balance, transactions) select user_id, 0, 0 from users;
@@ -49,7 +53,7 @@ create table coin_transactions (
         check (kind in ('welcome', 'daily', 'deduction', 'grant', 'reversal', 'points')),
     constraint coin_transactions_amount check (amount <> 0),
     constraint coin_transactions_reverses check ((kind = 'reversal') = (reverses is not null) and reverses < number)
-);
+) partition by hash (user_id);
 comment on table coin_transactions is 'user: append-only, all transactions of wallets';
 create unique index coin_transactions_by_reference on coin_transactions (user_id, kind, reason, reference)
     where reference is not null;
@@ -65,7 +69,7 @@ create table coin_entries (
     -- Change of the account; negative for a loss.
     amount  bigint not null,
     primary key (user_id, number, account)
-);
+) partition by hash (user_id);
 comment on table coin_entries is 'user: append-only, the two entries of each transaction';
 
 create table daily_claims (
@@ -79,7 +83,7 @@ create table daily_claims (
     -- Number of the transaction.
     number      bigint  not null,
     primary key (user_id, day)
-);
+) partition by hash (user_id);
 comment on table daily_claims is 'user: append-only, claimed daily bonuses';
 
 create table coin_rates (
@@ -107,7 +111,7 @@ create table coin_payouts (
     -- Number of the transaction; null if no coins moved.
     number      bigint,
     primary key (user_id, event_id, revision)
-);
+) partition by hash (user_id);
 comment on table coin_payouts is 'user: append-only, payouts, one for each user and result';
 
 -- Revision by which the users of a chunk were paid; 0 for none.
@@ -115,3 +119,21 @@ alter table score_lanes add column paid_revision bigint not null default 0;
 
 revoke update, delete on coin_transactions, coin_entries, daily_claims, coin_payouts, coin_rates from matchday_app;
 revoke delete on wallets from matchday_app;
+
+do $$
+declare
+    parent text;
+begin
+    foreach parent in array array['coin_transactions', 'coin_entries', 'daily_claims', 'coin_payouts'] loop
+        for part in 0..7 loop
+            -- Rows never change: the first vacuum of a page freezes them, so no later one has to write it again.
+            execute format(
+                'create table %I partition of %I for values with (modulus 8, remainder %s)'
+                ' with (autovacuum_freeze_min_age = 0, autovacuum_vacuum_insert_scale_factor = 0.1)',
+                parent || '_' || part, parent, part);
+            -- A partition has its own privileges, for statements that name it.
+            execute format('revoke update, delete on %I from matchday_app', parent || '_' || part);
+        end loop;
+    end loop;
+end
+$$;

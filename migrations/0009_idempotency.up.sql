@@ -23,7 +23,8 @@ create table idempotency_keys (
     -- A claimed key ends with a stored response; only a key without a claim can have a status alone.
     constraint idempotency_keys_outcome
         check (case when claim is null then status is not null else (status is null) = (body is null) end)
-);
+    -- Not partitioned by time: a key must be unique over the whole day for which it is stored.
+) with (autovacuum_vacuum_scale_factor = 0.05);
 comment on table idempotency_keys is 'user: outcomes of requests with an Idempotency-Key, stored for a day';
 
 -- Old rows are swept in small batches.

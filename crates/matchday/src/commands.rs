@@ -22,9 +22,12 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use matchday::{
     app::App,
-    catalogue::fixtures::{
-        document::{Document, Fault},
-        service::{Counts, ImportError, Mode, Report},
+    catalogue::{
+        fixtures::{
+            document::{Document, Fault},
+            service::{Counts, ImportError, Mode, Report},
+        },
+        matches::partitions,
     },
     chat::moderation::service::{ModerationError, Report as MessageReport},
     config::{Config, Loaded, reference},
@@ -454,6 +457,8 @@ async fn migrate(config: &Config, direction: &Direction) -> anyhow::Result<()> {
     match direction {
         Direction::Up => {
             let applied = database::migrate(&config.database, &MIGRATIONS).await?;
+            // A database that was restored from a backup, or at rest for long, may lack the next ones.
+            partitions::add(&pool).await?;
             print(&format!("applied {}", counted(applied, "migration")))
         }
         Direction::Down { all } => {

@@ -20,7 +20,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     app::App,
     backlog::{self, Backlog},
-    catalogue::{feeds, matches},
+    catalogue::{
+        feeds,
+        matches::{self, partitions},
+    },
     chat::{accounts::work::ChatWork, rooms::service::Rooms},
     delivery::{announcements::service::Announcements, live::tallies::TallyPublisher, webhooks::service::Webhooks},
     identity::{account_deletion, accounts::restrictions, sessions},
@@ -135,6 +138,14 @@ pub fn work(app: &App) {
             }
         },
     ));
+    let db = app.core.db.clone();
+    app.shutdown.spawn(singleton(app.clone(), Periodic::new("partitions", Duration::from_hours(1)), async move || {
+        match partitions::add(&db).await {
+            Ok(0) => {}
+            Ok(added) => tracing::info!(added, "partitions for predictions added"),
+            Err(error) => tracing::warn!(%error, "partitions for predictions not added; retrying in an hour"),
+        }
+    }));
     let swept = app.clone();
     app.shutdown.spawn(singleton(app.clone(), Periodic::new("sweep", Duration::from_hours(1)), async move || {
         sweep(&swept).await;
@@ -482,6 +493,7 @@ async fn sweep(app: &App) {
     let keys = app.idempotency.sweep().await.map_err(|error| error.to_string());
     let reminders = app.notifications.sweep().await.map_err(|error| error.to_string());
     let moderation = app.moderation.sweep().await.map_err(|error| error.to_string());
+    let weeks = app.scores.drop_past_weeks().await.map_err(|error| error.to_string());
     let swept = [
         ("sessions", sessions),
         ("codes", codes),
@@ -492,6 +504,7 @@ async fn sweep(app: &App) {
         ("idempotency keys", keys),
         ("reminders", reminders),
         ("restricted phones and reports of deleted accounts", moderation),
+        ("scores of past weeks", weeks),
     ];
     for (what, outcome) in swept {
         match outcome {

@@ -138,7 +138,40 @@ pub async fn migrate(config: &Settings, migrations: &Migrator) -> Result<usize, 
     }
     // Applies nothing, but verifies that the applied migrations are the ones in this binary.
     with_retries(config, short, async |connection| migrations.run_direct(None, connection, false).await).await?;
+    with_retries(config, Duration::ZERO, async |connection| Ok(complete_indexes(connection).await?)).await?;
     Ok(applied)
+}
+
+/// Builds the indexes of partitions that a migration left out, without blocking writes. PostgreSQL cannot create the
+/// index of a partitioned table concurrently. A migration therefore uses `create index … on only`, which creates an
+/// invalid index without those of the partitions. It becomes valid when the last partition has its index.
+async fn complete_indexes(connection: &mut PgConnection) -> sqlx::Result<()> {
+    let missing: Vec<(String, String, String, String)> = sqlx::query_as(
+        "select p.inhrelid::regclass::text, format('%I', t.relname || '_' || c.relname), c.oid::regclass::text,
+                pg_get_indexdef(c.oid)
+         from pg_index i
+         join pg_class c on c.oid = i.indexrelid and c.relkind = 'I'
+         join pg_inherits p on p.inhparent = i.indrelid
+         join pg_class t on t.oid = p.inhrelid
+         where not i.indisvalid and not exists (
+             select from pg_inherits a join pg_index x on x.indexrelid = a.inhrelid
+             where a.inhparent = i.indexrelid and x.indrelid = p.inhrelid)",
+    )
+    .fetch_all(&mut *connection)
+    .await?;
+    for (partition, name, of, definition) in missing {
+        let Some((kind, columns)) = definition.split_once(" USING ") else { continue };
+        let unique = if kind.starts_with("CREATE UNIQUE") { "unique" } else { "" };
+        for statement in [
+            // An earlier attempt that was interrupted has left an invalid index.
+            format!("drop index concurrently if exists {name}"),
+            format!("create {unique} index concurrently {name} on {partition} using {columns}"),
+            format!("alter index {of} attach partition {name}"),
+        ] {
+            connection.execute(sqlx::AssertSqlSafe(statement)).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Reverts migrations down to `target`.
@@ -270,7 +303,7 @@ pub async fn schema(pool: &PgPool) -> sqlx::Result<Schema> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct ExcessPrivileges {
     pub role: String,
-    /// Append-only tables, with their partitions, whose rows the role can update or delete.
+    /// Append-only tables whose rows the role can update or delete, and such partitions of other append-only tables.
     pub tables: Vec<String>,
 }
 
@@ -280,16 +313,18 @@ pub async fn excess(pool: &PgPool) -> sqlx::Result<Option<ExcessPrivileges>> {
     // A partition has separate privileges, which apply to statements that name it instead of its parent.
     let found: (String, Vec<String>) = sqlx::query_as(
         r"with recursive kept as (
-              select objoid as oid from pg_description
+              select objoid as oid, objoid as parent from pg_description
               where classoid = 'pg_class'::regclass and objsubid = 0 and description ~ '\mappend-only\M'
               union
-              select inhrelid from pg_inherits join kept on kept.oid = inhparent
+              select inhrelid, inhparent from pg_inherits join kept on kept.oid = inhparent
+          ), open as (
+              select c.oid, c.relname::text as name, kept.parent from kept join pg_class c using (oid)
+              where c.relkind in ('r', 'p')
+                and (has_any_column_privilege(c.oid, 'update') or has_table_privilege(c.oid, 'delete, truncate')
+                     or pg_has_role(c.relowner, 'member'))
           )
-          select current_user::text, coalesce(array_agg(c.relname::text order by c.relname), '{}')
-          from kept join pg_class c using (oid)
-          where c.relkind in ('r', 'p')
-            and (has_any_column_privilege(c.oid, 'update') or has_table_privilege(c.oid, 'delete, truncate')
-                 or pg_has_role(c.relowner, 'member'))",
+          select current_user::text, coalesce(array_agg(name order by name), '{}')
+          from open where parent = oid or parent not in (select oid from open)",
     )
     .fetch_one(pool)
     .await?;
@@ -460,7 +495,7 @@ mod tests {
             assert_eq!(found(service).await, None, "no append-only table of the schema can be modified");
             run(owner, LEDGER).await.expect("made");
             let all = ["ledger", "ledger_0", "ledger_1"].map(str::to_owned).to_vec();
-            assert_eq!(found(service).await, Some(all.clone()), "new tables are granted with all privileges");
+            assert_eq!(found(service).await, Some(all[..1].to_vec()), "new tables are granted with all privileges");
             run(owner, "revoke update, delete on ledger from matchday_app").await.expect("revoked");
             assert_eq!(found(service).await, Some(all[1..].to_vec()), "partitions have separate privileges");
             run(owner, "revoke update, delete on ledger_0, ledger_1 from matchday_app").await.expect("revoked");
@@ -487,10 +522,41 @@ mod tests {
 
             let by_owner = excess(owner).await.expect("checked").expect("owners have all privileges");
             let of_the_test = by_owner.tables.iter().filter(|table| table.starts_with("ledger"));
-            assert_eq!(of_the_test.collect::<Vec<_>>(), all.iter().collect::<Vec<_>>());
+            assert_eq!(of_the_test.collect::<Vec<_>>(), [&all[0]]);
             assert!(by_owner.tables.iter().any(|table| table == "coin_entries"), "{by_owner:?}");
             let role: String = sqlx::query_scalar("select current_user::text").fetch_one(owner).await.expect("read");
             assert_eq!(by_owner.role, role);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn migration_completes_indexes_of_partitions() {
+        with_pools(async |_, owner| {
+            run(&owner, LEDGER).await.expect("made");
+            run(&owner, "create index by_amount on only ledger (amount) where amount > 0").await.expect("made");
+            run(&owner, "create unique index by_id on only ledger (user_id, id)").await.expect("made");
+            // Remains of an interrupted attempt.
+            run(&owner, "create index ledger_1_by_amount on ledger_1 (amount)").await.expect("made");
+            let config = Settings {
+                url: Setting::parse(owner.connect_options().to_url_lossy().as_str()).expect("a URL"),
+                ..settings(&[], Settings::read)
+            };
+            for _ in 0..2 {
+                assert_eq!(migrate(&config, &MIGRATIONS).await.expect("migrated"), 0);
+            }
+            let found: Vec<(String, bool, bool)> = sqlx::query_as(
+                "select indexrelid::regclass::text, indisvalid, indisunique from pg_index
+                 where indexrelid::regclass::text like '%by\\_%' and indrelid::regclass::text like 'ledger%' order by 1",
+            )
+            .fetch_all(&owner)
+            .await
+            .expect("read");
+            let names = ["by_amount", "by_id"].map(|name| [name.to_owned(), format!("ledger_0_{name}"), format!("ledger_1_{name}")]);
+            let mut expected: Vec<_> =
+                names.concat().into_iter().map(|name| (name.clone(), true, name.ends_with("by_id"))).collect();
+            expected.sort();
+            assert_eq!(found, expected);
         })
         .await;
     }

@@ -7,7 +7,7 @@ use matchday::{
     config::Config,
     game::scores::{
         rules::Score,
-        service::{Rebuild, Rerun},
+        service::{Rebuild, Rerun, ScoreError},
     },
     identity::operators::{Operator, service::Action},
 };
@@ -109,6 +109,9 @@ async fn rebuild_scores(app: &App, dry_run: bool, operator: &Operator) -> anyhow
         }
     };
     bar.finish_and_clear();
+    if let Err(error @ ScoreError::Archived(_)) = outcome {
+        return Err(error.into());
+    }
     let shown = |score: Score| {
         format!("{} points, {} exact, {} correct, {} settled", score.points, score.exact, score.correct, score.settled)
     };

@@ -29,10 +29,8 @@ const STEPS: [(&str, &str); 6] = [
         "alter table predictions add column origin text default 'app', add column note text;
          alter table users add column locale text default 'en';",
     ),
-    (
-        "9002_index",
-        "-- no-transaction\ncreate index concurrently predictions_by_origin on predictions (origin, user_id);",
-    ),
+    // `database::migrate` builds the indexes of the partitions concurrently.
+    ("9002_index", "create index predictions_by_origin on only predictions (origin, user_id);"),
     (
         "9003_backfill",
         "-- no-transaction

@@ -4,6 +4,7 @@
 pub mod facts;
 pub mod gates;
 mod handlers;
+pub mod partitions;
 pub mod results;
 pub mod rules;
 pub mod service;

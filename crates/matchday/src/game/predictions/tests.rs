@@ -1,6 +1,7 @@
 mod document;
 mod lists;
 mod own;
+mod partitions;
 mod points;
 
 use std::collections::BTreeMap;

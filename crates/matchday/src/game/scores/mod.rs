@@ -7,6 +7,7 @@ pub mod leaderboard_cache;
 #[cfg(test)]
 mod leaderboard_tests;
 mod players;
+mod retention;
 pub mod room_leaderboards;
 pub mod rules;
 pub mod service;

@@ -83,6 +83,12 @@ impl FromStr for Scope {
     }
 }
 
+/// Whether a scope is a week before `first_kept`, the first week whose scores are kept. Stored scopes of weeks sort by
+/// time.
+pub(super) fn is_dropped(scope: &str, first_kept: Option<&str>) -> bool {
+    scope.starts_with("week:") && first_kept.is_some_and(|first_kept| scope < first_kept)
+}
+
 /// A user's score in one scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Score {
@@ -226,6 +232,14 @@ mod tests {
             assert_eq!(Scope::month_of(moment).ends(), Some(month));
         }
         assert_eq!((Scope::All.ends(), Scope::Tournament(TournamentId(1)).ends()), (None, None));
+    }
+
+    #[test]
+    fn only_weeks_are_dropped() {
+        let dropped = |scope: &str| is_dropped(scope, Some("week:2026-40"));
+        assert!(["week:2026-39", "week:2025-52", "week:2026-01"].into_iter().all(dropped));
+        let kept = ["week:2026-40", "week:2027-01", "month:2020-01", "tournament:1", "all"];
+        assert!(!kept.into_iter().any(dropped) && !is_dropped("week:2020-01", None));
     }
 
     #[test]

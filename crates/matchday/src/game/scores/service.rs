@@ -12,7 +12,9 @@ use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::message::PublishMessage;
 use platform::{
-    Core, database,
+    Core,
+    clock::Clock,
+    database,
     outbox::{self, Message},
     stream::{Delivery, Failure, Stream, Streams, TransportError, WorkSpec},
 };
@@ -29,7 +31,10 @@ use super::{
     store::{self, Chunk, ScoreRow, StoredResult},
 };
 use crate::{
-    catalogue::matches::results::{PLANNED, Planned, planned},
+    catalogue::matches::{
+        partitions,
+        results::{PLANNED, Planned, planned},
+    },
     game::coins::payouts::{Payouts, Slice},
 };
 
@@ -66,6 +71,7 @@ struct Inner {
     payouts: Payouts,
     config: Settings,
     outbox_written: Arc<Notify>,
+    clock: Arc<dyn Clock>,
 }
 
 /// Published when a result has reached all scores and leaderboards.
@@ -84,7 +90,7 @@ struct ChunkWork {
     chunk: i32,
 }
 
-/// Reason why scores could not be updated. Every variant may be transient, so the caller can retry.
+/// Reason why scores could not be updated. Every variant but `Archived` may be transient, so the caller can retry.
 #[derive(Debug, thiserror::Error)]
 pub enum ScoreError {
     #[error(transparent)]
@@ -98,6 +104,9 @@ pub enum ScoreError {
     /// The scores were updated, but the leaderboards were not.
     #[error(transparent)]
     Board(#[from] LeaderboardError),
+    /// Scores contain a match whose predictions were archived, so they cannot be recomputed.
+    #[error("the predictions of match {0} are archived: attach its partition of predictions and prediction_revisions")]
+    Archived(MatchId),
 }
 
 /// Marks a result as applied and publishes [`UPDATED`], if every chunk has it. Returns whether this call marked it.
@@ -140,6 +149,18 @@ async fn add_result(
         }
     }
     Ok((scores.len() == found.len() + missing.rows).then_some(scores))
+}
+
+/// Returns the scopes that a result counts for, without dropped weeks; `None` if the result gives no points.
+async fn kept_tables(
+    connection: &mut PgConnection,
+    event: MatchId,
+    revision: i64,
+) -> sqlx::Result<Option<Vec<String>>> {
+    let Some(mut tables) = store::tables_of_result(connection, event, revision).await? else { return Ok(None) };
+    let first_kept = store::first_kept_week(connection).await?;
+    tables.retain(|table| !rules::is_dropped(table, first_kept.as_deref()));
+    Ok(Some(tables))
 }
 
 fn is_unique_violation(error: &sqlx::Error) -> bool {
@@ -192,8 +213,20 @@ pub enum Rerun {
 
 impl Scores {
     pub fn new(core: &Core, streams: Streams, boards: LeaderboardCache, payouts: Payouts, config: &Settings) -> Self {
-        let Core { db, outbox_written, .. } = core.clone();
-        Self { inner: Arc::new(Inner { db, streams, boards, payouts, config: config.clone(), outbox_written }) }
+        let Core { db, outbox_written, clock, .. } = core.clone();
+        Self { inner: Arc::new(Inner { db, streams, boards, payouts, config: config.clone(), outbox_written, clock }) }
+    }
+
+    pub(super) fn db(&self) -> &PgPool {
+        &self.inner.db
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.inner.config
+    }
+
+    pub(super) fn now(&self) -> OffsetDateTime {
+        self.inner.clock.now()
     }
 
     /// Describes the work queue that score workers consume.
@@ -300,12 +333,12 @@ impl Scores {
         let mut written = None;
         if held.revision < latest.revision {
             let repairs = store::repairs(&mut *tx).await?;
-            let before = store::tables_of_result(&mut tx, event, held.revision).await?;
+            let before = kept_tables(&mut tx, event, held.revision).await?;
             if let Some(tables) = &before {
                 store::subtract_result(&mut tx, &held, held.revision, tables).await?;
             }
             let mut added = None;
-            if let Some(tables) = store::tables_of_result(&mut tx, event, latest.revision).await? {
+            if let Some(tables) = kept_tables(&mut tx, event, latest.revision).await? {
                 let Some(scores) = add_result(&mut tx, &held, latest.revision, &tables).await? else {
                     tx.rollback().await?;
                     return Ok(ChunkOutcome::Raced);
@@ -413,13 +446,18 @@ impl Scores {
     /// Recomputes every score from predictions and results, and reports each difference to `differs`. In
     /// [`Rebuild::Repair`] mode, it also repairs the scores and republishes the leaderboards; a leaderboard failure is
     /// returned at the end. A result that has not reached the scores yet is not a difference. Calls `progress` with the
-    /// user id reached so far and the greatest one.
+    /// user id reached so far and the greatest one. Fails if predictions of a scored match are archived.
     pub async fn rebuild(
         &self,
         mode: Rebuild,
         progress: impl Fn(i64, i64),
         mut differs: impl FnMut(Difference),
     ) -> Result<(), ScoreError> {
+        let attached = partitions::attached(&self.inner.db).await?;
+        let scored = store::scored_matches(&self.inner.db).await?;
+        if let Some(archived) = scored.into_iter().find(|&event| !attached.contains(event)) {
+            return Err(ScoreError::Archived(archived));
+        }
         let last = store::last_user(&self.inner.db).await?;
         let (mut from, mut boards) = (0, Ok(()));
         while from <= last {
@@ -444,7 +482,9 @@ impl Scores {
 
     async fn rebuild_some(&self, mode: Rebuild, from: i64, until: i64) -> sqlx::Result<Vec<Difference>> {
         let mut tx = store::begin_snapshot(&self.inner.db).await?;
-        let differences = store::differences(&mut tx, from, until).await?;
+        let first_kept = store::first_kept_week(&mut *tx).await?;
+        let mut differences = store::differences(&mut tx, from, until).await?;
+        differences.retain(|difference| !rules::is_dropped(&difference.scope, first_kept.as_deref()));
         if mode == Rebuild::Repair {
             store::repair(&mut tx, &differences).await?;
         }

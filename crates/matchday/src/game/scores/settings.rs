@@ -9,6 +9,9 @@ section! {
         workers: usize = "4",
         /// Number of predictions per score chunk.
         lane_size: u32 = "20000",
+        /// Number of past weeks whose scores are stored. Scores of earlier weeks are deleted, and a late correction of
+        /// a result does not change them. Scores of months, tournaments and all time are kept.
+        weeks_kept: u16 = "8",
     }
 }
 
@@ -18,6 +21,10 @@ impl Settings {
         [
             (self.workers > 0, "scores.workers is 0: results would never reach the scores"),
             (self.lane_size > 0, "scores.lane_size is 0: a chunk could not hold any predictions"),
+            (
+                self.weeks_kept >= 2,
+                "scores.weeks_kept is below 2: the leaderboard of the last week still exists in Redis",
+            ),
         ]
         .map(|(holds, fault)| (holds, fault.to_owned()))
         .into()

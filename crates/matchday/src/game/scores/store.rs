@@ -151,6 +151,82 @@ pub(super) async fn tables_of_result(
     .await
 }
 
+/// Returns the first week whose scores are kept; `None` if no week was dropped.
+pub(super) async fn first_kept_week(executor: impl PgExecutor<'_>) -> sqlx::Result<Option<String>> {
+    sqlx::query_scalar!("select dropped_before from score_retention where period = 'week'")
+        .fetch_optional(executor)
+        .await
+}
+
+/// Records that weeks before this one have no scores. A call with an earlier week changes nothing.
+pub(super) async fn drop_weeks_before(executor: impl PgExecutor<'_>, first_kept: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into score_retention (period, dropped_before, next_user) values ('week', $1, 0)
+         on conflict (period) do update set dropped_before = excluded.dropped_before, next_user = excluded.next_user
+           where score_retention.dropped_before < excluded.dropped_before",
+        first_kept,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// Returns the first week whose scores are kept, and the user from which on earlier ones must still be deleted; `None` if
+/// all are deleted.
+pub(super) async fn weeks_to_delete(executor: impl PgExecutor<'_>) -> sqlx::Result<Option<(String, i64)>> {
+    let row = sqlx::query!(
+        r#"select dropped_before, next_user as "next_user!" from score_retention
+           where period = 'week' and next_user is not null"#
+    )
+    .fetch_optional(executor)
+    .await?;
+    Ok(row.map(|row| (row.dropped_before, row.next_user)))
+}
+
+/// Deletes scores of weeks before this one, for users in an id range.
+pub(super) async fn delete_weeks(
+    connection: &mut PgConnection,
+    first_kept: &str,
+    from_user: i64,
+    until_user: i64,
+) -> sqlx::Result<u64> {
+    connection.execute(USER_ORDER_PLANS).await?;
+    let deleted = sqlx::query!(
+        "delete from user_scores where user_id >= $2 and user_id < $3 and scope >= 'week:' and scope < $1",
+        first_kept,
+        from_user,
+        until_user,
+    )
+    .execute(connection)
+    .await?;
+    Ok(deleted.rows_affected())
+}
+
+/// Stores the user from which on scores of past weeks must still be deleted; `None` if all are deleted.
+pub(super) async fn note_deleted_weeks(
+    executor: impl PgExecutor<'_>,
+    first_kept: &str,
+    next_user: Option<i64>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update score_retention set next_user = $2 where period = 'week' and dropped_before = $1",
+        first_kept,
+        next_user,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// Returns the matches that are in scores.
+pub(super) async fn scored_matches(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<MatchId>> {
+    sqlx::query_scalar!(
+        r#"select distinct event_id as "event_id: MatchId" from score_lanes where revision > 0 order by event_id"#
+    )
+    .fetch_all(executor)
+    .await
+}
+
 /// Subtracts the points of a result from the scores of a chunk's users.
 pub(super) async fn subtract_result(
     connection: &mut PgConnection,

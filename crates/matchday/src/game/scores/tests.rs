@@ -9,7 +9,7 @@ use web::ids::{MatchId, TournamentId, UserId};
 
 use super::{
     rules::{Scope, Score},
-    service::{Rebuild, Rerun, UPDATED},
+    service::{Rebuild, Rerun, ScoreError, UPDATED},
     store,
 };
 use crate::testing::{MatchBuilder, TestApp, TestFixtures, as_service, eventually, with_database};
@@ -295,6 +295,76 @@ async fn overdue_result_is_planned_again() {
         settle(app, event).await;
         assert!(published().await.eq([(UPDATED.to_owned(), json!(event))]));
         assert_eq!(app.app.scores.plan_overdue().await.expect("planned"), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn past_weeks_are_dropped_and_stay_dropped() {
+    TestApp::run_with(&SETTINGS, async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        let users = users(app, 3).await;
+        for &user in &users {
+            assert!(predict(app, user, event, forecast(Pick::Home, Some((1, 0)), 30)).await);
+        }
+        far(&fixtures).at("finished", 1, 0).put().await;
+        settle(app, event).await;
+        let of_weeks = |scores: &Table| scores.keys().filter(|(_, scope)| scope.starts_with("week:")).count();
+        let all = scores(app).await;
+        assert_eq!((all.len(), of_weeks(&all)), (12, 3));
+        let drop_weeks = async || app.app.scores.drop_past_weeks().await.expect("dropped");
+
+        let mut later = FAR + Duration::weeks(8);
+        app.clock.advance(later);
+        assert_eq!(drop_weeks().await, 0, "the week is the eighth before this one");
+        assert_eq!(scores(app).await, all);
+        app.clock.advance(Duration::weeks(1));
+        later += Duration::weeks(1);
+        assert_eq!((drop_weeks().await, drop_weeks().await), (3, 0));
+        let mut kept = all.clone();
+        kept.retain(|(_, scope), _| !scope.starts_with("week:"));
+        assert_eq!(scores(app).await, kept, "scores of the month, the tournament and all time stay");
+        assert_eq!(differences(app, Rebuild::Repair).await, []);
+
+        // A late correction changes the other scores only.
+        let corrected = fixtures.a_match("m").starting_in(FAR - later).at("finished", 0, 2);
+        assert_eq!(corrected.put().await, event);
+        settle(app, event).await;
+        let after = scores(app).await;
+        assert_eq!((after.len(), of_weeks(&after)), (9, 0));
+        assert!(kept.iter().all(|(place, score)| after[place].points < score.points), "{after:?}");
+        assert_eq!(differences(app, Rebuild::DryRun).await, []);
+
+        // A process that stopped in the middle: the next one continues with the following users.
+        let interrupt = "insert into user_scores select n, 'week:2026-01', 1, 0, 0, 1 from generate_series(1, 1500) n";
+        for statement in [interrupt, "update score_retention set next_user = 1001"] {
+            sqlx::query(statement).execute(&app.app.core.db).await.expect("done");
+        }
+        assert_eq!(drop_weeks().await, 500);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rebuild_refuses_archived_predictions() {
+    TestApp::run_with(&SETTINGS, async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        let users = users(app, 2).await;
+        assert!(predict(app, users[0], event, forecast(Pick::Home, None, 30)).await);
+        far(&fixtures).at("finished", 1, 0).put().await;
+        settle(app, event).await;
+        let right = scores(app).await;
+        let as_owner = async |statement: &'static str| {
+            sqlx::query(statement).execute(app.owner()).await.expect(statement);
+        };
+        as_owner("alter table predictions detach partition predictions_0").await;
+        let refused = app.app.scores.rebuild(Rebuild::Repair, |_, _| {}, |_| {}).await;
+        assert!(matches!(refused, Err(ScoreError::Archived(archived)) if archived == MatchId(event)), "{refused:?}");
+        assert_eq!(scores(app).await, right);
+        as_owner("alter table predictions attach partition predictions_0 for values from (0) to (1000)").await;
+        assert_eq!(differences(app, Rebuild::Repair).await, []);
     })
     .await;
 }

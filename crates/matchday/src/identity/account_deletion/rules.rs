@@ -156,6 +156,7 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("event_results", "catalogue"),
     ("event_tallies", "counts"),
     ("score_lanes", "ranges of user ids"),
+    ("score_retention", "weeks"),
     ("coin_rates", "matches"),
     ("sms_closures", "countries, blocks of ten thousand numbers, and networks (for a day)"),
     ("room_activity", "counts"),

@@ -136,7 +136,15 @@ async fn audit_reports_each_kind_of_tampering() {
 async fn service_can_append_to_ledger_but_not_change_it() {
     TestApp::run(async |app| {
         let user = user_with_history(app).await;
-        for table in ["coin_transactions", "coin_entries", "daily_claims", "coin_payouts"] {
+        let tables: Vec<String> = sqlx::query_scalar(
+            "select relid::text from unnest(array['coin_transactions', 'coin_entries', 'daily_claims', 'coin_payouts']) t
+             cross join pg_partition_tree(t::regclass)",
+        )
+        .fetch_all(&app.app.core.db)
+        .await
+        .expect("the tables with their partitions");
+        assert_eq!(tables.len(), 4 * 9);
+        for table in tables {
             for statement in [
                 format!("update {table} set user_id = user_id where user_id = {}", user.id),
                 format!("delete from {table} where user_id = {}", user.id),

@@ -1,0 +1,111 @@
+//! Tests of the partitions of predictions, by ranges of match ids.
+
+use futures_util::future::join_all;
+use serde_json::json;
+
+use super::{FAR, far, predict};
+use crate::{catalogue::matches::partitions, testing::TestApp};
+
+async fn first_ids(app: &TestApp) -> Vec<i64> {
+    sqlx::query_scalar("select p from event_partitions() p order by p").fetch_all(&app.app.core.db).await.expect("read")
+}
+
+async fn as_owner(app: &TestApp, statements: &'static str) {
+    sqlx::raw_sql(statements).execute(app.owner()).await.expect(statements);
+}
+
+#[tokio::test]
+async fn import_adds_partitions_of_its_matches() {
+    TestApp::run(async |app| {
+        let (fixtures, user) = (app.fixtures(), app.user().await);
+        let near = far(&fixtures).put().await;
+        assert_eq!(first_ids(app).await, [0, 1_000], "the partition of the first matches, and a spare one");
+        as_owner(app, "alter table events alter column id restart with 123999").await;
+        let late = fixtures.a_match("late").starting_in(FAR).put().await;
+        let last = fixtures.a_match("last").starting_in(FAR).put().await;
+        assert_eq!((late, last), (123_999, 124_000));
+        assert_eq!(first_ids(app).await, [0, 1_000, 123_000, 124_000, 125_000], "a gap needs no partitions");
+
+        for (event, partition) in [(near, "0"), (late, "123000"), (last, "124000")] {
+            predict(&user, json!({"event_id": event, "prediction": "home"})).await.expect(201);
+            predict(&user, json!({"event_id": event, "prediction": "away"})).await.expect(200);
+            let found: (String, String) = sqlx::query_as(
+                "select p.tableoid::regclass::text, r.tableoid::regclass::text
+                 from predictions p join prediction_revisions r using (user_id, event_id) where event_id = $1",
+            )
+            .bind(event)
+            .fetch_one(&app.app.core.db)
+            .await
+            .expect("one prediction with one earlier revision");
+            assert_eq!(found, (format!("predictions_{partition}"), format!("prediction_revisions_{partition}")));
+        }
+        let own = user.get("/api/auth/predictions").await.expect(200);
+        assert_eq!(own["data"].as_array().map(Vec::len), Some(3));
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn archived_partition_is_not_added_again() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        as_owner(app, "alter table events alter column id restart with 999").await;
+        far(&fixtures).put().await;
+        let event = fixtures.a_match("second").starting_in(FAR).put().await;
+        assert_eq!((event, first_ids(app).await), (1_000, vec![0, 1_000, 2_000]));
+        as_owner(
+            app,
+            "alter table predictions detach partition predictions_0; drop table predictions_0;
+             alter table prediction_revisions detach partition prediction_revisions_0",
+        )
+        .await;
+        fixtures.a_match("third").starting_in(FAR).put().await;
+        assert_eq!(partitions::add(&app.app.core.db).await.expect("checked"), 0);
+        assert_eq!(first_ids(app).await, [1_000, 2_000]);
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn concurrent_processes_add_a_partition_once() {
+    TestApp::run(async |app| {
+        as_owner(app, "drop table predictions_1000, prediction_revisions_1000").await;
+        let added = join_all((0..4).map(|_| partitions::add(&app.app.core.db))).await;
+        let added: i32 = added.into_iter().map(|added| added.expect("added")).sum();
+        assert_eq!((added, first_ids(app).await), (1, vec![0, 1_000]));
+    })
+    .await;
+}
+
+/// Adding a partition waits for no transaction that uses predictions, and the next statements of that transaction do not
+/// wait either.
+#[tokio::test]
+async fn partition_is_added_while_predictions_are_written() {
+    TestApp::run(async |app| {
+        as_owner(app, "drop table predictions_1000, prediction_revisions_1000").await;
+        let write =
+            "insert into predictions (user_id, event_id, prediction, confidence, revision, created_at, updated_at)
+                     values ($1, 1, 'home', 50, 1, now(), now())";
+        let mut writer = app.app.core.db.begin().await.expect("begun");
+        sqlx::query(write).bind(1_i64).execute(&mut *writer).await.expect("written");
+        assert_eq!(partitions::add(&app.app.core.db).await.expect("added"), 1);
+        sqlx::query(write).bind(2_i64).execute(&mut *writer).await.expect("written");
+        writer.commit().await.expect("committed");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn changed_match_takes_no_new_id() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let first = far(&fixtures).put().await;
+        for status in ["postponed", "scheduled", "postponed"] {
+            assert_eq!(far(&fixtures).being(status).put().await, first);
+        }
+        assert_eq!(fixtures.a_match("next").put().await, first + 1);
+    })
+    .await;
+}
