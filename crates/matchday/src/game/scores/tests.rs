@@ -342,6 +342,7 @@ async fn past_weeks_are_dropped_and_stay_dropped() {
             sqlx::query(statement).execute(&app.app.core.db).await.expect("done");
         }
         assert_eq!(drop_weeks().await, 500);
+        app.published().await;
     })
     .await;
 }
@@ -365,6 +366,7 @@ async fn rebuild_refuses_archived_predictions() {
         assert_eq!(scores(app).await, right);
         as_owner("alter table predictions attach partition predictions_0 for values from (0) to (1000)").await;
         assert_eq!(differences(app, Rebuild::Repair).await, []);
+        app.published().await;
     })
     .await;
 }

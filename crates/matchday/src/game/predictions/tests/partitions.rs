@@ -88,7 +88,7 @@ async fn partition_is_added_while_predictions_are_written() {
         let write =
             "insert into predictions (user_id, event_id, prediction, confidence, revision, created_at, updated_at)
                      values ($1, 1, 'home', 50, 1, now(), now())";
-        let mut writer = app.app.core.db.begin().await.expect("begun");
+        let mut writer = platform::database::begin(&app.app.core.db).await.expect("begun");
         sqlx::query(write).bind(1_i64).execute(&mut *writer).await.expect("written");
         assert_eq!(partitions::add(&app.app.core.db).await.expect("added"), 1);
         sqlx::query(write).bind(2_i64).execute(&mut *writer).await.expect("written");
