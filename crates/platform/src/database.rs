@@ -540,6 +540,7 @@ mod tests {
             run(&owner, "create index ledger_1_by_amount on ledger_1 (amount)").await.expect("made");
             let config = Settings {
                 url: Setting::parse(owner.connect_options().to_url_lossy().as_str()).expect("a URL"),
+                owner_url: None,
                 ..settings(&[], Settings::read)
             };
             for _ in 0..2 {
