@@ -41,14 +41,22 @@ soak MINUTES="20": _own
     {{ load_env }} && MATCHDAY_SOAK_MINUTES={{ MINUTES }} cargo nextest run -p matchday --all-features --test upgrade \
         --run-ignored all --no-capture -E 'test(/^soak::/)'
 
+# Start a Citus cluster on this machine, and run these tests there: all query results, and tests with one of these words.
+citus *WORDS: _own
+    dev/citus up
+    {{ load_env }} && . .dev/citus.env && cargo nextest run -p matchday --all-features --test citus --no-capture
+    {{ load_env }} && . .dev/citus.env && MATCHDAY_COINS__PER_POINT=1 cargo nextest run --all-features -j 2 \
+        $(dev/test-targets {{ if WORDS == "" { "whole" } else { WORDS } }}) {{ WORDS }}
+    dev/citus errors
+
 # Run everything that must pass before a change is merged.
 ci: format spelling lint queries test migrations dependencies docs clients deploy
 
 # Check the formatting of the code and the shell scripts.
 format:
     cargo fmt --all --check
-    shellcheck -x -P . dev/up dev/down dev/reset dev/tools dev/lock-requirements dev/check-migrations dev/upgrade dev/install-test-tools dev/schemathesis dev/test-targets .ci/run \
-        deploy/check deploy/make-env deploy/postgres-init.sh clients/check clients/with-service
+    shellcheck -x -P . dev/up dev/down dev/reset dev/citus dev/tools dev/lock-requirements dev/check-migrations dev/upgrade dev/install-test-tools dev/schemathesis dev/test-targets .ci/run \
+        deploy/check deploy/make-env deploy/postgres-init.sh deploy/citus/cluster clients/check clients/with-service
 
 # Check the spelling of code, comments and documents; typos.toml has the exceptions.
 spelling:

@@ -1,13 +1,16 @@
 -- Tables shared by all features: the outbox and leases.
 --
 -- Each table's comment starts with its kind. A test reads the kinds and enforces the rules of each kind. They allow
--- sharding by user without rewriting queries:
---   user:       one or more rows per user; user_id comes first in the primary key and in every unique constraint
---   reference:  small, read by all, written rarely; never refers to a user table, has no counter
---   claim:      makes one value unique across users; the value alone is the key
---   tally:      counts that many writers change; split into slots, so writers do not block each other
---   timed:      rows that expire; partitioned by time, or swept by an index on it
---   queue:      rows that wait; taken in the order of an identity
+-- sharding by user without rewriting queries. On Citus, the kind also decides the placement (docs/citus.md):
+--   user:       one or more rows per user; user_id comes first in the primary key and in every unique constraint;
+--               distributed by user_id
+--   reference:  small, joined with user tables, written rarely; never refers to a user table, has no counter; copied to
+--               every node
+--   local:      small, never joined with user tables on a shard; stays on the coordinator
+--   claim:      makes one value unique across users; the value alone is the key; distributed by it
+--   tally:      counts that many writers change; split into slots, so writers do not block each other; local
+--   timed:      rows that expire; partitioned by time, or swept by an index on it; local
+--   queue:      rows that wait; taken in the order of an identity; local
 --
 -- A partition needs no comment: it has the kind of its parent. Tables that many transactions update, or that are swept,
 -- have autovacuum settings: by default, a table of a hundred million rows is vacuumed after 20 million changes.
@@ -60,4 +63,4 @@ create table leases (
     granted_at timestamptz not null,
     expires_at timestamptz not null
 );
-comment on table leases is 'reference: holders of tasks that only one process may run, and their expiry';
+comment on table leases is 'local: holders of tasks that only one process may run, and their expiry';

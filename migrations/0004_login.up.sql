@@ -151,4 +151,4 @@ create table sms_closures (
     hourly       integer     not null
 );
 comment on table sms_closures is
-    'reference: limits on networks, number blocks and countries with too few verified codes';
+    'local: limits on networks, number blocks and countries with too few verified codes';

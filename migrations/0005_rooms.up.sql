@@ -2,7 +2,8 @@
 -- hold the data that lists and rules need, synchronised from the events that the homeserver pushes.
 --
 -- One more kind of table:
---   room:       one or more rows per room; room_id comes first in the primary key, to keep a room's rows together
+--   room:       one or more rows per room; room_id comes first in the primary key, to keep a room's rows together;
+--               distributed by it
 
 create table rooms (
     id           bigint      generated always as identity primary key,
@@ -126,7 +127,7 @@ create table mirror_marks (
     name text        primary key,
     at   timestamptz not null
 );
-comment on table mirror_marks is 'reference: time of the last request to compare all rooms with the homeserver';
+comment on table mirror_marks is 'local: time of the last request to compare all rooms with the homeserver';
 
 alter table users
     -- Start of a ban from the service.

@@ -1,10 +1,9 @@
-drop function predictions_before;
-drop function predictions_as_of;
 drop function prediction_points;
 drop type final_score;
 drop type forecast;
 drop function pick_of;
 drop function insert_alone;
+drop function open_matches;
 drop function accepts_predictions;
 drop table event_tallies;
 drop function add_event_partitions;

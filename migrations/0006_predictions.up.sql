@@ -46,6 +46,8 @@ create table prediction_revisions (
     away_goals smallint,
     confidence smallint    not null,
     made_at    timestamptz not null,
+    -- Time of the next revision. This one counted after `made_at`, up to and including this time.
+    replaced_at timestamptz not null,
     primary key (user_id, event_id, revision)
 ) partition by range (event_id);
 comment on table prediction_revisions is 'user: earlier revisions of replaced predictions';
@@ -53,12 +55,14 @@ comment on table prediction_revisions is 'user: earlier revisions of replaced pr
 -- First match ids of the attached partitions. A partition has 1,000 ids and is named after the first one:
 -- `predictions_2000` has the predictions of matches 2000 to 2999.
 create function event_partitions() returns setof bigint
-    language sql stable
-begin atomic
-    select substring(c.relname from '[0-9]+$')::bigint
-    from pg_inherits i join pg_class c on c.oid = i.inhrelid
-    where i.inhparent = 'predictions'::regclass;
-end;
+    language plpgsql stable as $$
+begin
+    return query
+        select substring(c.relname from '[0-9]+$')::bigint
+        from pg_inherits i join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'predictions'::regclass;
+end
+$$;
 
 -- Partitions that are needed and do not exist: those of matches, that of the next match, and a spare one. A gap in the
 -- ids of matches needs no partitions. Neither do the ids before the last partition: theirs exist or were archived.
@@ -130,9 +134,22 @@ create table event_tallies (
 comment on table event_tallies is 'tally: number of predictions of a match, by outcome';
 
 -- Whether a match accepts predictions at the given time.
-create function accepts_predictions(event events, moment timestamptz) returns boolean
+create function accepts_predictions(status text, start_time timestamptz, moment timestamptz) returns boolean
     language sql immutable parallel safe
-    return event.status = 'scheduled' and event.start_time > moment;
+    return status = 'scheduled' and start_time > moment;
+
+-- Those of these matches that accept predictions now, and the time that decided it. Called behind the gates of the
+-- matches. A function, because on Citus a query of `events` may run on another node, with another clock.
+create function open_matches(ids bigint[]) returns table (id bigint, moment timestamptz)
+    language plpgsql as $$
+#variable_conflict use_column
+begin
+    moment := clock_timestamp();
+    return query
+        select e.id, open_matches.moment
+        from events e
+        where e.id = any(open_matches.ids) and accepts_predictions(e.status, e.start_time, open_matches.moment);
+end $$;
 
 -- Inserts a single first prediction in one statement, with the same result as the batch in `predictions/store.rs`,
 -- which would need four round trips. Returns no row if the user has a prediction of the match already, if the match
@@ -148,20 +165,23 @@ declare
     now timestamptz;
 begin
     if insert_alone.key_digest is not null and exists (
-        select from idempotency_keys k
+        select 1 from idempotency_keys k
         where k.user_id = insert_alone.user_id and k.key_digest = insert_alone.key_digest
     ) then
         return;
     end if;
     perform pg_advisory_xact_lock_shared(gate_class, gate);
     now := clock_timestamp();
+    if not exists (
+        select 1 from events e where e.id = insert_alone.event_id and accepts_predictions(e.status, e.start_time, now)
+    ) then
+        return;
+    end if;
     return query
         insert into predictions as p
             (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
-        select insert_alone.user_id, e.id, insert_alone.prediction, insert_alone.home_goals, insert_alone.away_goals,
-               insert_alone.confidence, 1, now, now
-        from events e
-        where e.id = insert_alone.event_id and accepts_predictions(e, now)
+        values (insert_alone.user_id, insert_alone.event_id, insert_alone.prediction, insert_alone.home_goals,
+                insert_alone.away_goals, insert_alone.confidence, 1, now, now)
         on conflict (user_id, event_id) do nothing
         returning p.id, p.created_at;
     if found then
@@ -206,41 +226,3 @@ create function prediction_points(rules_version smallint, forecast forecast, res
                   else 20 end
              + (200 * forecast.confidence - forecast.confidence * forecast.confidence + 250) / 500
     end;
-
--- The predictions of a match as they counted at a given time: each with the content it had just before, or, if it was
--- first made at or after that time, with its latest content and `is_in_time` false. The planner merges it into the
--- statement, so conditions on the columns use the indexes of `predictions`.
-create function predictions_as_of(event bigint, moment timestamptz)
-    returns table (id bigint, user_id bigint, prediction text, home_goals smallint, away_goals smallint,
-                   confidence smallint, created_at timestamptz, updated_at timestamptz, is_in_time boolean)
-    language sql stable parallel safe
-begin atomic
-    select p.id, p.user_id,
-           case when l.revision is null then p.prediction else l.prediction end,
-           case when l.revision is null then p.home_goals else l.home_goals end,
-           case when l.revision is null then p.away_goals else l.away_goals end,
-           case when l.revision is null then p.confidence else l.confidence end,
-           p.created_at,
-           case when l.revision is null then p.updated_at else l.made_at end,
-           p.updated_at < moment or l.revision is not null
-    from predictions p
-    left join lateral (
-        select r.revision, r.prediction, r.home_goals, r.away_goals, r.confidence, r.made_at
-        from prediction_revisions r
-        -- The first condition does not depend on `r`: PostgreSQL skips the lookup for predictions whose latest revision
-        -- counts, which are nearly all.
-        where p.updated_at >= moment and r.user_id = p.user_id and r.event_id = p.event_id and r.made_at < moment
-        order by r.revision desc limit 1
-    ) l on true
-    where p.event_id = event;
-end;
-
--- Predictions that count for a result of the match, for a range of user ids.
-create function predictions_before(event bigint, moment timestamptz, from_user bigint, until_user bigint)
-    returns table (user_id bigint, prediction text, home_goals smallint, away_goals smallint, confidence smallint)
-    language sql stable parallel safe
-begin atomic
-    select p.user_id, p.prediction, p.home_goals, p.away_goals, p.confidence
-    from predictions_as_of(event, moment) p
-    where p.user_id >= from_user and p.user_id < until_user and p.is_in_time;
-end;

@@ -1,3 +1,4 @@
+drop view result_points;
 drop function score_scopes;
 drop table score_retention;
 drop table user_scores;

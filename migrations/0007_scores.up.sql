@@ -68,7 +68,7 @@ create table score_retention (
     -- Users from this id on may still have such scores. Null when all are deleted.
     next_user      bigint
 );
-comment on table score_retention is 'reference: past weeks whose scores were deleted';
+comment on table score_retention is 'local: past weeks whose scores were deleted';
 
 -- Leaderboards that a match counts for.
 create function score_scopes(tournament_id bigint, start_time timestamptz) returns text[]
@@ -79,3 +79,32 @@ create function score_scopes(tournament_id bigint, start_time timestamptz) retur
         'tournament:' || tournament_id,
         'week:' || to_char(start_time at time zone 'UTC', 'IYYY-IW')
     ];
+
+-- Points of each user for each result that gives points. A result counts the content that a prediction had at the start
+-- of the match as known then, or when the result was recorded, if that was earlier. A revision counts from `made_at`
+-- (exclusive) to `replaced_at` (inclusive), so at most one row is joined. The `case` is null for a prediction whose
+-- latest revision counts: PostgreSQL then skips the lookup, which is needed for few predictions.
+create view result_points as
+    select c.event_id, c.revision, c.user_id,
+           prediction_points(c.rules_version, row(c.prediction, c.home_goals, c.away_goals, c.confidence)::forecast,
+                             row(c.home_score, c.away_score)::final_score) as points,
+           case when c.home_goals = c.home_score and c.away_goals = c.away_score then 1 else 0 end as exact,
+           case when c.prediction = pick_of(c.home_score, c.away_score) then 1 else 0 end as correct
+    from (
+        select r.event_id, r.revision, r.home_score, r.away_score, e.rules_version, p.user_id,
+               case when l.revision is null then p.prediction else l.prediction end as prediction,
+               case when l.revision is null then p.home_goals else l.home_goals end as home_goals,
+               case when l.revision is null then p.away_goals else l.away_goals end as away_goals,
+               case when l.revision is null then p.confidence else l.confidence end as confidence
+        from event_results r
+        join events e on e.id = r.event_id
+        join predictions p on p.event_id = r.event_id
+        left join prediction_revisions l
+          on l.user_id = p.user_id
+         and l.event_id = case when p.updated_at >= least(r.start_time, r.recorded_at) then p.event_id end
+         and l.made_at < least(r.start_time, r.recorded_at)
+         and l.replaced_at >= least(r.start_time, r.recorded_at)
+        where r.home_score is not null
+          and (p.updated_at < least(r.start_time, r.recorded_at) or l.revision is not null)
+    ) c;
+comment on view result_points is 'user: points of each user for each result that gives points';

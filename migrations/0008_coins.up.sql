@@ -91,7 +91,7 @@ create table coin_rates (
     -- 0 for none. A match keeps it when the setting changes, so a corrected result is worth as much as the first one.
     per_point bigint not null
 );
-comment on table coin_rates is 'reference: append-only, coins per point for each match';
+comment on table coin_rates is 'local: append-only, coins per point for each match';
 -- Results from before coins existed are worth none, also when they are corrected.
 insert into coin_rates (event_id, per_point)
     select distinct event_id, 0 from event_results where home_score is not null;

@@ -20,7 +20,7 @@ create table feeds (
     failures      integer     not null default 0,
     next_poll_at  timestamptz not null
 );
-comment on table feeds is 'reference: state of the feeds that matches are imported from';
+comment on table feeds is 'local: state of the feeds that matches are imported from';
 
 create table feed_teams (
     -- Provider, as in football_data. All feeds of a provider share its team ids.
@@ -31,4 +31,4 @@ create table feed_teams (
     primary key (provider, external_id),
     unique (provider, slug)
 );
-comment on table feed_teams is 'reference: teams by the ids of a provider';
+comment on table feed_teams is 'local: teams by the ids of a provider';

@@ -13,4 +13,4 @@ create table webhook_endpoints (
     -- Time at which the endpoint responded 410.
     disabled_at timestamptz
 );
-comment on table webhook_endpoints is 'reference: webhook endpoints of app backends';
+comment on table webhook_endpoints is 'local: webhook endpoints of app backends';

@@ -25,7 +25,7 @@ create table operator_actions (
     created_at timestamptz not null,
     constraint operator_actions_outcome check (outcome in ('done', 'begun', 'failed'))
 );
-comment on table operator_actions is 'reference: append-only, actions of operators, with reasons';
+comment on table operator_actions is 'local: append-only, actions of operators, with reasons';
 create index operator_actions_by_target on operator_actions (target, id);
 create index operator_actions_by_operator on operator_actions (operator, id);
 create index operator_actions_by_begun on operator_actions (begun_id) where begun_id is not null;

@@ -17,6 +17,7 @@ use platform::{
     random::{self, Random, SystemRandom},
     rate_limit::RateLimiter,
     redis_client,
+    shards::Shards,
     shutdown::Shutdown,
     stream::Streams,
 };
@@ -141,6 +142,7 @@ impl App {
             limits: RateLimiter::new(redis.clone(), &config.redis.prefix, clock.clone()),
             outbox_written: Arc::new(Notify::new()),
             statement_timeout: config.database.statement_timeout,
+            shards: Shards::default(),
             db,
             clock,
             random,

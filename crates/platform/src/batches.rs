@@ -1,8 +1,8 @@
 //! Batch writers, for writes that many users make within the same few minutes.
 //!
-//! Each shard has a bounded channel and one writer. The writer takes all waiting entries, writes them in one
+//! Each writer has a bounded channel and serves a part of the users. It takes all waiting entries, writes them in one
 //! transaction, and responds to each request after the commit. No timer is involved: while one batch commits, the next
-//! one accumulates, so a lone request is written immediately.
+//! one accumulates, so a lone request is written immediately. On Citus, a batch contains users of one shard only.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,7 +17,10 @@ use futures_util::FutureExt as _;
 use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{database, shards::shard_of};
+use super::{
+    database,
+    shards::{Ranges, Shards, shard_of},
+};
 
 /// Maximum number of rows in a batch. Larger batches would not make a row cheaper, but every caller would wait longer.
 const BATCH: usize = 500;
@@ -25,7 +28,7 @@ const BATCH: usize = 500;
 /// Maximum number of waiting entries with the same key. Each of them needs a separate batch.
 const SAME_KEY: usize = 32;
 
-/// Writes the entries of one shard.
+/// Writes the entries of a part of the users.
 pub trait Write: Send + Sync + 'static {
     type Entry: Clone + Send + Sync + 'static;
     /// Two entries with equal keys are never in the same batch.
@@ -71,12 +74,12 @@ pub enum BatchError {
 
 /// Handle to the batch writers. They stop after the last handle is dropped and the waiting entries are written.
 pub struct Batches<W: Write> {
-    shards: Arc<[mpsc::Sender<Request<W>>]>,
+    writers: Arc<[mpsc::Sender<Request<W>>]>,
 }
 
 impl<W: Write> Clone for Batches<W> {
     fn clone(&self) -> Self {
-        Self { shards: Arc::clone(&self.shards) }
+        Self { writers: Arc::clone(&self.writers) }
     }
 }
 
@@ -89,29 +92,32 @@ struct Request<W: Write> {
 
 impl<W: Write> Batches<W> {
     /// Starts one task for each writer, each with its own connection and a queue of length `queue`. `timeout` limits
-    /// each statement.
-    pub fn start(db: &PgPool, timeout: Duration, queue: usize, writers: Vec<W>) -> Self {
+    /// each statement. A batch contains users of one of the `shards`.
+    pub fn start(db: &PgPool, shards: &Shards, timeout: Duration, queue: usize, writers: Vec<W>) -> Self {
         let db = database::writers(db, u32::try_from(writers.len()).unwrap_or(u32::MAX), timeout);
-        let shards = writers.into_iter().map(|write| {
+        let writers = writers.into_iter().map(|write| {
             let (sender, requests) = mpsc::channel(queue);
             let limit = timeout + Duration::from_secs(2);
-            tokio::spawn(Writer { db: db.clone(), connection: None, limit, write }.run(requests));
+            tokio::spawn(
+                Writer { db: db.clone(), shards: shards.clone(), connection: None, limit, write }.run(requests),
+            );
             sender
         });
-        Self { shards: shards.collect() }
+        Self { writers: writers.collect() }
     }
 
     /// Writes an entry of this user. The entry is committed if this returns an outcome.
     pub async fn write(&self, user: i64, entry: W::Entry) -> Result<W::Outcome, BatchError> {
         let (answer, outcome) = oneshot::channel();
-        let shard = &self.shards[shard_of(user, self.shards.len())];
-        shard.try_send(Request { user, entry, answer }).map_err(|_| BatchError::Overloaded)?;
+        let writer = &self.writers[shard_of(user, self.writers.len())];
+        writer.try_send(Request { user, entry, answer }).map_err(|_| BatchError::Overloaded)?;
         outcome.await.unwrap_or(Err(BatchError::Overloaded))
     }
 }
 
 struct Writer<W> {
     db: PgPool,
+    shards: Shards,
     /// Kept between batches, because releasing a connection to the pool costs as much as a small batch.
     connection: Option<PoolConnection<Postgres>>,
     /// Maximum duration of one batch.
@@ -123,7 +129,10 @@ impl<W: Write> Writer<W> {
     async fn run(mut self, mut requests: mpsc::Receiver<Request<W>>) {
         let (mut waiting, mut batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         while !waiting.is_empty() || requests.recv_many(&mut waiting, BATCH).await > 0 {
-            next_batch(&mut waiting, &mut batch);
+            match self.ranges().await {
+                Ok(ranges) => next_batch(&mut waiting, &mut batch, &ranges),
+                Err(error) => answer_all(&mut waiting, error),
+            }
             if !batch.is_empty() {
                 self.write_and_answer(&mut batch).await;
             }
@@ -135,6 +144,15 @@ impl<W: Write> Writer<W> {
                 admit(&mut waiting, request);
             }
         }
+    }
+
+    /// Shards of the database. An entry cannot be written before they are known.
+    async fn ranges(&mut self) -> sqlx::Result<Ranges> {
+        if let Some(known) = self.shards.known() {
+            return Ok(known.clone());
+        }
+        let mut connection = self.db.acquire().await?;
+        self.shards.get(&mut connection).await.cloned()
     }
 
     async fn write_and_answer(&mut self, batch: &mut Vec<Request<W>>) {
@@ -152,12 +170,7 @@ impl<W: Write> Writer<W> {
                 tracing::warn!(%error, rows, counter = W::BATCHES, "batch write failed; writing entries one by one");
                 self.write_one_by_one(batch).await;
             }
-            Err(error) => {
-                let error = Arc::new(error);
-                for request in batch.drain(..) {
-                    request.answer(Err(BatchError::Database(Arc::clone(&error))));
-                }
-            }
+            Err(error) => answer_all(batch, error),
         }
     }
 
@@ -237,6 +250,14 @@ impl<W: Write> Request<W> {
     }
 }
 
+/// Returns the error to all callers.
+fn answer_all<W: Write>(requests: &mut Vec<Request<W>>, error: sqlx::Error) {
+    let error = Arc::new(error);
+    for request in requests.drain(..) {
+        request.answer(Err(BatchError::Database(Arc::clone(&error))));
+    }
+}
+
 /// Adds an entry to the waiting ones, unless too many with the same key are waiting.
 fn admit<W: Write>(waiting: &mut Vec<Request<W>>, request: Request<W>) {
     let has_room = W::key(&request.entry).is_none_or(|key| {
@@ -249,13 +270,17 @@ fn admit<W: Write>(waiting: &mut Vec<Request<W>>, request: Request<W>) {
     }
 }
 
-/// Moves entries with distinct keys from `waiting` to `batch`. A second entry with the same key waits for the next
-/// batch, so entries with equal keys are written in the order of arrival.
-fn next_batch<W: Write>(waiting: &mut Vec<Request<W>>, batch: &mut Vec<Request<W>>) {
+/// Moves entries with distinct keys from `waiting` to `batch`: those of the shard whose entry has waited longest. A
+/// second entry with the same key waits for the next batch, so entries with equal keys are written in the order of
+/// arrival.
+fn next_batch<W: Write>(waiting: &mut Vec<Request<W>>, batch: &mut Vec<Request<W>>, ranges: &Ranges) {
     // Drops entries whose callers stopped waiting: no outcome was promised to them.
     waiting.retain(|request| !request.answer.is_closed());
+    let Some(shard) = waiting.first().map(|request| ranges.shard_of(request.user)) else { return };
     let mut taken = HashSet::with_capacity(waiting.len());
-    batch.extend(waiting.extract_if(.., |request| W::key(&request.entry).is_none_or(|key| taken.insert(key))));
+    batch.extend(waiting.extract_if(.., |request| {
+        ranges.shard_of(request.user) == shard && W::key(&request.entry).is_none_or(|key| taken.insert(key))
+    }));
 }
 
 #[cfg(test)]
@@ -309,10 +334,28 @@ mod tests {
         ]);
         let mut read = || {
             let mut batch = Vec::new();
-            next_batch(&mut waiting, &mut batch);
+            next_batch(&mut waiting, &mut batch, &Ranges::default());
             batch.iter().map(|request| request.entry.1).collect::<Vec<_>>()
         };
         assert_eq!([read(), read(), read(), read()], [vec![10, 20, 40, 45, 46], vec![30], vec![50], vec![]]);
+        drop(answers);
+    }
+
+    #[test]
+    fn batch_contains_one_shard() {
+        let halves = Ranges::from(vec![i32::MIN, 0]);
+        let (mut waiting, answers) = requests((1..=20).map(|number| (None, number)));
+        for request in &mut waiting {
+            request.user = i64::from(request.entry.1);
+        }
+        let first = halves.shard_of(1);
+        for shard in [first, 1 - first] {
+            let mut batch = Vec::new();
+            next_batch(&mut waiting, &mut batch, &halves);
+            let expected: Vec<u32> = (1..=20).filter(|&user| halves.shard_of(user.into()) == shard).collect();
+            assert_eq!(batch.iter().map(|request| request.entry.1).collect::<Vec<_>>(), expected);
+        }
+        assert!(waiting.is_empty());
         drop(answers);
     }
 
@@ -334,7 +377,7 @@ mod tests {
         let (mut waiting, mut answers) = requests([1, 2, 3].map(|key| (Some(key), u32::from(key))));
         answers.remove(1);
         let mut batch = Vec::new();
-        next_batch(&mut waiting, &mut batch);
+        next_batch(&mut waiting, &mut batch, &Ranges::default());
         assert_eq!(batch.iter().map(|request| request.entry.1).collect::<Vec<_>>(), [1, 3]);
         assert!(waiting.is_empty());
     }
@@ -406,7 +449,7 @@ mod tests {
                 calls: Arc::default(),
                 gate: Arc::new(Semaphore::new(0)),
             };
-            let batches = Batches::start(&db, Duration::from_secs(5), 10, vec![scripted.clone()]);
+            let batches = Batches::start(&db, &Shards::one(), Duration::from_secs(5), 10, vec![scripted.clone()]);
             let write = |entry| {
                 let batches = batches.clone();
                 tokio::spawn(async move { batches.write(1, entry).await.ok() })
@@ -417,7 +460,7 @@ mod tests {
             })
             .await;
             let rest = [2, 3, 4].map(&write);
-            eventually("the other entries wait", async || batches.shards[0].capacity() == 7).await;
+            eventually("the other entries wait", async || batches.writers[0].capacity() == 7).await;
             scripted.gate.add_permits(100);
             assert_eq!(first.await.expect("ended"), Some(1));
             let mut outcomes = Vec::new();

@@ -6,13 +6,15 @@ use std::{
 };
 
 use sqlx::{
-    Connection as _, Executor as _, PgConnection, PgPool, Postgres, SqlSafeStr, SqlStr, Transaction,
+    Connection as _, Executor as _, PgConnection, PgExecutor, PgPool, Postgres, SqlSafeStr, SqlStr, Transaction,
     migrate::{MigrateError, Migrator},
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
+use time::OffsetDateTime;
+
 use super::settings::{Conditions, SecretUrl};
-use crate::section;
+use crate::{citus, section};
 
 section! {
     /// PostgreSQL, the source of truth.
@@ -75,7 +77,8 @@ pub fn pool(config: &Settings) -> Result<PgPool, sqlx::Error> {
             // longer than running most of our statements.
             let set = format!(
                 "set statement_timeout = {statement_timeout}; set idle_in_transaction_session_timeout = '60s';
-                 set jit = off; {DURABLE}"
+                 set jit = off; {}; {DURABLE}",
+                citus::SETTINGS
             );
             connection.execute(sqlx::AssertSqlSafe(set)).await.map(|_| ())
         })
@@ -86,15 +89,16 @@ pub fn pool(config: &Settings) -> Result<PgPool, sqlx::Error> {
 /// Creates a small pool to the same database for batch writers. They run the same statements thousands of times a
 /// second, with arrays of varying length.
 ///
-/// Plans are generic: custom plans for short arrays look cheaper to the server, but planning each execution takes
+/// Plans are generic, except on Citus: custom plans for short arrays look cheaper to the server, but planning each execution takes
 /// longer than running it. Scans and joins that do not read by key are off: the planner would choose them from table
 /// statistics, which lag a minute behind a burst of writes.
 pub fn writers(db: &PgPool, connections: u32, statement_timeout: Duration) -> PgPool {
     let settings = format!(
-        "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off;
-         set enable_mergejoin = off; set jit = off; set statement_timeout = {0};
-         set idle_in_transaction_session_timeout = {0}; {DURABLE}",
+        "set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off;
+         set statement_timeout = {0}; set idle_in_transaction_session_timeout = {0}; {1}; {2}; {DURABLE}",
         statement_timeout.as_millis(),
+        citus::SETTINGS,
+        citus::GENERIC_PLANS,
     );
     let settings: Arc<str> = settings.into();
     let options = db.options().clone().min_connections(0).max_connections(connections);
@@ -115,7 +119,7 @@ fn owner(config: &Settings) -> &SecretUrl {
     config.owner_url.as_ref().unwrap_or(&config.url)
 }
 
-/// Applies missing migrations under load; returns how many. The duration of a migration is not limited, but it does not
+/// Applies missing migrations under load, and on Citus places new tables; returns the number of migrations. The duration of a migration is not limited, but it does not
 /// wait long for a lock, because all other queries on the table queue behind it.
 pub async fn migrate(config: &Settings, migrations: &Migrator) -> Result<usize, MigrateError> {
     let short = config.migration_lock_timeout;
@@ -139,6 +143,10 @@ pub async fn migrate(config: &Settings, migrations: &Migrator) -> Result<usize, 
     // Applies nothing, but verifies that the applied migrations are the ones in this binary.
     with_retries(config, short, async |connection| migrations.run_direct(None, connection, false).await).await?;
     with_retries(config, Duration::ZERO, async |connection| Ok(complete_indexes(connection).await?)).await?;
+    let placed = with_retries(config, short, async |connection| Ok(citus::place(connection).await?)).await?;
+    if placed > 0 {
+        tracing::info!(tables = placed, "tables were placed on the Citus nodes");
+    }
     Ok(applied)
 }
 
@@ -265,6 +273,12 @@ async fn begin_by(pool: &PgPool, statement: Option<SqlStr>) -> sqlx::Result<Tran
     let connection = pool.acquire().await?;
     // The task only fails if the runtime stops.
     tokio::spawn(Transaction::begin(connection, statement)).await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
+}
+
+/// Returns the time of the database. A statement that compares times with it takes it as a parameter: on Citus, a
+/// statement may run on another node, with another clock.
+pub async fn now(executor: impl PgExecutor<'_>) -> sqlx::Result<OffsetDateTime> {
+    sqlx::query_scalar("select statement_timestamp()").fetch_one(executor).await
 }
 
 fn connection(url: &SecretUrl) -> Result<PgConnectOptions, sqlx::Error> {

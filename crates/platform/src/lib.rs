@@ -1,6 +1,7 @@
 //! Infrastructure shared by all features: settings, database, messaging, rate limits, telemetry.
 
 pub mod batches;
+pub mod citus;
 pub mod clock;
 mod core;
 pub mod database;

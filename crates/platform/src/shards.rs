@@ -1,14 +1,93 @@
-//! Assignment of users to shards of the batch writers; no I/O.
+//! Assignment of users to shards: of the batch writers, and of Citus where the database is distributed.
 //!
-//! A shard is an equal slice of the range of PostgreSQL's `hashint8(user_id)`. Citus places the rows of a distributed
-//! table the same way, so with as many writer shards as Citus shards, each batch stays on one of them. On a single
-//! node, sharding only keeps the writes of one user in order.
+//! A shard is a slice of the range of PostgreSQL's `hashint8(user_id)`. Citus places the rows of a distributed table the
+//! same way. Sharding keeps the writes of one user in order. On Citus, it also keeps every batch on one node: a statement
+//! for users of several shards is planned and sent once for each of them, and cannot lock rows.
 
-/// Shard of a user, starting at 0.
+use std::sync::Arc;
+
+use sqlx::PgConnection;
+use tokio::sync::OnceCell;
+
+use crate::citus;
+
+/// Writer of a user among `shards` batch writers, starting at 0.
 pub fn shard_of(user: i64, shards: usize) -> usize {
     let position = u64::try_from(i64::from(hash(user)) - i64::from(i32::MIN)).unwrap_or_default();
     let shard = (position * u64::try_from(shards).unwrap_or(1)) >> 32;
     usize::try_from(shard).unwrap_or_default()
+}
+
+/// The shards of the user tables in Citus. Read from the database on first use, because a process starts without it.
+/// Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Shards(Arc<OnceCell<Ranges>>);
+
+impl Shards {
+    /// One shard with all users, in any database.
+    pub fn one() -> Self {
+        Self(Arc::new(OnceCell::from(Ranges::default())))
+    }
+
+    /// Returns the shards if they were read before.
+    pub fn known(&self) -> Option<&Ranges> {
+        self.0.get()
+    }
+
+    /// Returns the shards, after reading them on the first call. They change only when an operator splits a shard, and
+    /// the processes must be restarted then.
+    pub async fn get(&self, connection: &mut PgConnection) -> sqlx::Result<&Ranges> {
+        self.0.get_or_try_init(|| read(connection)).await
+    }
+}
+
+async fn read(connection: &mut PgConnection) -> sqlx::Result<Ranges> {
+    if !citus::is_present(connection).await? {
+        return Ok(Ranges::default());
+    }
+    let starts = sqlx::query_scalar(
+        "select shardminvalue::integer from pg_dist_shard where logicalrelid = 'users'::regclass order by 1",
+    );
+    starts.fetch_all(connection).await.map(Ranges)
+}
+
+/// First hash of each shard, in order. Empty on plain PostgreSQL, where all users are in one place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ranges(Vec<i32>);
+
+impl From<Vec<i32>> for Ranges {
+    /// Takes the first hash of each shard, in ascending order.
+    fn from(starts: Vec<i32>) -> Self {
+        Self(starts)
+    }
+}
+
+impl Ranges {
+    /// Shard of a user, starting at 0.
+    pub fn shard_of(&self, user: i64) -> usize {
+        if self.0.len() < 2 {
+            return 0;
+        }
+        let hash = hash(user);
+        self.0.partition_point(|&start| start <= hash).saturating_sub(1)
+    }
+
+    /// Value for the condition `($n::bigint[] is null or user_id = any($n))`, by which Citus finds the shard of a
+    /// statement. `None` on plain PostgreSQL, where comparing each row with a long array would cost more than the rest
+    /// of the statement.
+    pub fn only<'a>(&self, users: &'a [i64]) -> Option<&'a [i64]> {
+        (!self.0.is_empty()).then_some(users)
+    }
+
+    /// Divides users by shard, in the order of shards. The users of a shard keep their order.
+    pub fn group(&self, users: &[i64]) -> Vec<Vec<i64>> {
+        let mut groups = vec![Vec::new(); self.0.len().max(1)];
+        for &user in users {
+            groups[self.shard_of(user)].push(user);
+        }
+        groups.retain(|group| !group.is_empty());
+        groups
+    }
 }
 
 /// PostgreSQL's `hashint8`: folds the two halves of the number into one, so equal numbers of all integer types
@@ -70,7 +149,41 @@ mod tests {
         }
     }
 
+    /// Ranges of equal size, as Citus creates them.
+    fn ranges(shards: i64) -> Ranges {
+        let start = |shard| i32::try_from(i64::from(i32::MIN) + shard * ((1 << 32) / shards)).expect("in the range");
+        Ranges((0..shards).map(start).collect())
+    }
+
+    #[test]
+    fn plain_database_has_one_group() {
+        let plain = Ranges::default();
+        assert_eq!(plain.group(&[3, 1, 2]), [[3, 1, 2]]);
+        assert_eq!(plain.group(&[]), Vec::<Vec<i64>>::new());
+        assert_eq!((plain.only(&[1]), ranges(1).only(&[1])), (None, Some(&[1][..])));
+    }
+
+    #[test]
+    fn users_are_grouped_by_range() {
+        let (ranges, users) = (ranges(32), (1..=1_000).collect::<Vec<i64>>());
+        let groups = ranges.group(&users);
+        assert_eq!(groups.len(), 32);
+        for group in &groups {
+            assert!(group.is_sorted() && group.iter().all(|&user| ranges.shard_of(user) == ranges.shard_of(group[0])));
+        }
+        assert!(groups.is_sorted_by_key(|group| ranges.shard_of(group[0])));
+        let mut all = groups.concat();
+        all.sort_unstable();
+        assert_eq!(all, users);
+    }
+
     proptest! {
+        #[test]
+        fn writers_and_equal_ranges_agree(user: i64, power in 0_u32..7) {
+            let shards = 1_usize << power;
+            prop_assert_eq!(ranges(1 << power).shard_of(user), shard_of(user, shards));
+        }
+
         #[test]
         fn every_user_has_a_shard(user: i64, shards in 1_usize..100) {
             prop_assert!(shard_of(user, shards) < shards);

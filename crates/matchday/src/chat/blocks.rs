@@ -5,7 +5,7 @@ use web::ids::UserId;
 
 pub(crate) async fn has_blocked(executor: impl PgExecutor<'_>, user: UserId, other: UserId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
-        r#"select exists (select from blocks where user_id = $1 and blocked_id = $2) as "blocks!""#,
+        r#"select exists (select 1 from blocks where user_id = $1 and blocked_id = $2) as "blocks!""#,
         user.0,
         other.0,
     )

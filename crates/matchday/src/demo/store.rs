@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sqlx::PgExecutor;
+use sqlx::{PgExecutor, PgPool};
 use time::{Duration, OffsetDateTime};
 use web::ids::{MatchId, UserId};
 
@@ -21,7 +21,7 @@ pub(super) struct Stored {
 }
 
 pub(super) async fn has_users(executor: impl PgExecutor<'_>) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(r#"select exists (select from users) as "has_users!""#).fetch_one(executor).await
+    sqlx::query_scalar!(r#"select exists (select 1 from users) as "has_users!""#).fetch_one(executor).await
 }
 
 /// Matches of a tournament, ordered by key.
@@ -57,19 +57,21 @@ pub(super) async fn fans(executor: impl PgExecutor<'_>, usernames: &[&str]) -> s
 }
 
 /// Moves the predictions of a match before its start, as if they had been made in time. Only the demo can do this.
-pub(super) async fn backdate(executor: impl PgExecutor<'_>, event: MatchId, to: OffsetDateTime) -> sqlx::Result<()> {
+pub(super) async fn backdate(db: &PgPool, event: MatchId, to: OffsetDateTime) -> sqlx::Result<()> {
+    let users = sqlx::query_scalar!("select user_id from predictions where event_id = $1 order by user_id", event.0)
+        .fetch_all(db)
+        .await?;
     // The predictions are one minute apart.
-    let between = Duration::minutes(1);
+    let times: Vec<OffsetDateTime> = (1..).zip(&users).map(|(place, _)| to - Duration::minutes(place)).collect();
     sqlx::query!(
         "update predictions p set created_at = o.moment, updated_at = o.moment
-         from (select user_id, $2::timestamptz - $3::interval * row_number() over (order by user_id) as moment
-               from predictions where event_id = $1) o
-         where p.event_id = $1 and p.user_id = o.user_id",
+         from unnest($2::bigint[], $3::timestamptz[]) as o (user_id, moment)
+         where p.event_id = $1 and p.user_id = o.user_id and p.user_id = any($2)",
         event.0,
-        to,
-        sqlx::postgres::types::PgInterval::try_from(between).map_err(|error| sqlx::Error::Encode(error))?,
+        &users,
+        &times,
     )
-    .execute(executor)
+    .execute(db)
     .await?;
     Ok(())
 }

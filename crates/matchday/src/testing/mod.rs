@@ -6,8 +6,8 @@ mod app;
 mod fixtures;
 
 pub use platform::testing::{
-    LogCapture, MockClock, Received, Receiver, Reply, SeededRandom, as_service, eventually, redis_for_tests,
-    streams_for_tests, unique, unreachable_redis, with_database,
+    LogCapture, MockClock, Received, Receiver, Reply, SeededRandom, as_service, cluster_is_available, eventually,
+    redis_for_tests, streams_for_tests, unique, unreachable_redis, with_database, with_plain_database,
 };
 
 pub use self::{

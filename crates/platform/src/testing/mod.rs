@@ -2,6 +2,7 @@
 
 #![expect(clippy::missing_panics_doc, reason = "a test that lacks a dependency fails by a panic")]
 
+mod cluster;
 mod log;
 mod receiver;
 
@@ -135,11 +136,31 @@ pub async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
 }
 
 /// Runs a test with its own database, which is dropped afterwards even if the test fails. The options have the role of
-/// the owner; [`as_service`] changes them to the role of the service.
+/// the owner; [`as_service`] changes them to the role of the service. The database is on Citus if the tests run there.
 pub async fn with_database(test: impl AsyncFnOnce(PgConnectOptions)) {
+    let Some(workers) = cluster::workers() else { return with_plain_database(test).await };
+    let (options, name) = (owner_options(), unique("md_test"));
+    let nodes = cluster::create(&options, &workers, &name).await;
+    let outcome = AssertUnwindSafe(test(options.database(&name))).catch_unwind().await;
+    cluster::remove(nodes, &name).await;
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Whether the tests run on Citus.
+pub fn cluster_is_available() -> bool {
+    cluster::workers().is_some()
+}
+
+fn owner_options() -> PgConnectOptions {
     let config = settings(&[], database::Settings::read);
-    let owner = config.owner_url.as_ref().unwrap_or(&config.url);
-    let options: PgConnectOptions = owner.expose().parse().expect("a database URL");
+    config.owner_url.as_ref().unwrap_or(&config.url).expose().parse().expect("a database URL")
+}
+
+/// Like [`with_database`], always on plain PostgreSQL.
+pub async fn with_plain_database(test: impl AsyncFnOnce(PgConnectOptions)) {
+    let options = owner_options();
     let template = template(&options).await;
     let name = unique("md_test");
     let mut admin = PgConnection::connect_with(&options).await.expect("PostgreSQL: run dev/up");

@@ -5,7 +5,17 @@ with due as (
     select p.user_id,
            greatest(prediction_points($2, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
                                       row($4::integer, $5::integer)::final_score), 0)::bigint * $6::bigint as due
-    from predictions_before($1, $3, -9223372036854775808, 9223372036854775807) p
+    from (
+        select p.user_id, case when l.revision is null then p.prediction else l.prediction end as prediction,
+               case when l.revision is null then p.home_goals else l.home_goals end as home_goals,
+               case when l.revision is null then p.away_goals else l.away_goals end as away_goals,
+               case when l.revision is null then p.confidence else l.confidence end as confidence
+        from predictions p
+        left join prediction_revisions l
+          on l.user_id = p.user_id and l.event_id = case when p.updated_at >= $3 then p.event_id end
+         and l.made_at < $3 and l.replaced_at >= $3
+        where p.event_id = $1 and (p.updated_at < $3 or l.revision is not null)
+    ) p
     where $4::integer is not null
 ), wallet as (
     select w.balance, coalesce(d.due, 0) as due, coalesce(c.had, 0) as had, coalesce(c.written_off, 0) as written_off

@@ -1,6 +1,7 @@
 -- Effect on points of replacing the current result of a match with a new one. $1 match, $2 rules version, $3 the
 -- current result counts predictions made before this time, $4 and $5 its score, $6 the new result counts predictions
--- made before this time, $7 and $8 its score, $9 number of users to list.
+-- made before this time, $7 and $8 its score, $9 number of users to list. The view `result_points` explains which
+-- content of a prediction counts at a time.
 with judged as materialized (
     select coalesce(b.user_id, a.user_id) as user_id,
            coalesce(prediction_points($2, row(b.prediction, b.home_goals, b.away_goals, b.confidence)::forecast,
@@ -11,8 +12,28 @@ with judged as materialized (
            case when a.home_goals = $7 and a.away_goals = $8 then 1 else 0 end as exact_after,
            case when b.prediction = pick_of($4, $5) then 1 else 0 end as correct_before,
            case when a.prediction = pick_of($7, $8) then 1 else 0 end as correct_after
-    from predictions_before($1, $3, -9223372036854775808, 9223372036854775807) b
-    full join predictions_before($1, $6, -9223372036854775808, 9223372036854775807) a on a.user_id = b.user_id
+    from (
+        select p.user_id, case when l.revision is null then p.prediction else l.prediction end as prediction,
+               case when l.revision is null then p.home_goals else l.home_goals end as home_goals,
+               case when l.revision is null then p.away_goals else l.away_goals end as away_goals,
+               case when l.revision is null then p.confidence else l.confidence end as confidence
+        from predictions p
+        left join prediction_revisions l
+          on l.user_id = p.user_id and l.event_id = case when p.updated_at >= $3 then p.event_id end
+         and l.made_at < $3 and l.replaced_at >= $3
+        where p.event_id = $1 and (p.updated_at < $3 or l.revision is not null)
+    ) b
+    full join (
+        select p.user_id, case when l.revision is null then p.prediction else l.prediction end as prediction,
+               case when l.revision is null then p.home_goals else l.home_goals end as home_goals,
+               case when l.revision is null then p.away_goals else l.away_goals end as away_goals,
+               case when l.revision is null then p.confidence else l.confidence end as confidence
+        from predictions p
+        left join prediction_revisions l
+          on l.user_id = p.user_id and l.event_id = case when p.updated_at >= $6 then p.event_id end
+         and l.made_at < $6 and l.replaced_at >= $6
+        where p.event_id = $1 and (p.updated_at < $6 or l.revision is not null)
+    ) a on a.user_id = b.user_id
 )
 select 0 as "kind!", null::bigint as "user_id: UserId", null::text as username,
        coalesce(sum(before), 0)::bigint as "before!", coalesce(sum(after), 0)::bigint as "after!", count(*) as "users!",

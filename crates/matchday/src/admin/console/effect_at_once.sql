@@ -9,7 +9,17 @@ with judged as materialized (
            coalesce(prediction_points($2, row(prediction, home_goals, away_goals, confidence)::forecast,
                                       row($6::integer, $7::integer)::final_score), 0) as after
     from (select prediction, home_goals, away_goals, confidence, count(*) as users
-          from predictions_before($1, $3, -9223372036854775808, 9223372036854775807)
+          from (
+        select p.user_id, case when l.revision is null then p.prediction else l.prediction end as prediction,
+               case when l.revision is null then p.home_goals else l.home_goals end as home_goals,
+               case when l.revision is null then p.away_goals else l.away_goals end as away_goals,
+               case when l.revision is null then p.confidence else l.confidence end as confidence
+        from predictions p
+        left join prediction_revisions l
+          on l.user_id = p.user_id and l.event_id = case when p.updated_at >= $3 then p.event_id end
+         and l.made_at < $3 and l.replaced_at >= $3
+        where p.event_id = $1 and (p.updated_at < $3 or l.revision is not null)
+    ) c
           group by prediction, home_goals, away_goals, confidence) s
 ), most as materialized (
     -- Forecasts of the users who gain most and who lose most: enough for the users to list, or a few more.
@@ -21,7 +31,17 @@ with judged as materialized (
 ), named as (
     select m.kind, p.user_id, m.before, m.after,
            row_number() over (partition by m.kind order by abs(m.after - m.before) desc, p.user_id) as place
-    from predictions_before($1, $3, -9223372036854775808, 9223372036854775807) p
+    from (
+        select p.user_id, case when l.revision is null then p.prediction else l.prediction end as prediction,
+               case when l.revision is null then p.home_goals else l.home_goals end as home_goals,
+               case when l.revision is null then p.away_goals else l.away_goals end as away_goals,
+               case when l.revision is null then p.confidence else l.confidence end as confidence
+        from predictions p
+        left join prediction_revisions l
+          on l.user_id = p.user_id and l.event_id = case when p.updated_at >= $3 then p.event_id end
+         and l.made_at < $3 and l.replaced_at >= $3
+        where p.event_id = $1 and (p.updated_at < $3 or l.revision is not null)
+    ) p
     join most m on m.confidence = p.confidence and m.prediction = p.prediction
         and coalesce(m.home_goals, -1) = coalesce(p.home_goals, -1) and coalesce(m.away_goals, -1) = coalesce(p.away_goals, -1)
 )

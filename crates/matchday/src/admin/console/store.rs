@@ -1,5 +1,7 @@
 //! SQL queries of the console: read models only, each with a limit.
 
+use std::collections::HashMap;
+
 use scoring::Outcome;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
@@ -55,7 +57,7 @@ pub struct Backlog {
 pub(super) async fn outbox(connection: &mut PgConnection) -> sqlx::Result<Backlog> {
     sqlx::query_as!(
         Backlog,
-        r#"select (select count(*) from (select from outbox limit $1::bigint + 1) o) as "length!",
+        r#"select (select count(*) from (select 1 from outbox limit $1::bigint + 1) o) as "length!",
                   (select created_at from outbox order by id limit 1) as oldest"#,
         COUNTED,
     )
@@ -80,7 +82,7 @@ pub(super) async fn outbox_by_subject(
 
 pub(super) async fn count_open_reports(connection: &mut PgConnection) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
-        r#"select count(*) as "count!" from (select from reports where closed_at is null limit $1::bigint + 1) r"#,
+        r#"select count(*) as "count!" from (select 1 from reports where closed_at is null limit $1::bigint + 1) r"#,
         COUNTED,
     )
     .fetch_one(connection)
@@ -140,7 +142,7 @@ pub(super) async fn matches(
                   e.home_team_id as "home_id: TeamId", h.name as home, e.away_team_id as "away_id: TeamId", a.name as away,
                   e.start_time, e.venue, e.status as "status: Status", e.home_score, e.away_score, e.result_revision,
                   e.rules_version, e.updated_at,
-                  not exists (select from event_results r where r.event_id = e.id and r.applied_at is null) as "is_applied!"
+                  not exists (select 1 from event_results r where r.event_id = e.id and r.applied_at is null) as "is_applied!"
            from events e
            join tournaments t on t.id = e.tournament_id
            join teams h on h.id = e.home_team_id
@@ -165,7 +167,7 @@ pub(super) async fn find_match(connection: &mut PgConnection, event: MatchId) ->
                   e.home_team_id as "home_id: TeamId", h.name as home, e.away_team_id as "away_id: TeamId", a.name as away,
                   e.start_time, e.venue, e.status as "status: Status", e.home_score, e.away_score, e.result_revision,
                   e.rules_version, e.updated_at,
-                  not exists (select from event_results r where r.event_id = e.id and r.applied_at is null) as "is_applied!"
+                  not exists (select 1 from event_results r where r.event_id = e.id and r.applied_at is null) as "is_applied!"
            from events e
            join tournaments t on t.id = e.tournament_id
            join teams h on h.id = e.home_team_id
@@ -677,31 +679,29 @@ pub(super) async fn open_reports(
     most: i64,
     offset: i64,
 ) -> sqlx::Result<Vec<ReportRow>> {
-    sqlx::query_as!(
+    let mut reports = sqlx::query_as!(
         ReportRow,
         r#"select p.id, p.user_id as "reporter_id: UserId", u.username as reporter, r.name as room, p.reason, p.sender,
-                  s.user_id as "sender_id?: UserId", s.banned_at as "sender_banned_at?", s.muted_at as "sender_muted_at?",
-                  p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
+                  null::bigint as "sender_id: UserId", null::timestamptz as sender_banned_at,
+                  null::timestamptz as sender_muted_at, p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
                   null::text as closed_by
            from (select p.* from reports p join users u on u.user_id = p.user_id
                  where p.closed_at is null
-                   and ($4::text is null or '#' || p.id = $4 or position($4 in lower(concat_ws(' ',
+                   and ($3::text is null or '#' || p.id = $3 or position($3 in lower(concat_ws(' ',
                          coalesce(substring(p.content from '"body": ?"((?:[^"\\]|\\.)*)"'), p.content),
                          p.reason, p.resolution, p.sender, u.username))) > 0)
-                 order by p.created_at, p.id limit $2 offset $3) p
+                 order by p.created_at, p.id limit $1 offset $2) p
            join users u on u.user_id = p.user_id
            join rooms r on r.id = p.room_id
-           left join username_claims c on p.sender = '@' || c.username || ':' || $1
-                and c.username = split_part(substr(p.sender, 2), ':', 1)
-           left join users s on s.user_id = c.user_id
            order by p.created_at, p.id"#,
-        server,
         most,
         offset,
         text,
     )
-    .fetch_all(connection)
-    .await
+    .fetch_all(&mut *connection)
+    .await?;
+    add_senders(connection, server, &mut reports).await?;
+    Ok(reports)
 }
 
 /// Lists closed reports, last closed first, with the operators who closed them.
@@ -712,34 +712,30 @@ pub(super) async fn closed_reports(
     most: i64,
     offset: i64,
 ) -> sqlx::Result<Vec<ReportRow>> {
-    sqlx::query_as!(
+    let mut reports = sqlx::query_as!(
         ReportRow,
         r#"select p.id, p.user_id as "reporter_id: UserId", u.username as reporter, r.name as room, p.reason, p.sender,
-                  s.user_id as "sender_id?: UserId", s.banned_at as "sender_banned_at?", s.muted_at as "sender_muted_at?",
-                  p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
-                  a.operator as "closed_by?"
+                  null::bigint as "sender_id: UserId", null::timestamptz as sender_banned_at,
+                  null::timestamptz as sender_muted_at, p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
+                  null::text as closed_by
            from (select p.* from reports p join users u on u.user_id = p.user_id
                  where p.closed_at is not null
-                   and ($4::text is null or '#' || p.id = $4 or position($4 in lower(concat_ws(' ',
+                   and ($3::text is null or '#' || p.id = $3 or position($3 in lower(concat_ws(' ',
                          coalesce(substring(p.content from '"body": ?"((?:[^"\\]|\\.)*)"'), p.content),
                          p.reason, p.resolution, p.sender, u.username))) > 0)
-                 order by p.closed_at desc, p.id desc limit $2 offset $3) p
+                 order by p.closed_at desc, p.id desc limit $1 offset $2) p
            join users u on u.user_id = p.user_id
            join rooms r on r.id = p.room_id
-           left join username_claims c on p.sender = '@' || c.username || ':' || $1
-                and c.username = split_part(substr(p.sender, 2), ':', 1)
-           left join users s on s.user_id = c.user_id
-           left join lateral (select operator from operator_actions
-                              where target = 'report:' || p.id and action = 'report.close'
-                              order by id desc limit 1) a on true
            order by p.closed_at desc, p.id desc"#,
-        server,
         most,
         offset,
         text,
     )
-    .fetch_all(connection)
-    .await
+    .fetch_all(&mut *connection)
+    .await?;
+    add_closers(connection, &mut reports).await?;
+    add_senders(connection, server, &mut reports).await?;
+    Ok(reports)
 }
 
 pub(super) async fn open_report(
@@ -747,24 +743,69 @@ pub(super) async fn open_report(
     server: &str,
     id: i64,
 ) -> sqlx::Result<Option<ReportRow>> {
-    sqlx::query_as!(
+    let mut reports = sqlx::query_as!(
         ReportRow,
         r#"select p.id, p.user_id as "reporter_id: UserId", u.username as reporter, r.name as room, p.reason, p.sender,
-                  s.user_id as "sender_id?: UserId", s.banned_at as "sender_banned_at?", s.muted_at as "sender_muted_at?",
-                  p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
+                  null::bigint as "sender_id: UserId", null::timestamptz as sender_banned_at,
+                  null::timestamptz as sender_muted_at, p.content, p.sent_at, p.created_at, p.closed_at, p.resolution,
                   null::text as closed_by
            from reports p
            join users u on u.user_id = p.user_id
            join rooms r on r.id = p.room_id
-           left join username_claims c on p.sender = '@' || c.username || ':' || $1
-                and c.username = split_part(substr(p.sender, 2), ':', 1)
-           left join users s on s.user_id = c.user_id
-           where p.id = $2 and p.closed_at is null"#,
-        server,
+           where p.id = $1 and p.closed_at is null"#,
         id,
     )
-    .fetch_optional(connection)
-    .await
+    .fetch_all(&mut *connection)
+    .await?;
+    add_senders(connection, server, &mut reports).await?;
+    Ok(reports.pop())
+}
+
+/// Adds the accounts of the senders who have one on this server. Separate queries, because a name and the account that
+/// it belongs to may be on different nodes.
+async fn add_senders(connection: &mut PgConnection, server: &str, reports: &mut [ReportRow]) -> sqlx::Result<()> {
+    let name = |report: &ReportRow| {
+        let (name, at) = report.sender.as_deref()?.strip_prefix('@')?.split_once(':')?;
+        (at == server).then(|| name.to_owned())
+    };
+    let names: Vec<String> = reports.iter().filter_map(name).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let owners = sqlx::query!("select username, user_id from username_claims where username = any($1)", &names)
+        .fetch_all(&mut *connection)
+        .await?;
+    let owners: HashMap<String, i64> = owners.into_iter().map(|row| (row.username, row.user_id)).collect();
+    let ids: Vec<i64> = owners.values().copied().collect();
+    let users = sqlx::query!("select user_id, banned_at, muted_at from users where user_id = any($1)", &ids)
+        .fetch_all(connection)
+        .await?;
+    let users: HashMap<i64, _> = users.into_iter().map(|row| (row.user_id, (row.banned_at, row.muted_at))).collect();
+    for report in reports {
+        let owner = name(report).and_then(|name| owners.get(&name));
+        if let Some((&user, &(banned_at, muted_at))) = owner.and_then(|owner| users.get_key_value(owner)) {
+            report.sender_id = Some(UserId(user));
+            (report.sender_banned_at, report.sender_muted_at) = (banned_at, muted_at);
+        }
+    }
+    Ok(())
+}
+
+/// Adds the operators who closed the reports.
+async fn add_closers(connection: &mut PgConnection, reports: &mut [ReportRow]) -> sqlx::Result<()> {
+    let targets: Vec<String> = reports.iter().map(|report| format!("report:{}", report.id)).collect();
+    let closers = sqlx::query!(
+        "select distinct on (target) target, operator from operator_actions
+         where target = any($1) and action = 'report.close' order by target, id desc",
+        &targets,
+    )
+    .fetch_all(connection)
+    .await?;
+    let closers: HashMap<String, String> = closers.into_iter().map(|row| (row.target, row.operator)).collect();
+    for (report, target) in reports.iter_mut().zip(&targets) {
+        report.closed_by = closers.get(target).cloned();
+    }
+    Ok(())
 }
 
 /// Lists the reports about a sender, newest first.

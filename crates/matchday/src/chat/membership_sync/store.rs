@@ -128,7 +128,7 @@ pub(super) async fn outcome(connection: &mut PgConnection, event_id: &str) -> sq
 /// Whether events of a room are waiting.
 pub(super) async fn is_waiting(connection: &mut PgConnection, matrix_room: &str) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
-        r#"select exists (select from chat_inbox where outcome is null and matrix_room = $1) as "waits!""#,
+        r#"select exists (select 1 from chat_inbox where outcome is null and matrix_room = $1) as "waits!""#,
         matrix_room,
     )
     .fetch_one(connection)
@@ -280,7 +280,7 @@ pub(super) async fn note_activity(
     sqlx::query!(
         "update room_activity a set last_activity = s.at
          from unnest($1::bigint[], $2::timestamptz[]) as s (room_id, at)
-         where a.room_id = s.room_id and a.last_activity < s.at",
+         where a.room_id = s.room_id and a.last_activity < s.at and a.room_id = any($1)",
         &rooms,
         &times,
     )
@@ -298,14 +298,16 @@ pub(super) async fn note_speakers(
     let users: Vec<i64> = spoken.iter().map(|(user, ..)| user.0).collect();
     let rooms: Vec<i64> = spoken.iter().map(|(_, room, _)| room.0).collect();
     let times: Vec<OffsetDateTime> = spoken.iter().map(|(.., at)| *at).collect();
+    let stale: Vec<OffsetDateTime> = times.iter().map(|&at| at - time::Duration::MINUTE).collect();
     sqlx::query!(
         "update room_members m set active_at = s.at
-         from unnest($1::bigint[], $2::bigint[], $3::timestamptz[]) as s (user_id, room_id, at)
-         where m.user_id = s.user_id and m.room_id = s.room_id
-           and (m.active_at is null or m.active_at < s.at - interval '1 minute')",
+         from unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::timestamptz[]) as s (user_id, room_id, at, stale)
+         where m.user_id = s.user_id and m.room_id = s.room_id and (m.active_at is null or m.active_at < s.stale)
+           and m.user_id = any($1)",
         &users,
         &rooms,
         &times,
+        &stale,
     )
     .execute(connection)
     .await?;

@@ -439,7 +439,7 @@ pub(super) async fn roomless_matches(
            from events e join teams h on h.id = e.home_team_id join teams w on w.id = e.away_team_id
            join tournaments t on t.id = e.tournament_id
            where ($1::bigint is null or e.tournament_id = $1)
-             and not exists (select from rooms r where r.event_id = e.id and r.stand = 1)
+             and not exists (select 1 from rooms r where r.event_id = e.id and r.stand = 1)
            order by e.id limit $2"#,
         tournament.map(|id| id.0),
         most,
@@ -677,7 +677,7 @@ pub(super) async fn sizes_of_stands(
     sqlx::query_as!(
         Size,
         r#"select r.id as "room: RoomId", a.member_count as members, s.statistics as "statistics?", s.due_at as "due_at?"
-           from rooms r join room_activity a on a.room_id = r.id left join room_statistics s on s.room_id = r.id
+           from rooms r join room_activity a on a.room_id = r.id left join room_statistics s on s.room_id = a.room_id
            where r.event_id = $1 and r.stand is not null order by r.stand limit $2"#,
         event.0,
         most,
@@ -769,7 +769,8 @@ pub(super) async fn sweep_statistics(
 ) -> sqlx::Result<u64> {
     let swept = sqlx::query!(
         "delete from room_statistics where room_id in (
-             select room_id from room_statistics where coalesce(due_at, claimed_until) < $1 limit $2)",
+             select room_id from room_statistics where coalesce(due_at, claimed_until) < $1
+             order by coalesce(due_at, claimed_until) limit $2)",
         before,
         most,
     )
@@ -796,7 +797,7 @@ pub(super) async fn lock_stands(connection: &mut PgConnection, event: MatchId) -
 pub(super) async fn is_in_a_stand(connection: &mut PgConnection, user: UserId, event: MatchId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
         r#"select exists (
-             select from room_members m join rooms r on r.id = m.room_id
+             select 1 from room_members m join rooms r on r.id = m.room_id
              where m.user_id = $1 and m.membership = 'join' and r.event_id = $2 and r.stand is not null
            ) as "is_in!""#,
         user.0,
@@ -835,13 +836,15 @@ pub(super) async fn stands(
 ) -> sqlx::Result<Vec<Stand>> {
     sqlx::query_as!(
         Stand,
-        r#"select r.id as "room: RoomId", r.stand as "number!",
-                  a.member_count + (select count(*) from seats s where s.room_id = r.id and s.expires_at > $2)
-                    as "taken!"
-           from rooms r join room_activity a on a.room_id = r.id
+        r#"select r.id as "room: RoomId", r.stand as "number!", a.member_count + coalesce(s.seats, 0) as "taken!"
+           from rooms r
+           join room_activity a on a.room_id = r.id
+           left join (select room_id, count(*) as seats from seats
+                      where expires_at > $2
+                        and room_id in (select id from rooms where event_id = $1 and stand is not null)
+                      group by room_id) s on s.room_id = r.id
            where r.event_id = $1 and r.stand is not null
-             and not exists (select from room_members m
-                             where m.user_id = $3 and m.room_id = r.id and m.membership = 'ban')
+             and r.id not in (select m.room_id from room_members m where m.user_id = $3 and m.membership = 'ban')
            order by r.stand"#,
         event.0,
         now,

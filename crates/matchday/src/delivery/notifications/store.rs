@@ -155,7 +155,7 @@ pub(super) async fn due(
         r#"select e.id as "id: MatchId", e.home_team_id as "home_team: TeamId", e.away_team_id as "away_team: TeamId",
                   e.start_time
            from events e left join reminder_plans p on p.event_id = e.id and p.start_time = e.start_time
-           where accepts_predictions(e, $1) and e.start_time <= $2 and p.finished_at is null
+           where accepts_predictions(e.status, e.start_time, $1) and e.start_time <= $2 and p.finished_at is null
            order by e.start_time, e.id limit $3"#,
         after,
         until,
@@ -286,16 +286,16 @@ pub(super) async fn fans(
 ) -> sqlx::Result<Vec<Fan>> {
     sqlx::query_as!(
         Fan,
-        r#"select f.user_id as "user_id!: UserId", s.quiet_from as "quiet_from?", s.quiet_until as "quiet_until?",
+        r#"select u.user_id as "user_id: UserId", s.quiet_from as "quiet_from?", s.quiet_until as "quiet_until?",
                   s.time_zone as "time_zone?"
-           from (select user_id from user_teams where team_id = $2 and user_id > $4 and user_id <= $5
-                 union
-                 select user_id from user_teams where team_id = $3 and user_id > $4 and user_id <= $5) f
-           join users u on u.user_id = f.user_id
-           left join notification_settings s on s.user_id = f.user_id
-           where (u.banned_at is null or u.banned_until <= $7) and coalesce(s.reminders, true)
-             and not exists (select from predictions p where p.user_id = f.user_id and p.event_id = $1)
-           order by f.user_id limit $6"#,
+           from users u
+           left join notification_settings s on s.user_id = u.user_id
+           where u.user_id > $4 and u.user_id <= $5
+             and u.user_id in (select t.user_id from user_teams t
+                               where t.team_id in ($2, $3) and t.user_id > $4 and t.user_id <= $5)
+             and (u.banned_at is null or u.banned_until <= $7) and coalesce(s.reminders, true)
+             and not exists (select 1 from predictions p where p.user_id = u.user_id and p.event_id = $1)
+           order by u.user_id limit $6"#,
         event.0,
         teams.0.0,
         teams.1.0,
@@ -321,8 +321,8 @@ pub(super) async fn claim(
         r#"insert into reminders (user_id, event_id, claimed_at)
            select w.user_id, e.id, $4
            from unnest($3::bigint[]) as w (user_id) join events e on e.id = $1
-           where accepts_predictions(e, $4) and e.start_time = $2
-             and not exists (select from predictions p where p.user_id = w.user_id and p.event_id = e.id)
+           where accepts_predictions(e.status, e.start_time, $4) and e.start_time = $2
+             and w.user_id not in (select p.user_id from predictions p where p.event_id = $1 and p.user_id = any($3))
            order by w.user_id
            on conflict (user_id, event_id) do nothing
            returning user_id as "user_id: UserId""#,

@@ -43,7 +43,7 @@ from (
     select t.user_id, t.number, format('the previous transaction is missing: expected number %s', t.expected_number)
     from transactions t
     where t.number <> t.expected_number
-      and not exists (select from transactions b where b.user_id = t.user_id and b.number = t.number - 1)
+      and not exists (select 1 from transactions b where b.user_id = t.user_id and b.number = t.number - 1)
     union all
     select t.user_id, t.number, format('the balance is %s, but the transactions add up to %s', t.balance, t.running)
     from transactions t where t.balance <> t.running

@@ -6,7 +6,10 @@ use std::{
     collections::{BTreeSet, HashMap},
 };
 
-use platform::batches::Attempt;
+use platform::{
+    batches::Attempt,
+    shards::{Ranges, Shards},
+};
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 use web::ids::{MatchId, UserId};
@@ -133,13 +136,15 @@ pub(super) struct Book {
     by_request: HashMap<(UserId, RequestKey), PriorRequest>,
     by_id: HashMap<TransactionId, Posted>,
     written: Vec<(Movement, Posted)>,
+    shards: Ranges,
 }
 
 impl Book {
     /// Locks these users' wallets and creates missing ones. To prevent deadlocks, it creates wallets before it locks
-    /// any, and locks them in the order of user ids.
+    /// any, and locks them in the order of shards and user ids. A statement can lock rows of one shard only.
     pub(super) async fn open(
         connection: &mut PgConnection,
+        shards: &Shards,
         users: impl IntoIterator<Item = UserId>,
     ) -> sqlx::Result<Self> {
         let users: Vec<i64> = users.into_iter().map(|user| user.0).collect::<BTreeSet<_>>().into_iter().collect();
@@ -147,12 +152,17 @@ impl Book {
         if users.len() > 1 && store::count_wallets(connection, &users).await? < users.len() {
             store::make_wallets(connection, &users).await?;
         }
-        let mut wallets = store::lock_wallets(connection, &users).await?;
-        if wallets.len() < users.len() {
-            store::make_wallets(connection, &users).await?;
-            wallets = store::lock_wallets(connection, &users).await?;
+        let shards = shards.get(connection).await?.clone();
+        let mut wallets = HashMap::with_capacity(users.len());
+        for group in shards.group(&users) {
+            let mut locked = store::lock_wallets(connection, &group).await?;
+            if locked.len() < group.len() {
+                store::make_wallets(connection, &group).await?;
+                locked = store::lock_wallets(connection, &group).await?;
+            }
+            wallets.extend(locked);
         }
-        Ok(Self { wallets, ..Self::default() })
+        Ok(Self { wallets, shards, ..Self::default() })
     }
 
     /// Loads transactions that were already written for these movements.
@@ -165,12 +175,12 @@ impl Book {
     ) -> sqlx::Result<()> {
         let references: Vec<ReferenceKey> = movements.iter().filter_map(Movement::reference_key).collect();
         if !references.is_empty() {
-            self.by_reference = store::by_references(connection, &references).await?;
+            self.by_reference = store::by_references(connection, &self.shards, &references).await?;
         }
         let requests: Vec<_> =
             movements.iter().filter_map(|movement| Some((movement.user, movement.request?))).collect();
         if !requests.is_empty() {
-            self.by_request = store::by_requests(connection, &requests, now - KEPT_FOR).await?;
+            self.by_request = store::by_requests(connection, &self.shards, &requests, now - KEPT_FOR).await?;
         }
         if attempt == Attempt::Second {
             let ids: Vec<_> = movements.iter().map(|movement| (movement.user, movement.id)).collect();
@@ -230,7 +240,7 @@ impl Book {
         }
         let users: BTreeSet<UserId> = self.written.iter().map(|(movement, _)| movement.user).collect();
         let wallets: Vec<(UserId, Wallet)> = users.into_iter().map(|user| (user, self.wallets[&user])).collect();
-        store::set_wallets(connection, &wallets).await?;
+        store::set_wallets(connection, &self.shards, &wallets).await?;
         store::insert_transactions(connection, &self.written, now).await?;
         store::insert_entries(connection, &self.written).await?;
         Ok(Moved(self.written.iter().map(|(movement, posted)| (movement.kind, posted.amount)).collect()))

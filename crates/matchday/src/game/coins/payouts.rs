@@ -11,6 +11,7 @@ use platform::{
     Core,
     clock::Clock,
     random::{self, Random},
+    shards::Shards,
 };
 use sqlx::{PgConnection, PgPool};
 use web::ids::{MatchId, UserId};
@@ -28,6 +29,7 @@ const AT_ONCE: i64 = if cfg!(test) { 2 } else { 500 };
 #[derive(Clone)]
 pub struct Payouts {
     per_point: i64,
+    shards: Shards,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
 }
@@ -67,7 +69,8 @@ impl Settled {
 
 impl Payouts {
     pub fn new(core: &Core, per_point: u32) -> Self {
-        Self { per_point: per_point.into(), clock: core.clock.clone(), random: core.random.clone() }
+        let Core { shards, clock, random, .. } = core.clone();
+        Self { per_point: per_point.into(), shards, clock, random }
     }
 
     /// Returns the coins per point for a match; 0 if it pays nothing. The first result with points fixes the rate, so a
@@ -90,7 +93,7 @@ impl Payouts {
         let Slice { event, revision, from_user, until_user } = slice;
         let end = store::end_of_slice(connection, event, from_user, until_user, AT_ONCE).await?;
         let points = store::points(connection, event, revision, from_user, end.unwrap_or(until_user)).await?;
-        let mut book = Book::open(connection, points.iter().map(|&(user, _)| user)).await?;
+        let mut book = Book::open(connection, &self.shards, points.iter().map(|&(user, _)| user)).await?;
         let users: Vec<i64> = points.iter().map(|(user, _)| user.0).collect();
         let paid = store::paid(connection, event, &users).await?;
         let mut payouts: Vec<(UserId, Payout, Paid, Option<i64>)> = Vec::new();

@@ -9,6 +9,7 @@ use platform::{
     clock::Clock,
     random::{self, Random},
     rate_limit::{Decision, Limit, RateLimiter},
+    shards::Shards,
 };
 use serde_json::json;
 use sqlx::{PgConnection, PgPool};
@@ -42,6 +43,7 @@ pub struct Coins {
 struct Inner {
     db: PgPool,
     writers: Batches<Writer>,
+    shards: Shards,
     limits: RateLimiter,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
@@ -197,12 +199,13 @@ impl Welcome for Coins {
 
 impl Coins {
     pub fn new(core: &Core, coins: &Settings) -> Self {
-        let Core { db, clock, random, limits, .. } = core.clone();
-        let writers = (0..coins.writers).map(|_| Writer { clock: clock.clone() }).collect();
-        let writers = Batches::start(&db, core.statement_timeout, coins.queue, writers);
+        let Core { db, shards, clock, random, limits, .. } = core.clone();
+        let writers = (0..coins.writers).map(|_| Writer { shards: shards.clone(), clock: clock.clone() }).collect();
+        let writers = Batches::start(&db, &shards, core.statement_timeout, coins.queue, writers);
         Self {
             inner: Arc::new(Inner {
                 writers,
+                shards,
                 limits,
                 clock,
                 random,
@@ -228,7 +231,7 @@ impl Coins {
 
     /// Opens the wallet of a user who is being created, with the welcome coins.
     async fn open_wallet_in(&self, connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
-        let mut book = Book::open(connection, [user]).await?;
+        let mut book = Book::open(connection, &self.inner.shards, [user]).await?;
         if self.inner.welcome > 0 {
             let movement = Movement::new(user, self.new_id(), Kind::Welcome, self.inner.welcome, "welcome");
             // An empty wallet never refuses this amount.
@@ -282,7 +285,7 @@ impl Coins {
         let now = self.inner.clock.now();
         let today = now.to_offset(time::UtcOffset::UTC).date();
         let mut tx = platform::database::begin(&self.inner.db).await?;
-        let mut book = Book::open(&mut tx, [user]).await?;
+        let mut book = Book::open(&mut tx, &self.inner.shards, [user]).await?;
         if let Some(request) = request
             && let Some(claimed) = store::claim_by_request(&mut tx, user, request, now - KEPT_FOR).await?
         {
@@ -349,7 +352,7 @@ impl Coins {
         };
         let (now, id) = (self.inner.clock.now(), movement.id);
         let mut tx = platform::database::begin(&self.inner.db).await?;
-        let mut book = Book::open(&mut tx, [user]).await?;
+        let mut book = Book::open(&mut tx, &self.inner.shards, [user]).await?;
         book.load_prior(&mut tx, std::slice::from_ref(&movement), Attempt::First, now).await?;
         let posted = book.post(movement)?;
         let moved = book.close(&mut tx, now).await?;
@@ -375,7 +378,7 @@ impl Coins {
     ) -> Result<(TransactionId, Posted), OperatorError> {
         const SHOWN: i64 = 10;
         let mut tx = platform::database::begin(&self.inner.db).await?;
-        let mut book = Book::open(&mut tx, [user]).await?;
+        let mut book = Book::open(&mut tx, &self.inner.shards, [user]).await?;
         let mut found = store::reversible(&mut tx, user, id, amount.coins(), SHOWN).await?;
         if found.len() > 1 {
             let candidate = |found: store::Reversible| Candidate {

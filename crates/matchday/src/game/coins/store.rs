@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use futures_util::Stream;
+use platform::shards::Ranges;
 use sqlx::{PgConnection, PgExecutor, PgPool, Postgres, Transaction as SqlTransaction};
 use time::OffsetDateTime;
 use web::{
@@ -77,6 +78,7 @@ impl Found {
 /// Returns the transactions with these references.
 pub(super) async fn by_references(
     connection: &mut PgConnection,
+    shards: &Ranges,
     references: &[ReferenceKey],
 ) -> sqlx::Result<HashMap<ReferenceKey, Posted>> {
     let users: Vec<i64> = references.iter().map(|(user, ..)| user.0).collect();
@@ -89,11 +91,13 @@ pub(super) async fn by_references(
                   t.transaction_id as "id: TransactionId", t.number, t.amount, t.balance
            from unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) as w (user_id, kind, reason, reference)
            join coin_transactions t
-             on t.user_id = w.user_id and t.kind = w.kind and t.reason = w.reason and t.reference = w.reference"#,
+             on t.user_id = w.user_id and t.kind = w.kind and t.reason = w.reason and t.reference = w.reference
+           where ($5::bigint[] is null or t.user_id = any($5))"#,
         &users,
         &kinds as &[&str],
         &reasons as &[&str],
         &names as &[&str],
+        shards.only(&users),
     )
     .fetch_all(connection)
     .await?;
@@ -109,6 +113,7 @@ pub(super) async fn by_references(
 /// Returns the transactions with these idempotency keys, created after `since`.
 pub(super) async fn by_requests(
     connection: &mut PgConnection,
+    shards: &Ranges,
     requests: &[(UserId, RequestKey)],
     since: OffsetDateTime,
 ) -> sqlx::Result<HashMap<(UserId, RequestKey), PriorRequest>> {
@@ -120,10 +125,11 @@ pub(super) async fn by_requests(
                   t.transaction_id as "id: TransactionId", t.number, t.amount, t.balance
            from unnest($1::bigint[], $2::bytea[]) as w (user_id, request_key)
            join coin_transactions t on t.user_id = w.user_id and t.request_key = w.request_key
-           where t.created_at > $3"#,
+           where t.created_at > $3 and ($4::bigint[] is null or t.user_id = any($4))"#,
         &users,
         &keys as &[&[u8]],
         since,
+        shards.only(&users),
     )
     .fetch_all(connection)
     .await?;
@@ -156,17 +162,22 @@ pub(super) async fn by_ids(
 }
 
 /// Writes the new state of wallets that the caller has locked.
-pub(super) async fn set_wallets(connection: &mut PgConnection, wallets: &[(UserId, Wallet)]) -> sqlx::Result<()> {
+pub(super) async fn set_wallets(
+    connection: &mut PgConnection,
+    shards: &Ranges,
+    wallets: &[(UserId, Wallet)],
+) -> sqlx::Result<()> {
     let users: Vec<i64> = wallets.iter().map(|(user, _)| user.0).collect();
     let balances: Vec<i64> = wallets.iter().map(|(_, wallet)| wallet.balance).collect();
     let transactions: Vec<i64> = wallets.iter().map(|(_, wallet)| wallet.transactions).collect();
     sqlx::query!(
         "update wallets w set balance = n.balance, transactions = n.transactions
          from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as n (user_id, balance, transactions)
-         where w.user_id = n.user_id",
+         where w.user_id = n.user_id and ($4::bigint[] is null or w.user_id = any($4))",
         &users,
         &balances,
         &transactions,
+        shards.only(&users),
     )
     .execute(connection)
     .await?;

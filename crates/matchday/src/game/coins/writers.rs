@@ -5,14 +5,16 @@ use std::sync::Arc;
 use platform::{
     batches::{Attempt, Write},
     clock::Clock,
+    shards::Shards,
 };
 use sqlx::{Connection as _, PgConnection};
 
 use super::ledger::{Book, Movement, Posted, Refusal};
 use crate::identity::idempotency::{self, KeyOutcome, KeyedRequest};
 
-/// Writes the deductions of one shard.
+/// Writes the deductions of a part of the users.
 pub(super) struct Writer {
+    pub(super) shards: Shards,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -52,10 +54,10 @@ impl Write for Writer {
         // With the short lock timeout, a wallet that another transaction holds for long delays only its own user. The
         // other deductions are then written without it.
         let mut tx = connection.begin_with("begin; set local lock_timeout = '1s'").await?;
-        let mut book = Book::open(&mut tx, movements.iter().map(|movement| movement.user)).await?;
+        let mut book = Book::open(&mut tx, &self.shards, movements.iter().map(|movement| movement.user)).await?;
         book.load_prior(&mut tx, &movements, attempt, now).await?;
         // Requests that were refused before. The ledger has those that were not.
-        let refused = idempotency::find_used_keys(&mut tx, &requests).await?;
+        let refused = idempotency::find_used_keys(&mut tx, &self.shards, &requests).await?;
         let decide = |movement: Movement| {
             let requested = movement.id;
             let is_repeated = book.has_request(&movement);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use platform::{
     Core,
     batches::{BatchError, Batches},
+    database,
 };
 use scoring::{Calibration, Earnings, Forecast, Hit, Outcome, Pick, PredictionState, Preview, RulesVersion};
 use sqlx::PgPool;
@@ -207,10 +208,10 @@ impl Summary {
 impl Predictions {
     /// Starts the batch writers. Every new prediction marks the cached pages of `events` as stale.
     pub fn new(core: &Core, events: &Arc<Matches>, settings: &Settings) -> Self {
-        let (db, timeout, random) = (core.db.clone(), core.statement_timeout, &*core.random);
+        let (db, timeout) = (core.db.clone(), core.statement_timeout);
         let changes = Changes::default();
-        let writers = Writer::for_shards(events, &changes, settings.writers, &core.clock, random);
-        let writers = Batches::start(&db, timeout, settings.queue, writers);
+        let writers = Writer::for_users(events, &changes, settings.writers, core);
+        let writers = Batches::start(&db, &core.shards, timeout, settings.queue, writers);
         Self { writers, changes, reveal: settings.reveal, db }
     }
 
@@ -254,7 +255,8 @@ impl Predictions {
         filter: Filter,
         paging: CursorPaging,
     ) -> sqlx::Result<(Vec<Listed>, Option<Cursor>)> {
-        let is_hidden = self.reveal == Reveal::AfterStart && store::can_be_copied(&self.db, event).await?;
+        let is_hidden = self.reveal == Reveal::AfterStart
+            && store::can_be_copied(&self.db, event, database::now(&self.db).await?).await?;
         // While predictions are hidden, users see only their own.
         let only = if is_hidden { Some(view.viewer) } else { filter.user_id };
         let blocked = store::blocked(&self.db, view.viewer).await?;
@@ -326,7 +328,9 @@ impl Predictions {
         filter: Option<OwnFilter>,
         paging: CursorPaging,
     ) -> sqlx::Result<(Vec<Own>, Option<Cursor>)> {
-        let own = store::own(&self.db, user, filter, paging.after, paging.limit + 1).await?;
+        let now = if filter == Some(OwnFilter::Open) { Some(database::now(&self.db).await?) } else { None };
+        let is_settled = filter == Some(OwnFilter::Settled);
+        let own = store::own(&self.db, user, now, is_settled, paging.after, paging.limit + 1).await?;
         Ok(part(own, paging.limit, |own| own.prediction.id.0))
     }
 

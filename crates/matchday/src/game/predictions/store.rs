@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use platform::shards::Ranges;
 use scoring::{Confidence, Forecast, Pick, RulesVersion, Score};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Postgres, Transaction};
 use time::OffsetDateTime;
@@ -10,7 +11,7 @@ use web::{
     paging::Cursor,
 };
 
-use super::service::{Listed, Own, OwnFilter, PredictedEvent, Prediction, RoomView, Saved, Summary};
+use super::service::{Listed, Own, PredictedEvent, Prediction, RoomView, Saved, Summary};
 use crate::{
     catalogue::matches::{
         gates,
@@ -41,8 +42,6 @@ pub(super) struct Earlier {
     pub(super) event: MatchId,
     pub(super) saved: Saved,
     pub(super) forecast: Forecast,
-    /// Time at which the match was found open for the new prediction.
-    now: OffsetDateTime,
 }
 
 impl Earlier {
@@ -89,22 +88,33 @@ pub(super) async fn begin_at_gates<'c>(
     connection.begin_with(AssertSqlSafe(format!("begin; {}", gates::hold_open(events)))).await
 }
 
-/// Inserts predictions of users who have none yet, for matches that are open, and returns the inserted ones. The check
-/// and the stored prediction use the same database time, read after the gates were passed. This time alone decides
-/// whether a prediction was made before the start, regardless of the clocks of the processes.
+/// Returns which of these matches are open, and the database time that decided it, read after the gates were passed;
+/// `None` if none is open. This time alone decides whether a prediction was made before the start, regardless of the
+/// clocks of the processes. On Citus it is the time of the coordinator, because the function runs there.
+pub(super) async fn open_matches(
+    connection: &mut PgConnection,
+    events: &[MatchId],
+) -> sqlx::Result<Option<(OffsetDateTime, HashSet<MatchId>)>> {
+    let ids: Vec<i64> = events.iter().map(|event| event.0).collect();
+    let rows = sqlx::query!(r#"select id as "id!: MatchId", moment as "moment!" from open_matches($1)"#, &ids)
+        .fetch_all(connection)
+        .await?;
+    let moment = rows.first().map(|row| row.moment);
+    Ok(moment.map(|moment| (moment, rows.into_iter().map(|row| row.id).collect())))
+}
+
+/// Inserts predictions of users who have none yet, for open matches, and returns the inserted ones.
 pub(super) async fn insert(
     connection: &mut PgConnection,
     entries: &[Entry],
+    now: OffsetDateTime,
 ) -> sqlx::Result<HashMap<(UserId, MatchId), Saved>> {
     let columns = Columns::of(entries);
     let rows = sqlx::query!(
         r#"insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
-           select n.user_id, n.event_id, n.prediction, n.home_goals, n.away_goals, n.confidence, 1,
-                  statement_timestamp(), statement_timestamp()
+           select n.user_id, n.event_id, n.prediction, n.home_goals, n.away_goals, n.confidence, 1, $7, $7
            from unnest($1::bigint[], $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::smallint[])
              as n (user_id, event_id, prediction, home_goals, away_goals, confidence)
-           join events e on e.id = n.event_id
-           where accepts_predictions(e, statement_timestamp())
            order by n.user_id, n.event_id
            on conflict (user_id, event_id) do nothing
            returning user_id as "user_id: UserId", event_id as "event_id: MatchId", id as "id: PredictionId", created_at"#,
@@ -114,6 +124,7 @@ pub(super) async fn insert(
         &columns.home_goals as &[Option<i16>],
         &columns.away_goals as &[Option<i16>],
         &columns.confidences,
+        now,
     )
     .fetch_all(connection)
     .await?;
@@ -157,6 +168,7 @@ pub(super) async fn insert_alone(
 /// Returns the stored predictions with these users and matches.
 pub(super) async fn find_saved(
     connection: &mut PgConnection,
+    shards: &Ranges,
     entries: &[Entry],
 ) -> sqlx::Result<HashMap<(UserId, MatchId), Saved>> {
     let columns = Columns::of(entries);
@@ -164,9 +176,11 @@ pub(super) async fn find_saved(
         r#"select p.user_id as "user_id: UserId", p.event_id as "event_id: MatchId", p.id as "id: PredictionId",
                   p.created_at
            from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
-           join predictions p on p.user_id = n.user_id and p.event_id = n.event_id"#,
+           join predictions p on p.user_id = n.user_id and p.event_id = n.event_id
+           where ($3::bigint[] is null or p.user_id = any($3))"#,
         &columns.users,
         &columns.events,
+        shards.only(&columns.users),
     )
     .fetch_all(connection)
     .await?;
@@ -174,20 +188,24 @@ pub(super) async fn find_saved(
     Ok(rows.into_iter().map(|row| ((row.user_id, row.event_id), saved(row.id, row.created_at))).collect())
 }
 
-/// Returns and locks the predictions that these entries would replace, for matches that are open.
-pub(super) async fn lock_earlier(connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Vec<Earlier>> {
+/// Returns and locks the predictions that these entries would replace.
+pub(super) async fn lock_earlier(
+    connection: &mut PgConnection,
+    shards: &Ranges,
+    entries: &[Entry],
+) -> sqlx::Result<Vec<Earlier>> {
     let columns = Columns::of(entries);
     let rows = sqlx::query!(
         r#"select p.user_id as "user_id: UserId", p.event_id as "event_id: MatchId", p.id as "id: PredictionId",
-                  p.prediction, p.home_goals, p.away_goals, p.confidence, p.created_at, statement_timestamp() as "now!"
+                  p.prediction, p.home_goals, p.away_goals, p.confidence, p.created_at
            from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
            join predictions p on p.user_id = n.user_id and p.event_id = n.event_id
-           join events e on e.id = p.event_id
-           where accepts_predictions(e, statement_timestamp())
+           where ($3::bigint[] is null or p.user_id = any($3))
            order by p.user_id, p.event_id
            for update of p"#,
         &columns.users,
         &columns.events,
+        shards.only(&columns.users),
     )
     .fetch_all(connection)
     .await?;
@@ -195,25 +213,34 @@ pub(super) async fn lock_earlier(connection: &mut PgConnection, entries: &[Entry
         .map(|row| {
             let forecast = read_forecast(&row.prediction, row.home_goals.zip(row.away_goals), row.confidence)?;
             let saved = Saved { id: row.id, created_at: row.created_at, is_new: false };
-            Ok(Earlier { user: row.user_id, event: row.event_id, saved, forecast, now: row.now })
+            Ok(Earlier { user: row.user_id, event: row.event_id, saved, forecast })
         })
         .collect()
 }
 
 /// Copies predictions that are about to be replaced to `prediction_revisions`.
-pub(super) async fn keep_earlier(connection: &mut PgConnection, earlier: &[Earlier]) -> sqlx::Result<()> {
+pub(super) async fn keep_earlier(
+    connection: &mut PgConnection,
+    shards: &Ranges,
+    earlier: &[Earlier],
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
     if earlier.is_empty() {
         return Ok(());
     }
     let users: Vec<i64> = earlier.iter().map(|earlier| earlier.user.0).collect();
     let events: Vec<i64> = earlier.iter().map(|earlier| earlier.event.0).collect();
     sqlx::query!(
-        "insert into prediction_revisions (user_id, event_id, revision, prediction, home_goals, away_goals, confidence, made_at)
-         select p.user_id, p.event_id, p.revision, p.prediction, p.home_goals, p.away_goals, p.confidence, p.updated_at
+        "insert into prediction_revisions
+             (user_id, event_id, revision, prediction, home_goals, away_goals, confidence, made_at, replaced_at)
+         select p.user_id, p.event_id, p.revision, p.prediction, p.home_goals, p.away_goals, p.confidence, p.updated_at, $3
          from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
-         join predictions p on p.user_id = n.user_id and p.event_id = n.event_id",
+         join predictions p on p.user_id = n.user_id and p.event_id = n.event_id
+         where ($4::bigint[] is null or p.user_id = any($4))",
         &users,
         &events,
+        now,
+        shards.only(&users),
     )
     .execute(connection)
     .await?;
@@ -221,8 +248,16 @@ pub(super) async fn keep_earlier(connection: &mut PgConnection, earlier: &[Earli
 }
 
 /// Replaces the earlier predictions with the new ones.
-pub(super) async fn replace(connection: &mut PgConnection, entries: &[Entry], earlier: &[Earlier]) -> sqlx::Result<()> {
-    let Some(now) = earlier.first().map(|earlier| earlier.now) else { return Ok(()) };
+pub(super) async fn replace(
+    connection: &mut PgConnection,
+    shards: &Ranges,
+    entries: &[Entry],
+    earlier: &[Earlier],
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    if earlier.is_empty() {
+        return Ok(());
+    }
     let found: HashSet<_> = earlier.iter().map(Earlier::key).collect();
     let entries: Vec<Entry> = entries.iter().filter(|entry| found.contains(&entry.key())).copied().collect();
     let columns = Columns::of(&entries);
@@ -232,7 +267,7 @@ pub(super) async fn replace(connection: &mut PgConnection, entries: &[Entry], ea
              revision = p.revision + 1, updated_at = $7
          from unnest($1::bigint[], $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::smallint[])
            as n (user_id, event_id, prediction, home_goals, away_goals, confidence)
-         where p.user_id = n.user_id and p.event_id = n.event_id",
+         where p.user_id = n.user_id and p.event_id = n.event_id and ($8::bigint[] is null or p.user_id = any($8))",
         &columns.users,
         &columns.events,
         &columns.picks as &[&str],
@@ -240,6 +275,7 @@ pub(super) async fn replace(connection: &mut PgConnection, entries: &[Entry], ea
         &columns.away_goals as &[Option<i16>],
         &columns.confidences,
         now,
+        shards.only(&columns.users),
     )
     .execute(connection)
     .await?;
@@ -323,18 +359,28 @@ fn read_forecast(pick: &str, goals: Option<(i16, i16)>, confidence: i16) -> sqlx
         .ok_or_else(|| sqlx::Error::Decode("a stored prediction is invalid".into()))
 }
 
-/// Selects predictions as they count at the start of the match (see `predictions_as_of`). Takes additional columns, the
+/// Selects predictions with the content that counts at the start of the match, or, if a prediction was made later, with
+/// its latest content and `is_in_time` false. The view `result_points` explains the join. Takes additional columns, the
 /// rest of the statement, and its parameters; `stored!` turns each row into a [`Stored`]. This is a macro because
 /// checked queries accept only literals.
 macro_rules! predictions {
     ($columns:tt, $rest:tt, $($value:expr),+ $(,)?) => {
         sqlx::query!(
-            r#"select p.id as "id!: PredictionId", p.user_id as "user_id!: UserId", e.id as "event_id: MatchId",
-                      p.prediction as "prediction!", p.home_goals, p.away_goals, p.confidence as "confidence!",
-                      p.created_at as "created_at!", p.updated_at as "updated_at!", p.is_in_time as "is_in_time!",
-                      e.rules_version, e.status, e.home_score, e.away_score"#
+            r#"select p.id as "id!: PredictionId", p.user_id as "user_id!: UserId", e.id as "event_id!: MatchId",
+                      case when l.revision is null then p.prediction else l.prediction end as "prediction!",
+                      case when l.revision is null then p.home_goals else l.home_goals end as home_goals,
+                      case when l.revision is null then p.away_goals else l.away_goals end as away_goals,
+                      case when l.revision is null then p.confidence else l.confidence end as "confidence!",
+                      p.created_at as "created_at!",
+                      case when l.revision is null then p.updated_at else l.made_at end as "updated_at!",
+                      p.updated_at < e.start_time or l.revision is not null as "is_in_time!",
+                      e.rules_version as "rules_version!", e.status as "status!", e.home_score, e.away_score"#
                 + $columns
-                + " from events e cross join lateral predictions_as_of(e.id, e.start_time) p "
+                + " from events e join predictions p on p.event_id = e.id
+                    left join prediction_revisions l
+                      on l.user_id = p.user_id
+                     and l.event_id = case when p.updated_at >= e.start_time then p.event_id end
+                     and l.made_at < e.start_time and l.replaced_at >= e.start_time "
                 + $rest,
             $($value),+
         )
@@ -410,11 +456,16 @@ pub(super) async fn blocked(executor: impl PgExecutor<'_>, user: UserId) -> sqlx
 }
 
 /// Whether predictions for a match can still be copied: it accepts predictions, or it is postponed.
-pub(super) async fn can_be_copied(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<bool> {
+pub(super) async fn can_be_copied(
+    executor: impl PgExecutor<'_>,
+    event: MatchId,
+    now: OffsetDateTime,
+) -> sqlx::Result<bool> {
     let can_be_copied = sqlx::query_scalar!(
-        r#"select e.status = 'postponed' or accepts_predictions(e, statement_timestamp()) as "can_be_copied!"
+        r#"select e.status = 'postponed' or accepts_predictions(e.status, e.start_time, $2) as "can_be_copied!"
            from events e where e.id = $1"#,
         event.0,
+        now,
     )
     .fetch_optional(executor)
     .await?;
@@ -431,11 +482,11 @@ pub(super) async fn list(
     limit: i64,
 ) -> sqlx::Result<Vec<Listed>> {
     let rows = predictions!(
-        ", u.username, u.name",
+        r#", u.username as "username!", u.name"#,
         "join users u on u.user_id = p.user_id
          where e.id = $1
            and p.user_id > $2
-           and ($3::text is null or p.prediction = $3)
+           and ($3::text is null or case when l.revision is null then p.prediction else l.prediction end = $3)
            and p.user_id <> all($4::bigint[])
          order by p.user_id
          limit $5",
@@ -462,11 +513,11 @@ pub(super) async fn list_of_users(
     limit: i64,
 ) -> sqlx::Result<Vec<Listed>> {
     let rows = predictions!(
-        ", u.username, u.name",
+        r#", u.username as "username!", u.name"#,
         "join users u on u.user_id = p.user_id
          where e.id = $1
            and p.user_id = any($2)
-           and ($3::text is null or p.prediction = $3)
+           and ($3::text is null or case when l.revision is null then p.prediction else l.prediction end = $3)
            and p.user_id <> all($4::bigint[])
          order by p.user_id
          limit $5",
@@ -510,12 +561,12 @@ pub(super) async fn list_of_user(
     pick: Option<Pick>,
 ) -> sqlx::Result<Option<Listed>> {
     let row = predictions!(
-        ", u.username, u.name",
+        r#", u.username as "username!", u.name"#,
         "join users u on u.user_id = p.user_id
          where p.user_id = $1 and e.id = $2
-           and ($3::text is null or p.prediction = $3)
+           and ($3::text is null or case when l.revision is null then p.prediction else l.prediction end = $3)
            and ($4::bigint is null or exists (
-             select from room_members m join rooms r on r.id = m.room_id
+             select 1 from room_members m join rooms r on r.id = m.room_id
              where m.user_id = p.user_id and m.membership = 'join'
                and (r.id = $4 or ($5 and r.event_id = $2 and r.stand is not null))))",
         user.0,
@@ -555,31 +606,33 @@ pub(super) async fn rules_of(executor: impl PgExecutor<'_>, event: MatchId) -> s
     version.map(read_rules).transpose()
 }
 
-/// Returns a user's own predictions after the cursor, newest first. A user has few rows, stored close together, so they
+/// Returns a user's own predictions after the cursor, newest first: all, those of matches that are open at a time, or
+/// those of finished matches. A user has few rows, stored close together, so they
 /// are sorted on read. They are sorted by time: connections allocate ids in advance, so a later prediction can have a
 /// lower id.
 pub(super) async fn own(
     executor: impl PgExecutor<'_>,
     user: UserId,
-    filter: Option<OwnFilter>,
+    open_at: Option<OffsetDateTime>,
+    is_settled: bool,
     after: Option<Cursor>,
     limit: i64,
 ) -> sqlx::Result<Vec<Own>> {
     let rows = predictions!(
-        ", e.start_time, h.name as home_team, a.name as away_team",
+        r#", e.start_time as "start_time!", h.name as "home_team!", a.name as "away_team!""#,
         "join teams h on h.id = e.home_team_id
          join teams a on a.id = e.away_team_id
          where p.user_id = $1
            and ($2::bigint is null or (p.created_at, p.id) <
                 (select c.created_at, c.id from predictions c where c.user_id = $1 and c.id = $2))
-           and (not $3 or accepts_predictions(e, statement_timestamp()))
+           and ($3::timestamptz is null or accepts_predictions(e.status, e.start_time, $3))
            and (not $4 or e.status = 'finished')
          order by p.created_at desc, p.id desc
          limit $5",
         user.0,
         after.map(Cursor::id),
-        filter == Some(OwnFilter::Open),
-        filter == Some(OwnFilter::Settled),
+        open_at,
+        is_settled,
         limit,
     )
     .fetch_all(executor)

@@ -7,9 +7,11 @@ use std::{
 };
 
 use platform::{
+    Core,
     batches::{Attempt, Write},
     clock::Clock,
-    random::{self, Random},
+    random,
+    shards::{Ranges, Shards},
 };
 use scoring::Forecast;
 use sqlx::PgConnection;
@@ -32,32 +34,29 @@ const SLOTS: u8 = 64;
 const CREATED: u16 = 201;
 const REPLACED: u16 = 200;
 
-/// Writes the predictions of one shard.
+/// Writes the predictions of a part of the users.
 pub(super) struct Writer {
     events: Arc<Matches>,
     changes: Changes,
+    shards: Shards,
     clock: Arc<dyn Clock>,
     /// Slot of the tallies that this writer updates.
     slot: i16,
 }
 
 impl Writer {
-    /// Creates the writers of this process, one per shard.
-    pub(super) fn for_shards(
-        events: &Arc<Matches>,
-        changes: &Changes,
-        number: usize,
-        clock: &Arc<dyn Clock>,
-        random: &dyn Random,
-    ) -> Vec<Self> {
-        let [first]: [u8; 1] = random::bytes(random);
+    /// Creates the writers of this process.
+    pub(super) fn for_users(events: &Arc<Matches>, changes: &Changes, number: usize, core: &Core) -> Vec<Self> {
+        let [first]: [u8; 1] = random::bytes(&*core.random);
         // Writers of other processes may have the same slot. They then only wait for each other's locks.
-        let slot = |shard: usize| i16::from(first.wrapping_add(u8::try_from(shard % 256).unwrap_or_default()) % SLOTS);
-        let writer = |shard| Self {
+        let slot =
+            |writer: usize| i16::from(first.wrapping_add(u8::try_from(writer % 256).unwrap_or_default()) % SLOTS);
+        let writer = |number| Self {
             events: Arc::clone(events),
             changes: changes.clone(),
-            clock: Arc::clone(clock),
-            slot: slot(shard),
+            shards: core.shards.clone(),
+            clock: Arc::clone(&core.clock),
+            slot: slot(number),
         };
         (0..number).map(writer).collect()
     }
@@ -67,9 +66,10 @@ impl Writer {
         events.sort_unstable();
         events.dedup();
         let mut tx = store::begin_at_gates(connection, &events).await?;
-        let keys = Repeated::load(&mut tx, entries).await?;
+        let shards = self.shards.get(&mut tx).await?;
+        let keys = Repeated::load(&mut tx, &self.shards, entries).await?;
         let fresh: Vec<Entry> = keys.unused(entries);
-        let batch = Batch::save(&mut tx, &fresh).await?;
+        let batch = Batch::save(&mut tx, shards, &events, &fresh).await?;
         let refused = fresh.iter().any(|entry| !batch.saved.contains_key(&entry.key()));
         // The gates are still held, so these are the statuses for which the predictions were refused.
         let statuses = if refused { store::statuses(&mut tx, &events).await? } else { HashMap::new() };
@@ -106,12 +106,17 @@ struct Repeated {
 }
 
 impl Repeated {
-    async fn load(connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Self> {
+    async fn load(connection: &mut PgConnection, shards: &Shards, entries: &[Entry]) -> sqlx::Result<Self> {
         let requests: Vec<_> = entries.iter().filter_map(|entry| Some((entry.user, entry.request?))).collect();
-        let used = idempotency::find_used_keys(connection, &requests).await?;
+        let used = idempotency::find_used_keys(connection, shards, &requests).await?;
         let is_repeated = |entry: &&Entry| matches!(prior_of(&used, entry), Some(Prior::Effect(_)));
         let repeated: Vec<Entry> = entries.iter().filter(is_repeated).copied().collect();
-        let saved = if repeated.is_empty() { HashMap::new() } else { store::find_saved(connection, &repeated).await? };
+        let saved = if repeated.is_empty() {
+            HashMap::new()
+        } else {
+            let ranges = shards.get(connection).await?;
+            store::find_saved(connection, ranges, &repeated).await?
+        };
         Ok(Self { used, saved })
     }
 
@@ -142,6 +147,7 @@ fn prior_of(used: &UsedKeys, entry: &Entry) -> Option<Prior> {
 }
 
 /// Predictions written in one transaction.
+#[derive(Default)]
 struct Batch {
     saved: HashMap<(UserId, MatchId), Saved>,
     tallies: HashMap<MatchId, Tally>,
@@ -151,11 +157,16 @@ struct Batch {
 
 impl Batch {
     /// Writes those entries whose matches are open.
-    async fn save(connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Self> {
-        let mut saved: HashMap<(UserId, MatchId), Saved> = HashMap::new();
-        if !entries.is_empty() {
-            saved = store::insert(connection, entries).await?;
-        }
+    async fn save(
+        connection: &mut PgConnection,
+        shards: &Ranges,
+        events: &[MatchId],
+        entries: &[Entry],
+    ) -> sqlx::Result<Self> {
+        let open = if entries.is_empty() { None } else { store::open_matches(connection, events).await? };
+        let Some((now, open)) = open else { return Ok(Self::default()) };
+        let entries: Vec<Entry> = entries.iter().filter(|entry| open.contains(&entry.event)).copied().collect();
+        let mut saved = store::insert(connection, &entries, now).await?;
         let has_new = !saved.is_empty();
         let mut tallies: HashMap<MatchId, Tally> = HashMap::new();
         for entry in entries.iter().filter(|entry| saved.contains_key(&entry.key())) {
@@ -163,13 +174,13 @@ impl Batch {
         }
         let rest: Vec<Entry> = entries.iter().filter(|entry| !saved.contains_key(&entry.key())).copied().collect();
         if !rest.is_empty() {
-            let mut earlier = store::lock_earlier(connection, &rest).await?;
+            let mut earlier = store::lock_earlier(connection, shards, &rest).await?;
             let forecasts: HashMap<_, Forecast> = rest.iter().map(|entry| (entry.key(), entry.forecast)).collect();
             saved.extend(earlier.iter().map(|earlier| (earlier.key(), earlier.saved)));
             // An unchanged forecast makes no new revision.
             earlier.retain(|earlier| forecasts.get(&earlier.key()) != Some(&earlier.forecast));
-            store::keep_earlier(connection, &earlier).await?;
-            store::replace(connection, &rest, &earlier).await?;
+            store::keep_earlier(connection, shards, &earlier, now).await?;
+            store::replace(connection, shards, &rest, &earlier, now).await?;
             for earlier in &earlier {
                 let tally = tallies.entry(earlier.event).or_default();
                 tally.remove(earlier.forecast);

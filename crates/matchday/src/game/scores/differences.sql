@@ -1,19 +1,15 @@
 -- Lists stored scores of users from $1 to before $2 that differ from the ones computed from predictions and results.
 with expected as (
-    select p.user_id, s.scope,
-           sum(prediction_points(e.rules_version, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
-                                 row(r.home_score, r.away_score)::final_score)) as points,
-           count(*) filter (where p.home_goals = r.home_score and p.away_goals = r.away_score) as exact,
-           count(*) filter (where p.prediction = pick_of(r.home_score, r.away_score)) as correct,
+    select c.user_id, s.scope, sum(c.points) as points, sum(c.exact) as exact, sum(c.correct) as correct,
            count(*) as settled
     from score_lanes l
     join event_results r on r.event_id = l.event_id and r.revision = l.revision and r.home_score is not null
     join events e on e.id = l.event_id
-    cross join lateral predictions_before(
-        l.event_id, least(r.start_time, r.recorded_at), greatest(l.from_user, $1), least(l.until_user, $2)) p
+    join result_points c on c.event_id = l.event_id and c.revision = l.revision
+     and c.user_id >= greatest(l.from_user, $1) and c.user_id < least(l.until_user, $2)
     cross join lateral unnest(score_scopes(e.tournament_id, r.start_time)) as s (scope)
     where l.from_user < $2 and l.until_user > $1
-    group by p.user_id, s.scope
+    group by c.user_id, s.scope
 ), found as (
     select user_id, scope, points, exact, correct, settled from user_scores where user_id >= $1 and user_id < $2
 ), compared as (

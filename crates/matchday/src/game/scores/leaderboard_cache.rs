@@ -787,6 +787,7 @@ mod tests {
         let core = Core {
             env: Environment::Testing,
             db: unreachable,
+            shards: platform::shards::Shards::default(),
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandom),
             limits: RateLimiter::new(redis.clone(), &prefix, Arc::new(SystemClock)),

@@ -12,6 +12,7 @@ use std::{
 use platform::{
     Core,
     batches::{Attempt, BatchError, Batches, Write},
+    shards::Shards,
 };
 use sqlx::PgConnection;
 use tokio::time::Instant;
@@ -65,7 +66,8 @@ impl Players {
     pub(super) fn new(core: &Core) -> Self {
         Self {
             cached: quick_cache::sync::Cache::new(CACHED),
-            lookups: Batches::start(&core.db, core.statement_timeout, WAITING, vec![Lookups]),
+            // A request shows users of all shards, so its batch has no shard.
+            lookups: Batches::start(&core.db, &Shards::one(), core.statement_timeout, WAITING, vec![Lookups]),
         }
     }
 

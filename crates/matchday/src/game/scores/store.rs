@@ -1,6 +1,8 @@
 //! SQL queries for scores and leaderboards.
 
+use platform::database;
 use sqlx::{Executor as _, PgConnection, PgExecutor, PgPool, Postgres, Transaction};
+use time::OffsetDateTime;
 use web::ids::{MatchId, TournamentId, UserId};
 
 use super::{
@@ -63,7 +65,7 @@ pub(super) async fn latest_result(connection: &mut PgConnection, event: MatchId)
 /// Whether any score includes this match. Locks the match's chunks until the transaction ends.
 pub(super) async fn is_in_scores(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<bool> {
     let chunks = sqlx::query_scalar!(
-        r#"select exists (select from event_results r where r.event_id = l.event_id and r.revision = l.revision
+        r#"select exists (select 1 from event_results r where r.event_id = l.event_id and r.revision = l.revision
                                                         and r.home_score is not null) as "is_in!"
            from score_lanes l where l.event_id = $1 order by l.lane for update"#,
         event.0,
@@ -268,10 +270,8 @@ pub(super) async fn users_of_result(
     revision: i64,
 ) -> sqlx::Result<Vec<i64>> {
     sqlx::query_scalar!(
-        r#"select p.user_id as "user_id!"
-           from event_results r
-           cross join lateral predictions_before($1, least(r.start_time, r.recorded_at), $2, $3) p
-           where r.event_id = $1 and r.revision = $4 order by p.user_id"#,
+        r#"select user_id as "user_id!" from result_points
+           where event_id = $1 and user_id >= $2 and user_id < $3 and revision = $4 order by user_id"#,
         chunk.event.0,
         chunk.from_user,
         chunk.until_user,
@@ -417,15 +417,17 @@ pub(super) async fn mark_applied(
     event: MatchId,
     revision: i64,
 ) -> sqlx::Result<Option<i64>> {
+    let now = database::now(&mut *connection).await?;
     let applied = sqlx::query_scalar!(
-        "update event_results set applied_at = statement_timestamp()
+        "update event_results set applied_at = $3
          where event_id = $1 and applied_at is null and revision <= $2
-           and not exists (select from score_lanes l where l.event_id = $1
+           and not exists (select 1 from score_lanes l where l.event_id = $1
                            and (l.revision < event_results.revision or l.shown_revision < event_results.revision
                                 or l.paid_revision < event_results.revision))
          returning revision",
         event.0,
         revision,
+        now,
     )
     .fetch_all(connection)
     .await?;
@@ -435,11 +437,28 @@ pub(super) async fn mark_applied(
 /// Returns matches with a result that should have reached all scores by now. A result that is still not applied is
 /// returned again each time its age has doubled.
 pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<MatchId>> {
+    let now = database::now(&mut *connection).await?;
+    let due = sqlx::query!(
+        "select event_id, revision, recorded_at from event_results where applied_at is null and look_again_at < $1",
+        now,
+    )
+    .fetch_all(&mut *connection)
+    .await?;
+    if due.is_empty() {
+        return Ok(Vec::new());
+    }
+    let events: Vec<i64> = due.iter().map(|row| row.event_id).collect();
+    let revisions: Vec<i64> = due.iter().map(|row| row.revision).collect();
+    let times: Vec<OffsetDateTime> = due.iter().map(|row| now + (now - row.recorded_at)).collect();
     let mut events = sqlx::query_scalar!(
-        r#"update event_results
-           set look_again_at = statement_timestamp() + (statement_timestamp() - recorded_at)
-           where applied_at is null and look_again_at < statement_timestamp()
-           returning event_id as "event_id: MatchId""#,
+        r#"update event_results r set look_again_at = n.look_again_at
+           from unnest($1::bigint[], $2::bigint[], $3::timestamptz[]) as n (event_id, revision, look_again_at)
+           where r.event_id = n.event_id and r.revision = n.revision and r.applied_at is null and r.look_again_at < $4
+           returning r.event_id as "event_id: MatchId""#,
+        &events,
+        &revisions,
+        &times,
+        now,
     )
     .fetch_all(connection)
     .await?;
@@ -456,7 +475,7 @@ pub(super) async fn chunks(executor: impl PgExecutor<'_>, event: MatchId) -> sql
 }
 
 pub(super) async fn event_exists(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(r#"select exists (select from events where id = $1) as "exists!""#, event.0)
+    sqlx::query_scalar!(r#"select exists (select 1 from events where id = $1) as "exists!""#, event.0)
         .fetch_one(executor)
         .await
 }
@@ -473,7 +492,7 @@ pub(super) async fn last_user(executor: impl PgExecutor<'_>) -> sqlx::Result<i64
 /// Begins a transaction with a single snapshot (repeatable read). A write fails with a conflict if another transaction
 /// changed the row since the snapshot.
 pub(super) async fn begin_snapshot(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
-    platform::database::begin_with(db, "begin isolation level repeatable read; set local statement_timeout = 0").await
+    database::begin_with(db, "begin isolation level repeatable read; set local statement_timeout = 0").await
 }
 
 /// Returns the stored scores of these users that differ from the computed ones.
@@ -590,30 +609,31 @@ impl ScoreRow {
     }
 }
 
-/// Returns scores in these scopes of users in an id range who predicted a match.
+/// Returns scores in these scopes of users in an id range who predicted a match. The query plan looks up each user: the
+/// planner may otherwise scan all scores, which are many more.
 pub(super) async fn scores_of_predictors(
-    executor: impl PgExecutor<'_>,
+    db: &PgPool,
     scopes: &[String],
     event: MatchId,
     from_user: i64,
     until_user: i64,
 ) -> sqlx::Result<Vec<ScoreRow>> {
-    sqlx::query_as!(
+    let mut tx = database::begin(db).await?;
+    tx.execute(USER_ORDER_PLANS).await?;
+    let scores = sqlx::query_as!(
         ScoreRow,
         r#"select array_position($1, s.scope) as "scope!", s.user_id, s.points, s.exact, s.correct, s.settled
-           from predictions p cross join lateral (
-               select * from user_scores where user_id = p.user_id and scope = any($1)
-               -- Forces one lookup per user. The planner may otherwise scan all scores, which are many more.
-               offset 0
-           ) s
+           from predictions p join user_scores s on s.user_id = p.user_id and s.scope = any($1)
            where p.event_id = $2 and p.user_id >= $3 and p.user_id < $4"#,
         scopes,
         event.0,
         from_user,
         until_user,
     )
-    .fetch_all(executor)
-    .await
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(scores)
 }
 
 /// Whether another transaction may have changed scores of a chunk's users after the transaction with number `write`,
@@ -761,7 +781,7 @@ pub(super) async fn blocked(executor: impl PgExecutor<'_>, users: &[i64]) -> sql
 }
 
 pub(super) async fn is_tournament(executor: impl PgExecutor<'_>, tournament: TournamentId) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(r#"select exists (select from tournaments where id = $1) as "is_one!""#, tournament.0)
+    sqlx::query_scalar!(r#"select exists (select 1 from tournaments where id = $1) as "is_one!""#, tournament.0)
         .fetch_one(executor)
         .await
 }

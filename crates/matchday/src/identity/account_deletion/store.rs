@@ -67,17 +67,22 @@ pub(super) async fn insert_departure(
     now: OffsetDateTime,
     due_at: OffsetDateTime,
 ) -> sqlx::Result<()> {
+    // A homeserver does not list the rooms that a user is banned from as joined.
+    let banned_from = sqlx::query_scalar!(
+        r#"select r.matrix_id as "matrix_id!" from room_members m join rooms r on r.id = m.room_id
+           where m.user_id = $1 and m.membership = 'ban' and r.matrix_id is not null"#,
+        user.0,
+    )
+    .fetch_all(&mut *connection)
+    .await?;
     sqlx::query!(
         "insert into departures (user_id, chat_names, chat_rooms, requested_at, devices_due_at, due_at)
-         values ($1, $2,
-                 -- A homeserver does not list the rooms that a user is banned from as joined.
-                 array(select r.matrix_id from room_members m join rooms r on r.id = m.room_id
-                       where m.user_id = $1 and m.membership = 'ban' and r.matrix_id is not null),
-                 $3, $3, $4)",
+         values ($1, $2, $5, $3, $3, $4)",
         user.0,
         chat_names,
         now,
         due_at,
+        &banned_from,
     )
     .execute(connection)
     .await?;

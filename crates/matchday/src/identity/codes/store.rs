@@ -357,7 +357,7 @@ pub(super) async fn samples(
                  from codes
                  where created_at > $1 and created_at <= $2
                    and not exists (
-                     select from sms_closures c
+                     select 1 from sms_closures c
                      where c.closed_until >= codes.created_at
                        and c.prefix = any(case $3 when 'network' then array[origin]
                                                   when 'block' then array[origin, block]

@@ -11,6 +11,7 @@ use platform::{
     clock::Clock,
     database,
     random::{self, Random},
+    shards::Shards,
 };
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
@@ -43,6 +44,7 @@ pub struct Idempotency {
 
 struct Inner {
     db: PgPool,
+    shards: Shards,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     deadline: Duration,
@@ -112,6 +114,7 @@ impl UsedKeys {
 /// Finds those of the requests' keys that were used before.
 pub(crate) async fn find_used_keys(
     connection: &mut PgConnection,
+    shards: &Shards,
     requests: &[(UserId, KeyedRequest)],
 ) -> sqlx::Result<UsedKeys> {
     if requests.is_empty() {
@@ -119,7 +122,8 @@ pub(crate) async fn find_used_keys(
     }
     let keys: HashSet<_> = requests.iter().map(|&(user, request)| (user, request.key)).collect();
     let keys: Vec<_> = keys.into_iter().collect();
-    let finished = store::finished(connection, &keys).await?;
+    let ranges = shards.get(connection).await?;
+    let finished = store::finished(connection, ranges, &keys).await?;
     let with_key = |row: store::Finished| {
         let digest = row.key_digest.as_slice().try_into().ok()?;
         Some(((row.user_id, RequestKey(digest)), row))
@@ -139,8 +143,12 @@ pub(crate) async fn store_effects(
 
 /// Whether a transaction failed because another one stored the same key.
 pub(crate) fn is_key_conflict(error: &sqlx::Error) -> bool {
-    let constraint = error.as_database_error().and_then(|error| error.constraint());
-    constraint == Some("idempotency_keys_pkey")
+    const CONSTRAINT: &str = "idempotency_keys_pkey";
+    // Citus appends the number of a shard to the name, and reports some violations by their message only.
+    error.as_database_error().is_some_and(|error| match error.constraint() {
+        Some(constraint) => constraint.starts_with(CONSTRAINT),
+        None => error.message().contains(CONSTRAINT),
+    })
 }
 
 /// State of a request with a key.
@@ -158,9 +166,9 @@ pub(super) enum Begun {
 
 impl Idempotency {
     pub fn new(core: &Core, http: &Http) -> Self {
-        let Core { db, clock, random, .. } = core.clone();
+        let Core { db, shards, clock, random, .. } = core.clone();
         let permits = Arc::new(Semaphore::new(http.max_in_flight.min(Semaphore::MAX_PERMITS)));
-        Self { inner: Arc::new(Inner { db, clock, random, deadline: http.deadline, permits }) }
+        Self { inner: Arc::new(Inner { db, shards, clock, random, deadline: http.deadline, permits }) }
     }
 
     /// Maximum time for processing a request.
@@ -234,7 +242,7 @@ impl Idempotency {
     /// Returns what is stored for the request's key.
     pub(super) async fn find(&self, user: UserId, request: KeyedRequest) -> sqlx::Result<Option<Prior>> {
         let mut connection = self.inner.db.acquire().await?;
-        let used = find_used_keys(&mut connection, &[(user, request)]).await?;
+        let used = find_used_keys(&mut connection, &self.inner.shards, &[(user, request)]).await?;
         Ok(used.prior(user, request))
     }
 

@@ -1,5 +1,6 @@
 //! SQL queries for idempotency keys.
 
+use platform::shards::Ranges;
 use sqlx::PgExecutor;
 use time::OffsetDateTime;
 use web::ids::UserId;
@@ -69,6 +70,7 @@ pub(super) struct Finished {
 /// Returns those of these keys whose requests have an outcome.
 pub(super) async fn finished(
     executor: impl PgExecutor<'_>,
+    shards: &Ranges,
     keys: &[(UserId, RequestKey)],
 ) -> sqlx::Result<Vec<Finished>> {
     let users: Vec<i64> = keys.iter().map(|(user, _)| user.0).collect();
@@ -79,9 +81,10 @@ pub(super) async fn finished(
                   k.body
            from unnest($1::bigint[], $2::bytea[]) as w (user_id, key_digest)
            join idempotency_keys k on k.user_id = w.user_id and k.key_digest = w.key_digest
-           where k.status is not null"#,
+           where k.status is not null and ($3::bigint[] is null or k.user_id = any($3))"#,
         &users,
         &digests as &[&[u8]],
+        shards.only(&users),
     )
     .fetch_all(executor)
     .await

@@ -74,7 +74,7 @@ pub(super) async fn recorded(
          from operator_actions a
          where ($1::text is null or operator = $1) and ($2::text is null or target = $2)
            and ($3::bigint is null or id < $3)
-           and not (outcome = 'begun' and exists (select from operator_actions e where e.begun_id = a.id))
+           and not (outcome = 'begun' and exists (select 1 from operator_actions e where e.begun_id = a.id))
          order by id desc limit $4",
         filter.operator,
         filter.target,

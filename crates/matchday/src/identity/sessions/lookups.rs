@@ -7,6 +7,7 @@ use platform::{
     batches::{Attempt, Write},
     clock::Clock,
     database,
+    shards::Shards,
 };
 use sqlx::PgConnection;
 use web::ids::UserId;
@@ -27,6 +28,7 @@ pub(super) struct Token {
 /// Looks up tokens and records their use.
 pub(super) struct LookUps {
     pub(super) config: Settings,
+    pub(super) shards: Shards,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -49,7 +51,8 @@ impl Write for LookUps {
         tokens: &[Token],
         _: Attempt,
     ) -> sqlx::Result<Vec<Option<Found>>> {
-        let (mut found, now) = (store::find(connection, tokens).await?, self.clock.now());
+        let shards = self.shards.get(connection).await?;
+        let (mut found, now) = (store::find(connection, shards, tokens).await?, self.clock.now());
         let (idle, lifetime) = (self.config.idle, self.config.lifetime);
         let mut uses = Vec::new();
         for (token, place) in tokens.iter().zip(&mut found) {
@@ -63,7 +66,7 @@ impl Write for LookUps {
         if uses.is_empty() {
             return Ok(found);
         }
-        match store::note_uses(connection, &uses, now).await {
+        match store::note_uses(connection, shards, &uses, now).await {
             // Another transaction is ending one of the sessions or recording its use. Requests do not wait for it: a
             // later lookup records the other uses.
             Err(error) if database::is_conflict(&error) => {}

@@ -165,10 +165,12 @@ pub enum SessionError {
 
 impl Sessions {
     pub fn new(core: &Core, settings: &Settings, with_chat: bool) -> Self {
-        let Core { db, clock, random, outbox_written, statement_timeout: timeout, .. } = core.clone();
+        let Core { db, shards, clock, random, outbox_written, statement_timeout: timeout, .. } = core.clone();
         let config = settings.clone();
-        let lookups = (0..SHARDS).map(|_| LookUps { config: config.clone(), clock: Arc::clone(&clock) }).collect();
-        let lookups = Batches::start(&db, timeout, LOOKUPS_WAITING, lookups);
+        let lookups = (0..SHARDS)
+            .map(|_| LookUps { config: config.clone(), shards: shards.clone(), clock: Arc::clone(&clock) })
+            .collect();
+        let lookups = Batches::start(&db, &shards, timeout, LOOKUPS_WAITING, lookups);
         let cache = quick_cache::sync::Cache::new(config.cache_entries);
         let trust = Trust::new(config.cache_for, config.cache_unheard);
         let inner = Inner { db, config, with_chat, clock, random, outbox_written, lookups, cache, trust };
@@ -407,14 +409,16 @@ impl Sessions {
         loop {
             let now = self.now();
             let mut tx = platform::database::begin(&self.inner.db).await?;
-            let due = store::lock_due(&mut tx, now, SWEPT_AT_ONCE).await?;
+            let due = store::due(&mut tx, now, SWEPT_AT_ONCE).await?;
             let (expired, used): (Vec<&Due>, Vec<&Due>) = due.iter().partition(|due| due.expires_at <= now);
-            store::delete_due(&mut tx, &expired).await?;
+            store::wait_briefly(&mut tx).await?;
+            let ended = store::delete_expired(&mut tx, &expired, now).await?;
             store::postpone_due(&mut tx, &used).await?;
-            let devices = expired.iter().filter_map(|due| Some(device_ended(due.user_id, due.device_id.clone()?)));
+            let total_ended = ended.len() as u64;
+            let devices = ended.into_iter().filter_map(|(user, device)| Some(device_ended(user, device?)));
             outbox::enqueue(&mut tx, &devices.collect::<Result<Vec<_>, _>>()?).await?;
             tx.commit().await?;
-            total += expired.len() as u64;
+            total += total_ended;
             if due.len() < usize::try_from(SWEPT_AT_ONCE).unwrap_or(usize::MAX) {
                 return Ok(total);
             }

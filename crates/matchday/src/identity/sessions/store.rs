@@ -1,5 +1,6 @@
 //! SQL queries for sessions.
 
+use platform::shards::Ranges;
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 use web::ids::{SessionId, UserId};
@@ -153,16 +154,22 @@ pub(super) async fn note_proof(
 }
 
 /// Finds the sessions of these tokens, in the order of the tokens.
-pub(super) async fn find(connection: &mut PgConnection, tokens: &[Token]) -> sqlx::Result<Vec<Option<Found>>> {
+pub(super) async fn find(
+    connection: &mut PgConnection,
+    shards: &Ranges,
+    tokens: &[Token],
+) -> sqlx::Result<Vec<Option<Found>>> {
     let (users, hashes) = columns(tokens.iter());
     let rows = sqlx::query!(
         r#"select n.place as "place!", s.id as "id: SessionId", s.created_at, s.last_used_at, s.expires_at,
                   u.banned_at is not null as "is_banned!", u.banned_until
            from unnest($1::bigint[], $2::bytea[]) with ordinality as n (user_id, token_hash, place)
            join sessions s on s.user_id = n.user_id and s.token_hash = n.token_hash
-           join users u on u.user_id = s.user_id"#,
+           join users u on u.user_id = s.user_id
+           where ($3::bigint[] is null or s.user_id = any($3) and u.user_id = any($3))"#,
         &users,
         &hashes,
+        shards.only(&users),
     )
     .fetch_all(connection)
     .await?;
@@ -200,7 +207,12 @@ pub(super) async fn list(executor: impl PgExecutor<'_>, user: UserId, now: Offse
 
 /// Records the use of all these sessions or none. Never waits for a lock: fails if another transaction holds one of the
 /// rows.
-pub(super) async fn note_uses(connection: &mut PgConnection, uses: &[Use], now: OffsetDateTime) -> sqlx::Result<()> {
+pub(super) async fn note_uses(
+    connection: &mut PgConnection,
+    shards: &Ranges,
+    uses: &[Use],
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
     let (owners, hashes) = columns(uses.iter().map(|one| &one.token));
     let expire_at: Vec<OffsetDateTime> = uses.iter().map(|one| one.expires_at).collect();
     sqlx::query!(
@@ -208,35 +220,36 @@ pub(super) async fn note_uses(connection: &mut PgConnection, uses: &[Use], now: 
          from (select h.user_id, h.token_hash, n.expires_at
                from unnest($1::bigint[], $2::bytea[], $3::timestamptz[]) as n (user_id, token_hash, expires_at)
                join sessions h on h.user_id = n.user_id and h.token_hash = n.token_hash
-               where h.last_used_at < $4
+               where h.last_used_at < $4 and ($5::bigint[] is null or h.user_id = any($5))
                order by h.user_id, h.token_hash
                for no key update of h nowait) used
-         where s.user_id = used.user_id and s.token_hash = used.token_hash",
+         where s.user_id = used.user_id and s.token_hash = used.token_hash
+           and ($5::bigint[] is null or s.user_id = any($5))",
         &owners,
         &hashes,
         &expire_at,
         now,
+        shards.only(&owners),
     )
     .execute(connection)
     .await?;
     Ok(())
 }
 
-/// A session that the sweep checks. Its row is locked.
+/// A session that the sweep checks.
 pub(super) struct Due {
     pub(super) user_id: UserId,
     pub(super) token_hash: Vec<u8>,
     pub(super) expires_at: OffsetDateTime,
-    pub(super) device_id: Option<String>,
 }
 
-/// Locks up to `most` sessions that are due for the sweep. Never waits for a lock, so it cannot deadlock with requests:
-/// it fails if another transaction holds one of the rows, and the next sweep tries again.
-pub(super) async fn lock_due(connection: &mut PgConnection, now: OffsetDateTime, most: i64) -> sqlx::Result<Vec<Due>> {
+/// Returns up to `most` sessions that are due for the sweep. They are not locked: on Citus, a statement cannot lock rows
+/// of several shards.
+pub(super) async fn due(connection: &mut PgConnection, now: OffsetDateTime, most: i64) -> sqlx::Result<Vec<Due>> {
     sqlx::query_as!(
         Due,
-        r#"select user_id as "user_id: UserId", token_hash, expires_at, device_id
-           from sessions where check_at <= $1 order by check_at limit $2 for update nowait"#,
+        r#"select user_id as "user_id: UserId", token_hash, expires_at
+           from sessions where check_at <= $1 order by check_at limit $2"#,
         now,
         most,
     )
@@ -244,29 +257,49 @@ pub(super) async fn lock_due(connection: &mut PgConnection, now: OffsetDateTime,
     .await
 }
 
-/// Deletes these sessions, which are locked.
-pub(super) async fn delete_due(connection: &mut PgConnection, due: &[&Due]) -> sqlx::Result<()> {
-    let users: Vec<i64> = due.iter().map(|due| due.user_id.0).collect();
-    let hashes: Vec<&[u8]> = due.iter().map(|due| &due.token_hash[..]).collect();
-    sqlx::query!(
-        "delete from sessions s using unnest($1::bigint[], $2::bytea[]) as due (user_id, token_hash)
-         where s.user_id = due.user_id and s.token_hash = due.token_hash",
-        &users,
-        &hashes as &[&[u8]],
-    )
-    .execute(connection)
-    .await?;
+/// Limits the time that the transaction waits for a lock. It is shorter than the time after which the server looks for
+/// deadlocks, so a deadlock with a request fails the sweep and not the request. The next sweep tries again.
+pub(super) async fn wait_briefly(connection: &mut PgConnection) -> sqlx::Result<()> {
+    sqlx::query("set local lock_timeout = '200ms'").execute(connection).await?;
     Ok(())
 }
 
-/// Sets the next check of these sessions, which are locked, to the time at which they expire.
+/// Deletes those of these sessions that have expired, and returns their owners and devices.
+pub(super) async fn delete_expired(
+    connection: &mut PgConnection,
+    due: &[&Due],
+    now: OffsetDateTime,
+) -> sqlx::Result<Vec<(UserId, Option<String>)>> {
+    if due.is_empty() {
+        return Ok(Vec::new());
+    }
+    let users: Vec<i64> = due.iter().map(|due| due.user_id.0).collect();
+    let hashes: Vec<&[u8]> = due.iter().map(|due| &due.token_hash[..]).collect();
+    let ended = sqlx::query!(
+        r#"delete from sessions s using unnest($1::bigint[], $2::bytea[]) as due (user_id, token_hash)
+           where s.user_id = due.user_id and s.token_hash = due.token_hash and s.expires_at <= $3
+             and s.user_id = any($1)
+           returning s.user_id as "user_id: UserId", s.device_id"#,
+        &users,
+        &hashes as &[&[u8]],
+        now,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(ended.into_iter().map(|row| (row.user_id, row.device_id)).collect())
+}
+
+/// Sets the next check of these sessions to the time at which they expire.
 pub(super) async fn postpone_due(connection: &mut PgConnection, due: &[&Due]) -> sqlx::Result<()> {
+    if due.is_empty() {
+        return Ok(());
+    }
     let users: Vec<i64> = due.iter().map(|due| due.user_id.0).collect();
     let hashes: Vec<&[u8]> = due.iter().map(|due| &due.token_hash[..]).collect();
     sqlx::query!(
         "update sessions s set check_at = s.expires_at
          from unnest($1::bigint[], $2::bytea[]) as due (user_id, token_hash)
-         where s.user_id = due.user_id and s.token_hash = due.token_hash",
+         where s.user_id = due.user_id and s.token_hash = due.token_hash and s.user_id = any($1)",
         &users,
         &hashes as &[&[u8]],
     )

@@ -1,5 +1,6 @@
 use futures_util::future::join_all;
 use http::Method;
+use platform::shards::Ranges;
 use serde_json::{Value, json};
 use time::Duration;
 
@@ -175,7 +176,7 @@ async fn recorded_use_is_a_hot_update() {
             .map(|user| Use { token: Token { user: user.id, hash: TokenHash::of(&user.token) }, expires_at: now + day })
             .collect();
         let mut tx = platform::database::begin(&app.app.core.db).await.expect("begun");
-        store::note_uses(&mut tx, &noted, now).await.expect("noted");
+        store::note_uses(&mut tx, &Ranges::default(), &noted, now).await.expect("noted");
         let updates: (i64, i64) = sqlx::query_as(
             "select pg_stat_get_xact_tuples_updated('sessions'::regclass),
                     pg_stat_get_xact_tuples_hot_updated('sessions'::regclass)",

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
-use platform::{batches::Attempt, clock::Clock as _};
+use platform::{batches::Attempt, clock::Clock as _, shards::Shards};
 use serde_json::json;
 
 use super::{assert_clean, balance, deduction};
@@ -273,7 +273,7 @@ async fn second_attempt_finds_transactions_of_the_first() {
         };
         let post = async |movements: Vec<Movement>, attempt| {
             let mut tx = platform::database::begin(&app.app.core.db).await.expect("begun");
-            let mut book = Book::open(&mut tx, [user.id]).await.expect("opened");
+            let mut book = Book::open(&mut tx, &Shards::one(), [user.id]).await.expect("opened");
             book.load_prior(&mut tx, &movements, attempt, app.clock.now()).await.expect("loaded");
             let outcomes: Vec<_> = movements.into_iter().map(|movement| book.post(movement)).collect();
             book.close(&mut tx, app.clock.now()).await.expect("written").count();
