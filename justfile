@@ -46,8 +46,9 @@ citus *WORDS: _own
     dev/citus up
     {{ load_env }} && . .dev/citus.env && cargo nextest run -p matchday --all-features --test citus --no-capture
     {{ load_env }} && . .dev/citus.env && MATCHDAY_COINS__PER_POINT=1 cargo nextest run --all-features -j 2 \
-        $(dev/test-targets {{ if WORDS == "" { "whole" } else { WORDS } }}) {{ WORDS }}
+        {{ if WORDS == "" { "-p matchday --test whole" } else { "$(dev/test-targets " + WORDS + ") " + WORDS } }}
     dev/citus errors
+    {{ load_env }} && . .dev/citus.env && cargo nextest run -p matchday --all-features --test citus --run-ignored only failures
 
 # Run everything that must pass before a change is merged.
 ci: format spelling lint queries test migrations dependencies docs clients deploy

@@ -46,7 +46,7 @@ fn columns(text: &str, count: usize) -> Vec<String> {
             && (1..=count).contains(&number)
             && columns[number - 1].is_empty()
         {
-            columns[number - 1] = column.trim_matches('"').to_owned();
+            column.trim_matches('"').clone_into(&mut columns[number - 1]);
         }
     };
     // insert into t (a, b) values ($1, $2)

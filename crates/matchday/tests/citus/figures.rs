@@ -1,7 +1,7 @@
 //! Throughput of the operations that limit a match evening. `dev/citus figures` runs it on plain PostgreSQL and on the
 //! cluster, on the same machine, and prints the ratios.
 
-use std::{future::Future, time::Instant};
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
 use matchday::{
@@ -22,11 +22,15 @@ const TOKENS: i64 = 2_000;
 const AT_ONCE: usize = 1_000;
 
 /// Runs an operation for each of these items and returns how many succeed in a second.
-async fn rate<T, F: Future<Output = bool>>(items: impl IntoIterator<Item = T>, run: impl Fn(T) -> F) -> f64 {
+async fn rate<T, F: Future<Output = bool>>(items: impl IntoIterator<Item = T>, run: impl Fn(T) -> F) -> u128 {
     let began = Instant::now();
     let outcomes: Vec<bool> = stream::iter(items.into_iter().map(run)).buffer_unordered(AT_ONCE).collect().await;
     assert!(outcomes.iter().all(|succeeded| *succeeded), "some operations failed");
-    outcomes.len() as f64 / began.elapsed().as_secs_f64()
+    per_second(outcomes.len(), began.elapsed())
+}
+
+fn per_second(number: usize, time: Duration) -> u128 {
+    number as u128 * 1_000_000 / time.as_micros().max(1)
 }
 
 #[tokio::test]
@@ -81,11 +85,9 @@ async fn figures() {
         a_match().at("finished", 1, 0).put().await;
         let began = Instant::now();
         app.settle_match(event.0).await;
-        let scores = users.len() as f64 / began.elapsed().as_secs_f64();
+        let scores = per_second(users.len(), began.elapsed());
         app.published().await;
-        println!(
-            "figures predictions={predictions:.0} deductions={deductions:.0} checks={checks:.0} scores={scores:.0}"
-        );
+        println!("figures predictions={predictions} deductions={deductions} checks={checks} scores={scores}");
     })
     .await;
 }

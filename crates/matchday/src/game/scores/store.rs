@@ -620,7 +620,7 @@ pub(super) async fn scores_of_predictors(
 ) -> sqlx::Result<Vec<ScoreRow>> {
     let mut tx = database::begin(db).await?;
     tx.execute(USER_ORDER_PLANS).await?;
-    let scores = sqlx::query_as!(
+    let rows = sqlx::query_as!(
         ScoreRow,
         r#"select array_position($1, s.scope) as "scope!", s.user_id, s.points, s.exact, s.correct, s.settled
            from predictions p join user_scores s on s.user_id = p.user_id and s.scope = any($1)
@@ -633,7 +633,7 @@ pub(super) async fn scores_of_predictors(
     .fetch_all(&mut *tx)
     .await?;
     tx.commit().await?;
-    Ok(scores)
+    Ok(rows)
 }
 
 /// Whether another transaction may have changed scores of a chunk's users after the transaction with number `write`,

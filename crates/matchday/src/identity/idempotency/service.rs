@@ -242,8 +242,8 @@ impl Idempotency {
     /// Returns what is stored for the request's key.
     pub(super) async fn find(&self, user: UserId, request: KeyedRequest) -> sqlx::Result<Option<Prior>> {
         let mut connection = self.inner.db.acquire().await?;
-        let used = find_used_keys(&mut connection, &self.inner.shards, &[(user, request)]).await?;
-        Ok(used.prior(user, request))
+        let keys = find_used_keys(&mut connection, &self.inner.shards, &[(user, request)]).await?;
+        Ok(keys.prior(user, request))
     }
 
     /// Releases the claim. A retry then processes the request again.
