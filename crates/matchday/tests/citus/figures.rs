@@ -9,17 +9,22 @@ use matchday::{
         rules::{CoinAmount, Reason},
         service::Deduction,
     },
-    testing::{TestApp, cluster_is_available},
+    testing::TestApp,
 };
+use platform::shards::shard_of;
 use scoring::{Confidence, Forecast, Pick};
 use web::ids::{MatchId, UserId};
 
-/// Number of users of each operation.
-const USERS: i64 = 10_000;
+/// Number of users with predictions that a result scores.
+const USERS: i64 = 100_000;
+/// Number of users who predict and spend coins.
+const WRITING: usize = 20_000;
 /// Number of users whose tokens are checked.
-const TOKENS: i64 = 2_000;
-/// Requests in progress at the same time.
-const AT_ONCE: usize = 1_000;
+const TOKENS: usize = 2_000;
+/// Number of shards of the cluster.
+const SHARDS: usize = 32;
+/// Requests in progress at the same time: two batches of a hundred.
+const AT_ONCE: usize = 200;
 
 /// Runs an operation for each of these items and returns how many succeed in a second.
 async fn rate<T, F: Future<Output = bool>>(items: impl IntoIterator<Item = T>, run: impl Fn(T) -> F) -> u128 {
@@ -29,6 +34,17 @@ async fn rate<T, F: Future<Output = bool>>(items: impl IntoIterator<Item = T>, r
     per_second(outcomes.len(), began.elapsed())
 }
 
+/// Orders users so that two writers have users of one shard each, on plain PostgreSQL as well: a batch then has the same
+/// rows on both.
+fn in_pairs_of_shards(users: &[i64]) -> Vec<i64> {
+    let mut shards = vec![Vec::new(); SHARDS];
+    for &user in users {
+        shards[shard_of(user, SHARDS)].push(user);
+    }
+    let (lower, upper) = shards.split_at(SHARDS / 2);
+    lower.concat().into_iter().zip(upper.concat()).flat_map(|(one, other)| [one, other]).collect()
+}
+
 fn per_second(number: usize, time: Duration) -> u128 {
     number as u128 * 1_000_000 / time.as_micros().max(1)
 }
@@ -36,10 +52,9 @@ fn per_second(number: usize, time: Duration) -> u128 {
 #[tokio::test]
 #[ignore = "takes a minute; dev/citus figures runs it"]
 async fn figures() {
-    let writers = if cluster_is_available() { "8" } else { "2" };
     let settings = [
-        ("MATCHDAY_PREDICTIONS__WRITERS", writers),
-        ("MATCHDAY_COINS__WRITERS", writers),
+        ("MATCHDAY_PREDICTIONS__WRITERS", "2"),
+        ("MATCHDAY_COINS__WRITERS", "2"),
         ("MATCHDAY_PREDICTIONS__QUEUE", "10000"),
         ("MATCHDAY_COINS__QUEUE", "10000"),
         ("MATCHDAY_COINS__PER_POINT", "0"),
@@ -55,8 +70,9 @@ async fn figures() {
         for statement in setup {
             sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(app.owner()).await.expect("prepared");
         }
-        let users: Vec<i64> =
+        let all: Vec<i64> =
             sqlx::query_scalar("select user_id from users order by 1").fetch_all(app.owner()).await.expect("users");
+        let users = in_pairs_of_shards(&all[..WRITING]);
         let fixtures = app.fixtures();
         let a_match = || fixtures.a_match("m").starting_in(time::Duration::HOUR);
         let event = MatchId(a_match().put().await);
@@ -74,7 +90,7 @@ async fn figures() {
         let deductions = rate(users.clone(), deduct).await;
 
         let mut tokens = Vec::new();
-        for &user in users.iter().take(usize::try_from(TOKENS).expect("fits")) {
+        for &user in users.iter().take(TOKENS) {
             tokens.push(app.login(UserId(user)).await.token);
         }
         services.sessions.forget_all();
@@ -82,10 +98,15 @@ async fn figures() {
             |token: String| async move { services.sessions.check(&token).await.is_ok_and(|found| found.is_some()) };
         let checks = rate(tokens, check).await;
 
+        let rest =
+            "insert into predictions (user_id, event_id, prediction, confidence, revision, created_at, updated_at)
+                    select user_id, $1, 'home', 50, 1, now(), now() from users on conflict do nothing";
+        sqlx::query(rest).bind(event.0).execute(app.owner()).await.expect("predicted");
+        sqlx::raw_sql("analyze predictions").execute(app.owner()).await.expect("analysed");
         a_match().at("finished", 1, 0).put().await;
         let began = Instant::now();
         app.settle_match(event.0).await;
-        let scores = per_second(users.len(), began.elapsed());
+        let scores = per_second(all.len(), began.elapsed());
         app.published().await;
         println!("figures predictions={predictions} deductions={deductions} checks={checks} scores={scores}");
     })
