@@ -236,11 +236,16 @@ async fn cost(db: &PgPool, call: impl AsyncFn()) -> i64 {
     for _ in 0..8 {
         call().await;
     }
-    let before = blocks_read(db).await;
-    for _ in 0..10 {
-        call().await;
+    // The least of three: background work on the same connection would add to a measurement.
+    let mut least = i64::MAX;
+    for _ in 0..3 {
+        let before = blocks_read(db).await;
+        for _ in 0..10 {
+            call().await;
+        }
+        least = least.min(blocks_read(db).await - before);
     }
-    blocks_read(db).await - before
+    least
 }
 
 #[tokio::test]
