@@ -18,13 +18,16 @@ async fn count(db: &PgPool) -> i64 {
     sqlx::query_scalar("select count(*) from leases").fetch_one(db).await.expect("read")
 }
 
+/// Number of periodic tasks that one process runs.
+const TASKS: i64 = 17;
+
 #[tokio::test]
 async fn stopped_or_killed_process_hands_over_its_tasks() {
     with_database(async |options| {
         let setting = Setting::new(&options).with("MATCHDAY_OUTBOX__LEASE", "3s");
         let db = PgPool::connect_with(options).await.expect("connected");
         let mut first = setting.start(&["worker"]);
-        eventually("the first process runs all tasks", async || count(&db).await == 16).await;
+        eventually("the first process runs all tasks", async || count(&db).await == TASKS).await;
         let of_first = holders(&db).await;
         assert_eq!(of_first.len(), 1, "{of_first:?}");
         let mut second = setting.start(&["worker"]);
@@ -34,7 +37,7 @@ async fn stopped_or_killed_process_hands_over_its_tasks() {
 
         first.signal("TERM");
         first.ended().await;
-        eventually("the second process runs all tasks", async || count(&db).await == 16).await;
+        eventually("the second process runs all tasks", async || count(&db).await == TASKS).await;
         let of_second = holders(&db).await;
         assert!(of_second.len() == 1 && of_second != of_first, "{of_first:?}, {of_second:?}");
 
