@@ -89,12 +89,13 @@ pub fn pool(config: &Settings) -> Result<PgPool, sqlx::Error> {
 /// Creates a small pool to the same database for batch writers. They run the same statements thousands of times a
 /// second, with arrays of varying length.
 ///
-/// Plans are generic, except on Citus: custom plans for short arrays look cheaper to the server, but planning each execution takes
-/// longer than running it. Scans and joins that do not read by key are off: the planner would choose them from table
+/// Plans are generic, except on Citus: custom plans for short arrays look cheaper to the server, but planning each
+/// execution takes longer than running it. Scans and joins that do not read by key are off: the planner would choose them from table
 /// statistics, which lag a minute behind a burst of writes.
 pub fn writers(db: &PgPool, connections: u32, statement_timeout: Duration) -> PgPool {
     let settings = format!(
-        "set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off;
+        "set enable_seqscan = off; set enable_bitmapscan = off; set enable_material = off; set enable_hashjoin = off;
+         set enable_mergejoin = off; set jit = off;
          set statement_timeout = {0}; set idle_in_transaction_session_timeout = {0}; {1}; {2}; {DURABLE}",
         statement_timeout.as_millis(),
         citus::SETTINGS,
