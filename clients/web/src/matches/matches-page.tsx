@@ -214,8 +214,9 @@ function More({ list, name }: { list: MatchList; name: string }) {
   useEffect(() => {
     if (!hasMore || hasFailed || isLoadingMore || !end.current) return;
     const observer = new IntersectionObserver(
-      ([entry]) => {
-        if (entry?.isIntersecting) latest.current();
+      (entries) => {
+        // One call reports several changes when the fan scrolls quickly. The last one is current.
+        if (entries.at(-1)?.isIntersecting) latest.current();
       },
       { rootMargin: "800px" },
     );

@@ -1,4 +1,4 @@
-import { useSyncExternalStore } from "react";
+import { useEffect, useState, useSyncExternalStore } from "react";
 import { onTabMessage, postToTabs } from "../session/tabs.ts";
 
 /** Reload functions of all mounted resources, registered by `useResource`. */
@@ -42,4 +42,27 @@ export function useIsOnline(): boolean {
     },
     () => navigator.onLine,
   );
+}
+
+/** Time in milliseconds after which a hidden tab is no longer in use. */
+const unusedAfter = 20_000;
+
+/** Whether the tab is visible, or was until a moment ago. */
+export function useIsInUse(): boolean {
+  const [isInUse, setInUse] = useState(true);
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const changed = () => {
+      clearTimeout(timer);
+      if (document.hidden) timer = setTimeout(() => setInUse(false), unusedAfter);
+      else setInUse(true);
+    };
+    changed();
+    document.addEventListener("visibilitychange", changed);
+    return () => {
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", changed);
+    };
+  }, []);
+  return isInUse;
 }
