@@ -18,12 +18,21 @@ pub struct Breaker {
     failures: AtomicU32,
     /// End of the current pause, in milliseconds since `began`.
     open_until: AtomicU64,
+    /// Time of the last success, in milliseconds since `began`.
+    succeeded_at: AtomicU64,
 }
 
 impl Breaker {
     /// Opens for `pause` after `tolerated` failures in a row.
     pub fn new(tolerated: u32, pause: Duration) -> Self {
-        Self { began: Instant::now(), tolerated, pause, failures: AtomicU32::new(0), open_until: AtomicU64::new(0) }
+        Self {
+            began: Instant::now(),
+            tolerated,
+            pause,
+            failures: AtomicU32::new(0),
+            open_until: AtomicU64::new(0),
+            succeeded_at: AtomicU64::new(0),
+        }
     }
 
     /// Admits the caller, or returns the time until the next attempt.
@@ -56,11 +65,26 @@ impl Breaker {
     /// Records the result of a call. A success closes the breaker.
     pub fn record(&self, succeeded: bool) {
         if succeeded {
-            self.failures.store(0, Ordering::Release);
+            self.succeeded_at.store(self.elapsed(), Ordering::Release);
+            self.close();
         } else if self.failures.fetch_add(1, Ordering::AcqRel).saturating_add(1) >= self.tolerated {
             // Storing the threshold keeps the counter from overflowing. Counts above it have no meaning.
             self.failures.store(self.tolerated, Ordering::Release);
             self.open_until.store(self.elapsed().saturating_add(millis(self.pause)), Ordering::Release);
+        }
+    }
+
+    /// Admits callers again, without a successful call.
+    pub fn close(&self) {
+        self.failures.store(0, Ordering::Release);
+    }
+
+    /// Records a call that got no response within `waited`. It is a failure only if no other call has succeeded since it
+    /// began: a dependency that responds to others is slow, but not down.
+    pub fn record_timeout(&self, waited: Duration) {
+        let succeeded_at = self.succeeded_at.load(Ordering::Acquire);
+        if succeeded_at == 0 || succeeded_at < self.elapsed().saturating_sub(millis(waited)) {
+            self.record(false);
         }
     }
 
@@ -118,6 +142,26 @@ mod tests {
             tokio::time::advance(PAUSE).await;
             assert_eq!((0..10).filter(|_| breaker.admit().is_ok()).count(), 1);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn timeouts_of_slow_dependency_do_not_open() {
+        let (breaker, second) = (Breaker::new(2, PAUSE), Duration::from_secs(1));
+        for _ in 0..10 {
+            tokio::time::advance(second).await;
+            breaker.record(true);
+            breaker.record_timeout(3 * second);
+        }
+        assert_eq!(breaker.admit(), Ok(()));
+        // The dependency stops responding.
+        tokio::time::advance(4 * second).await;
+        breaker.record_timeout(3 * second);
+        assert!(!breaker.is_open());
+        breaker.record_timeout(3 * second);
+        assert!(breaker.is_open());
+        let never_succeeded = Breaker::new(1, PAUSE);
+        never_succeeded.record_timeout(3 * second);
+        assert!(never_succeeded.is_open());
     }
 
     #[tokio::test(start_paused = true)]

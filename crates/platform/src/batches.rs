@@ -8,13 +8,14 @@ use std::{
     collections::{HashMap, HashSet},
     hash::Hash,
     io,
+    ops::RangeInclusive,
     panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
 
 use futures_util::FutureExt as _;
-use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection};
+use sqlx::{Executor as _, PgConnection, PgPool, Postgres, pool::PoolConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -27,6 +28,9 @@ const BATCH: usize = 500;
 
 /// Maximum number of waiting entries with the same key. Each of them needs a separate batch.
 const SAME_KEY: usize = 32;
+
+/// Number of rows after which the plans of a connection are made again, for the first time and at most.
+const ROWS_PER_PLAN: RangeInclusive<usize> = 1_000..=1_000_000;
 
 /// Writes the entries of a part of the users.
 pub trait Write: Send + Sync + 'static {
@@ -98,9 +102,9 @@ impl<W: Write> Batches<W> {
         let writers = writers.into_iter().map(|write| {
             let (sender, requests) = mpsc::channel(queue);
             let limit = timeout + Duration::from_secs(2);
-            tokio::spawn(
-                Writer { db: db.clone(), shards: shards.clone(), connection: None, limit, write }.run(requests),
-            );
+            let (db, shards) = (db.clone(), shards.clone());
+            let growth = Growth::default();
+            tokio::spawn(Writer { db, shards, connection: None, growth, limit, write }.run(requests));
             sender
         });
         Self { writers: writers.collect() }
@@ -115,11 +119,43 @@ impl<W: Write> Batches<W> {
     }
 }
 
+/// Decides when to make the plans of a connection again. PostgreSQL keeps a plan that it made for a small table until the
+/// table is analysed, which can be a minute later. Such a plan reads the whole table for every batch, so a burst that
+/// follows an almost empty table would become slower and slower.
+#[derive(Debug, PartialEq, Eq)]
+struct Growth {
+    /// Rows written since the plans were made.
+    rows: usize,
+    /// Number of them that the plans are kept for. It doubles, because a table that has grown to twice its size rarely
+    /// needs another plan.
+    kept_for: usize,
+}
+
+impl Default for Growth {
+    fn default() -> Self {
+        Self { rows: 0, kept_for: *ROWS_PER_PLAN.start() }
+    }
+}
+
+impl Growth {
+    /// Counts written rows. Returns whether to make new plans.
+    fn add(&mut self, rows: usize) -> bool {
+        self.rows += rows;
+        let is_due = self.rows >= self.kept_for;
+        if is_due {
+            *self = Self { rows: 0, kept_for: (2 * self.kept_for).min(*ROWS_PER_PLAN.end()) };
+        }
+        is_due
+    }
+}
+
 struct Writer<W> {
     db: PgPool,
     shards: Shards,
     /// Kept between batches, because releasing a connection to the pool costs as much as a small batch.
     connection: Option<PoolConnection<Postgres>>,
+    /// Rows written through the connection.
+    growth: Growth,
     /// Maximum duration of one batch.
     limit: Duration,
     write: W,
@@ -128,9 +164,10 @@ struct Writer<W> {
 impl<W: Write> Writer<W> {
     async fn run(mut self, mut requests: mpsc::Receiver<Request<W>>) {
         let (mut waiting, mut batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+        let shards = self.shards.clone();
         while !waiting.is_empty() || requests.recv_many(&mut waiting, BATCH).await > 0 {
-            match self.ranges().await {
-                Ok(ranges) => next_batch(&mut waiting, &mut batch, &ranges),
+            match known(&shards, &self.db).await {
+                Ok(ranges) => next_batch(&mut waiting, &mut batch, ranges),
                 Err(error) => answer_all(&mut waiting, error),
             }
             if !batch.is_empty() {
@@ -146,15 +183,6 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Shards of the database. An entry cannot be written before they are known.
-    async fn ranges(&mut self) -> sqlx::Result<Ranges> {
-        if let Some(known) = self.shards.known() {
-            return Ok(known.clone());
-        }
-        let mut connection = self.db.acquire().await?;
-        self.shards.get(&mut connection).await.cloned()
-    }
-
     async fn write_and_answer(&mut self, batch: &mut Vec<Request<W>>) {
         let entries: Vec<W::Entry> = batch.iter().map(|request| request.entry.clone()).collect();
         metrics::counter!(W::BATCHES).increment(1);
@@ -162,6 +190,10 @@ impl<W: Write> Writer<W> {
             Ok(outcomes) => {
                 for (request, outcome) in batch.drain(..).zip(outcomes) {
                     request.answer(Ok(outcome));
+                }
+                // After the responses, so that no caller waits for it.
+                if self.growth.add(entries.len()) {
+                    self.discard_plans().await;
                 }
             }
             // One invalid entry must not fail the others.
@@ -171,6 +203,14 @@ impl<W: Write> Writer<W> {
                 self.write_one_by_one(batch).await;
             }
             Err(error) => answer_all(batch, error),
+        }
+    }
+
+    async fn discard_plans(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        let discarding = connection.execute("discard plans");
+        if !matches!(tokio::time::timeout(self.limit, discarding).await, Ok(Ok(_))) {
+            drop(self.connection.take().map(PoolConnection::detach));
         }
     }
 
@@ -217,9 +257,11 @@ impl<W: Write> Writer<W> {
     }
 
     async fn write_once(&mut self, entries: &[W::Entry], attempt: Attempt) -> sqlx::Result<Vec<W::Outcome>> {
-        let mut connection = match self.connection.take() {
-            Some(kept) => kept,
-            None => self.db.acquire().await?,
+        let mut connection = if let Some(kept) = self.connection.take() {
+            kept
+        } else {
+            self.growth = Growth::default();
+            self.db.acquire().await?
         };
         // A panic must not end the writer, because each shard has only one.
         let writing = AssertUnwindSafe(self.write.write(&mut connection, entries, attempt)).catch_unwind();
@@ -247,6 +289,14 @@ impl<W: Write> Request<W> {
     fn answer(self, outcome: Result<W::Outcome, BatchError>) {
         // The caller may have stopped waiting.
         drop(self.answer.send(outcome));
+    }
+}
+
+/// Shards of the database. An entry cannot be written before they are known.
+async fn known<'a>(shards: &'a Shards, db: &PgPool) -> sqlx::Result<&'a Ranges> {
+    match shards.known() {
+        Some(ranges) => Ok(ranges),
+        None => shards.get(&mut *db.acquire().await?).await,
     }
 }
 
@@ -287,7 +337,6 @@ fn next_batch<W: Write>(waiting: &mut Vec<Request<W>>, batch: &mut Vec<Request<W
 mod tests {
     use std::{collections::VecDeque, sync::Mutex};
 
-    use sqlx::Executor as _;
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -473,6 +522,70 @@ mod tests {
         })
         .await;
         played.expect("played")
+    }
+
+    /// Adds numbers to a table, and records the plan that it would find them with.
+    #[derive(Clone, Default)]
+    struct Planned(Arc<Mutex<Vec<String>>>);
+
+    impl Write for Planned {
+        type Entry = i64;
+        type Key = std::convert::Infallible;
+        type Outcome = ();
+        const BATCHES: &'static str = "planned";
+
+        fn key(_: &i64) -> Option<Self::Key> {
+            None
+        }
+
+        async fn write(&self, connection: &mut PgConnection, entries: &[i64], _: Attempt) -> sqlx::Result<Vec<()>> {
+            let is_first = self.0.lock().expect("not poisoned").is_empty();
+            if is_first {
+                let find =
+                    "prepare find (bigint[]) as select n.id from unnest($1) as f (id) join numbers n on n.id = f.id";
+                connection.execute(find).await?;
+            }
+            let plan: Vec<String> =
+                sqlx::query_scalar("explain (costs off) execute find('{1}')").fetch_all(&mut *connection).await?;
+            self.0.lock().expect("not poisoned").push(plan.join(" "));
+            sqlx::query("insert into numbers select unnest($1::bigint[])").bind(entries).execute(connection).await?;
+            Ok(vec![(); entries.len()])
+        }
+    }
+
+    #[tokio::test]
+    async fn plans_follow_a_growing_table() {
+        with_pools(async |_, owner| {
+            let table = "create table numbers (id bigint primary key)";
+            sqlx::raw_sql(table).execute(&owner).await.expect("created");
+            // As after a restored backup. Autovacuum would otherwise analyse the table in the middle of the test.
+            let analyse = "alter table numbers set (autovacuum_enabled = false); vacuum analyze numbers";
+            for statement in analyse.split("; ") {
+                sqlx::raw_sql(statement).execute(&owner).await.expect("analysed");
+            }
+            let planned = Planned::default();
+            let batches = Batches::start(&owner, &Shards::one(), Duration::from_secs(5), 10_000, vec![planned.clone()]);
+            for first in (0..2_000).step_by(100) {
+                let hundred = (first..first + 100).map(|number| batches.write(1, number));
+                let written = futures_util::future::join_all(hundred).await;
+                assert!(written.iter().all(Result::is_ok), "{written:?}");
+            }
+            let plans = planned.0.lock().expect("not poisoned").clone();
+            let reads_by_key = |plan: &String| plan.contains("Index Cond: (id = f.id)");
+            assert!(!reads_by_key(&plans[0]), "the test needs a plan for an empty table: {}", plans[0]);
+            assert!(plans.last().is_some_and(reads_by_key), "{:?}", plans.last());
+        })
+        .await;
+    }
+
+    #[test]
+    fn plans_are_kept_twice_as_long_each_time() {
+        let mut growth = Growth::default();
+        let rows_until_due = |growth: &mut Growth| (1..10_000).find(|_| growth.add(1));
+        assert_eq!([(); 3].map(|()| rows_until_due(&mut growth)), [Some(1_000), Some(2_000), Some(4_000)]);
+        growth.kept_for = 900_000;
+        assert!(growth.add(900_000));
+        assert_eq!(growth, Growth { rows: 0, kept_for: 1_000_000 });
     }
 
     #[tokio::test]

@@ -25,6 +25,53 @@ pub async fn is_present(connection: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar("select exists (select 1 from pg_extension where extname = 'citus')").fetch_one(connection).await
 }
 
+/// Combines the statements of a migration into one that executes each of them separately. Citus sends the text of some
+/// statements, like `create index`, to the other nodes as it received it, and they refuse several statements at once.
+pub(crate) fn one_statement(migration: &str) -> String {
+    let executed = |statement: &&str| format!("execute $statement${statement}$statement$;\n");
+    let all: String = split(migration).iter().map(executed).collect();
+    format!("do $migration$ begin\n{all}end $migration$")
+}
+
+/// Splits a migration at the semicolons that are outside quotes and comments.
+fn split(migration: &str) -> Vec<&str> {
+    let (mut found, mut first, mut at) = (Vec::new(), 0, 0);
+    while let Some(next) = migration[at..].chars().next() {
+        let rest = &migration[at..];
+        at += match next {
+            '-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
+            '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
+            // A doubled quote inside is read as the end of one string and the start of another.
+            '\'' | '"' => rest[1..].find(next).map_or(rest.len(), |end| end + 2),
+            '$' => dollar_quoted(rest),
+            ';' => {
+                found.push(migration[first..at].trim());
+                first = at + 1;
+                1
+            }
+            _ => next.len_utf8(),
+        };
+    }
+    found.push(migration[first..].trim());
+    found.retain(|statement| has_code(statement));
+    found
+}
+
+/// Length of the dollar-quoted string at the start of the text; 1 if the dollar sign does not begin one.
+fn dollar_quoted(text: &str) -> usize {
+    let Some(end) = text[1..].find('$') else { return 1 };
+    let tag = &text[..end + 2];
+    if !tag[1..=end].chars().all(|letter| letter.is_ascii_alphabetic() || letter == '_') {
+        return 1;
+    }
+    text[tag.len()..].find(tag).map_or(text.len(), |close| close + 2 * tag.len())
+}
+
+/// Whether a text has more than comments.
+fn has_code(text: &str) -> bool {
+    text.lines().map(str::trim).any(|line| !line.is_empty() && !line.starts_with("--"))
+}
+
 /// A table that is not placed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Table {
@@ -46,6 +93,7 @@ pub async fn place(connection: &mut PgConnection) -> sqlx::Result<usize> {
     connection.execute("select pg_advisory_lock(hashtextextended('matchday placement', 0))").await?;
     let tables = unplaced(&mut *connection).await?;
     let revokes = revokes(&mut *connection).await?;
+    let comments = comments(&mut *connection).await?;
     // Otherwise Citus would place a local table as soon as it refers to a reference table, and fail at identity columns.
     connection.execute("set citus.enable_local_reference_table_foreign_keys = off").await?;
     for statement in statements(&tables) {
@@ -63,6 +111,10 @@ pub async fn place(connection: &mut PgConnection) -> sqlx::Result<usize> {
           and not exists (select 1 from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e')
           and not exists (select 1 from pg_dist_object o where o.classid = 'pg_proc'::regclass and o.objid = p.oid)";
     connection.execute(functions).await?;
+    // A local table is replaced by an empty one without its comment, which says whether the table is append-only.
+    for comment in comments {
+        connection.execute(AssertSqlSafe(comment)).await?;
+    }
     // Default privileges apply to the copies on other nodes, and would allow changing append-only tables there.
     for revoke in revokes {
         connection.execute(AssertSqlSafe(revoke)).await?;
@@ -98,6 +150,17 @@ async fn revokes(connection: &mut PgConnection) -> sqlx::Result<Vec<String>> {
           where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p')
             and (not has_table_privilege('matchday_app', c.oid, p.privilege) or obj_description(c.oid) ~ '\mappend-only\M')
           group by c.relname order by c.relname",
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// Returns the statements that repeat the comments of all tables. Read before tables are placed.
+async fn comments(connection: &mut PgConnection) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar(
+        "select format('comment on table %I is %L', c.relname, obj_description(c.oid)) from pg_class c
+         where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+           and obj_description(c.oid) is not null",
     )
     .fetch_all(connection)
     .await
@@ -147,6 +210,21 @@ mod tests {
     fn table(name: &str, kind: &str, key: &str, refers_to: &[&str]) -> Table {
         let refers_to = refers_to.iter().copied().map(str::to_owned).collect();
         Table { name: name.to_owned(), kind: kind.to_owned(), key: key.to_owned(), refers_to }
+    }
+
+    #[test]
+    fn migration_is_split_outside_quotes_and_comments() {
+        let migration = "-- One; two.
+create table a (text text default 'it''s; here'); /* no; */
+create function f() returns int language plpgsql as $$ begin return 1; end $$;
+do $body$ begin perform '$$;'; end $body$;
+select \"a;b\" from a where price = '$1'; -- The end;
+";
+        let found = split(migration);
+        assert_eq!(found.len(), 4, "{found:#?}");
+        assert!(found[0].ends_with("'it''s; here')") && found[1].ends_with("end $$") && found[2].ends_with("$body$"));
+        assert!(found[3].contains("price = '$1'"), "{found:#?}");
+        assert_eq!(split("select 1;\n-- Nothing else.\n"), ["select 1"]);
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::{
 };
 
 use sqlx::{
-    Connection as _, Executor as _, PgConnection, PgExecutor, PgPool, Postgres, SqlSafeStr, SqlStr, Transaction,
-    migrate::{MigrateError, Migrator},
+    AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgExecutor, PgPool, Postgres, SqlSafeStr, SqlStr,
+    Transaction,
+    migrate::{MigrateError, Migration, Migrator},
     postgres::{PgConnectOptions, PgPoolOptions},
 };
-
 use time::OffsetDateTime;
 
 use super::settings::{Conditions, SecretUrl};
@@ -74,13 +74,13 @@ pub fn pool(config: &Settings) -> Result<PgPool, sqlx::Error> {
     let options = bounded(config).after_connect(move |connection, _| {
         Box::pin(async move {
             // A process that is paused inside a transaction must not block others. JIT is off because compiling takes
-            // longer than running most of our statements.
+            // longer than running most of our statements. Citus sends notices about statements of its own.
             let set = format!(
                 "set statement_timeout = {statement_timeout}; set idle_in_transaction_session_timeout = '60s';
-                 set jit = off; {}; {DURABLE}",
+                 set jit = off; set client_min_messages = error; {}; {DURABLE}",
                 citus::SETTINGS
             );
-            connection.execute(sqlx::AssertSqlSafe(set)).await.map(|_| ())
+            connection.execute(AssertSqlSafe(set)).await.map(|_| ())
         })
     });
     Ok(options.connect_lazy_with(connection(&config.url)?))
@@ -90,13 +90,14 @@ pub fn pool(config: &Settings) -> Result<PgPool, sqlx::Error> {
 /// second, with arrays of varying length.
 ///
 /// Plans are generic, except on Citus: custom plans for short arrays look cheaper to the server, but planning each
-/// execution takes longer than running it. Scans and joins that do not read by key are off: the planner would choose them from table
-/// statistics, which lag a minute behind a burst of writes.
+/// execution takes longer than running it. Scans and joins that do not read by key are off, and reading by key costs the
+/// planner nothing but the rows: from the statistics of a table, which lag a minute behind a burst of writes, it would
+/// choose to read the whole table.
 pub fn writers(db: &PgPool, connections: u32, statement_timeout: Duration) -> PgPool {
     let settings = format!(
         "set enable_seqscan = off; set enable_bitmapscan = off; set enable_material = off; set enable_hashjoin = off;
-         set enable_mergejoin = off; set jit = off;
-         set statement_timeout = {0}; set idle_in_transaction_session_timeout = {0}; {1}; {2}; {DURABLE}",
+         set enable_mergejoin = off; set random_page_cost = 0; set cpu_index_tuple_cost = 0; set cpu_tuple_cost = 1;
+         set jit = off; set client_min_messages = error; set statement_timeout = {0}; set idle_in_transaction_session_timeout = {0}; {1}; {2}; {DURABLE}",
         statement_timeout.as_millis(),
         citus::SETTINGS,
         citus::GENERIC_PLANS,
@@ -106,7 +107,7 @@ pub fn writers(db: &PgPool, connections: u32, statement_timeout: Duration) -> Pg
     options
         .after_connect(move |connection, _| {
             let settings = Arc::clone(&settings);
-            Box::pin(async move { connection.execute(sqlx::AssertSqlSafe(&*settings)).await.map(|_| ()) })
+            Box::pin(async move { connection.execute(AssertSqlSafe(&*settings)).await.map(|_| ()) })
         })
         .connect_lazy_with((*db.connect_options()).clone())
 }
@@ -120,10 +121,12 @@ fn owner(config: &Settings) -> &SecretUrl {
     config.owner_url.as_ref().unwrap_or(&config.url)
 }
 
-/// Applies missing migrations under load, and on Citus places new tables; returns the number of migrations. The duration of a migration is not limited, but it does not
-/// wait long for a lock, because all other queries on the table queue behind it.
+/// Applies missing migrations under load, and on Citus places new tables; returns the number of migrations. The duration
+/// of a migration is not limited, but it does not wait long for a lock, because all other queries on the table queue
+/// behind it.
 pub async fn migrate(config: &Settings, migrations: &Migrator) -> Result<usize, MigrateError> {
     let short = config.migration_lock_timeout;
+    let migrations = &for_database(config, migrations).await?;
     let known = with_retries(config, short, async |connection| Ok(applied_versions(connection).await?)).await?;
     let mut applied = 0;
     for migration in migrations.iter().filter(|migration| migration.migration_type.is_up_migration()) {
@@ -177,7 +180,7 @@ async fn complete_indexes(connection: &mut PgConnection) -> sqlx::Result<()> {
             format!("create {unique} index concurrently {name} on {partition} using {columns}"),
             format!("alter index {of} attach partition {name}"),
         ] {
-            connection.execute(sqlx::AssertSqlSafe(statement)).await?;
+            connection.execute(AssertSqlSafe(statement)).await?;
         }
     }
     Ok(())
@@ -186,7 +189,33 @@ async fn complete_indexes(connection: &mut PgConnection) -> sqlx::Result<()> {
 /// Reverts migrations down to `target`.
 pub async fn undo(config: &Settings, migrations: &Migrator, target: i64) -> Result<(), MigrateError> {
     let lock_timeout = config.migration_lock_timeout;
+    let migrations = &for_database(config, migrations).await?;
     with_retries(config, lock_timeout, async |connection| migrations.undo(connection, target).await).await
+}
+
+/// The migrations in the form that this database can apply.
+async fn for_database(config: &Settings, migrations: &Migrator) -> Result<Migrator, MigrateError> {
+    let short = config.migration_lock_timeout;
+    let is_citus = with_retries(config, short, async |connection| Ok(citus::is_present(connection).await?)).await?;
+    Ok(if is_citus { for_citus(migrations) } else { with(migrations, Migration::clone) })
+}
+
+/// The migrations, each changed by `convert`.
+fn with(migrations: &Migrator, convert: impl FnMut(&Migration) -> Migration) -> Migrator {
+    let mut converted = Migrator::with_migrations(migrations.iter().map(convert).collect());
+    converted.set_ignore_missing(migrations.ignore_missing);
+    converted
+}
+
+/// The migrations with one statement each, except those that run without a transaction, which have only one.
+fn for_citus(migrations: &Migrator) -> Migrator {
+    with(migrations, |migration| {
+        let mut migration = migration.clone();
+        if !migration.no_tx {
+            migration.sql = AssertSqlSafe(citus::one_statement(migration.sql.as_str())).into_sql_str();
+        }
+        migration
+    })
 }
 
 async fn applied_versions(connection: &mut PgConnection) -> sqlx::Result<Vec<i64>> {
@@ -211,7 +240,7 @@ async fn with_retries<T>(
         // A new connection for each attempt: after a failed step the old one still holds the migration lock.
         let mut connection = PgConnection::connect_with(&connection(owner(config))?).await?;
         let set = format!("set lock_timeout = {}", lock_timeout.as_millis());
-        connection.execute(sqlx::AssertSqlSafe(set)).await?;
+        connection.execute(AssertSqlSafe(set)).await?;
         let outcome = step(&mut connection).await;
         // Closing can fail only if the connection is already broken.
         let _ = connection.close().await;
@@ -411,7 +440,7 @@ mod tests {
     use super::*;
     use crate::{
         settings::Setting,
-        testing::{settings, with_pools},
+        testing::{settings, with_database, with_pools},
     };
 
     const LEDGER: &str = "create table ledger (user_id bigint, id bigint generated always as identity, amount bigint,
@@ -492,7 +521,7 @@ mod tests {
                 [("off", "on", false), ("on", "on", true), ("remote_apply", "remote_apply", true)]
             {
                 let alter = format!("alter database {name} set synchronous_commit = {given}");
-                owner.execute(sqlx::AssertSqlSafe(alter)).await.expect("altered");
+                owner.execute(AssertSqlSafe(alter)).await.expect("altered");
                 let db = connect();
                 assert_eq!(shown(&db).await, expected, "{given}");
                 assert_eq!(shown(&writers(&db, 1, Duration::from_secs(5))).await, expected, "{given}");
@@ -592,6 +621,21 @@ mod tests {
         let connected = <sqlx::PgConnection as sqlx::Connection>::connect_with(&options).await;
         let error = connected.map(|_| ()).expect_err("no server");
         assert!(is_unavailable(&error), "{error:?}");
+    }
+
+    /// Plain PostgreSQL runs every form that Citus can run.
+    #[tokio::test]
+    async fn migrations_can_be_undone_and_applied_as_one_statement_each() {
+        with_database(async |owner| {
+            let mut connection = PgConnection::connect_with(&owner).await.expect("connected");
+            let migrations = for_citus(&MIGRATIONS);
+            migrations.undo(&mut connection, 0).await.expect("undone");
+            let tables = "select count(*) from pg_tables where schemaname = 'public'";
+            let left: i64 = sqlx::query_scalar(tables).fetch_one(&mut connection).await.expect("counted");
+            assert_eq!(left, 1, "only the list of migrations is left");
+            migrations.run_direct(None, &mut connection, false).await.expect("applied");
+        })
+        .await;
     }
 
     #[tokio::test]

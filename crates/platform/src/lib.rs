@@ -1,7 +1,9 @@
 //! Infrastructure shared by all features: settings, database, messaging, rate limits, telemetry.
 
 pub mod batches;
+pub mod budget;
 pub mod citus;
+pub mod claims;
 pub mod clock;
 mod core;
 pub mod database;

@@ -260,9 +260,15 @@ impl Streams {
     pub async fn broadcast(&self, subject: &str) -> Result<(), TransportError> {
         // Without a connection the client would keep the message, and send it when it is no longer true.
         if self.is_connected() {
-            self.client.publish(self.subject(subject), Bytes::new()).await?;
+            self.publish(subject, Bytes::new()).await?;
         }
         Ok(())
+    }
+
+    /// Sends a message to the processes that [`hear`](Self::hear) the subject now. The subject must not belong to a
+    /// stream, so that the message is stored nowhere.
+    pub async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), TransportError> {
+        Ok(self.client.publish(self.subject(subject), payload).await?)
     }
 
     /// Wakes the processes that hear this subject. The message is not stored and can be lost, so they must also poll.

@@ -284,17 +284,7 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
         "matchday_departures_oldest_seconds",
         "Age of the oldest account deletion not yet finished in chat"
     );
-    metrics::describe_histogram!("matchday_chat_login_seconds", "Time to get chat credentials from the homeserver");
-    metrics::describe_counter!("matchday_chat_logins_total", "Chat credentials requested, by outcome");
-    metrics::describe_counter!("matchday_rooms_opened_total", "Chat rooms created and opened");
-    metrics::describe_counter!("matchday_mirror_events_total", "Matrix events pushed by the homeserver, by outcome");
-    metrics::describe_counter!("matchday_mirror_comparisons_total", "Rooms compared with the homeserver");
-    metrics::describe_counter!(
-        "matchday_mirror_corrections_total",
-        "Memberships corrected by a comparison with the homeserver"
-    );
-    metrics::describe_counter!("matchday_restrictions_total", "Restrictions of accounts by operators, by action");
-    metrics::describe_counter!("matchday_reports_total", "Chat messages reported by users");
+    describe_chat();
     metrics::describe_counter!("matchday_predictions_total", "Predictions submitted, by outcome");
     metrics::describe_counter!(
         "matchday_session_lookup_batches_total",
@@ -325,4 +315,28 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     metrics::describe_gauge!("matchday_stream_listeners", "Connected listeners of the live stream");
     metrics::describe_counter!("matchday_stream_dropped_total", "Listeners disconnected because they fell behind");
     metrics::describe_counter!("matchday_pages_built_total", "Cached pages built from the database");
+}
+
+fn describe_chat() {
+    metrics::describe_histogram!("matchday_chat_login_seconds", "Time to get chat credentials from the homeserver");
+    metrics::describe_counter!("matchday_chat_logins_total", "Chat credentials requested, by outcome");
+    metrics::describe_counter!("matchday_rooms_opened_total", "Chat rooms created and opened");
+    metrics::describe_counter!("matchday_mirror_events_total", "Matrix events pushed by the homeserver, by outcome");
+    metrics::describe_counter!("matchday_mirror_comparisons_total", "Rooms compared with the homeserver");
+    metrics::describe_counter!(
+        "matchday_mirror_corrections_total",
+        "Memberships corrected by a comparison with the homeserver"
+    );
+    metrics::describe_counter!("matchday_restrictions_total", "Restrictions of accounts by operators, by action");
+    metrics::describe_counter!("matchday_reports_total", "Chat messages reported by users");
+    metrics::describe_counter!(
+        "matchday_chat_view_messages_total",
+        "Chat messages for spectators, by outcome (shown, left_out or hidden)"
+    );
+    metrics::describe_gauge!("matchday_budget_limit", "Concurrent calls that all processes may make, by budget");
+    metrics::describe_counter!(
+        "matchday_budget_refused_total",
+        "Calls refused because the budget was used up, by budget and purpose"
+    );
+    metrics::describe_counter!("matchday_seat_batches_total", "Database transactions that reserved seats in stands");
 }

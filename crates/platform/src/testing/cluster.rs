@@ -11,8 +11,8 @@ pub(super) fn workers() -> Option<Vec<u16>> {
     Some(ports.split(',').map(|port| port.parse().expect("a port")).collect())
 }
 
-/// Creates a database with all tables placed on the nodes. Returns connections to the nodes, for [`remove`].
-pub(super) async fn create(coordinator: &PgConnectOptions, workers: &[u16], name: &str) -> Vec<PgConnection> {
+/// Creates a database with all tables placed on the nodes. Returns the nodes, for [`remove`].
+pub(super) async fn create(coordinator: &PgConnectOptions, workers: &[u16], name: &str) -> Vec<PgConnectOptions> {
     let mut nodes = Vec::new();
     let ports: Vec<u16> = std::iter::once(coordinator.get_port()).chain(workers.iter().copied()).collect();
     for &port in &ports {
@@ -29,10 +29,11 @@ pub(super) async fn create(coordinator: &PgConnectOptions, workers: &[u16], name
         ] {
             run(&mut admin, format!("alter database {name} set {setting}")).await;
         }
-        let mut here = PgConnection::connect_with(&node.database(name)).await.expect("the database");
+        admin.close().await.expect("closed");
+        let mut here = PgConnection::connect_with(&node.clone().database(name)).await.expect("the database");
         run(&mut here, "create extension citus".to_owned()).await;
         here.close().await.expect("closed");
-        nodes.push(admin);
+        nodes.push(node);
     }
     let mut owner = PgConnection::connect_with(&coordinator.clone().database(name)).await.expect("the database");
     run(&mut owner, format!("select citus_set_coordinator_host('127.0.0.1', {})", ports[0])).await;
@@ -45,10 +46,11 @@ pub(super) async fn create(coordinator: &PgConnectOptions, workers: &[u16], name
     nodes
 }
 
-/// Drops the database on all nodes.
-pub(super) async fn remove(nodes: Vec<PgConnection>, name: &str) {
-    for mut node in nodes {
-        run(&mut node, format!("drop database {name} with (force)")).await;
+/// Drops the database on all nodes. Connects to them again, because the test may have restarted one.
+pub(super) async fn remove(nodes: &[PgConnectOptions], name: &str) {
+    for node in nodes {
+        let mut admin = PgConnection::connect_with(node).await.expect("a node");
+        run(&mut admin, format!("drop database {name} with (force)")).await;
     }
 }
 

@@ -142,7 +142,7 @@ pub async fn with_database(test: impl AsyncFnOnce(PgConnectOptions)) {
     let (options, name) = (owner_options(), unique("md_test"));
     let nodes = cluster::create(&options, &workers, &name).await;
     let outcome = AssertUnwindSafe(test(options.database(&name))).catch_unwind().await;
-    cluster::remove(nodes, &name).await;
+    cluster::remove(&nodes, &name).await;
     if let Err(panic) = outcome {
         std::panic::resume_unwind(panic);
     }
