@@ -147,7 +147,7 @@ impl Error {
     }
 
     /// Whether the error means that the server is unavailable. A refusal comes from an available server.
-    pub(crate) fn means_server_unavailable(&self) -> bool {
+    pub fn means_server_unavailable(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::TooSlow(_) | Self::Failing { .. })
     }
 }

@@ -107,13 +107,28 @@ pub struct Credentials {
 #[derive(Clone)]
 pub struct Homeserver {
     pub(crate) inner: Arc<Inner>,
+    purpose: Purpose,
+    /// Deadline of calls, if it is another one than in the settings.
+    deadline: Option<Duration>,
+}
+
+/// Purpose of calls. Each has its own circuit breaker, so slow joins do not stop logins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Chat accounts and devices of users who log in.
+    Login,
+    /// Requests of users about rooms: joining, leaving, sending messages.
+    Rooms,
+    /// Work that no user waits for.
+    Background,
 }
 
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
     http: Client,
     versions: SupportedVersions,
-    pub(crate) breaker: Breaker,
+    /// One for each purpose.
+    breakers: [Breaker; 3],
 }
 
 impl fmt::Debug for Homeserver {
@@ -131,13 +146,44 @@ impl Homeserver {
         // is newer, and its unstable path no longer exists.
         let features = ["fi.mau.msc2659.stable".into()].into();
         let versions = SupportedVersions { versions: [MatrixVersion::V1_1].into(), features };
-        let breaker = Breaker::new(settings.tolerated_failures, settings.pause);
-        Self { inner: Arc::new(Inner { settings, http, versions, breaker }) }
+        let breakers = std::array::from_fn(|_| Breaker::new(settings.tolerated_failures, settings.pause));
+        Self {
+            inner: Arc::new(Inner { settings, http, versions, breakers }),
+            purpose: Purpose::Background,
+            deadline: None,
+        }
     }
 
-    /// Whether calls currently fail immediately, because the circuit breaker is open.
+    /// Returns a handle whose calls have another purpose. A new client is for background work.
+    #[must_use]
+    pub fn for_purpose(&self, purpose: Purpose) -> Self {
+        Self { purpose, ..self.clone() }
+    }
+
+    /// Returns a handle whose calls have another deadline. For calls that the homeserver queues: it still performs a call
+    /// that we no longer wait for.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self { deadline: Some(deadline), ..self.clone() }
+    }
+
+    /// Whether calls of this purpose currently fail immediately, because the circuit breaker is open.
     pub fn is_breaker_open(&self) -> bool {
-        self.inner.breaker.is_open()
+        self.breaker().is_open()
+    }
+
+    pub(crate) fn breaker(&self) -> &Breaker {
+        let [login, rooms, background] = &self.inner.breakers;
+        match self.purpose {
+            Purpose::Login => login,
+            Purpose::Rooms => rooms,
+            Purpose::Background => background,
+        }
+    }
+
+    /// The circuit breakers of all purposes.
+    pub(crate) fn breakers(&self) -> &[Breaker] {
+        &self.inner.breakers
     }
 
     /// Returns the user id for this localpart. The user need not exist.
@@ -344,25 +390,32 @@ impl Homeserver {
     pub(crate) async fn exchange(&self, request: reqwest::Request, bytes: usize) -> Result<RawResponse, Error> {
         self.admit()?;
         let exchanged = self.attempt(request, bytes, Failures::AreAllAlike).await;
-        self.inner.breaker.record(!exchanged.as_ref().is_err_and(Error::means_server_unavailable));
+        match &exchanged {
+            // A call of the same purpose may have succeeded meanwhile. The homeserver is then slow, but not down.
+            Err(Error::TooSlow(deadline)) => self.breaker().record_timeout(*deadline),
+            outcome => self.breaker().record(!outcome.as_ref().is_err_and(Error::means_server_unavailable)),
+        }
         exchanged
     }
 
     pub(crate) fn admit(&self) -> Result<(), Error> {
-        self.inner.breaker.admit().map_err(|remaining| Error::BreakerOpen { remaining })
+        self.breaker().admit().map_err(|remaining| Error::BreakerOpen { remaining })
     }
 
     /// Sends the request within the deadline, bypassing the circuit breaker.
     pub(crate) async fn attempt(
         &self,
-        request: reqwest::Request,
+        mut request: reqwest::Request,
         bytes: usize,
         failures: Failures,
     ) -> Result<RawResponse, Error> {
         let Inner { settings, http, .. } = &*self.inner;
-        tokio::time::timeout(settings.deadline, send(http, request, bytes, failures))
+        let deadline = self.deadline.unwrap_or(settings.deadline);
+        // Replaces the timeout of the HTTP client, which may be shorter and would look like a broken connection.
+        *request.timeout_mut() = Some(deadline * 2);
+        tokio::time::timeout(deadline, send(http, request, bytes, failures))
             .await
-            .unwrap_or(Err(Error::TooSlow(settings.deadline)))
+            .unwrap_or(Err(Error::TooSlow(deadline)))
     }
 
     /// Converts a 4xx response to an error.

@@ -14,8 +14,9 @@ mod rooms;
 mod service;
 
 pub use error::Error;
-pub use homeserver::{Credentials, Homeserver, Registered, Settings};
+pub use homeserver::{Credentials, Homeserver, Purpose, Registered, Settings};
 pub use members::{Invited, Member, Membership};
+pub use messages::MessagePage;
 pub use rooms::{IncompleteRoom, NewRoom, SeenEvent};
 pub use ruma::{
     EventId, OwnedDeviceId, OwnedEventId, OwnedRoomAliasId, OwnedRoomId, OwnedServerName, OwnedUserId, RoomId, UserId,

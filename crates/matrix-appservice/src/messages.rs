@@ -1,14 +1,26 @@
-//! Messages that the bot and users send to rooms.
+//! Messages that the bot and users send to rooms, and the recent messages of a room.
 
-use ruma::{OwnedEventId, RoomId, UserId, api::client::message::send_message_event};
+use ruma::{
+    OwnedEventId, RoomId, UInt, UserId,
+    api::client::message::{get_message_events, send_message_event},
+};
 use serde_json::Value;
 
 use crate::{
-    Error, Homeserver,
-    homeserver::{Acting, BOT_DEVICE},
+    Error, Homeserver, SeenEvent,
+    homeserver::{Acting, BOT_DEVICE, LONG_RESPONSE_BYTES},
     ids,
-    rooms::{in_room, raw},
+    rooms::{in_room, no_view, raw, read_event},
 };
+
+/// Some messages of a room, newest first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MessagePage {
+    /// Includes edits, and redacted messages without their content.
+    pub events: Vec<SeenEvent>,
+    /// Token with which the next call continues with older messages. `None` at the start of the room.
+    pub next: Option<String>,
+}
 
 impl Homeserver {
     /// Sends a message to a room as the bot. The transaction id is the idempotency key within the room: a repeated call
@@ -39,6 +51,20 @@ impl Homeserver {
     ) -> Result<OwnedEventId, Error> {
         let user_id = self.user_id(localpart)?;
         self.send(room, transaction, content, &user_id, Acting::AsTheUser).await
+    }
+
+    /// Returns up to `most` messages of a room as visible to the bot, newest first, or older ones after `from`.
+    pub async fn message_page(&self, room: &RoomId, from: Option<String>, most: u16) -> Result<MessagePage, Error> {
+        let bot = self.bot()?;
+        let mut request = get_message_events::v3::Request::backward(ids::room_in_path(room)?).from(from);
+        request.limit = UInt::from(most);
+        request.filter.types = Some(vec!["m.room.message".to_owned()]);
+        let response = self
+            .call_up_to(LONG_RESPONSE_BYTES, request, &bot, Acting::AsTheService)
+            .await
+            .map_err(|error| no_view(error, room))?;
+        // One malformed event must not hide the others.
+        Ok(MessagePage { events: response.chunk.iter().filter_map(read_event).collect(), next: response.end })
     }
 
     async fn send_from_device(&self, room: &RoomId, transaction: &str, content: &Value) -> Result<OwnedEventId, Error> {

@@ -185,17 +185,7 @@ impl Homeserver {
             Err(Error::NoSuchRoom(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let seen = (|| {
-            Some(SeenEvent {
-                event_id: field(&event, "event_id")?,
-                sender: field(&event, "sender")?,
-                kind: field(&event, "type")?,
-                state_key: event.get_field("state_key").ok()?,
-                timestamp_ms: field(&event, "origin_server_ts")?,
-                content: field(&event, "content").filter(Value::is_object)?,
-            })
-        })();
-        match seen {
+        match read_event(&event) {
             Some(seen) if seen.event_id == event_id => Ok(Some(seen)),
             Some(_) => Err(unreadable("it describes another event")),
             None => Err(unreadable("it is not an event")),
@@ -476,6 +466,18 @@ pub(crate) fn raw<T>(value: &Value) -> Result<Raw<T>, Error> {
         Ok(raw) => Ok(raw.cast_unchecked()),
         Err(error) => Err(Error::Unsendable(error.to_string())),
     }
+}
+
+/// Reads only the required fields by hand: users control the rest, and it may not follow the specification.
+pub(crate) fn read_event<E>(event: &Raw<E>) -> Option<SeenEvent> {
+    Some(SeenEvent {
+        event_id: field(event, "event_id")?,
+        sender: field(event, "sender")?,
+        kind: field(event, "type")?,
+        state_key: event.get_field("state_key").ok()?,
+        timestamp_ms: field(event, "origin_server_ts")?,
+        content: field(event, "content").filter(Value::is_object)?,
+    })
 }
 
 /// Returns a field of an event if it exists and has the expected type.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use breaker::Breaker;
 use http::{HeaderValue, Method, header};
 use ruma::{
     OwnedRoomId, OwnedTransactionId, OwnedUserId, UserId,
@@ -109,7 +110,7 @@ impl Homeserver {
         };
         // A timeout does not count for the breaker: either the homeserver or our own endpoint may have been silent.
         if !matches!(response, Err(Error::TooSlow(_))) {
-            self.inner.breaker.record(!response.as_ref().is_err_and(Error::means_server_unavailable));
+            self.breaker().record(!response.as_ref().is_err_and(Error::means_server_unavailable));
         }
         response
     }
@@ -225,8 +226,9 @@ impl Homeserver {
         serde_json::from_slice(&response.1).map_err(|_| unexpected())
     }
 
-    /// Whether the homeserver responds. This bypasses the open circuit breaker, and its result counts for the breaker:
-    /// a success closes it for all callers.
+    /// Whether the homeserver responds. This bypasses the open circuit breaker. A success closes the breakers of all
+    /// purposes, and a failed connection counts for all. A slow response counts only for this purpose, because an
+    /// overloaded homeserver may still serve the others.
     pub async fn is_available(&self) -> bool {
         let request = get_supported_versions::Request::new();
         let Ok(request) =
@@ -236,7 +238,12 @@ impl Homeserver {
         };
         let Ok(request) = reqwest::Request::try_from(request) else { return false };
         let response = self.attempt(request, RESPONSE_BYTES, Failures::AreAllAlike).await;
-        self.inner.breaker.record(!response.as_ref().is_err_and(Error::means_server_unavailable));
+        match &response {
+            Err(Error::Unreachable(_)) => self.breakers().iter().for_each(|breaker| breaker.record(false)),
+            Err(error) if error.means_server_unavailable() => self.breaker().record(false),
+            // This call needs no database, so it says nothing about calls that are waiting.
+            _ => self.breakers().iter().for_each(Breaker::close),
+        }
         // A page from a proxy does not count as a response from the homeserver.
         let Ok((parts, body)) = response else { return false };
         parts.status.is_success()

@@ -198,6 +198,27 @@ async fn breaker_opens_after_three_failures_then_admits_one() {
 }
 
 #[tokio::test]
+async fn timeouts_open_the_breaker_only_if_no_call_succeeds() {
+    let server = FakeServer::start(Reply::silence()).await;
+    let settings = Settings { deadline: Duration::from_secs(1), ..server.settings() };
+    let homeserver = &Homeserver::new(settings, reqwest::Client::new());
+    let slow = async || homeserver.set_display_name("alice", "Alice").await.unwrap_err();
+    let succeed = async || {
+        while server.received().len() < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        server.set_reply(Reply::json(200, "{}"));
+        homeserver.set_display_name("bob", "Bob").await.unwrap();
+    };
+    let (one, two, three, ()) = tokio::join!(slow(), slow(), slow(), succeed());
+    assert!([one, two, three].iter().all(|error| matches!(error, Error::TooSlow(_))));
+    assert!(!homeserver.is_breaker_open(), "the server is slow, but works");
+    server.set_reply(Reply::silence());
+    tokio::join!(slow(), slow(), slow());
+    assert!(homeserver.is_breaker_open());
+}
+
+#[tokio::test]
 async fn refusals_do_not_open_the_breaker() {
     let server = FakeServer::start(Reply::html(502)).await;
     let homeserver = server.homeserver();

@@ -6,6 +6,7 @@ mod fake_server;
 mod faults;
 mod hostile_rooms;
 mod members;
+mod messages;
 mod rooms;
 mod service;
 mod synapse;
