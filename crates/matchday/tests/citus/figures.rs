@@ -4,16 +4,11 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
-use matchday::{
-    game::coins::{
-        rules::{CoinAmount, Reason},
-        service::Deduction,
-    },
-    testing::TestApp,
-};
+use http::Method;
+use matchday::testing::{TestApp, TestUser};
 use platform::shards::shard_of;
-use scoring::{Confidence, Forecast, Pick};
-use web::ids::{MatchId, UserId};
+use serde_json::{Value, json};
+use web::ids::UserId;
 
 /// Number of users with predictions that a result scores.
 const USERS: i64 = 100_000;
@@ -32,6 +27,13 @@ async fn rate<T, F: Future<Output = bool>>(items: impl IntoIterator<Item = T>, r
     let outcomes: Vec<bool> = stream::iter(items.into_iter().map(run)).buffer_unordered(AT_ONCE).collect().await;
     assert!(outcomes.iter().all(|succeeded| *succeeded), "some operations failed");
     per_second(outcomes.len(), began.elapsed())
+}
+
+/// Sends a request as our client does, with an idempotency key. Returns whether it succeeded.
+async fn post(user: &TestUser<'_>, path: &str, body: &Value) -> bool {
+    let key = [("idempotency-key", path.trim_start_matches("/api/auth/"))];
+    let response = user.send_with(Method::POST, path, &key, Some(body.to_string())).await;
+    response.status.is_success()
 }
 
 /// Orders users so that two writers have users of one shard each, on plain PostgreSQL as well: a batch then has the same
@@ -72,40 +74,33 @@ async fn figures() {
         }
         let all: Vec<i64> =
             sqlx::query_scalar("select user_id from users order by 1").fetch_all(app.owner()).await.expect("users");
-        let users = in_pairs_of_shards(&all[..WRITING]);
+        let logins = in_pairs_of_shards(&all[..WRITING]).into_iter().map(|user| app.login(UserId(user)));
+        let users: Vec<TestUser<'_>> = stream::iter(logins).buffered(64).collect().await;
         let fixtures = app.fixtures();
         let a_match = || fixtures.a_match("m").starting_in(time::Duration::HOUR);
-        let event = MatchId(a_match().put().await);
-        let forecast = Forecast::new(Pick::Home, None, Confidence::new(70).expect("valid")).expect("valid");
+        let event = a_match().put().await;
+
+        let prediction = json!({"event_id": event, "prediction": "home", "confidence": 70});
+        let predictions = rate(&users, |user| post(user, "/api/auth/predictions", &prediction)).await;
+        let purchase = json!({"amount": 5, "reason": "quiz", "reference_id": "order-1"});
+        let deductions = rate(&users, |user| post(user, "/api/auth/coins/deduct", &purchase)).await;
 
         let services = &app.app;
-        let save = |user: i64| async move { services.predictions.save(UserId(user), event, forecast).await.is_ok() };
-        let predictions = rate(users.clone(), save).await;
-
-        let deduct = |user: i64| async move {
-            let (amount, reason) = (CoinAmount::new(5).expect("valid"), Reason::parse("quiz").expect("valid"));
-            let deduction = Deduction { amount, reason, reference: None, request: None };
-            services.coins.deduct(UserId(user), deduction).await.is_ok()
-        };
-        let deductions = rate(users.clone(), deduct).await;
-
-        let mut tokens = Vec::new();
-        for &user in users.iter().take(TOKENS) {
-            tokens.push(app.login(UserId(user)).await.token);
-        }
         services.sessions.forget_all();
-        let check =
-            |token: String| async move { services.sessions.check(&token).await.is_ok_and(|found| found.is_some()) };
-        let checks = rate(tokens, check).await;
+        let check = |user: &TestUser<'_>| {
+            let token = user.token.clone();
+            async move { services.sessions.check(&token).await.is_ok_and(|found| found.is_some()) }
+        };
+        let checks = rate(&users[..TOKENS], check).await;
 
         let rest =
             "insert into predictions (user_id, event_id, prediction, confidence, revision, created_at, updated_at)
                     select user_id, $1, 'home', 50, 1, now(), now() from users on conflict do nothing";
-        sqlx::query(rest).bind(event.0).execute(app.owner()).await.expect("predicted");
+        sqlx::query(rest).bind(event).execute(app.owner()).await.expect("predicted");
         sqlx::raw_sql("analyze predictions").execute(app.owner()).await.expect("analysed");
         a_match().at("finished", 1, 0).put().await;
         let began = Instant::now();
-        app.settle_match(event.0).await;
+        app.settle_match(event).await;
         let scores = per_second(all.len(), began.elapsed());
         app.published().await;
         println!("figures predictions={predictions} deductions={deductions} checks={checks} scores={scores}");

@@ -72,13 +72,15 @@ const EXPECTED: &str = "
     from predictions p join events e on e.id = p.event_id where e.status = 'finished' group by p.user_id order by 1";
 const FOUND: &str = "select user_id, points::bigint, settled::bigint from user_scores where scope = 'all' order by 1";
 
-/// Positive points of each match, which are worth the same number of coins.
+/// Positive points of each match, which are worth the same number of coins. The points are summed where they are computed:
+/// Citus 13 sends a wrong statement to its workers if the function is in a subquery.
 const EARNED: &str = "
-    select user_id, sum(points)::bigint from (
-        select p.user_id, greatest(prediction_points(1::smallint, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
-                                                     row(e.home_score, e.away_score)::final_score), 0) as points
-        from predictions p join events e on e.id = p.event_id where e.status = 'finished') earned
-    group by user_id having sum(points) > 0 order by 1";
+    select user_id, earned from (
+        select p.user_id,
+               sum(greatest(prediction_points(1::smallint, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
+                                              row(e.home_score, e.away_score)::final_score), 0))::bigint as earned
+        from predictions p join events e on e.id = p.event_id where e.status = 'finished' group by p.user_id) sums
+    where earned > 0 order by 1";
 
 #[tokio::test]
 async fn workers_killed_at_random_leave_correct_scores() {
@@ -116,7 +118,8 @@ async fn workers_killed_at_random_leave_correct_scores() {
         }
         let killed = began.elapsed();
         while !applied(&db).await {
-            assert!(began.elapsed() < Duration::from_secs(90), "{}", setting.expect(&["scores", "status"], ""));
+            // On Citus, chunks this small take ten times as long.
+            assert!(began.elapsed() < Duration::from_mins(8), "{}", setting.expect(&["scores", "status"], ""));
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         report(&format!(

@@ -607,9 +607,8 @@ pub(super) async fn rules_of(executor: impl PgExecutor<'_>, event: MatchId) -> s
 }
 
 /// Returns a user's own predictions after the cursor, newest first: all, those of matches that are open at a time, or
-/// those of finished matches. A user has few rows, stored close together, so they
-/// are sorted on read. They are sorted by time: connections allocate ids in advance, so a later prediction can have a
-/// lower id.
+/// those of finished matches. A user has few rows, stored close together, so they are sorted on read. They are sorted by
+/// time: connections allocate ids in advance, so a later prediction can have a lower id.
 pub(super) async fn own(
     executor: impl PgExecutor<'_>,
     user: UserId,

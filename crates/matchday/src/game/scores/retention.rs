@@ -3,8 +3,9 @@
 //! Every week adds a row to `user_scores` for each user who predicts, and only the leaderboard of the current week can be
 //! read. Redis drops a leaderboard eight days after its week. Scores are kept longer, for late corrections of results.
 //!
-//! The table `score_retention` names the first week that is kept. It is advanced before anything is deleted, so no result
-//! adds a score to a week whose scores are being deleted: that score would lack all other results of the week.
+//! The table `score_retention` names the first week that is kept. It is advanced before anything is deleted, so later
+//! results add no score to a week whose scores are being deleted: that score would lack all other results of the week. A
+//! result that is being applied at that moment may still add some; they stay, and are not shown.
 
 use time::Duration;
 

@@ -12,6 +12,7 @@ use crate::{
         ledger::{Book, Movement},
         rules::{Kind, TransactionId},
     },
+    identity::idempotency::RequestKey,
     testing::TestApp,
 };
 
@@ -287,6 +288,39 @@ async fn second_attempt_finds_transactions_of_the_first() {
         assert_eq!(second[2].map(|posted| (posted.number, posted.balance)), Ok((4, 65)));
         assert_eq!(balance(&user).await, 65);
         assert_clean(app).await;
+    })
+    .await;
+}
+
+/// A ledger that was analysed before its first purchase must not be read as a whole for each of the next ones.
+#[tokio::test]
+async fn purchases_are_found_by_key_after_early_analysis() {
+    TestApp::run(async |app| {
+        let users: Vec<_> = join_all((0..20).map(|_| app.user())).await;
+        sqlx::raw_sql("vacuum analyze coin_transactions").execute(app.owner()).await.expect("analysed");
+        let purchases = "insert into coin_transactions
+             (user_id, number, transaction_id, kind, amount, balance, reason, reference, request_key, created_at)
+             select user_id, n, gen_random_uuid(), 'deduction', -1, 1, 'purchase', 'past-' || n, sha256(n::text::bytea), now()
+             from wallets, generate_series(2, 101) n";
+        sqlx::raw_sql(purchases).execute(app.owner()).await.expect("inserted");
+
+        let writers = platform::database::writers(&app.app.core.db, 1, std::time::Duration::from_secs(5));
+        let mut tx = platform::database::begin(&writers).await.expect("begun");
+        let movements: Vec<_> = users
+            .iter()
+            .map(|user| Movement {
+                reason: Some("purchase".to_owned()),
+                reference: Some("past-50".to_owned()),
+                request: Some(RequestKey([0; 32])),
+                ..Movement::new(user.id, TransactionId(uuid::Uuid::nil()), Kind::Deduction, -1, "spent:purchase")
+            })
+            .collect();
+        let mut book = Book::open(&mut tx, &Shards::one(), users.iter().map(|user| user.id)).await.expect("opened");
+        book.load_prior(&mut tx, &movements, Attempt::First, app.clock.now()).await.expect("loaded");
+        let read = "select sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::bigint
+                    from pg_stat_xact_user_tables where relname like 'coin_transactions%'";
+        let read: i64 = sqlx::query_scalar(read).fetch_one(&mut *tx).await.expect("counted");
+        assert_eq!(read, 20, "one transaction of each user has the reference, none has the key");
     })
     .await;
 }
