@@ -377,12 +377,25 @@ def move_and_undo(base):
     post("/api/phone/undo-move", {"code": notices[0]["text"].split()[-1]})
 
 
+def spectate(base, room, token):
+    """Opens the chat of a room as a spectator, who stays until this script ends."""
+    query = urllib.parse.urlencode({"room_id": room, "chat": "true"})
+    request = urllib.request.Request(f"{base}/api/auth/stream?{query}", headers={"Authorization": f"Bearer {token}"})
+    stream = urllib.request.urlopen(request, timeout=30)
+    for line in stream:
+        if b'"type":"ready"' in line:
+            return stream
+
+
 def use(base, *tokens):
     """Uses the service as fans would, so that metrics have values."""
     move_and_undo(base)
-    ends, seen = time.time() + 10, 0
     status, body = fetch(f"{base}/api/auth/events?per_page=50", tokens[0])
-    matches = [match["id"] for match in json.loads(body)["data"]] if status == 200 else []
+    listed = json.loads(body)["data"] if status == 200 else []
+    matches = [match["id"] for match in listed]
+    room = next(match["chat_room_id"] for match in listed if match["chat_room_id"])
+    spectator = spectate(base, room, tokens[0])
+    ends, seen = time.time() + 10, 0
     turn = 0
     while time.time() < ends:
         for token in tokens:
@@ -402,16 +415,21 @@ def use(base, *tokens):
         status, body = fetch(f"{base}/api/logs/sms?phone={urllib.parse.quote(phone['phone'])}")
         if status == 200 and json.loads(body)["data"]:
             code = json.loads(body)["data"][0]["code"]
-            fetch(f"{base}/api/code/verify", None, "POST", {**phone, "code": code})
+            status, body = fetch(f"{base}/api/code/verify", None, "POST", {**phone, "code": code})
+            if status == 200:
+                # The first message of a fan joins the room of the match.
+                path = f"/api/auth/chat-rooms/{urllib.parse.quote(room)}/messages"
+                fetch(base + path, json.loads(body)["data"]["token"], "POST", {"body": f"Hello {turn}"})
             fetch(f"{base}/api/code/verify", None, "POST", {**phone, "code": "000000"})
         time.sleep(0.2)
+    spectator.close()
     print(f"{seen} requests were made")
 
 
 # Metrics of failures, and of providers, feeds and endpoints that do not exist here.
 MAY_BE_SILENT = re.compile(
     "shed|rate_limit|stream_dropped|written_off|leaderboards_filled|outbox_failures|sms_reports|closures|feed_|webhooks_total"
-    "|reminders|accounts_deleted|mirror_corrections|mirror_comparisons|restrictions|matchday_reports|codes_refused|outcome=\"(retried|given_up)\"")
+    "|reminders|accounts_deleted|mirror_corrections|mirror_comparisons|restrictions|matchday_reports|codes_refused|budget_refused|outcome=\"(retried|given_up)\"")
 
 
 def queries(prometheus):

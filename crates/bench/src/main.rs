@@ -4,6 +4,7 @@
 //! three times, and the comparable result is their ratio. Each scenario prints a line of JSON on standard output, and
 //! the last line of each is stored below `.dev/bench`. `--report` writes `docs/performance.md` from those.
 
+mod crowd;
 mod environment;
 mod load;
 mod outcome;
@@ -30,8 +31,8 @@ struct Arguments {
     #[command(subcommand)]
     tool: Option<Tool>,
     /// Scenarios to measure: events-list, predict-burst, predict-lone, points, rank, room-stats, deduct, login,
-    /// session-lookups, idle, idle-processes, stream, scores. Default: all, or with --report only the scenarios that
-    /// have no stored result.
+    /// join-storm, spectators, announcements, session-lookups, idle, idle-processes, stream, scores. Default: all, or with --report only
+    /// the scenarios that have no stored result.
     scenarios: Vec<String>,
     /// Write docs/performance.md and its charts from the stored results.
     #[arg(long)]
@@ -45,6 +46,10 @@ struct Arguments {
     /// Seconds per side and round, in scenarios limited by time.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..))]
     seconds: u8,
+    /// Measure join-storm, spectators and announcements with a tenth of their size, to check that they run. The results
+    /// are not stored.
+    #[arg(long, conflicts_with = "report")]
+    small: bool,
 }
 
 #[derive(Subcommand)]
@@ -52,15 +57,19 @@ enum Tool {
     /// Drive a deployment like the fans of a final: several agents, open loop.
     #[command(subcommand)]
     Swarm(swarm::Command),
+    /// Simulate the chat of a match with a crowd of spectators.
+    Crowd(crowd::Case),
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    if let Some(Tool::Swarm(command)) = arguments.tool {
-        return swarm::run(command).await;
-    }
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+    match arguments.tool {
+        Some(Tool::Swarm(command)) => return swarm::run(command).await,
+        Some(Tool::Crowd(case)) => return crowd::run(case, &root),
+        None => {}
+    }
     if let Some(file) = &arguments.reliability {
         return report::reliability::write(&root, file);
     }
@@ -80,7 +89,12 @@ async fn main() -> anyhow::Result<()> {
     };
     let mut failed = Vec::new();
     if !wanted.is_empty() {
-        let stage = Stage::set_up(usize::from(arguments.rounds), Duration::from_secs(arguments.seconds.into())).await?;
+        let stage = Stage::set_up(
+            usize::from(arguments.rounds),
+            Duration::from_secs(arguments.seconds.into()),
+            arguments.small,
+        )
+        .await?;
         for scenario in wanted {
             stage.begin(scenario.name);
             match (scenario.run)(&stage).await {
@@ -89,7 +103,9 @@ async fn main() -> anyhow::Result<()> {
                         print_line(&stage, &serde_json::to_string(outcome)?);
                     }
                     outcomes.insert(scenario.name.to_owned(), measured);
-                    std::fs::write(&kept, serde_json::to_vec_pretty(&outcomes)?)?;
+                    if !arguments.small {
+                        std::fs::write(&kept, serde_json::to_vec_pretty(&outcomes)?)?;
+                    }
                 }
                 Err(error) => {
                     print_line(

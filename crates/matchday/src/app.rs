@@ -10,6 +10,8 @@ use axum::extract::FromRef;
 use ipnet::IpNet;
 use platform::{
     Core,
+    budget::Budget,
+    claims::Claims,
     clock::{Clock, SystemClock},
     database,
     lease::Leases,
@@ -38,10 +40,13 @@ use crate::{
         membership_sync::service::MembershipSync,
         moderation::service::Moderation,
         rooms::service::Rooms,
+        view::service::ChatView,
     },
     config::Config,
     delivery::{
-        announcements::service::Announcements, live::service::Live, notifications::service::Notifications,
+        announcements::service::{Announcements, Progress},
+        live::service::Live,
+        notifications::service::Notifications,
         webhooks::service::Webhooks,
     },
     demo::service::Demo,
@@ -87,6 +92,7 @@ pub struct Services {
     pub phone_moves: PhoneMoves,
     pub chat: Chat,
     pub chat_work: ChatWork,
+    pub chat_view: ChatView,
     pub membership_sync: MembershipSync,
     pub rooms: Rooms,
     pub moderation: Moderation,
@@ -164,7 +170,14 @@ impl App {
             Arc::new(coins.clone()),
             restricted_phones.clone(),
         );
-        let chat = Chat::new(&core, matrix, homeserver.clone(), sessions.clone(), accounts.clone());
+        let budget = Budget::new(
+            redis.clone(),
+            &config.redis.prefix,
+            "homeserver",
+            core.random.clone(),
+            chat::accounts::service::BUDGET,
+        );
+        let chat = Chat::new(&core, matrix, homeserver.as_ref(), sessions.clone(), accounts.clone(), budget);
         let login = Login {
             db: core.db.clone(),
             codes: codes.clone(),
@@ -181,15 +194,16 @@ impl App {
             undo_url: config.accounts.undo_url.clone(),
         };
         let matches = Arc::new(Matches::new(&core, &config.pages));
-        let membership_sync = MembershipSync::new(&core, chat.clone(), matrix);
+        let chat_view = ChatView::new(&core, streams.clone(), chat.clone(), matrix, &config.chat_view);
+        let membership_sync = MembershipSync::new(&core, chat.clone(), chat_view.clone(), matrix);
         let rooms = Rooms::new(
             &core,
             &config.rooms,
-            matrix.timeout,
             chat.clone(),
             membership_sync.clone(),
             accounts.clone(),
             matches.clone(),
+            Claims::new(redis.clone(), &config.redis.prefix, "joins", &*core.random),
         );
         let chat_work =
             ChatWork { db: core.db.clone(), chat: chat.clone(), rooms: rooms.clone(), accounts: accounts.clone() };
@@ -206,14 +220,17 @@ impl App {
             predictions.clone(),
             leaderboards.clone(),
             sessions.clone(),
+            chat_view.clone(),
             core.random.clone(),
             &config.stream,
         );
         let announcements = Announcements {
             db: core.db.clone(),
+            streams: streams.clone(),
             chat: chat.clone(),
             predictions: predictions.clone(),
             are_enabled: config.rooms.announcements,
+            progress: Progress::default(),
         };
         let account_deletion = AccountDeletion::new(
             &core,
@@ -256,6 +273,7 @@ impl App {
             phone_moves,
             chat,
             chat_work,
+            chat_view,
             membership_sync,
             rooms,
             moderation,

@@ -32,7 +32,10 @@ use crate::{
     admin::console,
     app::App,
     catalogue::{matches, teams},
-    chat::{self, membership_sync, moderation, rooms},
+    chat::{
+        self, membership_sync, moderation, rooms,
+        view::payloads::{ChatSender, StreamChat},
+    },
     delivery::{
         live::{
             self,
@@ -61,7 +64,7 @@ use crate::{
                        performed once, however often it is sent.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
-    components(schemas(ErrorBody, StreamMatch, StreamResult, StreamTally, StreamPoints, StreamRank)),
+    components(schemas(ErrorBody, StreamMatch, StreamResult, StreamTally, StreamPoints, StreamRank, StreamChat, ChatSender)),
     tags(
         (name = "Login", description = "Phone verification and login"),
         (name = "Account", description = "The caller's account and profile"),
@@ -115,13 +118,19 @@ fn batched_features() -> OpenApiRouter<App> {
     OpenApiRouter::new().merge(predictions::batched_routes()).merge(coins::batched_routes())
 }
 
+/// Routes that have the same effect if a request is processed twice.
+fn repeatable_features() -> OpenApiRouter<App> {
+    OpenApiRouter::new().merge(rooms::repeatable_routes())
+}
+
 fn health() -> (Router<App>, OpenApi) {
     health::routes().split_for_parts()
 }
 
 /// OpenAPI description of the whole API.
 pub fn description() -> OpenApi {
-    let mut api = bare_features().merge(features()).merge(batched_features()).into_openapi();
+    let api = bare_features().merge(features()).merge(batched_features()).merge(repeatable_features());
+    let mut api = api.into_openapi();
     api.merge(health().1);
     openapi::complete(api)
 }
@@ -139,7 +148,8 @@ pub fn public(app: &App) -> Public {
     let around = |keys| (CompressionLayer::new().quality(CompressionLevel::Fastest), keys, LimitHeadersLayer);
     let features = features().layer(around(IdempotencyLayer::storing_responses(app.clone())));
     let batched = batched_features().layer(around(IdempotencyLayer::storing_with_effect(app.clone())));
-    let router = Router::from(bare_features().merge(features).merge(batched))
+    let repeatable = repeatable_features().layer(around(IdempotencyLayer::without_claims(app.clone())));
+    let router = Router::from(bare_features().merge(features).merge(batched).merge(repeatable))
         .merge(health().0)
         .merge(openapi::reference_routes())
         .merge(Router::new().route("/api/openapi.json", get(get_description)).layer(CompressionLayer::new()))

@@ -24,7 +24,7 @@ use crate::{
         feeds,
         matches::{self, partitions},
     },
-    chat::{accounts::work::ChatWork, rooms::service::Rooms},
+    chat::{accounts::work::ChatWork, messages::IGNORED, rooms::service::Rooms},
     delivery::{announcements::service::Announcements, live::tallies::TallyPublisher, webhooks::service::Webhooks},
     identity::{account_deletion, accounts::restrictions, sessions},
 };
@@ -82,7 +82,10 @@ pub fn queues(app: &App) {
     consume(app, Rooms::work(), &app.rooms, |rooms, work| async move { rooms.perform(work).await });
     consume(app, app.scores.work(), &app.scores, |scores, work| async move { scores.perform(work).await });
     for spec in Announcements::specs() {
-        consume(app, spec, &app.announcements, |announcements, fact| async move { announcements.perform(fact).await });
+        consume(app, spec, &app.announcements, |announcements, fact| async move { announcements.pass_on(fact).await });
+    }
+    for lane in Announcements::lanes() {
+        consume(app, lane, &app.announcements, |announcements, fact| async move { announcements.perform(fact).await });
     }
 }
 
@@ -542,6 +545,7 @@ async fn invalidate_until_closing(app: &App, closing: &CancellationToken) -> Res
     let mut changes = app.streams.hear(matches::service::FACTS).await?;
     let mut catalogue = app.streams.hear(matches::service::CATALOGUE).await?;
     let mut restrictions = app.streams.hear(restrictions::CHANGED).await?;
+    let mut blocks = app.streams.hear(IGNORED).await?;
     let mut pulses = app.streams.hear(outbox::PULSE).await?;
     loop {
         tokio::select! {
@@ -551,11 +555,18 @@ async fn invalidate_until_closing(app: &App, closing: &CancellationToken) -> Res
                 app.streams.settled().await;
                 app.sessions.forget_all();
                 app.matches.mark_stale();
+                let view = app.chat_view.clone();
+                // Evictions that follow must not wait for its queries.
+                app.shutdown.spawn(async move { view.reconnected().await });
             }
             Some(message) = revocations.next() => app.sessions.heard(&message.payload),
             Some(_) = changes.next() => app.matches.mark_stale(),
             Some(_) = catalogue.next() => app.matches.mark_stale(),
-            Some(message) = restrictions.next() => app.moderation.heard(&message.payload),
+            Some(message) = restrictions.next() => {
+                app.moderation.heard(&message.payload);
+                app.chat_view.heard_restriction(&message.payload);
+            }
+            Some(message) = blocks.next() => app.chat_view.heard_block(&message.payload),
             Some(_) = pulses.next() => app.sessions.heard_pulse(),
         }
     }

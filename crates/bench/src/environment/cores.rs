@@ -43,6 +43,11 @@ impl Cores {
         Self { at: self.at, seconds, busy: later.busy - self.busy, spent: spent.collect() }
     }
 
+    /// Seconds that a group has spent.
+    pub(crate) fn spent_by(&self, name: &str) -> f64 {
+        self.spent.get(name).copied().unwrap_or_default()
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.seconds += other.seconds;
         self.busy += other.busy;

@@ -12,6 +12,7 @@ pub(crate) mod synapse;
 
 use std::{
     collections::BTreeMap,
+    fmt::Write as _,
     net::{SocketAddr, TcpListener},
     path::PathBuf,
     process::{Child, Command},
@@ -20,6 +21,10 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    net::TcpStream,
+};
 
 use self::{
     cores::{Cores, Group},
@@ -32,6 +37,8 @@ pub(crate) struct Stage {
     pub(crate) rounds: usize,
     /// Duration per side and round, in scenarios limited by time.
     pub(crate) length: Duration,
+    /// Whether scenarios with a homeserver run with a tenth of their size.
+    is_small: bool,
     pub(crate) postgres: Postgres,
     /// Environment variables written by `dev/up`.
     pub(crate) variables: BTreeMap<String, String>,
@@ -43,7 +50,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Starts PostgreSQL, which every scenario needs.
-    pub(crate) async fn set_up(rounds: usize, length: Duration) -> anyhow::Result<Self> {
+    pub(crate) async fn set_up(rounds: usize, length: Duration, is_small: bool) -> anyhow::Result<Self> {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
         let variables: BTreeMap<String, String> =
             std::env::vars().filter(|(name, _)| name.starts_with("MATCHDAY_")).collect();
@@ -61,7 +68,12 @@ impl Stage {
         bar.set_prefix("setting up");
         bar.set_message("starting PostgreSQL");
         let postgres = Postgres::start(&directory).await?;
-        Ok(Self { rounds, length, postgres, variables, binary, directory, bar })
+        Ok(Self { rounds, length, is_small, postgres, variables, binary, directory, bar })
+    }
+
+    /// Number of users or rooms in a scenario with a homeserver.
+    pub(crate) fn sized(&self, number: u64) -> u64 {
+        if self.is_small { number / 10 } else { number }
     }
 
     /// Shows the name of the current scenario.
@@ -118,6 +130,38 @@ impl Stage {
     pub(crate) fn redis(&self) -> anyhow::Result<SocketAddr> {
         let url = self.variables.get("MATCHDAY_REDIS__URL").context("MATCHDAY_REDIS__URL")?;
         url.trim_start_matches("redis://").trim_end_matches('/').parse().with_context(|| format!("{url}: an address"))
+    }
+}
+
+impl Stage {
+    /// Connects to NATS, whose protocol is plain text.
+    pub(crate) async fn connect_to_nats(&self) -> anyhow::Result<TcpStream> {
+        let nats = self.variables.get("MATCHDAY_NATS__URL").context("MATCHDAY_NATS__URL")?;
+        let address = nats.rsplit(['@', '/']).next().unwrap_or_default();
+        let mut stream = TcpStream::connect(address.parse::<SocketAddr>().context("the address of NATS")?).await?;
+        stream.set_nodelay(true)?;
+        stream.write_all(b"CONNECT {\"verbose\":false}\r\n").await?;
+        Ok(stream)
+    }
+
+    /// Deletes the streams of an earlier run. Messages of a new database have the same ids, and NATS would drop them as
+    /// repeated ones.
+    pub(crate) async fn forget_in_nats(&self, database: &str) -> anyhow::Result<()> {
+        let mut nats = BufReader::new(self.connect_to_nats().await?);
+        let mut requests = "SUB gone 1\r\n".to_owned();
+        let streams = ["fact", "work", "dead"];
+        for stream in streams {
+            let _ = write!(requests, "PUB $JS.API.STREAM.DELETE.{database}_{stream} gone 0\r\n\r\n");
+        }
+        nats.write_all(requests.as_bytes()).await?;
+        let (mut answers, mut line) = (0, String::new());
+        while answers < streams.len() {
+            line.clear();
+            let read = tokio::time::timeout(Duration::from_secs(10), nats.read_line(&mut line)).await??;
+            ensure!(read > 0, "NATS closed the connection");
+            answers += usize::from(line.starts_with("MSG "));
+        }
+        Ok(())
     }
 }
 

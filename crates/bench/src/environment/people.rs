@@ -35,6 +35,12 @@ pub(crate) async fn make(pool: &PgPool, count: u64, with_session: u64) -> anyhow
     let users =
         format!("insert into users (created_at, username) select now(), 'fan' || n from generate_series(1, {count}) n");
     pool.execute(AssertSqlSafe(users)).await?;
+    // By these, the service finds the user of a chat account.
+    pool.execute(
+        "insert into username_claims (username, user_id, claimed_at) select username, user_id, created_at from users
+         on conflict do nothing",
+    )
+    .await?;
     let mut connection = pool.acquire().await?;
     connection.execute("create temp table known (user_id bigint, token_hash bytea)").await?;
     let mut rows = connection.copy_in_raw("copy known from stdin").await?;

@@ -23,6 +23,11 @@ pub(crate) struct Synapse {
 impl Synapse {
     /// Starts Synapse on an empty database.
     pub(crate) async fn start(stage: &Stage) -> anyhow::Result<Self> {
+        Self::start_pushing_to(stage, None).await
+    }
+
+    /// Like [`Self::start`]. Pushes events to the private listener of a service on this port of the loopback address.
+    pub(crate) async fn start_pushing_to(stage: &Stage, service: Option<u16>) -> anyhow::Result<Self> {
         let (development, directory) = (stage.directory.join("../synapse"), stage.directory.join("synapse"));
         let _ = fs::remove_dir_all(&directory);
         // The settings contain secrets.
@@ -33,13 +38,17 @@ impl Synapse {
         let read =
             |name: &str| fs::read_to_string(development.join(name)).with_context(|| format!("{name}: run dev/up"));
         let path = |name: &str| format!("\"{}\"", directory.join(name).display());
+        let registrations = match service {
+            Some(_) => format!("[{}, {}]", path("appservice.yaml"), path("appservice-push.yaml")),
+            None => format!("[{}]", path("appservice.yaml")),
+        };
         let settings = [
             ("public_baseurl", format!("\"{url}/\"")),
             ("- port", port.to_string()),
             ("dbname", "bench_synapse".to_owned()),
             ("port", stage.postgres.port().to_string()),
             ("log_config", path("log.yaml")),
-            ("app_service_config_files", format!("[{}]", path("appservice.yaml"))),
+            ("app_service_config_files", registrations),
             ("media_store_path", path("media")),
         ];
         let mut text = read("homeserver.yaml")?;
@@ -49,6 +58,10 @@ impl Synapse {
         fs::write(directory.join("homeserver.yaml"), text)?;
         for name in ["appservice.yaml", "log.yaml"] {
             fs::write(directory.join(name), read(name)?)?;
+        }
+        if let Some(port) = service {
+            let push = with(&read("appservice-push.yaml")?, "url", &format!("\"http://127.0.0.1:{port}\""))?;
+            fs::write(directory.join("appservice-push.yaml"), push)?;
         }
         let mut command = Command::new(stage.directory.join("../venv/bin/python"));
         command.args(["-m", "synapse.app.homeserver", "-c", "homeserver.yaml"]).current_dir(&directory);

@@ -105,7 +105,7 @@ generator. Loads that were not measured are marked.
 | logins with chat | {}; nearly all of the time is spent in Synapse | Synapse workers; not measured |
 | connections | {} KB each; {} | more processes |
 | live stream listeners | a goal reaches 1,000 listeners within {}; {} KB each while idle | more processes: each consumes the messages once |
-| joins of one chat room | not measured here: one homeserver process handles all joins of a room | match rooms are capped, and further stands of the same match open |
+| joins of one chat room | measured in [capacity](capacity.md#chat-of-a-match-with-a-crowd): one homeserver process handles all joins of a room | match rooms are capped, and further stands of the same match open |
 | SMS | depends on the provider; not measured | a queue and a budget per country |
 
 Most operators will never need a second node: the peak load of a club's app is a fraction of these figures.

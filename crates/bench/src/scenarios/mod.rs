@@ -1,9 +1,12 @@
 //! Scenarios, one file each.
 
+mod announcements;
 mod deduct;
 mod events_list;
+mod history;
 mod idle;
 mod idle_processes;
+mod join_storm;
 mod login;
 mod points;
 mod predictions;
@@ -11,6 +14,7 @@ mod rank;
 mod room_stats;
 mod scores;
 mod session_lookups;
+mod spectators;
 mod stream;
 
 use std::{
@@ -45,7 +49,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in the order of the report.
-pub(crate) const ALL: [Scenario; 13] = [
+pub(crate) const ALL: [Scenario; 18] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
@@ -54,11 +58,16 @@ pub(crate) const ALL: [Scenario; 13] = [
     Scenario { name: "room-stats", run: |stage| Box::pin(room_stats::run(stage)) },
     Scenario { name: "deduct", run: |stage| Box::pin(deduct::run(stage)) },
     Scenario { name: "login", run: |stage| Box::pin(login::run(stage)) },
+    Scenario { name: "join-storm", run: |stage| Box::pin(join_storm::run(stage)) },
+    Scenario { name: "spectators", run: |stage| Box::pin(spectators::run(stage)) },
+    Scenario { name: "announcements", run: |stage| Box::pin(announcements::run(stage)) },
     Scenario { name: "session-lookups", run: |stage| Box::pin(session_lookups::run(stage)) },
     Scenario { name: "idle", run: |stage| Box::pin(idle::run(stage)) },
     Scenario { name: "idle-processes", run: |stage| Box::pin(idle_processes::run(stage)) },
     Scenario { name: "stream", run: |stage| Box::pin(stream::run(stage)) },
     Scenario { name: "scores", run: |stage| Box::pin(scores::run(stage)) },
+    Scenario { name: "history", run: |stage| Box::pin(history::predictions(stage)) },
+    Scenario { name: "history-ledger", run: |stage| Box::pin(history::ledger(stage)) },
 ];
 
 /// State of a match in the fixture document.
@@ -91,6 +100,7 @@ fn document(matches: &[Match]) -> String {
 async fn prepare(stage: &Stage, setting: &Setting, name: &str, matches: &[Match]) -> anyhow::Result<()> {
     stage.say("creating the database and importing matches");
     stage.forget_in_redis(name)?;
+    stage.forget_in_nats(name).await?;
     stage.postgres.create(name).await?;
     stage.matchday(setting, &["migrate"], "")?;
     stage.matchday(setting, &["fixtures", "import", "--no-wait", "-"], &document(matches))?;

@@ -92,7 +92,7 @@ async fn facts(stage: &Stage, setting: &Setting, prefix: &str, listeners: u64, t
     let service = stage.serve(setting, &["--no-workers"]).await?;
     let mut arrivals = Arrivals::of_service(stage, service.public, listeners).await?;
     let mut nats = Bare::connect(stage, listeners).await?;
-    let mut publisher = connect_to_nats(stage).await?;
+    let mut publisher = stage.connect_to_nats().await?;
     let subject = format!("{prefix}.fact.event.changed");
     let (mut of_ours, mut of_bare) = (Latency::default(), Latency::default());
     let (rounds, cores) = stage
@@ -156,15 +156,6 @@ fn publish(subject: &str, message: &str) -> Vec<u8> {
     format!("PUB {subject} {}\r\n{message}\r\n", message.len()).into_bytes()
 }
 
-async fn connect_to_nats(stage: &Stage) -> anyhow::Result<TcpStream> {
-    let nats = stage.variables.get("MATCHDAY_NATS__URL").context("MATCHDAY_NATS__URL")?;
-    let nats: SocketAddr = nats.rsplit(['@', '/']).next().unwrap_or_default().parse().context("the address of NATS")?;
-    let mut stream = TcpStream::connect(nats).await?;
-    stream.set_nodelay(true)?;
-    stream.write_all(b"CONNECT {\"verbose\":false}\r\n").await?;
-    Ok(stream)
-}
-
 /// Connections to NATS alone: at most 5,000, because a process has a limited number of files. Each has enough
 /// subscriptions for all listeners.
 const fn connections_for(listeners: u64) -> u64 {
@@ -182,7 +173,7 @@ impl Bare {
         let (report, arrivals) = mpsc::unbounded_channel();
         let connections = connections_for(listeners);
         for _ in 0..connections {
-            let mut stream = connect_to_nats(stage).await?;
+            let mut stream = stage.connect_to_nats().await?;
             for number in 1..=listeners / connections {
                 stream.write_all(format!("SUB bench.goals {number}\r\n").as_bytes()).await?;
             }
@@ -193,7 +184,7 @@ impl Bare {
             }
             tokio::spawn(receive(stream, report.clone()));
         }
-        Ok(Self { publisher: connect_to_nats(stage).await?, arrivals: Arrivals { listeners, arrivals } })
+        Ok(Self { publisher: stage.connect_to_nats().await?, arrivals: Arrivals { listeners, arrivals } })
     }
 
     async fn round(&mut self, round: usize, all: &mut Latency) -> anyhow::Result<f64> {
@@ -252,17 +243,22 @@ async fn idle(stage: &Stage, setting: &Setting) -> anyhow::Result<Outcome> {
 
 /// Opens a live stream; returns once its position has arrived.
 async fn listen(address: SocketAddr, user: u64) -> anyhow::Result<TcpStream> {
+    open(address, user, "", "id: ").await
+}
+
+/// Opens a live stream with these parameters; returns once this text has arrived.
+pub(super) async fn open(address: SocketAddr, user: u64, query: &str, first: &str) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let mut request = Vec::new();
-    write_http(&mut request, "GET", "/api/auth/stream", &people::token(user), "");
+    write_http(&mut request, "GET", &format!("/api/auth/stream{query}"), &people::token(user), "");
     stream.write_all(&request).await?;
     let mut received = Vec::new();
     loop {
         ensure!(stream.read_buf(&mut received).await? > 0, "the stream ended");
         let text = String::from_utf8_lossy(&received);
         ensure!(!text.contains("\r\n\r\n") || text.starts_with("HTTP/1.1 200"), "{text}");
-        if text.contains("id: ") {
+        if text.contains(first) {
             return Ok(stream);
         }
     }

@@ -61,7 +61,7 @@ pub(crate) struct Site {
 }
 
 pub(crate) async fn run(arguments: Local) -> anyhow::Result<()> {
-    let stage = Arc::new(Stage::set_up(3, Duration::from_secs(5)).await?);
+    let stage = Arc::new(Stage::set_up(3, Duration::from_secs(5), false).await?);
     stage.begin("swarm");
     let site = Site::start(stage, &arguments).await?;
     let run = run_number()?;

@@ -17,3 +17,11 @@ pub(crate) async fn has_blocked(executor: impl PgExecutor<'_>, user: UserId, oth
 pub(crate) async fn blocked_by(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<i64>> {
     sqlx::query_scalar!("select blocked_id from blocks where user_id = $1", user.0).fetch_all(executor).await
 }
+
+/// Like [`blocked_by`], for several users: pairs of a user and a user whom they have blocked.
+pub(crate) async fn blocked_by_each(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx::Result<Vec<(i64, i64)>> {
+    let rows = sqlx::query!("select user_id, blocked_id from blocks where user_id = any($1)", users)
+        .fetch_all(executor)
+        .await?;
+    Ok(rows.into_iter().map(|row| (row.user_id, row.blocked_id)).collect())
+}

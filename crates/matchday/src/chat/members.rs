@@ -1,8 +1,8 @@
-//! Read access to the members of rooms in bounded steps, shared by features that show members. `membership_sync` writes
+//! Read access to rooms and their members in bounded steps, shared by features that show them. `membership_sync` writes
 //! memberships.
 
 use sqlx::{PgExecutor, PgPool};
-use web::ids::{MatchId, RoomId};
+use web::ids::{MatchId, RoomId, UserId};
 
 /// Returns at most `most` members of a room, sorted by id, that follow `after`.
 pub(crate) async fn members_after(
@@ -70,4 +70,33 @@ pub(crate) async fn all(db: &PgPool, room: RoomId, stand_of: Option<MatchId>) ->
     members.sort_unstable();
     members.dedup();
     Ok(members)
+}
+
+/// Whether the room exists and is public.
+pub(crate) async fn is_public(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (
+             select 1 from rooms where id = $1 and not is_private and opened_at is not null and discarded_at is null
+           ) as "is_public!""#,
+        room.0,
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// Users who are banned from the room.
+pub(crate) async fn banned_users(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Result<Vec<UserId>> {
+    sqlx::query_scalar!(
+        r#"select user_id as "user_id: UserId" from room_members where room_id = $1 and membership = 'ban'"#,
+        room.0,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Matrix ids of users without an account here who are banned from the room.
+pub(crate) async fn banned_remotes(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!("select matrix_user_id from remote_members where room_id = $1 and membership = 'ban'", room.0)
+        .fetch_all(executor)
+        .await
 }

@@ -1,4 +1,4 @@
-//! Chat on a Matrix homeserver: accounts, rooms, membership sync and moderation.
+//! Chat on a Matrix homeserver: accounts, rooms, membership sync, moderation and the view for spectators.
 
 pub mod accounts;
 mod blocks;
@@ -7,3 +7,4 @@ pub mod membership_sync;
 pub mod messages;
 pub mod moderation;
 pub mod rooms;
+pub mod view;

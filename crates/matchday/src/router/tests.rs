@@ -366,6 +366,7 @@ fn openapi_lists_every_operation_and_its_errors() {
     POST /api/auth/chat-rooms/{room}/join join_room 200 401 403 404 409 422 429 500 503
     POST /api/auth/chat-rooms/{room}/leave leave_room 200 401 403 404 409 422 429 500 503
     GET /api/auth/chat-rooms/{room}/member-stats get_member_stats 200 401 403 404 429 500 503
+    POST /api/auth/chat-rooms/{room}/messages send_message 201 400 401 403 404 409 413 422 429 500 503
     GET /api/auth/chat-rooms/{room}/predictions list_room_predictions 200 401 403 404 422 429 500 503
     POST /api/auth/chat-rooms/{room}/reports report_message 200 201 400 401 403 404 409 413 422 429 500 503
     GET /api/auth/coins get_coins 200 401 403 422 429 500 503
@@ -395,7 +396,7 @@ fn openapi_lists_every_operation_and_its_errors() {
     GET /api/auth/sessions list_sessions 200 401 403 422 429 500 503
     DELETE /api/auth/sessions/{id} end_session 200 401 403 404 429 500 503
     GET /api/auth/sports list_sports 200 401 403 422 429 500 503
-    GET /api/auth/stream listen 200 401 403 404 422 429 500 503
+    GET /api/auth/stream listen 200 400 401 403 404 422 429 500 503
     GET /api/auth/teams list_teams 200 401 403 422 429 500 503
     POST /api/auth/teams/other save_other_teams 200 400 401 403 409 413 422 429 500 503
     POST /api/auth/teams/primary save_primary_team 200 400 401 403 404 409 413 422 429 500 503

@@ -37,7 +37,7 @@ pub(crate) async fn with_synapse(database: &PgConnectOptions, test: impl AsyncFn
     let create = format!("create database {name} encoding 'UTF8' lc_collate 'C' lc_ctype 'C' template template0");
     admin.execute(sqlx::AssertSqlSafe(create)).await.expect("a database");
     let outcome = AssertUnwindSafe(async {
-        let mut synapse = Synapse::set_up(&name);
+        let mut synapse = Synapse::set_up(&name, database.get_port());
         synapse.start().await;
         test(&mut synapse).await;
     })
@@ -52,7 +52,7 @@ pub(crate) async fn with_synapse(database: &PgConnectOptions, test: impl AsyncFn
 
 impl Synapse {
     /// Writes the settings of `dev/up`, except for the values that two homeservers must not share.
-    fn set_up(database: &str) -> Self {
+    fn set_up(database: &str, database_port: u16) -> Self {
         let development = development().join("synapse");
         let read = |name: &str| {
             fs::read_to_string(development.join(name))
@@ -68,6 +68,7 @@ impl Synapse {
             ("public_baseurl", format!("\"{url}\"")),
             ("- port", port.to_string()),
             ("dbname", database.to_owned()),
+            ("port", database_port.to_string()),
             ("log_config", path("log.yaml")),
             ("app_service_config_files", format!("[{}, {}]", path("appservice.yaml"), path("appservice-push.yaml"))),
             ("media_store_path", path("media")),

@@ -6,6 +6,7 @@ use std::io::Write as _;
 mod stage;
 
 mod account_deletion;
+mod announcements;
 mod catalogue;
 mod coins;
 mod commands;
@@ -22,6 +23,7 @@ mod rooms;
 mod scores;
 mod secrets;
 mod serving;
+mod spectators;
 mod tracing;
 mod webhooks;
 

@@ -203,7 +203,10 @@ const AT_ONCE: usize = 32;
 async fn three_hundred_concurrent_joins_fill_three_stands() {
     with_database(async |options| {
         with_synapse(&options, async |synapse| {
-            let setting = synapse.setting(&options).with("MATCHDAY_ROOMS__MATCH_CAPACITY", &CAPACITY.to_string());
+            let capacity = CAPACITY.to_string();
+            let setting = synapse.setting(&options).with("MATCHDAY_ROOMS__MATCH_CAPACITY", &capacity);
+            // One stand fills after the other, however slow the homeserver is.
+            let setting = setting.with("MATCHDAY_ROOMS__PARALLEL_STANDS", "1");
             let process = setting.start(&["serve"]);
             let (client, chat) = (Client::new(&process), Homeserver::at(&synapse.url));
             let document = json!({

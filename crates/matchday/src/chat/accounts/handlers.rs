@@ -49,7 +49,11 @@ impl From<ChatError> for ApiError {
                 "chat_name_taken",
                 "Your username is already in use on the chat server. Choose another username.",
             ),
-            ChatError::None | ChatError::Unavailable | ChatError::Replaced | ChatError::Homeserver(_) => {
+            ChatError::None
+            | ChatError::Unavailable
+            | ChatError::Busy
+            | ChatError::Replaced
+            | ChatError::Homeserver(_) => {
                 Self::unavailable("chat_unavailable", "Chat is unavailable. Try again shortly.").after(RETRY_AFTER)
             }
         }
@@ -76,7 +80,7 @@ pub(super) async fn get_matrix_credentials(
     permitted(chat.permit_renewal(user.id).await)?;
     let account = accounts.find(user.id).await?.ok_or_else(ApiError::unauthenticated)?;
     let renewed = chat.renew(&account, user.session).await;
-    if matches!(renewed, Err(ChatError::Unavailable | ChatError::Homeserver(_))) {
+    if matches!(renewed, Err(ChatError::Unavailable | ChatError::Busy | ChatError::Homeserver(_))) {
         chat.return_renewal(user.id).await;
     }
     let data = CredentialsData { matrix_credentials: renewed?.into() };

@@ -4,9 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use futures_util::future::BoxFuture;
-use matrix_appservice::{Homeserver, OwnedServerName, Registered, Settings};
+use matrix_appservice::{Homeserver, OwnedServerName, Purpose, Registered, Settings};
 use platform::{
     Core,
+    budget::{Bounds, Budget, Call, Share},
     rate_limit::{Decision, Limit, RateLimiter},
 };
 use tokio::sync::Semaphore;
@@ -25,13 +26,59 @@ pub use matrix_appservice::Credentials;
 /// would wait there longer than our callers wait.
 const LOGINS_AT_ONCE: usize = 16;
 
+/// Bounds of the concurrent calls that all processes together send to the homeserver for users who wait. With the least
+/// limit, three joins are in progress: the homeserver has the next one when it finishes one.
+pub const BUDGET: Bounds = Bounds {
+    first: 8,
+    least: 5,
+    most: 256,
+    alone: 4,
+    forgotten_after: Duration::from_secs(30),
+    overloaded_for: Duration::from_secs(10),
+};
+
+/// Latency of a join or a message up to which the homeserver gets more of them. Callers get a response within a second,
+/// so half of that is left for the queue. A homeserver that adds nine members a second reaches it with five joins.
+const ROOM_TARGET: Duration = Duration::from_millis(500);
+
+/// The calls of joins, messages and logins. None may use the whole budget, so that a rush of one kind does not stop the
+/// others.
+struct Shares {
+    joins: Share,
+    messages: Share,
+    logins: Share,
+}
+
+impl Shares {
+    const fn new() -> Self {
+        Self {
+            joins: Share::new("join", 60, ROOM_TARGET),
+            messages: Share::new("message", 80, ROOM_TARGET),
+            logins: Share::new("login", 60, Duration::from_millis(1_500)),
+        }
+    }
+}
+
+/// Deadline of a join. No caller waits for it, and the homeserver performs it even if we stop waiting.
+const JOIN_DEADLINE: Duration = Duration::from_secs(12);
+
+/// How long a login waits for a call while the homeserver is overloaded. Afterwards it has no chat credentials; the app
+/// requests them later.
+const LOGIN_PATIENCE: Duration = Duration::from_millis(100);
+
 /// Rate limit for new credentials per user.
 const RENEWALS: Limit = Limit { name: "chat_credentials", burst: 10, every: Duration::from_secs(30) };
 
 /// Service for chat accounts and credentials.
 #[derive(Clone)]
 pub struct Chat {
+    /// For logins.
     homeserver: Option<Homeserver>,
+    for_rooms: Option<Homeserver>,
+    for_joins: Option<Homeserver>,
+    for_background: Option<Homeserver>,
+    budget: Budget,
+    shares: Arc<Shares>,
     public_url: Option<Url>,
     sessions: Sessions,
     accounts: Accounts,
@@ -50,6 +97,9 @@ pub enum ChatError {
     /// The homeserver did not respond in time.
     #[error("the homeserver is unavailable")]
     Unavailable,
+    /// The homeserver has as many calls as it can handle.
+    #[error("the homeserver is busy")]
+    Busy,
     /// A call to the homeserver failed.
     #[error(transparent)]
     Homeserver(#[from] matrix_appservice::Error),
@@ -68,6 +118,17 @@ pub enum ChatError {
     /// The session could not be read or written.
     #[error(transparent)]
     Session(#[from] SessionError),
+}
+
+impl ChatError {
+    /// Whether the homeserver failed.
+    fn means_outage(&self) -> bool {
+        match self {
+            Self::Unavailable => true,
+            Self::Homeserver(error) => error.means_server_unavailable(),
+            _ => false,
+        }
+    }
 }
 
 impl From<sqlx::Error> for ChatError {
@@ -108,12 +169,19 @@ impl Chat {
     pub fn new(
         core: &Core,
         config: &Matrix,
-        homeserver: Option<Homeserver>,
+        homeserver: Option<&Homeserver>,
         sessions: Sessions,
         accounts: Accounts,
+        budget: Budget,
     ) -> Self {
+        let with = |purpose| homeserver.map(|homeserver| homeserver.for_purpose(purpose));
         Self {
-            homeserver,
+            homeserver: with(Purpose::Login),
+            for_rooms: with(Purpose::Rooms),
+            for_joins: with(Purpose::Rooms).map(|homeserver| homeserver.with_deadline(JOIN_DEADLINE)),
+            for_background: with(Purpose::Background),
+            budget,
+            shares: Arc::new(Shares::new()),
             public_url: config.public_url.clone().or_else(|| config.homeserver_url.clone()),
             sessions,
             accounts,
@@ -124,9 +192,40 @@ impl Chat {
         }
     }
 
-    /// Returns the client, or `None` if chat is disabled.
+    /// Timeout of a call to the homeserver.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Returns the client for background work, or `None` if chat is disabled.
     pub fn homeserver(&self) -> Option<&Homeserver> {
-        self.homeserver.as_ref()
+        self.for_background.as_ref()
+    }
+
+    /// Returns the client for requests of users about rooms, or `None` if chat is disabled.
+    pub fn homeserver_for_rooms(&self) -> Option<&Homeserver> {
+        self.for_rooms.as_ref()
+    }
+
+    /// Returns the client for joins, which has a longer deadline, or `None` if chat is disabled.
+    pub fn homeserver_for_joins(&self) -> Option<&Homeserver> {
+        self.for_joins.as_ref()
+    }
+
+    /// Takes a join from the budget for calls to the homeserver, which all processes share. Returns `None` if it is used up
+    /// for longer than `patience`.
+    pub async fn take_join_call(&self, patience: Duration) -> Option<Call> {
+        self.budget.take(&self.shares.joins, patience, patience).await
+    }
+
+    /// Like [`Self::take_join_call`], for a message.
+    pub async fn take_message_call(&self, patience: Duration) -> Option<Call> {
+        self.budget.take(&self.shares.messages, patience, patience).await
+    }
+
+    /// Whether the homeserver was slow to respond to users recently. Work that can wait should wait.
+    pub async fn is_overloaded(&self) -> bool {
+        self.budget.is_overloaded().await
     }
 
     /// Returns the user's account, after creating its chat account if it has none yet.
@@ -137,7 +236,11 @@ impl Chat {
             if homeserver.is_breaker_open() {
                 return Err(ChatError::Unavailable);
             }
-            self.make_account(homeserver, &account).await?;
+            let patience = self.patience / 2;
+            let call = self.budget.take(&self.shares.logins, patience, patience).await.ok_or(ChatError::Busy)?;
+            let made = self.make_account(homeserver, &account).await;
+            call.finish(!made.as_ref().is_err_and(ChatError::means_outage)).await;
+            made?;
         }
         Ok(account)
     }
@@ -208,6 +311,8 @@ impl Chat {
                 self.accounts.allow_another_username(account.id, &account.username).await?;
                 "not_ours"
             }
+            // Expected during a rush: the app requests credentials later.
+            Err(ChatError::Busy) => "busy",
             Err(error) => {
                 tracing::warn!(%error, user = account.id.0, "chat login failed");
                 "failed"
@@ -227,8 +332,11 @@ impl Chat {
     ) -> Result<Credentials, ChatError> {
         let (name, shown) = (account.username.as_str(), if client.is_empty() { "Matchday" } else { client });
         // A caller that waits longer for a slot would have no time left to use it.
-        let slot = tokio::time::timeout(self.patience / 2, self.logins.acquire()).await;
+        let (began, longest) = (tokio::time::Instant::now(), self.patience / 2);
+        let slot = tokio::time::timeout(longest, self.logins.acquire()).await;
         let Ok(Ok(_slot)) = slot else { return Err(ChatError::Unavailable) };
+        let left = longest.saturating_sub(began.elapsed());
+        let call = self.budget.take(&self.shares.logins, left, LOGIN_PATIENCE).await.ok_or(ChatError::Busy)?;
         let attempt = async {
             if !account.has_chat_account {
                 self.make_account(homeserver, account).await?;
@@ -242,7 +350,9 @@ impl Chat {
                 outcome => Ok(outcome?),
             }
         };
-        tokio::time::timeout(self.patience, attempt).await.unwrap_or(Err(ChatError::Unavailable))
+        let outcome = tokio::time::timeout(self.patience, attempt).await.unwrap_or(Err(ChatError::Unavailable));
+        call.finish(!outcome.as_ref().is_err_and(ChatError::means_outage)).await;
+        outcome
     }
 
     /// Creates the chat account. An existing account is ours only if it has no devices: an earlier call then created it

@@ -1,7 +1,12 @@
 //! Tests of chat accounts and credentials against a real homeserver.
 
+use std::time::Duration;
+
 use http::Method;
-use platform::stream::{Delivery, Failure};
+use platform::{
+    budget::{Budget, Share},
+    stream::{Delivery, Failure},
+};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use web::ids::UserId;
@@ -119,7 +124,9 @@ async fn login_succeeds_while_homeserver_is_down() {
         let config = crate::testing::test_config(&[]);
         let homeserver = super::service::homeserver(&config.matrix, app.web.clone()).expect("a homeserver");
         let (sessions, accounts) = (app.app.sessions.clone(), app.app.accounts.clone());
-        let back = Chat::new(&app.app.core, &config.matrix, homeserver, sessions, accounts);
+        let (redis, random) = (app.app.redis.clone(), app.app.core.random.clone());
+        let budget = Budget::new(redis, &app.app.config.redis.prefix, "homeserver", random, super::service::BUDGET);
+        let back = Chat::new(&app.app.core, &config.matrix, homeserver.as_ref(), sessions, accounts, budget);
         let account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
         let session = app.app.sessions.check(&user.token).await.expect("checked").expect("a session").id;
         let credentials = back.renew(&account, session).await.expect("credentials");
@@ -128,6 +135,31 @@ async fn login_succeeds_while_homeserver_is_down() {
             .get(config.matrix.homeserver_url.expect("a URL").join("_matrix/client/v3/account/whoami").expect("a URL"));
         let response = whoami.bearer_auth(credentials.access_token.expose_secret()).send().await.expect("a response");
         assert_eq!(response.status(), 200);
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn login_skips_chat_while_homeserver_is_overloaded() {
+    // No call is as fast as this.
+    let share = Share::new("test", 100, Duration::ZERO);
+    TestApp::run_with_chat(&[], async |app| {
+        let (redis, random) = (app.app.redis.clone(), app.app.core.random.clone());
+        let budget = Budget::new(redis, &app.app.config.redis.prefix, "homeserver", random, super::service::BUDGET);
+        let take = async || budget.take(&share, Duration::ZERO, Duration::ZERO).await;
+        take().await.expect("a call").finish(true).await;
+        let mut calls = Vec::new();
+        while let Some(call) = take().await {
+            calls.push(call);
+        }
+        let (user, login) = app.log_in(&phone(29)).await;
+        assert_eq!(login["matrix_credentials"], Value::Null);
+        for call in calls {
+            call.finish(true).await;
+        }
+        let renewed = user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(200);
+        assert_eq!(whoami(app, &renewed["data"]["matrix_credentials"]["access_token"]).await.0, 200);
         app.published().await;
     })
     .await;

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
 use super::{rules::Pushed, service::MembershipSync};
+use crate::chat::view::ViewEvent;
 
 /// Fits a hundred events of 64 KiB each with their envelope, with a margin.
 const BODY_BYTES: usize = 32 * 1024 * 1024;
@@ -50,6 +51,7 @@ pub(super) async fn take_transaction(State(sync): State<MembershipSync>, request
         MatrixError { status: StatusCode::BAD_REQUEST, errcode: "M_BAD_JSON", message: "Not a valid transaction." }
     })?;
     let events: Vec<Pushed> = transaction.events.iter().map(|raw| Pushed::read(raw.get())).collect();
+    let for_spectators = transaction.events.iter().filter_map(|raw| ViewEvent::read(raw.get())).collect();
     sync.receive(&events).await.map_err(|cause| {
         tracing::warn!(error = %cause, "pushed events were not stored; the homeserver will push them again");
         MatrixError {
@@ -58,6 +60,7 @@ pub(super) async fn take_transaction(State(sync): State<MembershipSync>, request
             message: "The events could not be stored. Push them again.",
         }
     })?;
+    sync.show(for_spectators).await;
     Ok(Json(json!({})))
 }
 

@@ -12,6 +12,29 @@ const NAME_BYTES: usize = 255;
 /// Number of characters kept of an unreadable event, for investigation.
 const EVIDENCE_LENGTH: usize = 2_000;
 
+/// Longest time for which comparisons wait for an overloaded homeserver.
+const POSTPONED_FOR: Duration = Duration::minutes(15);
+
+/// Comparisons of rooms that wait while the homeserver is overloaded.
+#[derive(Debug, Default)]
+pub(super) struct Postponement {
+    /// Time at which rooms that are due waited first.
+    since: Option<OffsetDateTime>,
+}
+
+impl Postponement {
+    /// Whether comparisons must wait now. Once they have waited for long, they run until no room is due.
+    pub(super) fn must_wait(&mut self, are_due: bool, is_overloaded: bool, now: OffsetDateTime) -> bool {
+        if !are_due {
+            self.since = None;
+        }
+        if !are_due || !is_overloaded {
+            return false;
+        }
+        now - *self.since.get_or_insert(now) < POSTPONED_FOR
+    }
+}
+
 /// Membership of a user in a room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Membership {
@@ -239,6 +262,21 @@ mod tests {
             event[field] = value.clone();
         }
         event.to_string()
+    }
+
+    #[test]
+    fn overload_postpones_comparisons_for_limited_time() {
+        let start = OffsetDateTime::UNIX_EPOCH;
+        let (mut postponement, at) = (Postponement::default(), |minutes| start + Duration::minutes(minutes));
+        assert!(!postponement.must_wait(false, false, at(0)), "nothing is due");
+        assert!(postponement.must_wait(true, true, at(10)));
+        // A short moment without overload does not begin another wait.
+        assert!(!postponement.must_wait(true, false, at(20)));
+        assert!(postponement.must_wait(true, true, at(24)));
+        assert!(!postponement.must_wait(true, true, at(25)), "after a quarter of an hour");
+        assert!(!postponement.must_wait(true, true, at(26)), "until all rooms are compared");
+        assert!(!postponement.must_wait(false, false, at(27)));
+        assert!(postponement.must_wait(true, true, at(28)), "the next comparison");
     }
 
     #[test]

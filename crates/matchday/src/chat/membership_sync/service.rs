@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use web::ids::{RoomId, UserId};
 
 use super::{
-    rules::{self, Meaning, Membership, Pushed},
+    rules::{self, Meaning, Membership, Postponement, Pushed},
     store::{self, Change, Known, Settled, Uncompared, Waiting},
 };
 use crate::{
@@ -30,6 +30,7 @@ use crate::{
         accounts::{service::Chat, settings::Matrix},
         blocks,
         messages::{UNWANTED, Unwanted},
+        view::{ViewEvent, service::ChatView},
     },
     identity::{
         account_deletion::hooks::Memberships,
@@ -81,6 +82,7 @@ pub struct MembershipSync {
 struct Inner {
     db: PgPool,
     chat: Chat,
+    view: ChatView,
     config: Matrix,
     /// Matrix id of the bot, which does not count as a member.
     bot: String,
@@ -88,6 +90,13 @@ struct Inner {
     outbox_written: Arc<Notify>,
     /// Notified when this process has stored events.
     arrived: Notify,
+    postponement: Mutex<Postponement>,
+}
+
+impl Inner {
+    fn postponement(&self) -> MutexGuard<'_, Postponement> {
+        self.postponement.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A membership that the homeserver confirmed in a response.
@@ -186,11 +195,12 @@ impl MembershipSync {
         token.is_some_and(|token| token.inner().expose_secret().as_bytes().ct_eq(presented.as_bytes()).into())
     }
 
-    pub fn new(core: &Core, chat: Chat, config: &Matrix) -> Self {
+    pub fn new(core: &Core, chat: Chat, view: ChatView, config: &Matrix) -> Self {
         let Core { db, clock, outbox_written, .. } = core.clone();
         let config = config.clone();
         let bot = format!("@{}:{}", config.bot, config.server_name.as_deref().unwrap_or_default());
-        Self { inner: Arc::new(Inner { db, chat, config, bot, clock, outbox_written, arrived: Notify::new() }) }
+        let (arrived, postponement) = (Notify::new(), Mutex::default());
+        Self { inner: Arc::new(Inner { db, chat, view, config, bot, clock, outbox_written, arrived, postponement }) }
     }
 
     /// Stores pushed events. Events with a known id are skipped.
@@ -210,44 +220,74 @@ impl MembershipSync {
         Ok(())
     }
 
+    /// Passes pushed events to the spectators of their rooms.
+    pub(super) async fn show(&self, events: Vec<(String, ViewEvent)>) {
+        self.inner.view.offer(events).await;
+    }
+
     /// Waits until this process has stored events.
     pub async fn arrived(&self) {
         self.inner.arrived.notified().await;
     }
 
-    /// Applies all waiting events in the order of their arrival. Returns their number.
+    /// Applies all waiting events, except those of groups of rooms that another process is handling. Groups are handled in
+    /// parallel; the events of a room are applied in the order of their arrival. Returns the number of events.
     pub async fn apply_waiting(&self) -> sqlx::Result<usize> {
+        let groups = store::waiting_groups(&self.inner.db).await?;
+        let applied = futures_util::future::join_all(groups.into_iter().map(|group| self.apply_group(group))).await;
+        applied.into_iter().sum()
+    }
+
+    /// Applies the events of a group until none is left or another process handles the group.
+    ///
+    /// No event is left behind: a process that gives up has found the lock taken. Its holder looks for events after it has
+    /// released the lock, and thus finds those of the process that gave up. If the holder dies, the worker that polls
+    /// finds them.
+    async fn apply_group(&self, group: i32) -> sqlx::Result<usize> {
         let mut total = 0;
         loop {
-            let applied = match self.apply(AT_ONCE).await {
+            let applied = match self.apply(group, AT_ONCE).await {
                 Err(error) if !database::is_transient(&error) => {
                     tracing::warn!(%error, "batch of pushed events failed; applying them one by one");
-                    self.apply_singly(AT_ONCE).await?
+                    self.apply_singly(group, AT_ONCE).await?
                 }
                 outcome => outcome?,
             };
-            if applied == 0 {
+            match applied {
+                Turn::Taken => return Ok(total),
+                Turn::Ours(applied) => total += applied,
+            }
+            if !store::has_waiting(&self.inner.db, group).await? {
                 return Ok(total);
             }
-            total += applied;
         }
     }
 
     /// Applies events one at a time, so that an event that cannot be applied is set aside without affecting others.
-    async fn apply_singly(&self, most: i64) -> sqlx::Result<usize> {
+    async fn apply_singly(&self, group: i32, most: i64) -> sqlx::Result<Turn> {
         let mut done = 0;
-        while i64::try_from(done).unwrap_or(i64::MAX) < most && self.apply_next().await? {
-            done += 1;
+        while i64::try_from(done).unwrap_or(i64::MAX) < most {
+            match self.apply_next(group).await? {
+                Turn::Taken if done == 0 => return Ok(Turn::Taken),
+                // The caller continues, and finds out whether the group is still taken.
+                Turn::Taken | Turn::Ours(0) => break,
+                Turn::Ours(applied) => done += applied,
+            }
         }
-        Ok(done)
+        Ok(Turn::Ours(done))
     }
 
-    /// Applies the next event or sets it aside. Returns whether there was one.
-    async fn apply_next(&self) -> sqlx::Result<bool> {
+    /// Applies the next event or sets it aside.
+    async fn apply_next(&self, group: i32) -> sqlx::Result<Turn> {
         let mut tx = platform::database::begin(&self.inner.db).await?;
-        store::lock(&mut tx).await?;
-        let waiting = store::waiting(&mut tx, 1).await?;
-        let Some(event) = waiting.first() else { return Ok(false) };
+        if !store::try_lock(&mut tx, group).await? {
+            return Ok(Turn::Taken);
+        }
+        let waiting = store::waiting(&mut tx, group, 1).await?;
+        let Some(event) = waiting.first() else {
+            tx.rollback().await?;
+            return Ok(Turn::Ours(0));
+        };
         let mut attempt = sqlx::Connection::begin(&mut *tx).await?;
         let applied = match self.apply_in(&mut attempt, &waiting).await {
             Ok(applied) => {
@@ -264,21 +304,32 @@ impl MembershipSync {
         };
         tx.commit().await?;
         self.conclude(&applied);
-        Ok(true)
+        Ok(Turn::Ours(1))
     }
 
-    async fn apply(&self, most: i64) -> sqlx::Result<usize> {
+    async fn apply(&self, group: i32, most: i64) -> sqlx::Result<Turn> {
         let inner = &*self.inner;
         let mut tx = platform::database::begin(&inner.db).await?;
-        store::lock(&mut tx).await?;
-        let waiting = store::waiting(&mut tx, most).await?;
-        if waiting.is_empty() {
-            return Ok(0);
+        if !store::try_lock(&mut tx, group).await? {
+            return Ok(Turn::Taken);
         }
-        let applied = self.apply_in(&mut tx, &waiting).await?;
+        let waiting = store::waiting(&mut tx, group, most).await?;
+        if waiting.is_empty() {
+            // Released before the caller looks for events again.
+            tx.rollback().await?;
+            return Ok(Turn::Ours(0));
+        }
+        let applied = match self.apply_in(&mut tx, &waiting).await {
+            Ok(applied) => applied,
+            Err(error) => {
+                // Dropping the transaction would release the lock only later, and the next attempt would find it taken.
+                tx.rollback().await?;
+                return Err(error);
+            }
+        };
         tx.commit().await?;
         self.conclude(&applied);
-        Ok(waiting.len())
+        Ok(Turn::Ours(waiting.len()))
     }
 
     /// Applies events in the caller's transaction.
@@ -508,7 +559,7 @@ impl MembershipSync {
     }
 
     /// Compares some rooms that are due, most recently active first. Returns their number, which is 0 when none are
-    /// due.
+    /// due, or when they wait because the homeserver is overloaded.
     pub async fn compare_some(&self) -> sqlx::Result<usize> {
         let inner = &*self.inner;
         let Some(homeserver) = inner.chat.homeserver().filter(|homeserver| !homeserver.is_breaker_open()) else {
@@ -519,6 +570,11 @@ impl MembershipSync {
         let requested = store::mark(&inner.db, COMPARE).await?;
         let due = requested.map_or(nightly, |requested| requested.max(nightly));
         let rooms = store::uncompared(&inner.db, due, COMPARED_IN_A_ROW).await?;
+        // A comparison reads all members of a room. Users come first, but not for ever.
+        let is_overloaded = !rooms.is_empty() && inner.chat.is_overloaded().await;
+        if inner.postponement().must_wait(!rooms.is_empty(), is_overloaded, now) {
+            return Ok(0);
+        }
         let mut compared = 0;
         for some in rooms.chunks(COMPARED_AT_ONCE) {
             let outcomes = futures_util::future::join_all(some.iter().map(|room| self.compare(homeserver, room))).await;
@@ -669,6 +725,15 @@ impl MembershipSync {
             (ago(time::Duration::hours(1)), ago(time::Duration::days(7)), ago(time::Duration::days(30)));
         database::sweep(|most| store::sweep(&self.inner.db, said, others, aside, most)).await
     }
+}
+
+/// Result of an attempt to apply events of a group of rooms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Another process applies events of the group.
+    Taken,
+    /// This process has applied this number of events.
+    Ours(usize),
 }
 
 /// Result of applying a batch of events.

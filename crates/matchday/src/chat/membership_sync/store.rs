@@ -6,10 +6,18 @@ use web::ids::{RoomId, UserId};
 
 use super::rules::{Membership, Pushed};
 
-/// Allows only one transaction at a time to apply events from the inbox, so that the events of a room keep their order.
-pub(super) async fn lock(connection: &mut PgConnection) -> sqlx::Result<()> {
-    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday mirror', 0))").fetch_one(connection).await?;
-    Ok(())
+/// Number of groups of rooms whose events are applied in parallel. All processes must agree on it.
+pub(super) const GROUPS: i32 = 4;
+
+/// Allows only one transaction at a time to apply events of a group of rooms, so that the events of a room keep their
+/// order. Returns false if another transaction does. Does not wait for it, because waiting would occupy a connection.
+pub(super) async fn try_lock(connection: &mut PgConnection, group: i32) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select pg_try_advisory_xact_lock(hashtextextended('matchday mirror', $1::integer)) as "is_locked!""#,
+        group,
+    )
+    .fetch_one(connection)
+    .await
 }
 
 /// Inserts events with a new id. Returns their number.
@@ -63,12 +71,38 @@ pub(super) struct Waiting {
     pub(super) content: Option<String>,
 }
 
-pub(super) async fn waiting(connection: &mut PgConnection, most: i64) -> sqlx::Result<Vec<Waiting>> {
+/// Groups of rooms with events that are not applied yet.
+pub(super) async fn waiting_groups(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<i32>> {
+    sqlx::query_scalar!(
+        r#"select distinct abs(hashtext(matrix_room) % $1) as "group!" from chat_inbox where outcome is null"#,
+        GROUPS,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Whether events of a group of rooms are not applied yet.
+pub(super) async fn has_waiting(executor: impl PgExecutor<'_>, group: i32) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (
+             select 1 from chat_inbox where outcome is null and abs(hashtext(matrix_room) % $2) = $1
+           ) as "waits!""#,
+        group,
+        GROUPS,
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// The oldest events of a group of rooms that are not applied yet.
+pub(super) async fn waiting(connection: &mut PgConnection, group: i32, most: i64) -> sqlx::Result<Vec<Waiting>> {
     sqlx::query_as!(
         Waiting,
         "select id, event_id, matrix_room, type as kind, sender, state_key, sent_at, content
-         from chat_inbox where outcome is null order by id limit $1",
+         from chat_inbox where outcome is null and abs(hashtext(matrix_room) % $3) = $2 order by id limit $1",
         most,
+        group,
+        GROUPS,
     )
     .fetch_all(connection)
     .await

@@ -574,3 +574,84 @@ async fn only_gap_or_outage_requests_comparison() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn rooms_of_other_groups_are_not_delayed() {
+    TestApp::run(async |app| {
+        let group = async |matrix_id: &str| -> i32 {
+            sqlx::query_scalar("select abs(hashtext($1) % $2)")
+                .bind(matrix_id)
+                .bind(super::store::GROUPS)
+                .fetch_one(&app.app.core.db)
+                .await
+                .expect("a group")
+        };
+        let slow = Stage::new(app).await;
+        let slow_group = group(&slow.matrix_id).await;
+        let other = loop {
+            let stage = Stage::new(app).await;
+            if group(&stage.matrix_id).await != slow_group {
+                break stage;
+            }
+        };
+        let mut holder = app.app.core.db.acquire().await.expect("a connection").detach();
+        sqlx::query("select pg_advisory_lock(hashtextextended('matchday mirror', $1::integer))")
+            .bind(slow_group)
+            .execute(&mut holder)
+            .await
+            .expect("held");
+        let user = app.user().await;
+        let who = matrix_id(app, user.id).await;
+        let body = json!({"events": [slow.member(&who, "join"), other.member(&who, "join")]});
+        app.send_privately(transaction("1", Some(&hs_token(app)), &body)).await.expect(200);
+        let sync = &app.app.membership_sync;
+        assert_eq!(sync.apply_waiting().await.expect("applied"), 1, "without waiting for the lock");
+        assert_eq!(other.membership(user.id).await, Some(Membership::Join));
+        assert_eq!(slow.membership(user.id).await, None, "its group is locked");
+        sqlx::query("select pg_advisory_unlock_all()").execute(&mut holder).await.expect("released");
+        assert_eq!(sync.apply_waiting().await.expect("applied"), 1);
+        assert_eq!(slow.membership(user.id).await, Some(Membership::Join));
+    })
+    .await;
+}
+
+/// A worker that finds the lock taken relies on the holder to find its event.
+#[tokio::test]
+async fn concurrent_workers_leave_no_event_waiting() {
+    TestApp::run(async |app| {
+        let stage = Stage::new(app).await;
+        for round in 0..10 {
+            let work = (0..8).map(async |worker| {
+                let join = stage.member(&format!("@fan{round}x{worker}:elsewhere.example"), "join");
+                let body = json!({"events": [join]});
+                app.send_privately(transaction("1", Some(&hs_token(app)), &body)).await.expect(200);
+                app.app.membership_sync.apply_waiting().await.expect("applied");
+            });
+            futures_util::future::join_all(work).await;
+            let status = app.app.membership_sync.status().await.expect("a status");
+            assert_eq!((status.waiting, stage.count().await), (0, (round + 1) * 8));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn overload_postpones_comparison_for_limited_time() {
+    TestApp::run_with_chat(&[], async |app| {
+        let _stage = Stage::new(app).await;
+        let sync = &app.app.membership_sync;
+        app.clock.advance(time::Duration::SECOND);
+        sync.request_comparison().await.expect("requested");
+        let overload = async || {
+            let call = app.app.chat.take_message_call(std::time::Duration::from_secs(5)).await.expect("a call");
+            call.finish(false).await;
+            assert!(app.app.chat.is_overloaded().await);
+        };
+        overload().await;
+        assert_eq!(sync.compare_some().await.expect("postponed"), 0);
+        app.clock.advance(time::Duration::minutes(15));
+        overload().await;
+        assert_eq!(sync.compare_some().await.expect("compared"), 1);
+    })
+    .await;
+}

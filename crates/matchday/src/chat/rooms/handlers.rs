@@ -20,13 +20,15 @@ use web::{
 };
 
 use super::{
-    rules::{RoomAddress, RoomName, Topic},
+    rules::{MessageBody, RoomAddress, RoomName, Topic},
+    sending::SentMessage,
     service::{Action, Invitee, ListedRoom, Room, RoomError, RoomFilter, RoomRequest, Rooms},
     statistics::{MemberStats, TopPredictor},
 };
 use crate::{
     chat::membership_sync::Membership,
     identity::{
+        idempotency::RequestKey,
         sessions::{Authenticates, CurrentUser},
         usernames::Username,
     },
@@ -86,6 +88,10 @@ impl From<RoomError> for ApiError {
             }
             RoomError::Refused => forbidden("invitation_refused", "This user does not accept invitations from you."),
             RoomError::Muted => forbidden("muted", "You are muted in chat."),
+            RoomError::Encrypted => {
+                let message = "The room is encrypted. Use a Matrix client.";
+                Self::new(StatusCode::BAD_REQUEST, "room_encrypted", message)
+            }
             RoomError::Busy { retry_after } => {
                 let message = "The chat room is busy. Try again in a few seconds.";
                 Self::unavailable("room_busy", message).after(retry_after)
@@ -94,10 +100,11 @@ impl From<RoomError> for ApiError {
                 let message = "The statistics of this room are being computed. Try again in a few seconds.";
                 Self::unavailable("statistics_pending", message).after(RETRY_AFTER)
             }
-            RoomError::Chat(reason) => {
-                tracing::warn!(reason, "chat is unavailable");
+            error @ (RoomError::Chat(_) | RoomError::Slow) => {
+                tracing::warn!(%error, "room request failed");
                 Self::unavailable("chat_unavailable", "Chat is unavailable. Try again shortly.").after(RETRY_AFTER)
             }
+            RoomError::Seat(error) => error.into(),
             RoomError::Database(error) => error.into(),
             RoomError::Message(error) => Self::internal(error),
         }
@@ -190,7 +197,7 @@ pub(super) async fn create_room(
 ) -> Result<impl IntoResponse, ApiError> {
     permitted(rooms.permit(Action::Create, user.id).await)?;
     let created = rooms.create(user.id, &wish.into()).await;
-    if matches!(created, Err(RoomError::Chat(_))) {
+    if matches!(created, Err(RoomError::Chat(_) | RoomError::Slow)) {
         rooms.give_back(Action::Create, user.id).await;
     }
     let body = RoomCreated { message: "Room created.", data: created?.into() };
@@ -432,6 +439,71 @@ pub(super) async fn invite_to_room(
     })?;
     let data = RoomMembership { room_id: address.to_string(), membership: Membership::Invite.name() };
     Ok(Json(Invited { message: "Invitation sent.", data }))
+}
+
+#[derive(ToSchema)]
+#[schema(as = NewChatMessage)]
+pub(super) struct MessageWish {
+    /// Text, with line breaks but without other control characters.
+    #[schema(value_type = String, min_length = 1, max_length = 2000, pattern = r"^[\t-\r ]*[^\x00-\x09\x0b-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x09\x0b-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Come on!")]
+    body: MessageBody,
+}
+
+from_body!(MessageWish { body });
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct MessageSent {
+    #[schema(example = "Message sent.")]
+    message: &'static str,
+    data: SentItem,
+}
+
+/// A message that was just sent.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SentChatMessage)]
+struct SentItem {
+    /// The homeserver's id of the message.
+    #[schema(example = "$Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg")]
+    event_id: String,
+    /// Room that has the message. For a match, it may be another stand than requested.
+    #[schema(example = "!auQboWavgiRMaylzYl:example.org")]
+    room_id: String,
+    /// Whether this request joined the room.
+    joined: bool,
+    #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-20T15:21:07Z")]
+    sent_at: OffsetDateTime,
+}
+
+/// Send a text message to a room.
+///
+/// A caller who is not a member of a public room joins it first, by the rules of joining: if the room of a match is full,
+/// the message goes to another stand. Encrypted rooms need a Matrix client.
+#[utoipa::path(post, path = "/api/auth/chat-rooms/{room}/messages", tag = "Chat rooms", security(("token" = [])),
+    params(RoomPath), request_body = MessageWish,
+    responses(
+        (status = 201, body = MessageSent),
+        (status = 400, description = "The room is encrypted (`room_encrypted`)", body = ErrorBody),
+        (status = 403, description = "The room is private and the caller is not a member, or the caller is banned from it (`not_allowed`), or the caller is muted (`muted`)", body = ErrorBody),
+        (status = 404, description = "The room does not exist", body = ErrorBody),
+        (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
+        (status = 503, description = "Too many users are joining at the same time (`room_busy`), or chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds", body = ErrorBody),
+    ))]
+pub(super) async fn send_message(
+    State(rooms): State<Rooms>,
+    user: CurrentUser,
+    key: Option<RequestKey>,
+    RoomPath(address): RoomPath,
+    ValidJson(wish): ValidJson<MessageWish>,
+) -> Result<impl IntoResponse, ApiError> {
+    permitted(rooms.permit(Action::Send, user.id).await)?;
+    let sent = rooms.send(user.id, &address, &wish.body, key).await;
+    if matches!(sent, Err(RoomError::Busy { .. } | RoomError::Slow | RoomError::Chat(_))) {
+        rooms.give_back(Action::Send, user.id).await;
+    }
+    let SentMessage { event_id, matrix_id, joined, sent_at } = sent?;
+    let data = SentItem { event_id, room_id: matrix_id, joined, sent_at };
+    Ok((StatusCode::CREATED, Json(MessageSent { message: "Message sent.", data })))
 }
 
 #[derive(Serialize, ToSchema)]

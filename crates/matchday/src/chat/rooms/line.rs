@@ -1,41 +1,49 @@
 //! Queue for joining a room, or the stands of a match.
 //!
-//! A homeserver adds members to a room one at a time, so callers that join at the same time have to wait. A few wait
-//! here, in order and briefly. All others are refused immediately with a retry delay. The delays are spaced at the rate
-//! at which the homeserver adds members, so that refused callers do not all return at the same time.
+//! A homeserver adds members to a room one at a time, so callers that join at the same time have to wait. Joins wait here,
+//! in order, whether or not their callers wait too: the homeserver is then never idle because callers return late. A
+//! caller who would wait for long gets the time to ask again. If the queue is too long, callers are refused, and return
+//! at different times before it is empty.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use platform::random::{self, Random};
-use time::OffsetDateTime;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Number of concurrent joins per room. The homeserver handles one at a time, including joins from our other processes.
+/// Number of concurrent joins per room in this process. The budget limits them over all processes and rooms; this leaves
+/// some of it to other rooms.
 const AT_ONCE: usize = 3;
-/// Limit for the expected wait. Callers that would wait longer are refused immediately.
-const LONGEST_WAIT: Duration = Duration::from_millis(500);
-/// Assumed time per join before one was measured.
-const FIRST_PACE: Duration = Duration::from_millis(100);
-/// Limit for a retry delay before randomisation. A longer queue is not spread further.
-const LATEST: Duration = Duration::from_mins(1);
+/// Limit for the expected wait. Callers that would wait longer are refused.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+/// Limit for the number of joins in the queue, which are held in memory.
+const LONGEST_QUEUE: u32 = 200;
+/// Expected wait at which another room of the match takes joins too.
+const RUSH: Duration = Duration::from_secs(15);
+/// Assumed time per join before one was measured. Several processes share the homeserver.
+const FIRST_PACE: Duration = Duration::from_millis(300);
+/// Limit for the delay after which a queued caller asks again. The expected wait may be wrong.
+const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct Line {
-    places: Semaphore,
+    places: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Callers that wait for a slot or hold one.
+    /// Joins that wait for a slot or hold one.
     inside: u32,
+    /// Number of the next join.
+    next: u64,
+    /// Number of joins that no longer wait.
+    left: u64,
     /// Moving average of the time between two finished joins.
     pace: Duration,
-    /// Latest retry time that was given to a refused caller.
-    promised: Option<OffsetDateTime>,
+    finished_at: Option<Instant>,
 }
 
 /// The queue is too long; retry after this delay.
@@ -46,170 +54,213 @@ pub(super) struct Busy {
 
 /// A position in the queue, released on drop.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
-    line: &'a Line,
-    permit: Option<SemaphorePermit<'a>>,
+pub(super) struct Place {
+    line: Arc<Line>,
+    number: u64,
+    permit: Option<OwnedSemaphorePermit>,
     since: Instant,
 }
 
 impl Line {
     pub(super) fn new() -> Self {
-        let state = State { inside: 0, pace: FIRST_PACE, promised: None };
-        Self { places: Semaphore::new(AT_ONCE), state: Mutex::new(state) }
+        let state = State { inside: 0, next: 0, left: 0, pace: FIRST_PACE, finished_at: None };
+        Self { places: Arc::new(Semaphore::new(AT_ONCE)), state: Mutex::new(state) }
     }
 
-    /// Waits for a slot, or refuses immediately if the queue is too long. A caller that was queued waits for up to
-    /// `patience`, because the homeserver may have become slower in the meantime.
-    pub(super) async fn enter(
-        &self,
-        random: &dyn Random,
-        now: OffsetDateTime,
-        patience: Duration,
-    ) -> Result<Place<'_>, Busy> {
-        let place = {
-            let mut state = self.state();
-            let ahead = (state.inside + 1).saturating_sub(u32::try_from(AT_ONCE).unwrap_or(u32::MAX));
-            if state.pace * ahead > LONGEST_WAIT {
-                return Err(state.refuse(random, now));
-            }
-            self.step_in(&mut state)
-        };
-        match place.admitted_within(patience).await {
-            Some(place) => Ok(place),
-            None => Err(self.state().refuse(random, now)),
+    /// Enters the queue, unless it is too long.
+    pub(super) fn enter(self: &Arc<Self>, random: &dyn Random) -> Result<Place, Busy> {
+        let mut state = self.state();
+        let wait = state.pace * state.inside;
+        if wait > LONGEST_WAIT || state.inside >= LONGEST_QUEUE {
+            // Between a quarter and three quarters of the time until the queue is empty.
+            let wait = wait.min(LONGEST_WAIT);
+            return Err(Busy { retry_after: wait / 4 + some_of(random, wait / 2 + Duration::from_secs(1)) });
         }
+        Ok(self.step_in(&mut state))
     }
 
-    /// Waits up to `patience` for a slot, without being refused for the length of the queue. For work that is expensive
-    /// to repeat.
-    pub(super) async fn enter_patiently(&self, patience: Duration) -> Option<Place<'_>> {
-        let place = self.step_in(&mut self.state());
-        place.admitted_within(patience).await
+    /// Like [`Self::enter`], without being refused for the length of the queue. For work that is expensive to repeat.
+    pub(super) fn enter_anyway(self: &Arc<Self>) -> Place {
+        self.step_in(&mut self.state())
     }
 
-    fn step_in(&self, state: &mut State) -> Place<'_> {
+    fn step_in(self: &Arc<Self>, state: &mut State) -> Place {
+        let number = state.next;
+        state.next += 1;
         state.inside += 1;
-        Place { line: self, permit: None, since: Instant::now() }
+        Place { line: Arc::clone(self), number, permit: None, since: Instant::now() }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    /// Expected time until the join with this number is done.
+    pub(super) fn wait(&self, number: u64) -> Duration {
+        let state = self.state();
+        let ahead = u32::try_from(number.saturating_sub(state.left)).unwrap_or(u32::MAX);
+        state.pace.saturating_mul(ahead.saturating_add(1))
+    }
+
+    /// Delay after which the caller of a queued join asks again: half of the expected wait, with jitter, because clients
+    /// round delays and restart at the same time.
+    pub(super) fn delay(&self, number: u64, random: &dyn Random) -> Duration {
+        delay_for(self.wait(number), random)
+    }
+
+    /// Like [`Self::delay`], for a join that waits in another process, whose queue is about as long.
+    pub(super) fn delay_elsewhere(&self, random: &dyn Random) -> Duration {
+        let state = self.state();
+        delay_for(state.pace * state.inside / 2, random)
+    }
+
+    /// Whether there is only one join in the queue.
+    pub(super) fn has_one(&self) -> bool {
+        self.state().inside <= 1
+    }
+
+    /// Number of rooms that should take joins at the same time, at most `most`: one, and another one for every
+    /// [`RUSH`] that the last one in the queue waits. One until the pace is known.
+    pub(super) fn rooms_needed(&self, most: u32) -> u32 {
+        let state = self.state();
+        if state.finished_at.is_none() {
+            return 1;
+        }
+        let more = (state.pace * state.inside).as_secs() / RUSH.as_secs();
+        u32::try_from(more + 1).unwrap_or(u32::MAX).min(most)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Returns the next retry delay, with jitter, because clients round delays and restart at the same time.
-    fn refuse(&mut self, random: &dyn Random, now: OffsetDateTime) -> Busy {
-        let line_ends = now + self.pace * self.inside;
-        let next = self.promised.map_or(line_ends, |promised| promised.max(line_ends)) + self.pace;
-        let promised = next.min(now + LATEST);
-        self.promised = Some(promised);
-        let wait = Duration::try_from(promised - now).unwrap_or_default();
-        let share = u32::from(u16::from_be_bytes(random::bytes(random)));
-        // Adds up to a quarter of the delay plus one second.
-        let spread = (wait / 4 + Duration::from_secs(1)) * share / u32::from(u16::MAX);
-        Busy { retry_after: wait + spread }
+    /// Records a join that began at `since`. Its pace is the time since the last one, if joins were waiting all the time.
+    /// With free slots, the sample measures the duration of a join and not the throughput. It then counts only if it
+    /// lowers the average; otherwise the queue would be shorter than necessary.
+    fn joined(&mut self, now: Instant, since: Instant) {
+        let sample = now.duration_since(self.finished_at.map_or(since, |last| last.max(since)));
+        self.finished_at = Some(now);
+        if usize::try_from(self.inside).is_ok_and(|inside| inside >= AT_ONCE) || sample < self.pace {
+            self.pace = (self.pace * 7 + sample) / 8;
+        }
     }
 }
 
-impl<'a> Place<'a> {
-    async fn admitted_within(mut self, patience: Duration) -> Option<Place<'a>> {
-        let permit = tokio::time::timeout(patience, self.line.places.acquire()).await;
+impl Place {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Waits for a slot. Returns `None` if there is none within `patience`.
+    pub(super) async fn admitted_within(mut self, patience: Duration) -> Option<Self> {
+        let permit = tokio::time::timeout(patience, Arc::clone(&self.line.places).acquire_owned()).await;
         self.permit = Some(permit.ok()?.ok()?);
         self.since = Instant::now();
+        self.line.state().left += 1;
         Some(self)
+    }
+
+    /// Leaves after a successful join, whose time counts.
+    pub(super) fn joined(self) {
+        self.line.state().joined(Instant::now(), self.since);
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.line.state();
-        if self.permit.is_some() {
-            // Concurrent joins finish one after the other, so the elapsed time is divided by their number. With free
-            // slots, the sample measures the duration of a join and not the throughput. It then counts only if it
-            // lowers the average; otherwise the queue would be shorter than necessary.
-            let most = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
-            let together = state.inside.clamp(1, most);
-            let sample = self.since.elapsed() / together;
-            if together == most || sample < state.pace {
-                state.pace = (state.pace * 7 + sample) / 8;
-            }
-        }
         state.inside -= 1;
+        if self.permit.is_none() {
+            state.left += 1;
+        }
     }
+}
+
+fn delay_for(wait: Duration, random: &dyn Random) -> Duration {
+    (wait / 2).min(LONGEST_DELAY) + some_of(random, Duration::from_secs(1))
+}
+
+/// A random part of a time.
+fn some_of(random: &dyn Random, time: Duration) -> Duration {
+    time * u32::from(u16::from_be_bytes(random::bytes(random))) / u32::from(u16::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use time::macros::datetime;
-
     use super::*;
     use crate::testing::SeededRandom;
 
-    const NOW: OffsetDateTime = datetime!(2026-11-20 15:00 UTC);
     const PATIENCE: Duration = Duration::from_secs(4);
 
-    fn seconds(busy: Busy) -> f64 {
-        busy.retry_after.as_secs_f64()
-    }
-
     #[tokio::test(start_paused = true)]
-    async fn retry_delays_are_spread_and_grow_with_queue() {
-        let (line, random) = (Line::new(), SeededRandom::new(3));
-        // Fill all slots, and the queue up to the longest allowed wait.
-        let mut inside = Vec::new();
-        for _ in 0..AT_ONCE {
-            inside.push(line.enter(&random, NOW, PATIENCE).await.expect("a slot"));
+    async fn joins_wait_in_order() {
+        let (line, random) = (Arc::new(Line::new()), SeededRandom::new(3));
+        let mut places = Vec::new();
+        for _ in 0..50 {
+            places.push(line.enter(&random).expect("a place"));
         }
-        line.state().inside += 5;
-        let mut delays = Vec::new();
-        for _ in 0..200 {
-            delays.push(seconds(line.enter(&random, NOW, PATIENCE).await.expect_err("the queue is too long")));
-        }
-        assert!(delays[0] < 3.0 && (1.0..4.0).contains(&delays[5]), "{delays:?}");
-        assert!(delays[199] > 20.0, "200 joins take 20 seconds: {delays:?}");
-        let early: f64 = delays[..50].iter().sum();
-        let late: f64 = delays[150..].iter().sum();
-        assert!(late > 3.0 * early, "{delays:?}");
-        for second in 0..20 {
-            let back = delays.iter().filter(|&&at| at >= f64::from(second) && at < f64::from(second + 1)).count();
-            assert!(back <= 20, "{back} retry in second {second}: {delays:?}");
-        }
-        // The delay is limited for any length of the queue.
-        for _ in 0..2_000 {
-            let delay = seconds(line.enter(&random, NOW, PATIENCE).await.expect_err("the queue is too long"));
-            assert!(delay <= 76.0, "{delay}");
-        }
-        // A queue that has drained does not delay later callers.
-        line.state().inside -= 5;
-        inside.clear();
-        let later = NOW + time::Duration::minutes(2);
-        let mut inside = Vec::new();
-        for _ in 0..AT_ONCE {
-            inside.push(line.enter(&random, later, PATIENCE).await.expect("a slot"));
-        }
-        line.state().inside += 20;
-        assert!(seconds(line.enter(&random, later, PATIENCE).await.expect_err("the queue is too long")) < 5.0);
-    }
+        // Fifteen seconds for fifty joins, before one was measured.
+        assert_eq!((line.wait(0), line.wait(49)), (FIRST_PACE, Duration::from_secs(15)));
+        let delays: Vec<f64> = (0..50).map(|number| line.delay(number, &random).as_secs_f64()).collect();
+        assert!(delays[..5].iter().all(|&delay| delay < 1.8), "{delays:?}");
+        assert!(delays[45..].iter().all(|&delay| (6.8..8.6).contains(&delay)), "{delays:?}");
 
-    #[tokio::test(start_paused = true)]
-    async fn waiting_caller_is_refused_when_patience_ends() {
-        let (line, random) = (Line::new(), SeededRandom::new(3));
-        let held: Vec<_> = [
-            line.enter(&random, NOW, PATIENCE).await,
-            line.enter(&random, NOW, PATIENCE).await,
-            line.enter(&random, NOW, PATIENCE).await,
-        ]
-        .into_iter()
-        .map(|place| place.expect("a slot"))
-        .collect();
+        let mut waiting = places.split_off(AT_ONCE);
+        let mut held = Vec::new();
+        for place in places {
+            held.push(place.admitted_within(PATIENCE).await.expect("a slot"));
+        }
+        assert_eq!(line.wait(3), FIRST_PACE, "the fourth is next");
         let began = tokio::time::Instant::now();
-        line.enter(&random, NOW, PATIENCE).await.expect_err("no slot is released");
+        assert!(waiting.remove(0).admitted_within(PATIENCE).await.is_none(), "no slot is released");
         assert_eq!(began.elapsed(), PATIENCE);
-        assert!(line.enter_patiently(Duration::from_secs(3)).await.is_none());
-        assert_eq!(line.state().inside, 3, "refused callers are not counted");
-        drop(held);
+        assert_eq!(line.state().inside, 49);
+        assert_eq!(line.wait(4), FIRST_PACE, "the fifth is next");
+        drop((held, waiting));
         assert_eq!(line.state().inside, 0);
-        line.enter(&random, NOW, PATIENCE).await.expect("a slot");
+        assert_eq!(line.state().left, 50);
+        line.enter_anyway().admitted_within(PATIENCE).await.expect("a slot");
+    }
+
+    #[test]
+    fn long_queue_refuses_with_spread_delays() {
+        let (line, random) = (Arc::new(Line::new()), SeededRandom::new(3));
+        let places: Vec<Place> = (0..LONGEST_QUEUE).map(|_| line.enter(&random).expect("a place")).collect();
+        // The queue takes a minute.
+        let mut delays: Vec<f64> =
+            (0..200).map(|_| line.enter(&random).expect_err("too long").retry_after.as_secs_f64()).collect();
+        delays.sort_unstable_by(f64::total_cmp);
+        assert!((15.0..17.0).contains(&delays[0]) && (44.0..46.1).contains(&delays[199]), "{delays:?}");
+        assert!((27.0..34.0).contains(&delays[100]), "{delays:?}");
+        assert_eq!(line.rooms_needed(4), 1, "the pace is not known");
+        line.state().finished_at = Some(Instant::now());
+        assert_eq!((line.rooms_needed(4), line.rooms_needed(1)), (4, 1));
+        drop(places);
+        // A slow homeserver has a shorter queue.
+        line.state().pace = Duration::from_secs(2);
+        let places: Vec<Place> = std::iter::from_fn(|| line.enter(&random).ok()).collect();
+        assert_eq!(places.len(), 31);
+        drop(places);
+        let _places: Vec<Place> = (0..10).map(|_| line.enter(&random).expect("a place")).collect();
+        assert_eq!(line.rooms_needed(4), 2, "the last one waits for 20 seconds");
+        assert_eq!(line.delay(1_000, &random).as_secs(), 10, "the expected wait may be wrong");
+    }
+
+    #[test]
+    fn pace_is_time_between_joins_while_others_wait() {
+        let (start, mut state) = (Instant::now(), Line::new().state.into_inner().expect("not poisoned"));
+        state.inside = 10;
+        // Three at a time, each takes 1.5 seconds.
+        for number in 0..60_u32 {
+            let since = start + Duration::from_millis(500) * number;
+            state.joined(since + Duration::from_millis(1_500), since);
+        }
+        assert!((490..510).contains(&state.pace.as_millis()), "{:?}", state.pace);
+        // A single join does not make the queue shorter, but a fast one makes it longer.
+        state.inside = 1;
+        let later = start + Duration::from_mins(5);
+        state.joined(later + Duration::from_secs(3), later);
+        assert!((490..510).contains(&state.pace.as_millis()), "{:?}", state.pace);
+        let (later, pace) = (later + Duration::from_mins(1), state.pace);
+        state.joined(later + Duration::from_millis(80), later);
+        assert!(state.pace < pace);
     }
 }

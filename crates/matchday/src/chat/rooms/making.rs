@@ -5,8 +5,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use matrix_appservice::{Error as MatrixError, IncompleteRoom, NewRoom};
 use platform::{
+    clock::Clock,
     outbox::{self, Message},
-    random, telemetry,
+    random::{self, Random},
+    telemetry,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -188,7 +190,7 @@ impl Rooms {
             }
             // Another process holds the claim.
             if began.elapsed() > inner.patience {
-                return Err(RoomError::Chat("the room is still being created".to_owned()));
+                return Err(RoomError::Slow);
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
@@ -289,32 +291,6 @@ impl Rooms {
         }
     }
 
-    /// Plans an additional stand of a match.
-    pub(super) async fn plan_stand_in(
-        &self,
-        connection: &mut PgConnection,
-        event: MatchId,
-        stand: i32,
-    ) -> Result<Room, RoomError> {
-        let of = store::a_match(connection, event).await?.ok_or(RoomError::NoSuchMatch)?;
-        let (alias, name, topic) = (self.fresh_alias("match"), words(&of)?.name(stand), words(&of)?.topic());
-        let row = NewRow {
-            alias: &alias,
-            name: &name,
-            topic: &topic,
-            event_id: Some(event),
-            stand: Some(stand),
-            creator_id: None,
-            is_private: false,
-        };
-        let now = self.inner.clock.now();
-        let mut rooms = store::insert(connection, &[row], now, now).await?;
-        let room = rooms.pop().ok_or(sqlx::Error::RowNotFound)?;
-        // The joining request creates the stand; if it fails, a worker does.
-        outbox::enqueue(connection, &[room_message(PLANNED, room.id)?]).await?;
-        Ok(room)
-    }
-
     /// Numbers of planned and of open rooms for a tournament's matches.
     pub async fn progress(&self, tournament: TournamentId) -> sqlx::Result<(i64, i64)> {
         store::progress(&self.inner.db, tournament).await
@@ -360,12 +336,42 @@ impl Rooms {
         Ok(())
     }
 
-    /// Random, so that it was never used before: a counter would collide with rooms of an earlier database on the same
-    /// homeserver.
     fn fresh_alias(&self, kind: &str) -> String {
-        let id = random::uuid_v7(&*self.inner.random, &*self.inner.clock);
-        format!("{kind}_{}", id.simple())
+        fresh_alias(kind, &*self.inner.random, &*self.inner.clock)
     }
+}
+
+/// Random, so that it was never used before: a counter would collide with rooms of an earlier database on the same
+/// homeserver.
+fn fresh_alias(kind: &str, random: &dyn Random, clock: &dyn Clock) -> String {
+    format!("{kind}_{}", random::uuid_v7(random, clock).simple())
+}
+
+/// Plans an additional stand of a match.
+pub(super) async fn plan_stand(
+    connection: &mut PgConnection,
+    random: &dyn Random,
+    clock: &dyn Clock,
+    event: MatchId,
+    stand: i32,
+) -> Result<Room, RoomError> {
+    let of = store::a_match(connection, event).await?.ok_or(RoomError::NoSuchMatch)?;
+    let (alias, name, topic) = (fresh_alias("match", random, clock), words(&of)?.name(stand), words(&of)?.topic());
+    let row = NewRow {
+        alias: &alias,
+        name: &name,
+        topic: &topic,
+        event_id: Some(event),
+        stand: Some(stand),
+        creator_id: None,
+        is_private: false,
+    };
+    let now = clock.now();
+    let mut rooms = store::insert(connection, &[row], now, now).await?;
+    let room = rooms.pop().ok_or(sqlx::Error::RowNotFound)?;
+    // The joining request creates the stand; if it fails, a worker does.
+    outbox::enqueue(connection, &[room_message(PLANNED, room.id)?]).await?;
+    Ok(room)
 }
 
 fn words(of: &MatchRow) -> Result<MatchLabel<'_>, RoomError> {

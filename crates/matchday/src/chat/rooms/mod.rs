@@ -3,11 +3,16 @@
 
 mod census;
 mod handlers;
+mod joining;
 #[cfg(test)]
 mod large_room_tests;
 mod line;
 pub mod making;
 mod rules;
+mod seats;
+mod sending;
+#[cfg(test)]
+mod sending_tests;
 pub mod service;
 pub mod settings;
 mod stands;
@@ -32,8 +37,16 @@ where
     OpenApiRouter::new()
         .routes(routes!(handlers::create_room))
         .routes(routes!(handlers::list_rooms))
-        .routes(routes!(handlers::join_room))
         .routes(routes!(handlers::leave_room))
         .routes(routes!(handlers::invite_to_room))
         .routes(routes!(handlers::get_member_stats))
+}
+
+/// Routes that have the same effect if a request is processed twice: a user joins once, and the homeserver sends a message
+/// with the same key once. In a crowd, most of these requests are refused for now, and must cost little.
+pub(crate) fn repeatable_routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Rooms: FromRef<S>,
+{
+    OpenApiRouter::new().routes(routes!(handlers::join_room)).routes(routes!(handlers::send_message))
 }

@@ -48,6 +48,33 @@ impl FromJson for Topic {
     }
 }
 
+/// Text of a message: 1 to 2,000 characters, with line breaks but without other control characters.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct MessageBody(String);
+
+impl fmt::Debug for MessageBody {
+    // Not derived, so that no log line contains the text of a message.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MessageBody(…)")
+    }
+}
+
+impl MessageBody {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromJson for MessageBody {
+    const EXPECTED: &'static str = "must be a string of 1 to 2000 characters";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let body = value.as_str()?.trim();
+        let fits = (1..=2_000).contains(&body.chars().count()) && !body.contains(|c: char| c.is_control() && c != '\n');
+        fits.then(|| Self(body.to_owned()))
+    }
+}
+
 /// The homeserver's room id, as used in paths: `!local:server`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoomAddress(String);
@@ -137,6 +164,26 @@ mod tests {
             assert_eq!(Topic::from_json(&topic).is_some(), valid, "{topic}");
         }
         assert_eq!(RoomName::from_json(&json!("  Derby ")).expect("a name").as_str(), "Derby");
+    }
+
+    #[test]
+    fn message_length_and_characters_are_limited() {
+        for (body, valid) in [
+            (json!("Come on!"), true),
+            (json!("two\nlines"), true),
+            (json!("x".repeat(2_000)), true),
+            (json!("x".repeat(2_001)), false),
+            (json!(""), false),
+            (json!("  \n "), false),
+            (json!("bell\u{7}"), false),
+            (json!("a\tb"), false),
+            (json!(null), false),
+            (json!(5), false),
+        ] {
+            assert_eq!(MessageBody::from_json(&body).is_some(), valid, "{body}");
+        }
+        let body = MessageBody::from_json(&json!("  a secret ")).expect("valid");
+        assert_eq!((body.as_str(), format!("{body:?}").contains("secret")), ("a secret", false));
     }
 
     #[test]

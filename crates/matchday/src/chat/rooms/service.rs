@@ -1,16 +1,24 @@
 //! Listing, joining and leaving rooms, and inviting to them. `making.rs` creates rooms, `work.rs` handles background
 //! work, `statistics.rs` counts members.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use matrix_appservice::{Error as MatrixError, Homeserver, Invited, OwnedRoomId, RoomId as MatrixRoomId};
 use platform::{
     Core,
+    batches::{BatchError, Batches},
+    claims::Claims,
     clock::Clock,
-    random::Random,
+    random::{self, Random},
     rate_limit::{Decision, Limit, RateLimiter},
+    shards::Shards,
     single_flight::SingleFlight,
 };
+use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, OnceCell, Semaphore};
@@ -21,8 +29,10 @@ use web::{
 };
 
 use super::{
-    line::{Busy, Line},
+    joining::{Joins, Target},
+    line::Line,
     rules::{RoomAddress, RoomName, Topic},
+    seats::{self, SeatWriter},
     settings::Settings,
     store,
 };
@@ -43,12 +53,8 @@ use crate::{
     },
 };
 
-/// Limit for concurrent joins that this process sends to the homeserver, which handles ten membership changes at a
-/// time. More would wait there longer than our callers wait, and look like an outage.
-const JOINS_AT_ONCE: usize = 10;
-
-/// Number of join queues. Rooms share them by hash.
-const LINES: usize = 64;
+/// Number of join queues above which empty ones are forgotten, with the pace that they measured.
+const MANY_LINES: usize = 1_000;
 
 /// Number of concurrent computations of statistics in this process.
 const COMPUTATIONS_AT_ONCE: usize = 2;
@@ -61,7 +67,6 @@ pub struct Rooms {
 
 pub(super) struct Inner {
     pub(super) db: PgPool,
-    pub(super) capacity: i64,
     pub(super) chat: Chat,
     pub(super) sync: MembershipSync,
     pub(super) accounts: Accounts,
@@ -72,8 +77,10 @@ pub(super) struct Inner {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) random: Arc<dyn Random>,
     pub(super) outbox_written: Arc<Notify>,
-    pub(super) joins: Semaphore,
-    pub(super) lines: [Line; LINES],
+    pub(super) seats: Batches<SeatWriter>,
+    pub(super) parallel_stands: u32,
+    pub(super) joins: Joins,
+    pub(super) lines: Mutex<HashMap<Target, Arc<Line>>>,
     /// Computations of the statistics of large rooms.
     pub(super) computing: SingleFlight<RoomId>,
     pub(super) computing_slots: Semaphore,
@@ -145,7 +152,7 @@ pub struct ListedRoom {
 }
 
 /// Result of joining a room.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
     /// The room on the homeserver. For a match, it may be another stand than requested.
     pub matrix_id: String,
@@ -167,6 +174,8 @@ pub enum Action {
     /// Joining or leaving a room.
     Move,
     Invite,
+    /// Sending a message.
+    Send,
 }
 
 /// Reason why a room action failed.
@@ -194,12 +203,21 @@ pub enum RoomError {
     /// An operator muted the caller.
     #[error("the caller is muted")]
     Muted,
+    /// Only chat clients of members can read and write in an encrypted room.
+    #[error("the room is encrypted")]
+    Encrypted,
     /// Too many users are joining the room at the same time.
     #[error("too many users are joining the room")]
     Busy { retry_after: Duration },
     /// The statistics of a large room are being computed for the first time.
     #[error("the statistics of the room are being computed")]
     StatisticsPending,
+    /// A seat could not be reserved.
+    #[error(transparent)]
+    Seat(#[from] BatchError),
+    /// The homeserver took too long, but works. The action may still happen.
+    #[error("the homeserver is slow")]
+    Slow,
     /// Chat is unavailable, for this reason.
     #[error("chat is unavailable: {0}")]
     Chat(String),
@@ -216,6 +234,7 @@ impl From<MatrixError> for RoomError {
             MatrixError::Suspended(_) => Self::Muted,
             MatrixError::ForbiddenInRoom { .. } => Self::NotAllowed,
             MatrixError::NoSuchRoom(_) => Self::NotFound,
+            MatrixError::TooSlow(_) | MatrixError::Busy { .. } => Self::Slow,
             other => Self::Chat(other.to_string()),
         }
     }
@@ -226,6 +245,7 @@ impl From<ChatError> for RoomError {
         match error {
             ChatError::Homeserver(error) => error.into(),
             ChatError::Muted => Self::Muted,
+            ChatError::Busy => Self::Slow,
             ChatError::Session(SessionError::Database(error)) => Self::Database(error),
             other => Self::Chat(other.to_string()),
         }
@@ -236,28 +256,34 @@ impl Rooms {
     pub fn new(
         core: &Core,
         settings: &Settings,
-        patience: Duration,
         chat: Chat,
         sync: MembershipSync,
         accounts: Accounts,
         events: Arc<Matches>,
+        claims: Claims,
     ) -> Self {
         let Core { db, clock, random, limits: limiter, outbox_written, .. } = core.clone();
+        let capacity = i64::from(settings.match_capacity);
+        let seats = (0..seats::WRITERS)
+            .map(|_| SeatWriter { capacity, clock: clock.clone(), random: random.clone() })
+            .collect();
         let inner = Inner {
+            // The users of a match are in all shards, and only one transaction may seat them.
+            seats: Batches::start(&db, &Shards::one(), core.statement_timeout, seats::WAITING, seats),
+            parallel_stands: settings.parallel_stands,
+            joins: Joins::new(claims),
+            patience: chat.patience(),
             db,
-            capacity: settings.match_capacity.into(),
             chat,
             sync,
             accounts,
             events,
             limiter,
             leniency: core.env.leniency(),
-            patience,
             clock,
             random,
             outbox_written,
-            joins: Semaphore::new(JOINS_AT_ONCE),
-            lines: std::array::from_fn(|_| Line::new()),
+            lines: Mutex::default(),
             computing: SingleFlight::default(),
             computing_slots: Semaphore::new(COMPUTATIONS_AT_ONCE),
             bot: OnceCell::new(),
@@ -275,6 +301,7 @@ impl Rooms {
             Action::Create => ("room_create", 10, Duration::from_mins(1)),
             Action::Move => ("room_move", 60, Duration::from_secs(2)),
             Action::Invite => ("room_invite", 30, Duration::from_secs(10)),
+            Action::Send => ("message", 10, Duration::from_secs(2)),
         };
         Limit { name, burst: burst * self.inner.leniency, every: every / self.inner.leniency }
     }
@@ -299,6 +326,18 @@ impl Rooms {
         Ok(room)
     }
 
+    /// Like [`Self::find`], if the user may read the room's chat as a spectator: any public room that they are not banned
+    /// from.
+    pub async fn find_viewable(&self, user: UserId, address: &RoomAddress) -> Result<Room, RoomError> {
+        let room = self.find(address).await?;
+        match self.membership(user, room.id).await? {
+            Some(Membership::Ban) => Err(RoomError::NotAllowed),
+            Some(Membership::Join) if room.is_private => Err(RoomError::Encrypted),
+            _ if room.is_private => Err(RoomError::NotAMember),
+            _ => Ok(room),
+        }
+    }
+
     /// The user's membership in a room.
     pub async fn membership(&self, user: UserId, room: RoomId) -> sqlx::Result<Option<Membership>> {
         store::membership(&self.inner.db, user, room).await
@@ -319,38 +358,15 @@ impl Rooms {
         store::list(&self.inner.db, user, filter, paging).await
     }
 
-    /// Joins a room. If the requested stand of a match is full, joins another one.
-    pub async fn join(&self, user: UserId, address: &RoomAddress) -> Result<Joined, RoomError> {
-        let room = self.find(address).await?;
-        let membership = self.membership(user, room.id).await?;
-        match membership {
-            Some(Membership::Join) => return Err(RoomError::AlreadyMember),
-            Some(Membership::Ban) => return Err(RoomError::NotAllowed),
-            Some(Membership::Invite) => {}
-            // The homeserver would refuse too; this saves the call.
-            _ if room.is_private => return Err(RoomError::NotAllowed),
-            _ => {}
-        }
-        // Checked before the queue, so that callers get `chat_unavailable` and not `room_busy` while the homeserver is
-        // down. The queue comes before any expensive step, because it refuses most callers of a crowd.
-        self.homeserver()?;
-        let (line, now) = (self.line(&room), self.inner.clock.now());
-        let entered = line.enter(&*self.inner.random, now, self.inner.patience).await;
-        let _slot = entered.map_err(|Busy { retry_after }| RoomError::Busy { retry_after })?;
-        let account = self.speaker(user).await?;
-        if let (Some(event), Some(_)) = (room.event_id, room.stand) {
-            return self.join_match(&account, event, &room).await;
-        }
-        let matrix_id = address_of(room.matrix_id.as_deref().unwrap_or_default())?;
-        self.enter(&account, room.id, &matrix_id).await?;
-        Ok(Joined { matrix_id: matrix_id.to_string(), other_stand: None })
-    }
-
     /// Join queue of a room. The stands of a match share one, because at any time nearly all callers join the same
     /// stand.
-    fn line(&self, room: &Room) -> &Line {
-        let key = room.stand_of().map_or(room.id.0, |event| event.0);
-        &self.inner.lines[usize::try_from(key.unsigned_abs()).unwrap_or_default() % LINES]
+    pub(super) fn line(&self, room: &Room) -> Arc<Line> {
+        let mut lines = self.inner.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() >= MANY_LINES {
+            // Joins in the queue hold it.
+            lines.retain(|_, line| Arc::strong_count(line) > 1);
+        }
+        Arc::clone(lines.entry(Target::of(room)).or_insert_with(|| Arc::new(Line::new())))
     }
 
     /// Like [`Self::enter`], but waits in the queue instead of being refused. For work that would fail as a whole if
@@ -361,24 +377,28 @@ impl Rooms {
         room: &Room,
         matrix_id: &MatrixRoomId,
     ) -> Result<(), RoomError> {
-        let (line, patience) = (self.line(room), self.inner.patience);
-        let slot = line.enter_patiently(patience).await;
-        let _slot = slot.ok_or(RoomError::Busy { retry_after: patience })?;
-        self.enter(account, room.id, matrix_id).await
+        let slot = self.line(room).enter_anyway().admitted_within(self.inner.patience).await.ok_or(RoomError::Slow)?;
+        self.enter(account, room.id, matrix_id, self.inner.patience).await?;
+        slot.joined();
+        Ok(())
     }
 
-    /// Joins a user who holds a slot in the queue to a room on the homeserver, and records the membership.
+    /// Joins a user who holds a slot in the queue to a room on the homeserver, and records the membership. Waits up to
+    /// `patience` until the budget allows the call.
     pub(super) async fn enter(
         &self,
         account: &Account,
         room: RoomId,
         matrix_id: &MatrixRoomId,
+        patience: Duration,
     ) -> Result<(), RoomError> {
         let inner = &*self.inner;
-        let homeserver = self.homeserver()?;
-        let sending = tokio::time::timeout(inner.patience, inner.joins.acquire()).await;
-        let Ok(Ok(_sending)) = sending else { return Err(RoomError::Busy { retry_after: inner.patience }) };
-        let event_id = homeserver.join(matrix_id, account.username.as_str()).await?;
+        let call = inner.chat.take_join_call(patience).await.ok_or(RoomError::Slow)?;
+        self.homeserver()?;
+        let homeserver = inner.chat.homeserver_for_joins().ok_or(ChatError::None)?;
+        let joined = homeserver.join(matrix_id, account.username.as_str()).await;
+        call.finish(!joined.as_ref().is_err_and(MatrixError::means_server_unavailable)).await;
+        let event_id = joined?;
         let confirmed = ConfirmedMembership {
             room,
             user: account.id,
@@ -469,6 +489,12 @@ impl Rooms {
         if membership == Membership::Join { Err(RoomError::AlreadyMember) } else { Ok(()) }
     }
 
+    /// One to three seconds, at random, so that refused callers do not return together.
+    pub(super) fn spread_delay(&self) -> Duration {
+        let share = u64::from(u16::from_be_bytes(random::bytes(&*self.inner.random)));
+        Duration::from_millis(1_000 + 2_000 * share / u64::from(u16::MAX))
+    }
+
     /// The user's account with a chat account, unless they are muted.
     pub(super) async fn speaker(&self, user: UserId) -> Result<Account, RoomError> {
         let account = self.inner.chat.account(user).await?;
@@ -476,7 +502,7 @@ impl Rooms {
     }
 
     pub(super) fn homeserver(&self) -> Result<&Homeserver, RoomError> {
-        let homeserver = self.inner.chat.homeserver().ok_or(ChatError::None)?;
+        let homeserver = self.inner.chat.homeserver_for_rooms().ok_or(ChatError::None)?;
         // Fail immediately while the circuit breaker is open.
         if homeserver.is_breaker_open() { Err(ChatError::Unavailable.into()) } else { Ok(homeserver) }
     }

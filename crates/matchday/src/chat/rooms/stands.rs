@@ -1,18 +1,16 @@
 //! Capacity of match rooms: when a stand is full, the next member gets a seat in another stand. The seat is reserved
 //! before the call to the homeserver, so that two concurrent joins never get the same last seat.
 
-use time::Duration;
-use web::ids::{MatchId, RoomId, UserId};
+use platform::{batches::BatchError, database};
+use web::ids::{MatchId, RoomId};
 
 use super::{
+    joining::CALL_PATIENCE,
+    seats::{SeatOutcome, SeatRequest},
     service::{Joined, Room, RoomError, Rooms, address_of},
-    store::{self, Stand},
+    store,
 };
 use crate::identity::accounts::service::Account;
-
-/// Time for which a seat is reserved while the outcome of a join is unknown. By then, the homeserver has pushed the
-/// join or it did not happen.
-const KEPT_FOR: Duration = Duration::minutes(1);
 
 impl Rooms {
     /// Joins the requested stand if it has a free seat, or else another stand of the same match.
@@ -22,7 +20,9 @@ impl Rooms {
         event: MatchId,
         requested: &Room,
     ) -> Result<Joined, RoomError> {
-        let (room, stand) = self.take_seat(account.id, event, requested.id).await?;
+        let in_parallel = self.line(requested).rooms_needed(self.inner.parallel_stands);
+        let request = SeatRequest { user: account.id, event, preferred: requested.id, in_parallel };
+        let (room, stand) = self.take_seat(request).await?;
         let joined = self.fill_seat(account, room).await;
         match joined {
             Ok(matrix_id) => Ok(Joined { matrix_id, other_stand: (room != requested.id).then_some(stand) }),
@@ -37,35 +37,23 @@ impl Rooms {
 
     async fn fill_seat(&self, account: &Account, room: RoomId) -> Result<String, RoomError> {
         let matrix_id = self.made(room).await?;
-        self.enter(account, room, &address_of(&matrix_id)?).await?;
+        self.enter(account, room, &address_of(&matrix_id)?, CALL_PATIENCE).await?;
         Ok(matrix_id)
     }
 
     /// Reserves a seat in one of a match's stands, opening another stand if all are full.
-    async fn take_seat(&self, user: UserId, event: MatchId, requested: RoomId) -> Result<(RoomId, i32), RoomError> {
-        let (db, now) = (&self.inner.db, self.inner.clock.now());
-        let mut tx = platform::database::begin(db).await?;
-        store::lock_stands(&mut tx, event).await?;
-        if store::is_in_a_stand(&mut tx, user, event).await? {
-            return Err(RoomError::AlreadyMember);
-        }
-        // A retry uses the seat that is already reserved.
-        let seat = if let Some(kept) = store::kept_seat(&mut tx, user, event, now).await? {
-            kept
-        } else {
-            let stands = store::stands(&mut tx, event, user, now).await?;
-            let has_place = |stand: &&Stand| stand.taken < self.inner.capacity;
-            let preferred = stands.iter().find(|stand| stand.room == requested);
-            if let Some(free) = preferred.filter(has_place).or_else(|| stands.iter().find(has_place)) {
-                (free.room, free.number)
-            } else {
-                let next = store::last_stand(&mut tx, event).await? + 1;
-                tracing::info!(event = event.0, stand = next, "stand opened");
-                (self.plan_stand_in(&mut tx, event, next).await?.id, next)
+    async fn take_seat(&self, request: SeatRequest) -> Result<(RoomId, i32), RoomError> {
+        // The writer is chosen by the match, so that requests for the same match share a transaction.
+        match self.inner.seats.write(request.event.0, request).await {
+            Ok(SeatOutcome::Seat(room, stand)) => Ok((room, stand)),
+            Ok(SeatOutcome::AlreadyMember) => Err(RoomError::AlreadyMember),
+            Ok(SeatOutcome::NoSuchMatch) => Err(RoomError::NoSuchMatch),
+            Err(BatchError::Overloaded) => Err(RoomError::Busy { retry_after: self.spread_delay() }),
+            // Another process holds the lock of the match.
+            Err(BatchError::Database(error)) if database::is_conflict(&error) => {
+                Err(RoomError::Busy { retry_after: self.spread_delay() })
             }
-        };
-        store::keep_seat(&mut tx, user, event, seat.0, now + KEPT_FOR).await?;
-        tx.commit().await?;
-        Ok(seat)
+            Err(error) => Err(error.into()),
+        }
     }
 }

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
@@ -779,11 +779,15 @@ pub(super) async fn sweep_statistics(
     Ok(swept.rows_affected())
 }
 
-/// One of a match's rooms, with the number of occupied seats.
+/// One of a match's rooms, with its occupied seats.
 pub(super) struct Stand {
     pub(super) room: RoomId,
     pub(super) number: i32,
-    pub(super) taken: i64,
+    pub(super) members: i64,
+    /// Seats reserved for users who are joining.
+    pub(super) reserved: i64,
+    /// Whether the homeserver has the room.
+    pub(super) is_open: bool,
 }
 
 /// Serialises the reservation of seats for a match, until the transaction ends.
@@ -794,49 +798,89 @@ pub(super) async fn lock_stands(connection: &mut PgConnection, event: MatchId) -
     Ok(())
 }
 
-pub(super) async fn is_in_a_stand(connection: &mut PgConnection, user: UserId, event: MatchId) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(
-        r#"select exists (
-             select 1 from room_members m join rooms r on r.id = m.room_id
-             where m.user_id = $1 and m.membership = 'join' and r.event_id = $2 and r.stand is not null
-           ) as "is_in!""#,
-        user.0,
-        event.0,
-    )
-    .fetch_one(connection)
-    .await
+/// A user's membership in a room.
+pub(super) struct MemberOf {
+    pub(super) room: RoomId,
+    pub(super) membership: Membership,
+    /// Number of the stand, for a match's own rooms.
+    pub(super) stand: Option<i32>,
+    pub(super) matrix_id: Option<String>,
 }
 
-pub(super) async fn kept_seat(
-    connection: &mut PgConnection,
+/// The user's memberships in a room, and in all stands of a match, ordered by stand.
+pub(super) async fn memberships(
+    executor: impl PgExecutor<'_>,
     user: UserId,
+    room: RoomId,
+    event: Option<MatchId>,
+) -> sqlx::Result<Vec<MemberOf>> {
+    let rows = sqlx::query!(
+        r#"select r.id as "id: RoomId", m.membership, r.stand, r.matrix_id
+           from room_members m join rooms r on r.id = m.room_id
+           where m.user_id = $1 and (r.id = $2 or r.event_id = $3 and r.stand is not null)
+           order by r.stand"#,
+        user.0,
+        room.0,
+        event.map(|event| event.0),
+    )
+    .fetch_all(executor)
+    .await?;
+    let mut memberships = Vec::with_capacity(rows.len());
+    for row in rows {
+        let membership = row.membership.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+        memberships.push(MemberOf { room: row.id, membership, stand: row.stand, matrix_id: row.matrix_id });
+    }
+    Ok(memberships)
+}
+
+/// Seats that are reserved for these users, with the numbers of their stands.
+pub(super) async fn kept_seats(
+    connection: &mut PgConnection,
+    users: &[i64],
     event: MatchId,
     now: OffsetDateTime,
-) -> sqlx::Result<Option<(RoomId, i32)>> {
-    let seat = sqlx::query!(
-        r#"select r.id as "id: RoomId", r.stand as "stand!"
+) -> sqlx::Result<HashMap<UserId, (RoomId, i32)>> {
+    let seats = sqlx::query!(
+        r#"select s.user_id as "user_id: UserId", r.id as "id: RoomId", r.stand as "stand!"
            from seats s join rooms r on r.id = s.room_id
-           where s.user_id = $1 and s.event_id = $2 and s.expires_at > $3"#,
-        user.0,
+           where s.user_id = any($1) and s.event_id = $2 and s.expires_at > $3"#,
+        users,
         event.0,
         now,
     )
-    .fetch_optional(connection)
+    .fetch_all(connection)
     .await?;
-    Ok(seat.map(|seat| (seat.id, seat.stand)))
+    Ok(seats.into_iter().map(|seat| (seat.user_id, (seat.id, seat.stand))).collect())
 }
 
-/// A match's rooms in order, each with the number of its members and reserved seats. Rooms that the user is banned from
-/// are excluded.
+/// Which of these users are banned from which of a match's rooms.
+pub(super) async fn bans_from_stands(
+    connection: &mut PgConnection,
+    users: &[i64],
+    event: MatchId,
+) -> sqlx::Result<HashSet<(UserId, RoomId)>> {
+    let bans = sqlx::query!(
+        r#"select m.user_id as "user_id: UserId", m.room_id as "room_id: RoomId"
+           from room_members m join rooms r on r.id = m.room_id
+           where m.user_id = any($1) and m.membership = 'ban' and r.event_id = $2 and r.stand is not null"#,
+        users,
+        event.0,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(bans.into_iter().map(|ban| (ban.user_id, ban.room_id)).collect())
+}
+
+/// A match's rooms in order, each with the number of its members and reserved seats.
 pub(super) async fn stands(
     connection: &mut PgConnection,
     event: MatchId,
-    user: UserId,
     now: OffsetDateTime,
 ) -> sqlx::Result<Vec<Stand>> {
     sqlx::query_as!(
         Stand,
-        r#"select r.id as "room: RoomId", r.stand as "number!", a.member_count + coalesce(s.seats, 0) as "taken!"
+        r#"select r.id as "room: RoomId", r.stand as "number!", a.member_count as members,
+                  coalesce(s.seats, 0) as "reserved!", r.opened_at is not null as "is_open!"
            from rooms r
            join room_activity a on a.room_id = r.id
            left join (select room_id, count(*) as seats from seats
@@ -844,29 +888,31 @@ pub(super) async fn stands(
                         and room_id in (select id from rooms where event_id = $1 and stand is not null)
                       group by room_id) s on s.room_id = r.id
            where r.event_id = $1 and r.stand is not null
-             and r.id not in (select m.room_id from room_members m where m.user_id = $3 and m.membership = 'ban')
            order by r.stand"#,
         event.0,
         now,
-        user.0,
     )
     .fetch_all(connection)
     .await
 }
 
-pub(super) async fn keep_seat(
+/// Reserves seats of a match for users, each in a room.
+pub(super) async fn keep_seats(
     connection: &mut PgConnection,
-    user: UserId,
     event: MatchId,
-    room: RoomId,
+    seats: &[(UserId, RoomId)],
     until: OffsetDateTime,
 ) -> sqlx::Result<()> {
+    let users: Vec<i64> = seats.iter().map(|(user, _)| user.0).collect();
+    let rooms: Vec<i64> = seats.iter().map(|(_, room)| room.0).collect();
     sqlx::query!(
-        "insert into seats (user_id, event_id, room_id, expires_at) values ($1, $2, $3, $4)
+        "insert into seats (user_id, event_id, room_id, expires_at)
+         select s.user_id, $2, s.room_id, $4 from unnest($1::bigint[], $3::bigint[]) as s (user_id, room_id)
+         order by s.user_id
          on conflict (user_id, event_id) do update set room_id = excluded.room_id, expires_at = excluded.expires_at",
-        user.0,
+        &users,
         event.0,
-        room.0,
+        &rooms,
         until,
     )
     .execute(connection)

@@ -590,7 +590,9 @@ async fn matches_get_rooms_after_chat_is_enabled() {
 
 #[tokio::test]
 async fn full_room_opens_another_stand() {
-    TestApp::run_with_chat(&[("MATCHDAY_ROOMS__MATCH_CAPACITY", "2")], async |app| {
+    // Clients that retry this often look like a rush, in which several stands fill at the same time.
+    let changes = [("MATCHDAY_ROOMS__MATCH_CAPACITY", "2"), ("MATCHDAY_ROOMS__PARALLEL_STANDS", "1")];
+    TestApp::run_with_chat(&changes, async |app| {
         let event = match_with_a_room(app).await;
         let mut fans = Vec::new();
         for number in 20..27 {
@@ -951,7 +953,8 @@ async fn crowd_is_refused_quickly_and_joins_on_retry() {
     const CROWD: usize = 150;
     let homeserver = slow_homeserver(Duration::from_millis(20)).await;
     let url = homeserver.url.to_string();
-    TestApp::run_with(&[("MATCHDAY_MATRIX__HOMESERVER_URL", &url)], async |app| {
+    let changes = [("MATCHDAY_MATRIX__HOMESERVER_URL", url.as_str()), ("MATCHDAY_ROOMS__PARALLEL_STANDS", "1")];
+    TestApp::run_with(&changes, async |app| {
         app.fixtures().a_match("m").put().await;
         app.published().await;
         sqlx::query("update rooms set matrix_id = '!derby:matchday.localhost', opened_at = now()")
@@ -987,10 +990,11 @@ async fn crowd_is_refused_quickly_and_joins_on_retry() {
                     continue;
                 }
                 longest = longest.max(took);
-                let wait: u64 = response.header("retry-after").and_then(|wait| wait.parse().ok()).expect("a number");
+                let wait = response.header("retry-after").and_then(|wait| wait.parse::<u64>().ok());
                 let refused = response.expect(503);
                 assert_eq!(refused["code"], "room_busy");
                 assert_eq!(refused["message"], "The chat room is busy. Try again in a few seconds.");
+                let wait = wait.expect("seconds to wait");
                 assert!((1..=76).contains(&wait), "{wait}");
                 coming.push((second + wait, user));
             }
@@ -1004,6 +1008,81 @@ async fn crowd_is_refused_quickly_and_joins_on_retry() {
         assert!(tries > CROWD, "no join was refused");
         let bound = Duration::from_secs(1) + 2 * overhead;
         assert!(longest < bound, "a refusal took {longest:?}, with an overhead of {overhead:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn join_that_takes_too_long_is_refused_and_continues() {
+    let homeserver = slow_homeserver(Duration::from_millis(1_500)).await;
+    let url = homeserver.url.to_string();
+    TestApp::run_with(&[("MATCHDAY_MATRIX__HOMESERVER_URL", url.as_str())], async |app| {
+        app.fixtures().a_match("m").put().await;
+        app.published().await;
+        sqlx::query("update rooms set matrix_id = '!derby:matchday.localhost', opened_at = now()")
+            .execute(&app.app.core.db)
+            .await
+            .expect("a room");
+        let (user, other, alone) = (app.user().await, app.user().await, app.user().await);
+        sqlx::query("update users set has_chat_account = true").execute(&app.app.core.db).await.expect("chat accounts");
+        let join = "/api/auth/chat-rooms/!derby:matchday.localhost/join";
+        // Without others in the queue, the caller waits.
+        alone.post(join, json!({})).await.expect(200);
+        let (refused, _) = tokio::join!(user.post(join, json!({})), other.post(join, json!({})));
+        assert!(refused.header("retry-after").is_some());
+        assert_eq!(refused.expect(503)["code"], "room_busy");
+        // A balancer passes retries to other processes.
+        let elsewhere = app.second(app.app.config.clone()).await;
+        let again = elsewhere.login(user.id).await;
+        assert_eq!(again.post(join, json!({})).await.expect(503)["code"], "room_busy");
+        crate::testing::eventually("the retry succeeds", async || {
+            again.post(join, json!({})).await.status.as_u16() == 200
+        })
+        .await;
+        for user in [&user, &again] {
+            assert_eq!(user.post(join, json!({})).await.expect(409)["code"], "already_a_member");
+        }
+        let joins = homeserver.seen().iter().filter(|seen| seen.path.contains("/state/m.room.member/")).count();
+        assert_eq!(joins, 3, "the process that knows about the join leaves it to the other one");
+    })
+    .await;
+}
+
+/// Joins that are sent to a slow homeserver all at once would time out, open the circuit breaker and look like an outage.
+#[tokio::test]
+async fn slow_homeserver_is_reported_as_busy() {
+    const CROWD: usize = 30;
+    let homeserver = slow_homeserver(Duration::from_millis(150)).await;
+    let url = homeserver.url.to_string();
+    // All joins take 4.5 seconds, and a call times out after three.
+    let changes = [("MATCHDAY_MATRIX__HOMESERVER_URL", url.as_str()), ("MATCHDAY_ROOMS__PARALLEL_STANDS", "1")];
+    TestApp::run_with(&changes, async |app| {
+        app.fixtures().a_match("m").put().await;
+        app.published().await;
+        sqlx::query("update rooms set matrix_id = '!derby:matchday.localhost', opened_at = now()")
+            .execute(&app.app.core.db)
+            .await
+            .expect("a room");
+        let mut users = Vec::new();
+        for _ in 0..CROWD {
+            users.push(app.user().await);
+        }
+        sqlx::query("update users set has_chat_account = true").execute(&app.app.core.db).await.expect("chat accounts");
+        let joins = users.iter().map(async |user| {
+            // Retries early, and thus meets its own join that is still in progress.
+            for _ in 0..100 {
+                let response = user.post("/api/auth/chat-rooms/!derby:matchday.localhost/join", json!({})).await;
+                if response.status.as_u16() == 200 {
+                    return;
+                }
+                assert_eq!(response.expect(503)["code"], "room_busy");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            panic!("user {} has not joined", user.id);
+        });
+        futures_util::future::join_all(joins).await;
+        let joined = homeserver.seen().iter().filter(|seen| seen.path.contains("/state/m.room.member/")).count();
+        assert_eq!(joined, CROWD, "no join is sent twice");
     })
     .await;
 }

@@ -1,13 +1,25 @@
 //! Posts announcements to the rooms of a match.
+//!
+//! Facts arrive in one order for all matches. A first consumer passes each to one of several lanes, chosen by the match. A
+//! lane handles its facts strictly in order, so the goals of a match are announced in order, while lanes work in parallel.
+//! Within a fact, the rooms of the match are handled in parallel. Rooms that have the announcement are not asked again if
+//! another room fails.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
+use async_nats::jetstream::message::PublishMessage;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use matrix_appservice::{Error as MatrixError, Homeserver, OwnedRoomId};
-use platform::stream::{Begin, Delivery, Failure, Stream, WorkSpec};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use platform::stream::{Begin, Delivery, Failure, Stream, Streams, WorkSpec};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, value::RawValue};
 use sqlx::PgPool;
-use web::ids::{MatchId, UserId};
+use tokio::sync::Semaphore;
+use web::ids::{MatchId, RoomId, UserId};
 
 use super::{
     rules::{self, announcements, best_predictors},
@@ -25,77 +37,229 @@ use crate::{
 /// Number of predictors named in a room.
 const NAMED: usize = 3;
 
+/// Number of lanes. Each costs every process a request to NATS every five seconds.
+const LANES: i64 = 4;
+
+/// Prefix of the subjects of lanes.
+const LANE: &str = "work.announcement.";
+
+/// Number of rooms of a match in which this process posts at the same time. Synapse handles messages of different rooms
+/// in parallel, up to the number of its event persisters.
+const ROOMS_AT_ONCE: usize = 8;
+
+/// Number of rooms whose best predictors this process reads at the same time.
+const LOOKUPS_AT_ONCE: usize = 2;
+
+/// Number of facts whose progress is remembered. There is at most one for each lane; more come from lanes that other
+/// processes took over.
+const REMEMBERED: usize = 64;
+
 #[derive(Clone)]
 pub struct Announcements {
     pub db: PgPool,
+    pub streams: Streams,
     pub chat: Chat,
     pub predictions: Predictions,
     /// Whether announcements are enabled in the settings.
     pub are_enabled: bool,
+    pub progress: Progress,
+}
+
+/// Progress of facts, by their ids. Kept while other rooms of the match are retried. It may be lost: a repeated post
+/// has the same Matrix transaction id and changes nothing.
+#[derive(Clone)]
+pub struct Progress {
+    facts: Arc<Mutex<HashMap<String, FactProgress>>>,
+    /// Limits the rooms whose best predictors are read at the same time. The rooms of many matches need them at once.
+    lookups: Arc<Semaphore>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { facts: Arc::default(), lookups: Arc::new(Semaphore::new(LOOKUPS_AT_ONCE)) }
+    }
+}
+
+#[derive(Clone, Default)]
+struct FactProgress {
+    /// Rooms that have the announcements, or never will.
+    done: HashSet<RoomId>,
+    /// Whether there is a room that never will.
+    is_given_up: bool,
+}
+
+/// Announcements of a fact in each room of its match.
+enum Post {
+    /// The same messages in all rooms.
+    Messages(Vec<Value>),
+    /// The best predictors among the members of the room.
+    BestPredictors { home: String, away: String },
+}
+
+/// A fact on its way to the rooms of its match.
+#[derive(Deserialize, Serialize)]
+struct Passed<'a> {
+    /// Subject of the fact.
+    subject: &'a str,
+    /// Id of the fact.
+    id: &'a str,
+    #[serde(borrow)]
+    payload: &'a RawValue,
 }
 
 impl Announcements {
-    /// Returns the consumers of the facts to announce. Each processes its facts strictly in order: while a goal is
-    /// being retried, later goals wait.
+    /// Returns the consumers of the facts to announce.
     pub fn specs() -> [WorkSpec; 2] {
-        let spec = |name, subject| WorkSpec {
-            // The homeserver may be down for a day. All announcements must still be posted afterwards.
-            attempts: 100_000,
-            first_pause: Duration::from_millis(200),
-            longest_pause: Duration::from_secs(5),
-            at_once: 1,
-            in_order: true,
+        let spec = |name: &'static str, subject: &'static str| WorkSpec {
             begin: Begin::Now,
-            ..WorkSpec::new(name, Stream::Facts, subject)
+            ..in_order(WorkSpec::new(name, Stream::Facts, subject))
         };
         [spec("announcements", events::CHANGED), spec("announcements_scores", scores::UPDATED)]
     }
 
+    /// Returns the consumers of the lanes. While a goal is being retried, later goals of the same lane wait.
+    pub fn lanes() -> Vec<WorkSpec> {
+        let spec = |lane| WorkSpec::new(format!("announcements_{lane}"), Stream::Work, format!("{LANE}{lane}"));
+        (0..LANES).map(|lane| in_order(spec(lane))).collect()
+    }
+
+    /// Passes a fact to the lane of its match.
+    pub async fn pass_on(&self, delivery: Delivery) -> Result<(), Failure> {
+        if self.chat.homeserver().is_none() || !self.are_enabled {
+            return Ok(());
+        }
+        let Some(id) = delivery.id.as_deref() else {
+            return Err(Failure::GiveUp(anyhow::anyhow!("the fact has no id, so a retry would announce it twice")));
+        };
+        let event = match delivery.subject.as_str() {
+            events::CHANGED => {
+                let fact: MatchFact = read(&delivery)?;
+                if announcements(&fact).is_empty() {
+                    return Ok(());
+                }
+                fact.event_id
+            }
+            scores::UPDATED => read::<ScoresFact>(&delivery)?.event_id,
+            other => return Err(Failure::GiveUp(anyhow::anyhow!("unexpected subject {other}"))),
+        };
+        let payload = serde_json::from_slice(&delivery.payload).map_err(|error| Failure::GiveUp(error.into()))?;
+        let passed = serde_json::to_vec(&Passed { subject: &delivery.subject, id, payload });
+        let passed = passed.map_err(|error| Failure::GiveUp(error.into()))?;
+        let message = PublishMessage::build().message_id(format!("announcement-{id}")).payload(passed.into());
+        let lane = format!("{LANE}{}", event.0.rem_euclid(LANES));
+        let stored = self.streams.send(&lane, message).await.map_err(Failure::retry)?;
+        stored.await.map_err(Failure::retry)?;
+        Ok(())
+    }
+
+    /// Announces a fact that was passed to a lane.
+    pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
+        let Passed { subject, id, payload } =
+            serde_json::from_slice(&delivery.payload).map_err(|error| Failure::GiveUp(error.into()))?;
+        let fact = Delivery {
+            subject: subject.to_owned(),
+            id: Some(id.to_owned()),
+            payload: payload.get().to_owned().into(),
+            attempt: delivery.attempt,
+        };
+        self.announce(&fact).await
+    }
+
     /// Announces one fact in the rooms of its match. This is idempotent: each message has a Matrix transaction id
     /// derived from the fact.
-    pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
+    pub async fn announce(&self, delivery: &Delivery) -> Result<(), Failure> {
         let Some(homeserver) = self.chat.homeserver().filter(|_| self.are_enabled) else { return Ok(()) };
         let Some(id) = delivery.id.as_deref() else {
             return Err(Failure::GiveUp(anyhow::anyhow!("the fact has no id, so a retry would announce it twice")));
         };
         match delivery.subject.as_str() {
             events::CHANGED => {
-                let fact: MatchFact = read(&delivery)?;
-                let posts = announcements(&fact);
-                if posts.is_empty() {
+                let fact: MatchFact = read(delivery)?;
+                let message = |announcement| rules::message(fact.event_id, announcement, Some(fact.now));
+                let messages: Vec<Value> = announcements(&fact).iter().map(message).collect();
+                if messages.is_empty() {
                     return Ok(());
                 }
-                for room in store::rooms(&self.db, fact.event_id).await.map_err(Failure::retry)? {
-                    for (number, announcement) in posts.iter().enumerate() {
-                        let message = rules::message(fact.event_id, announcement, Some(fact.now));
-                        post(homeserver, &room, &format!("{id}-{number}"), &message).await?;
-                    }
-                }
-                Ok(())
+                self.in_all_rooms(homeserver, fact.event_id, id, &Post::Messages(messages)).await
             }
             scores::UPDATED => {
-                let ScoresFact { event_id, .. } = read(&delivery)?;
-                self.name_best_predictors(homeserver, event_id, id).await
+                let ScoresFact { event_id, .. } = read(delivery)?;
+                let teams = store::teams(&self.db, event_id).await.map_err(Failure::retry)?;
+                let Some((home, away)) = teams else { return Ok(()) };
+                self.in_all_rooms(homeserver, event_id, id, &Post::BestPredictors { home, away }).await
             }
             other => Err(Failure::GiveUp(anyhow::anyhow!("unexpected subject {other}"))),
         }
     }
 
-    async fn name_best_predictors(&self, homeserver: &Homeserver, event: MatchId, id: &str) -> Result<(), Failure> {
-        let Some((home, away)) = store::teams(&self.db, event).await.map_err(Failure::retry)? else { return Ok(()) };
-        for room in store::rooms(&self.db, event).await.map_err(Failure::retry)? {
-            let best = self.best_of(event, &room).await.map_err(Failure::retry)?;
-            if let Some(announcement) = best_predictors(&home, &away, &best) {
-                let message = rules::message(event, &announcement, None);
-                post(homeserver, &room, &format!("{id}-best"), &message).await?;
+    /// Handles the rooms of a match in parallel, except finished ones. Returns a failure after all rooms have been
+    /// tried, preferably a failure that is worth a retry.
+    async fn in_all_rooms(
+        &self,
+        homeserver: &Homeserver,
+        event: MatchId,
+        fact: &str,
+        post: &Post,
+    ) -> Result<(), Failure> {
+        let rooms = store::rooms(&self.db, event).await.map_err(Failure::retry)?;
+        let done = self.progress.of(fact);
+        let mut waiting = rooms.iter().filter(|room| !done.contains(&room.id));
+        let (mut running, mut failure) = (FuturesUnordered::new(), None);
+        loop {
+            while running.len() < ROOMS_AT_ONCE
+                && let Some(room) = waiting.next()
+            {
+                running.push(self.in_room(homeserver, event, fact, post, room));
+            }
+            match running.next().await {
+                Some((room, Ok(()))) => self.progress.note(fact, room, false),
+                Some((room, Err(Failure::GiveUp(error)))) => {
+                    tracing::error!(%error, room = room.0, "announcement was given up in a room");
+                    // The room is not tried again while others are.
+                    self.progress.note(fact, room, true);
+                }
+                Some((_, Err(error))) => failure = failure.or(Some(error)),
+                None => break,
             }
         }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        if self.progress.forget(fact) {
+            return Err(Failure::GiveUp(anyhow::anyhow!("the announcement was given up in some rooms")));
+        }
         Ok(())
+    }
+
+    /// Posts to one room. Returns the room with the outcome.
+    async fn in_room(
+        &self,
+        homeserver: &Homeserver,
+        event: MatchId,
+        fact: &str,
+        post: &Post,
+        room: &AnnouncementRoom,
+    ) -> (RoomId, Result<(), Failure>) {
+        let outcome = match post {
+            Post::Messages(messages) => post_all(homeserver, room, fact, messages).await,
+            Post::BestPredictors { home, away } => match self.best_of(event, room).await {
+                Ok(best) => match best_predictors(home, away, &best) {
+                    Some(announcement) => {
+                        let message = rules::message(event, &announcement, None);
+                        say(homeserver, room, &format!("{fact}-best"), &message).await
+                    }
+                    None => Ok(()),
+                },
+                Err(error) => Err(Failure::retry(error)),
+            },
+        };
+        (room.id, outcome)
     }
 
     /// Returns the members of a room who earned the most points with a match, as (username, points). Members without
     /// points are left out.
     async fn best_of(&self, event: MatchId, room: &AnnouncementRoom) -> sqlx::Result<Vec<(String, i32)>> {
+        let _turn = self.progress.lookups.acquire().await;
         let members = store::members(&self.db, room.id).await?;
         let predictions = self.predictions.of_users(event, &members).await?;
         let mut best: Vec<(UserId, i32)> = predictions
@@ -115,8 +279,59 @@ impl Announcements {
     }
 }
 
+/// Facts of a consumer are handled strictly in order. The homeserver may be down for a day; all announcements must still be
+/// posted afterwards.
+fn in_order(spec: WorkSpec) -> WorkSpec {
+    WorkSpec {
+        attempts: 100_000,
+        first_pause: Duration::from_millis(200),
+        longest_pause: Duration::from_secs(5),
+        at_once: 1,
+        in_order: true,
+        ..spec
+    }
+}
+
+impl Progress {
+    fn of(&self, fact: &str) -> HashSet<RoomId> {
+        self.lock().get(fact).map(|progress| progress.done.clone()).unwrap_or_default()
+    }
+
+    fn note(&self, fact: &str, room: RoomId, is_given_up: bool) {
+        let mut facts = self.lock();
+        if facts.len() >= REMEMBERED && !facts.contains_key(fact) {
+            facts.clear();
+        }
+        let progress = facts.entry(fact.to_owned()).or_default();
+        progress.done.insert(room);
+        progress.is_given_up |= is_given_up;
+    }
+
+    /// Forgets a fact whose rooms are all done. Returns whether one of them was given up.
+    fn forget(&self, fact: &str) -> bool {
+        self.lock().remove(fact).is_some_and(|progress| progress.is_given_up)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, FactProgress>> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Posts the messages of a fact to a room, in their order.
+async fn post_all(
+    homeserver: &Homeserver,
+    room: &AnnouncementRoom,
+    fact: &str,
+    messages: &[Value],
+) -> Result<(), Failure> {
+    for (number, message) in messages.iter().enumerate() {
+        say(homeserver, room, &format!("{fact}-{number}"), message).await?;
+    }
+    Ok(())
+}
+
 /// Posts a message to a room. A room that refuses the bot is skipped and does not block the others.
-async fn post(homeserver: &Homeserver, room: &AnnouncementRoom, id: &str, message: &Value) -> Result<(), Failure> {
+async fn say(homeserver: &Homeserver, room: &AnnouncementRoom, id: &str, message: &Value) -> Result<(), Failure> {
     let address = OwnedRoomId::try_from(room.matrix_id.as_str()).map_err(|error| Failure::GiveUp(error.into()))?;
     match homeserver.say(&address, id, message).await {
         Ok(_) => Ok(()),

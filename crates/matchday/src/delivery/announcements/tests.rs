@@ -1,6 +1,11 @@
 //! Tests against a real homeserver.
 
-use platform::stream::Delivery;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use platform::stream::{Delivery, Failure, Stream};
 use serde_json::{Value, json};
 
 use super::service::Announcements;
@@ -8,7 +13,7 @@ use crate::{
     catalogue::matches::service::CHANGED,
     chat::rooms::RoomAddress,
     game::scores::service::UPDATED,
-    testing::{TestApp, unique},
+    testing::{Receiver, Reply, TestApp, unique},
 };
 
 fn delivery(subject: &str, id: &str, payload: &Value) -> Delivery {
@@ -27,7 +32,7 @@ async fn work(app: &TestApp, announcements: &Announcements) {
         for _ in 0..2 {
             let delivery = delivery(&subject, &id, &payload);
             match subject.as_str() {
-                CHANGED | UPDATED => announcements.perform(delivery).await.expect("announced"),
+                CHANGED | UPDATED => announcements.announce(&delivery).await.expect("announced"),
                 room if room.starts_with("work.room.") => app.app.rooms.perform(delivery).await.expect("made"),
                 _ => {}
             }
@@ -123,10 +128,91 @@ async fn match_room_gets_each_announcement_once() {
 async fn unreadable_fact_or_fact_without_id_is_given_up() {
     TestApp::run_with_chat(&[], async |app| {
         let announcements = &app.app.announcements;
-        assert!(announcements.perform(delivery(CHANGED, "1", &json!({"event_id": "x"}))).await.is_err());
-        assert!(announcements.perform(delivery("fact.other", "1", &json!({}))).await.is_err());
-        let nameless = Delivery { id: None, ..delivery(CHANGED, "1", &json!({})) };
-        assert!(announcements.perform(nameless).await.is_err());
+        let nameless = || Delivery { id: None, ..delivery(CHANGED, "1", &json!({})) };
+        for unreadable in [delivery(CHANGED, "1", &json!({"event_id": "x"})), delivery("fact.other", "1", &json!({}))] {
+            assert!(announcements.announce(&unreadable).await.is_err());
+            assert!(announcements.pass_on(unreadable).await.is_err());
+        }
+        assert!(announcements.announce(&nameless()).await.is_err());
+        assert!(announcements.pass_on(nameless()).await.is_err());
+        assert!(announcements.perform(delivery("work.announcement.1", "1", &json!({}))).await.is_err());
+    })
+    .await;
+}
+
+/// A homeserver that takes a while for each message, and fails for the first message to a room. It always refuses
+/// messages to another room.
+async fn homeserver_with_failing_room(failing: &'static str, refusing: &'static str) -> Receiver {
+    let refused = AtomicBool::new(false);
+    Receiver::start(move |number, received| {
+        if received.path.contains(refusing) {
+            let reply = Reply::status(400).with("content-type", "application/json");
+            return reply.saying(&json!({"errcode": "M_UNKNOWN", "error": "no"}).to_string());
+        }
+        if received.path.contains(failing) && !refused.swap(true, Ordering::Relaxed) {
+            return Reply::status(502);
+        }
+        let reply = Reply::status(200).with("content-type", "application/json");
+        reply.saying(&json!({"event_id": format!("$said{number}")}).to_string()).after(Duration::from_millis(500))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn stands_are_announced_in_parallel_and_only_failed_ones_again() {
+    const STANDS: usize = 16;
+    let homeserver = homeserver_with_failing_room("derby7x", "derby3x").await;
+    let url = homeserver.url.to_string();
+    TestApp::run_with(&[("MATCHDAY_MATRIX__HOMESERVER_URL", &url)], async |app| {
+        let (fixtures, announcements) = (app.fixtures(), &app.app.announcements);
+        let event = fixtures.a_match("m").put().await;
+        app.published().await;
+        sqlx::query(
+            "insert into rooms (matrix_id, alias, name, event_id, stand, created_at, made_until, opened_at)
+             select '!derby' || n || 'x:matchday.localhost', 'derby' || n, 'Stand', $1, n + 100, now(), now(), now()
+             from generate_series(1, $2::integer) as n",
+        )
+        .bind(event)
+        .bind(i32::try_from(STANDS).expect("few"))
+        .execute(&app.app.core.db)
+        .await
+        .expect("stands");
+        fixtures.write(&[fixtures.a_match("m").at("live", 0, 0).json()]).await;
+        let facts = app.published().await;
+        let (subject, payload) = facts.iter().find(|(subject, _)| subject == CHANGED).expect("a kick-off");
+        let fact = delivery(subject, "kick-off", payload);
+        let began = Instant::now();
+        assert!(matches!(announcements.announce(&fact).await, Err(Failure::Retry { .. })));
+        // One after the other, they would take 7 seconds or more.
+        assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+        let asked = homeserver.seen().len();
+        assert!(asked >= STANDS, "a failure does not stop the other rooms: {asked}");
+        let outcome = announcements.announce(&fact).await;
+        assert!(matches!(outcome, Err(Failure::GiveUp(_))), "the room that refused is reported: {outcome:?}");
+        let again: Vec<String> = homeserver.seen()[asked..].iter().map(|request| request.path.clone()).collect();
+        assert!(!again.is_empty() && again.iter().all(|path| path.contains("derby7x")), "no other room: {again:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lane_of_the_match_receives_the_fact_once() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (fixtures, announcements) = (app.fixtures(), &app.app.announcements);
+        let event = fixtures.a_match("m").put().await;
+        fixtures.write(&[fixtures.a_match("m").at("live", 0, 0).json()]).await;
+        app.app.streams.ensure().await.expect("streams");
+        for (subject, payload) in app.published().await {
+            if subject == CHANGED {
+                for _ in 0..2 {
+                    announcements.pass_on(delivery(&subject, "kick-off", &payload)).await.expect("passed on");
+                }
+            }
+        }
+        let passed = app.app.streams.replay(Stream::Work).await.expect("read");
+        let subjects: Vec<&str> = passed.iter().map(|(subject, _)| subject.as_str()).collect();
+        assert_eq!(subjects, [format!("work.announcement.{}", event % 4)]);
+        app.app.streams.remove().await;
     })
     .await;
 }

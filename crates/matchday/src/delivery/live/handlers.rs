@@ -21,7 +21,10 @@ use super::{
     service::{Filter, ListenError, Listener, Live, Position},
 };
 use crate::{
-    chat::rooms::{RoomAddress, service::Rooms},
+    chat::{
+        rooms::{RoomAddress, service::Rooms},
+        view::service::Spectated,
+    },
     identity::sessions::StreamUser,
 };
 
@@ -56,6 +59,9 @@ pub(super) struct StreamParameters {
     /// Only events of the match of this chat room, given by its Matrix id.
     #[param(value_type = Option<String>, max_length = 255, pattern = r"^![^:\x00-\x1f\x7f-\x9f]+:[^\x00-\x1f\x7f-\x9f]+$", example = "!auQboWavgiRMaylzYl:example.org")]
     room_id: Option<RoomAddress>,
+    /// If `true`, also the messages of the room `room_id`, as `chat` events. The caller need not be a member.
+    #[param(default = false)]
+    chat: Option<bool>,
     /// Only events of matches that the caller predicted.
     #[param(default = false)]
     mine: Option<bool>,
@@ -65,7 +71,7 @@ pub(super) struct StreamParameters {
     last_event_id: Option<Position>,
 }
 
-from_parameters!(StreamParameters { event_id, tournament_id, room_id, mine, last_event_id });
+from_parameters!(StreamParameters { event_id, tournament_id, room_id, chat, mine, last_event_id });
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
@@ -97,8 +103,10 @@ impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
 /// - `points`: the points that the caller earned with a match.
 /// - `rank`: the caller's overall rank, after the scores of a match they predicted were applied.
 /// - `reset`: events were missed that are no longer available; reload the lists.
+/// - `chat`: with `chat=true`, a message of the room, the end of the replay, or the removal of a message. First come up
+///   to 100 recent messages, then `ready`, then messages as they are sent. If a room is very busy, some are left out.
 ///
-/// Each event has an `id`. A client that loses the connection reconnects with the last id as `Last-Event-ID`. It misses
+/// Each event except `chat` has an `id`. A client that loses the connection reconnects with the last id as `Last-Event-ID`. It misses
 /// no events, but may receive an event twice. The server ends connections from time to time, and disconnects slow
 /// clients. The field `retry` is the pause in milliseconds before a client reconnects. Every few seconds the server
 /// sends a heartbeat that contains only an `id`.
@@ -110,7 +118,8 @@ impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
     params(StreamParameters, LastEventId),
     responses(
         (status = 200, description = "Stream of events", content_type = "text/event-stream", body = StreamEvent),
-        (status = 403, description = "The room is private and the caller is not a member", body = ErrorBody),
+        (status = 400, description = "With `chat=true`: the room is encrypted (`room_encrypted`)", body = ErrorBody),
+        (status = 403, description = "The room is private and the caller is not a member, or, with `chat=true`, the caller is banned from it", body = ErrorBody),
         (status = 404, description = "The room does not exist", body = ErrorBody),
         (status = 429, description = "The caller has too many open streams", body = ErrorBody),
     ))]
@@ -125,8 +134,20 @@ pub(super) async fn listen(
 ) -> Result<Response, ApiError> {
     let mine = query.mine.unwrap_or_default();
     let mut filter = Filter { event: query.event_id, tournament: query.tournament_id, mine };
+    let with_chat = query.chat.unwrap_or_default();
+    if with_chat && query.room_id.is_none() {
+        return Err(ApiError::invalid_field("chat", "requires the room id"));
+    }
+    let mut spectated = None;
     if let Some(address) = query.room_id {
-        let room = rooms.find_readable(user.id, &address).await?;
+        let room = if with_chat {
+            rooms.find_viewable(user.id, &address).await?
+        } else {
+            rooms.find_readable(user.id, &address).await?
+        };
+        if let (true, Some(matrix_id)) = (with_chat, room.matrix_id.clone()) {
+            spectated = Some(Spectated { id: room.id, matrix_id, creator: room.creator_id });
+        }
         match (room.event_id, filter.event) {
             (Some(event), None) => filter.event = Some(event),
             (Some(event), Some(wanted)) if event == wanted => {}
@@ -136,7 +157,10 @@ pub(super) async fn listen(
     }
     let token = crate::identity::sessions::token_of(&headers).unwrap_or_default();
     let after = last_event_id.or(query.last_event_id);
-    let listener = live.listen(user.id, token.into(), filter, after, shutdown.closing()).await?;
+    let mut listener = live.listen(user.id, token.into(), filter, after, shutdown.closing()).await?;
+    if let Some(room) = spectated {
+        listener.add_chat(&room).await?;
+    }
     let mut response = Response::new(Body::from_stream(chunks(listener)));
     response.extensions_mut().insert(Endless);
     let headers = response.headers_mut();

@@ -25,7 +25,7 @@ pub(crate) struct StreamEvent {
     #[schema(example = "1794774696627-40", pattern = "^[0-9]{1,18}-[0-9]{1,18}$")]
     id: String,
     /// Kind of event, which determines the schema of `data`: `StreamMatch`, `StreamResult`, `StreamTally`,
-    /// `StreamPoints`, `StreamRank`, or an empty object for `reset`.
+    /// `StreamPoints`, `StreamRank`, `StreamChat`, or an empty object for `reset`.
     event: StreamEventKind,
     /// JSON document with the payload.
     #[schema(content_media_type = "application/json", example = r#"{"event_id":5,"points_earned":48}"#)]
@@ -48,6 +48,9 @@ pub(crate) enum StreamEventKind {
     Rank,
     /// Events were missed that are no longer available.
     Reset,
+    /// A chat item of a spectator. It has no `id`.
+    #[expect(dead_code, reason = "the spectator view renders its items itself")]
+    Chat,
 }
 
 impl StreamEventKind {
@@ -59,6 +62,7 @@ impl StreamEventKind {
             Self::Points => "points",
             Self::Rank => "rank",
             Self::Reset => "reset",
+            Self::Chat => "chat",
         }
     }
 }

@@ -32,6 +32,7 @@ use super::{
     settings::Settings,
 };
 use crate::{
+    chat::view::service::{ChatView, Spectated, Spectator},
     game::{
         predictions::service::{Prediction, Predictions},
         scores::leaderboard::Leaderboards,
@@ -64,6 +65,7 @@ struct Inner {
     predictions: Predictions,
     leaderboards: Leaderboards,
     sessions: Sessions,
+    chat_view: ChatView,
     random: Arc<dyn Random>,
     config: Settings,
     /// Position of this process in the stream; `None` until it is known.
@@ -129,6 +131,7 @@ impl Live {
         predictions: Predictions,
         leaderboards: Leaderboards,
         sessions: Sessions,
+        chat_view: ChatView,
         random: Arc<dyn Random>,
         config: &Settings,
     ) -> Self {
@@ -137,6 +140,7 @@ impl Live {
             predictions,
             leaderboards,
             sessions,
+            chat_view,
             random,
             config: config.clone(),
             head: watch::Sender::new(None),
@@ -387,6 +391,7 @@ impl Live {
             },
             retry: Some(of_retry),
             catch_up,
+            chat: None,
             timer: Box::pin(tokio::time::sleep_until(first_beat.min(ends))),
             ends,
             _place: place,
@@ -537,6 +542,8 @@ enum Waited {
     Item(Arc<Item>),
     /// The listener's new rank, if it has changed.
     Rank(Option<Bytes>),
+    /// A chat item, for a spectator.
+    Chat(Bytes),
     /// No fact arrived before the next heartbeat was due.
     Heartbeat,
 }
@@ -571,6 +578,8 @@ pub struct Listener {
     /// Random number for the pause before the client reconnects, until it has been sent.
     retry: Option<u32>,
     catch_up: Option<Box<CatchUp>>,
+    /// Chat of a room, for spectators.
+    chat: Option<Box<Spectator>>,
     /// Next heartbeat, or the end of the connection.
     timer: Pin<Box<Sleep>>,
     ends: Instant,
@@ -578,6 +587,12 @@ pub struct Listener {
 }
 
 impl Listener {
+    /// Adds the chat of a room, which the user may read.
+    pub async fn add_chat(&mut self, room: &Spectated) -> sqlx::Result<()> {
+        self.chat = Some(Box::new(self.live.inner.chat_view.open(self.user, room).await?));
+        Ok(())
+    }
+
     /// Returns the next bytes, or `None` if the connection must end. The client can reconnect and resume.
     pub async fn next(&mut self) -> Option<Bytes> {
         if let Some(random) = self.retry.take() {
@@ -590,8 +605,12 @@ impl Listener {
                 Err(MustEnd) => return None,
             }
         }
+        if let Some(replay) = self.chat.as_mut().and_then(|chat| chat.take_first()) {
+            return Some(replay);
+        }
         loop {
             match self.wait().await? {
+                Waited::Chat(frame) => return Some(frame),
                 Waited::Heartbeat => return Some(rules::beat(self.position)),
                 Waited::Rank(Some(frame)) => return Some(rules::frame_at(self.position, &frame)),
                 Waited::Rank(None) => {}
@@ -643,7 +662,7 @@ impl Listener {
         Ok(Some(frames.into()))
     }
 
-    /// Waits for a fact or a heartbeat; `None` if the connection must end.
+    /// Waits for a fact, a chat item or a heartbeat; `None` if the connection must end.
     async fn wait(&mut self) -> Option<Waited> {
         tokio::select! {
             // A session that has ended takes precedence over facts that are already waiting. The timer comes last, so that
@@ -665,6 +684,7 @@ impl Listener {
                     None
                 }
             },
+            item = next_chat(&mut self.chat) => item.map(Waited::Chat),
             () = &mut self.timer => {
                 let now = Instant::now();
                 if now >= self.ends {
@@ -672,6 +692,10 @@ impl Listener {
                 }
                 let next = (now + self.live.inner.config.heartbeat).min(self.ends);
                 self.timer.as_mut().reset(next);
+                // A user who was banned from the room may no longer read its chat.
+                if self.chat.as_ref().is_some_and(|chat| !chat.may_read()) {
+                    return None;
+                }
                 Box::pin(self.session.is_valid()).await.then_some(Waited::Heartbeat)
             }
         }
@@ -713,5 +737,13 @@ impl Listener {
             return Ok(self.live.personal(&item.fact, &[self.user]).await?);
         }
         Ok(Personal::of_user(&item.fact, self.user, predicted))
+    }
+}
+
+/// Waits for the next chat item; forever without a room. Returns `None` if the connection must end.
+async fn next_chat(chat: &mut Option<Box<Spectator>>) -> Option<Bytes> {
+    match chat {
+        Some(chat) => chat.next().await,
+        None => std::future::pending().await,
     }
 }

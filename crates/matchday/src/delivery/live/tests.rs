@@ -570,6 +570,7 @@ async fn restarted_process_buffers_earlier_facts() {
             parts.predictions.clone(),
             parts.leaderboards.clone(),
             parts.sessions.clone(),
+            parts.chat_view.clone(),
             parts.core.random.clone(),
             &parts.config.stream,
         );

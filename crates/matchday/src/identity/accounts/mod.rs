@@ -13,6 +13,6 @@ mod tests;
 pub(crate) use self::responses::UserItem;
 pub use self::rules::{Email, PersonName};
 pub(crate) use self::store::{
-    Noted, UsernameOwners, claim_phone, clear_phone, find, lock, note_restriction, phone_owner, release_phone,
-    set_phone, username_owners, usernames,
+    Noted, UsernameOwners, chat_profiles, claim_phone, clear_phone, find, lock, note_restriction, phone_owner,
+    release_phone, set_phone, username_owners, usernames,
 };

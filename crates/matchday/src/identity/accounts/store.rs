@@ -94,6 +94,48 @@ pub(crate) async fn username_owners(connection: &mut PgConnection, usernames: &[
     })
 }
 
+/// Account behind a chat user, as far as chat shows it or decides by it.
+#[derive(Clone, Debug)]
+pub(crate) struct ChatProfile {
+    /// `None` if the account was deleted.
+    pub(crate) id: Option<UserId>,
+    pub(crate) name: Option<String>,
+    /// Banned from the service, or deleted.
+    pub(crate) is_banned: bool,
+    pub(crate) is_muted: bool,
+}
+
+/// Returns the accounts that have or had these usernames. Claims and users are distributed by different keys, so this
+/// takes two queries.
+pub(crate) async fn chat_profiles(
+    connection: &mut PgConnection,
+    usernames: &[&str],
+    now: OffsetDateTime,
+) -> sqlx::Result<HashMap<String, ChatProfile>> {
+    let claims =
+        sqlx::query!("select username, user_id from username_claims where username = any($1)", usernames as &[&str])
+            .fetch_all(&mut *connection)
+            .await?;
+    let owners: Vec<i64> = claims.iter().map(|claim| claim.user_id).collect();
+    let rows = sqlx::query!(
+        r#"select user_id as "id: UserId", name,
+                  banned_at is not null and (banned_until is null or banned_until > $2) as "is_banned!",
+                  muted_at is not null and (muted_until is null or muted_until > $2) as "is_muted!"
+           from users where user_id = any($1) and deleted_at is null"#,
+        &owners,
+        now,
+    )
+    .fetch_all(connection)
+    .await?;
+    let profile = |user_id: i64| match rows.iter().find(|row| row.id.0 == user_id) {
+        Some(row) => {
+            ChatProfile { id: Some(row.id), name: row.name.clone(), is_banned: row.is_banned, is_muted: row.is_muted }
+        }
+        None => ChatProfile { id: None, name: None, is_banned: true, is_muted: true },
+    };
+    Ok(claims.into_iter().map(|claim| (claim.username, profile(claim.user_id))).collect())
+}
+
 pub(crate) async fn usernames(connection: &mut PgConnection, users: &[i64]) -> sqlx::Result<HashMap<UserId, String>> {
     let rows = sqlx::query!(r#"select user_id as "id: UserId", username from users where user_id = any($1)"#, users)
         .fetch_all(connection)

@@ -42,6 +42,7 @@ pub(crate) struct IdempotencyLayer<T> {
 #[derive(Clone, Copy)]
 enum Stored {
     Response,
+    ResponseWithoutClaim,
     Effect,
 }
 
@@ -49,6 +50,12 @@ impl<T> IdempotencyLayer<T> {
     /// For any route: a request claims its key, and its response is stored.
     pub(crate) fn storing_responses(state: T) -> Self {
         Self { state, stored: Stored::Response }
+    }
+
+    /// For routes that have the same effect if they are processed twice: a request does not claim its key, which saves two
+    /// transactions if it is refused for now. A stored response is replayed.
+    pub(crate) fn without_claims(state: T) -> Self {
+        Self { state, stored: Stored::ResponseWithoutClaim }
     }
 
     /// For routes whose feature stores the key with its effect, in one transaction: the handler takes
@@ -151,6 +158,7 @@ where
     let identified = Identified { user, request, parts, body };
     match stored {
         Stored::Response => respond_once(&state, inner, identified).await,
+        Stored::ResponseWithoutClaim => respond_without_claim(&Idempotency::from_ref(&state), inner, identified).await,
         Stored::Effect => respond_with_effect(&Idempotency::from_ref(&state), inner, identified).await,
     }
 }
@@ -187,6 +195,41 @@ where
         }
         _ => {}
     }
+    store_or_replay(keys, user, request, response).await
+}
+
+/// Replays the stored response, or processes the request and stores its response.
+async fn respond_without_claim<S>(
+    keys: &Idempotency,
+    mut inner: S,
+    Identified { user, request, mut parts, body }: Identified,
+) -> Result<Response, ApiError>
+where
+    S: Service<Request, Response = Response, Error = Infallible>,
+{
+    match keys.find(user, request).await? {
+        Some(Prior::Response(stored)) => {
+            count("replayed");
+            return Ok(replay(stored));
+        }
+        Some(Prior::Reused | Prior::Effect(_)) => {
+            count("reused");
+            return Err(key_used());
+        }
+        None => {}
+    }
+    parts.extensions.insert(request.key);
+    let response = inner.call(Request::from_parts(parts, Body::from(body))).await;
+    store_or_replay(keys, user, request, response.unwrap_or_else(|never| match never {})).await
+}
+
+/// Stores a response if it is final, or replays an earlier response that is stored.
+async fn store_or_replay(
+    keys: &Idempotency,
+    user: UserId,
+    request: KeyedRequest,
+    response: Response,
+) -> Result<Response, ApiError> {
     let (response, stored) = match storable(response).await {
         Ok(both) => both,
         Err(response) => {

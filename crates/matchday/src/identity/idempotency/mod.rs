@@ -6,7 +6,8 @@
 //! A feature declares with its routes how it is idempotent. Behind `IdempotencyLayer::storing_responses`, which works
 //! for every feature, a request claims its key in one transaction and stores its response in another. A feature that
 //! writes in batches cannot afford these two: behind `IdempotencyLayer::storing_with_effect`, it stores the key in
-//! the transaction of the effect, and finds the effect again when the request is repeated.
+//! the transaction of the effect, and finds the effect again when the request is repeated. A feature that may process a
+//! request twice, with one effect, needs no claim: `IdempotencyLayer::without_claims`.
 
 mod layer;
 mod rules;

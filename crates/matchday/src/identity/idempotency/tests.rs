@@ -25,7 +25,10 @@ use super::{
     IdempotencyLayer, RequestKey, rules,
     service::{Begun, Claim, StoredResponse},
 };
-use crate::testing::{Answer, TestApp, TestUser, eventually, unique};
+use crate::{
+    app::App,
+    testing::{Answer, TestApp, TestUser, eventually, unique},
+};
 
 const PRIMARY: &str = "/api/auth/teams/primary";
 const PREDICTIONS: &str = "/api/auth/predictions";
@@ -477,17 +480,33 @@ fn router<F: Future<Output = Response> + Send + 'static>(
     app: &TestApp,
     handler: impl Fn(Option<RequestKey>, usize) -> F + Clone + Send + Sync + 'static,
 ) -> Router {
+    router_with(IdempotencyLayer::storing_responses(app.app.clone()), handler)
+}
+
+fn router_with<F: Future<Output = Response> + Send + 'static>(
+    layer: IdempotencyLayer<App>,
+    handler: impl Fn(Option<RequestKey>, usize) -> F + Clone + Send + Sync + 'static,
+) -> Router {
     let calls = Arc::new(AtomicUsize::new(0));
     let handler = move |key: Option<RequestKey>| handler(key, calls.fetch_add(1, Ordering::SeqCst));
-    Router::new().route("/here", post(handler)).layer(IdempotencyLayer::storing_responses(app.app.clone()))
+    Router::new().route("/here", post(handler)).layer(layer)
 }
 
 async fn send(router: &Router, user: &TestUser<'_>, key: Option<&str>) -> (StatusCode, bool, Vec<u8>) {
+    send_body(router, user, key, "{}").await
+}
+
+async fn send_body(
+    router: &Router,
+    user: &TestUser<'_>,
+    key: Option<&str>,
+    body: &'static str,
+) -> (StatusCode, bool, Vec<u8>) {
     let mut request = Request::post("/here").header(header::AUTHORIZATION, format!("Bearer {}", user.token));
     if let Some(key) = key {
         request = request.header(IDEMPOTENCY_KEY, key);
     }
-    let response = router.clone().call(request.body(Body::from("{}")).expect("a request")).await;
+    let response = router.clone().call(request.body(Body::from(body)).expect("a request")).await;
     let (parts, body) = response.unwrap_or_else(|never| match never {}).into_parts();
     let bytes = body.collect().await.expect("a body").to_bytes();
     (parts.status, parts.headers.contains_key("idempotency-replayed"), bytes.to_vec())
@@ -513,6 +532,50 @@ async fn panic_propagates_and_releases_the_key() {
         assert_eq!(keys(app).await, (0, 0));
         assert_eq!(send(&router, &user, Some("k")).await, (StatusCode::OK, false, b"fine".to_vec()));
         assert_eq!(send(&router, &user, Some("k")).await, (StatusCode::OK, true, b"fine".to_vec()));
+    })
+    .await;
+}
+
+/// A route that is safe to repeat stores only final responses, and claims nothing meanwhile.
+#[tokio::test]
+async fn repeatable_route_stores_final_responses_without_claims() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let router = router_with(IdempotencyLayer::without_claims(app.app.clone()), async |key, call| {
+            assert!(key.is_some());
+            let mut response = text_response(format!("call {call}"));
+            if call == 0 {
+                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            }
+            response
+        });
+        let call = |number: u8| format!("call {number}").into_bytes();
+        assert_eq!(send(&router, &user, Some("k")).await, (StatusCode::SERVICE_UNAVAILABLE, false, call(0)));
+        assert_eq!(keys(app).await, (0, 0), "nothing is stored");
+        assert_eq!(send(&router, &user, Some("k")).await, (StatusCode::OK, false, call(1)));
+        assert_eq!(send(&router, &user, Some("k")).await, (StatusCode::OK, true, call(1)));
+        let (status, _, body) = send_body(&router, &user, Some("k"), "{\"other\": 1}").await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{}", String::from_utf8_lossy(&body));
+        assert_eq!(send(&router, &user, Some("other")).await, (StatusCode::OK, false, call(2)), "no call in between");
+    })
+    .await;
+}
+
+/// Two requests with one key that are processed at the same time get one response.
+#[tokio::test]
+async fn concurrent_requests_to_repeatable_route_get_one_response() {
+    TestApp::run(async |app| {
+        let (user, together) = (app.user().await, Arc::new(tokio::sync::Barrier::new(2)));
+        let router = router_with(IdempotencyLayer::without_claims(app.app.clone()), move |_, call| {
+            let together = Arc::clone(&together);
+            async move {
+                together.wait().await;
+                text_response(format!("call {call}"))
+            }
+        });
+        let (one, two) = tokio::join!(send(&router, &user, Some("k")), send(&router, &user, Some("k")));
+        assert_eq!(one.2, two.2);
+        assert_eq!([one.1, two.1].iter().filter(|replayed| **replayed).count(), 1, "the later one is replayed");
     })
     .await;
 }

@@ -1,0 +1,114 @@
+//! Sending messages. The first message of a spectator joins the room.
+
+use std::time::Duration;
+
+use matrix_appservice::Error as MatrixError;
+use platform::random;
+use serde_json::json;
+use time::OffsetDateTime;
+use web::ids::UserId;
+
+use super::{
+    joining::Standing,
+    rules::{MessageBody, RoomAddress},
+    service::{Joined, Room, RoomError, Rooms, address_of},
+};
+use crate::{chat::membership_sync::Membership, identity::idempotency::RequestKey};
+
+/// How long a message waits until the homeserver has handled other calls.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// A message that the homeserver accepted.
+#[derive(Clone, Debug)]
+pub(super) struct SentMessage {
+    /// The homeserver's id of the message.
+    pub(super) event_id: String,
+    /// The room on the homeserver. For a match, it may be another stand than requested.
+    pub(super) matrix_id: String,
+    /// Whether the user joined the room with this message.
+    pub(super) joined: bool,
+    pub(super) sent_at: OffsetDateTime,
+}
+
+impl Rooms {
+    /// Sends a text message as the user, who joins a public room first. A repeated request has the same key, and thus
+    /// the same transaction id on the homeserver, which sends its message once even if this process died in between. The
+    /// homeserver remembers the id for about half an hour, until it restarts.
+    pub(super) async fn send(
+        &self,
+        user: UserId,
+        address: &RoomAddress,
+        body: &MessageBody,
+        key: Option<RequestKey>,
+    ) -> Result<SentMessage, RoomError> {
+        let inner = &*self.inner;
+        let room = self.find(address).await?;
+        let standing = self.standing(user, &room).await?;
+        match standing.membership {
+            Some(Membership::Ban) => return Err(RoomError::NotAllowed),
+            Some(Membership::Join) if room.is_private => return Err(RoomError::Encrypted),
+            _ if room.is_private => return Err(RoomError::NotAllowed),
+            _ => {}
+        }
+        let (matrix_id, joined) = if standing.membership == Some(Membership::Join) {
+            // The join of an earlier attempt may have ended since.
+            (room.matrix_id.clone().unwrap_or_default(), inner.joins.take_joined(user, &room).await)
+        } else {
+            self.enter_to_send(user, &room, &standing).await?
+        };
+        let has_joined = joined.is_some();
+        let sent = self.post(user, &matrix_id, body, key).await;
+        if let (Err(_), Some(joined)) = (&sent, joined) {
+            inner.joins.put_back(user, &room, joined).await;
+        }
+        Ok(SentMessage { event_id: sent?, matrix_id, joined: has_joined, sent_at: inner.clock.now() })
+    }
+
+    /// Sends a message of a member. Returns the homeserver's id of the message.
+    async fn post(
+        &self,
+        user: UserId,
+        matrix_id: &str,
+        body: &MessageBody,
+        key: Option<RequestKey>,
+    ) -> Result<String, RoomError> {
+        let inner = &*self.inner;
+        let account = self.speaker(user).await?;
+        // Contains the user, because the homeserver compares the ids of all users, and keys are unique only per user.
+        let transaction = match key {
+            Some(RequestKey(digest)) => format!("matchday-{}-{}", user.0, hex::encode(digest)),
+            None => format!("matchday-{}", random::uuid_v7(&*inner.random, &*inner.clock)),
+        };
+        let content = json!({"msgtype": "m.text", "body": body.as_str()});
+        let (homeserver, to) = (self.homeserver()?, address_of(matrix_id)?);
+        let call = inner.chat.take_message_call(PATIENCE).await;
+        let call = call.ok_or_else(|| RoomError::Busy { retry_after: self.spread_delay() })?;
+        let sent = homeserver.send_message_as(account.username.as_str(), &to, &transaction, &content).await;
+        call.finish(!sent.as_ref().is_err_and(MatrixError::means_server_unavailable)).await;
+        match sent.map_err(RoomError::from) {
+            Ok(event_id) => Ok(event_id.to_string()),
+            // A retry with the same key finds the message, if it was sent.
+            Err(RoomError::Slow) => Err(RoomError::Busy { retry_after: self.spread_delay() }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Joins a room in order to send a message. Returns the room on the homeserver, which may be another stand, and the
+    /// join, unless the user is a member already.
+    async fn enter_to_send(
+        &self,
+        user: UserId,
+        room: &Room,
+        standing: &Standing,
+    ) -> Result<(String, Option<Joined>), RoomError> {
+        match self.join_as(user, room, standing).await {
+            Ok(joined) => Ok((joined.matrix_id.clone(), Some(joined))),
+            // The user is in another stand, or a concurrent request has joined the room.
+            Err(RoomError::AlreadyMember) => {
+                let own = self.standing(user, room).await?.own_stand;
+                Ok((own.or_else(|| room.matrix_id.clone()).unwrap_or_default(), None))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
